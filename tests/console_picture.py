@@ -33,7 +33,7 @@ from riverrun.service.api import new_api
 from riverrun.service.instance import bound, serving
 from riverrun.worker.group.protocol import AssignmentInfo
 from riverrun.worker.states import InputProgress, InstanceStatus, LastCommit, TaskFigures, WorkerSummary
-from riverrun.worker.stream_thread.protocol import Report
+from riverrun.worker.stream_thread.protocol import ThreadReport
 from tests.browsers import chromium
 from tests.unit.service.test_api import FakeInstance
 
@@ -81,7 +81,7 @@ class Clicks(FakeInstance):
         summary = WorkerSummary(self._done(), 0, 10 * self.turn, {})
         return replace(super().status(), summary=summary, holding=None, held_s=None)
 
-    def reports(self) -> Mapping[int, Report]:
+    def reports(self) -> Mapping[int, ThreadReport]:
         """A further second's work."""
         self.turn += 1
         done = self._done()
@@ -89,7 +89,7 @@ class Clicks(FakeInstance):
         took = sum((30 + (turn * 31) % 20) / 1000 for turn in range(self.turn))
         summary = WorkerSummary(done, 0, 10 * self.turn, {})
         return {
-            1: Report(
+            1: ThreadReport(
                 active=self.active,
                 standby=self.standby,
                 positions={},

@@ -11,10 +11,10 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.support.ui import WebDriverWait
 
 from riverrun.console.api import new_api
-from riverrun.console.looking import Watch
+from riverrun.console.looking import ProjectWatch
 from riverrun.console.shown import change_object, instance_object, lag_object, release_object, run_object
 from riverrun.hosting.inputs import InputLag
-from riverrun.hosting.release import Change, GateVerdict, Release, Step
+from riverrun.hosting.release import GateVerdict, Release, ReleaseChange, Step
 from riverrun.records import TopicPartition
 from riverrun.releases.rows import DifferentRow
 from riverrun.service.admission import Access
@@ -75,7 +75,9 @@ def version(app: str, name: str, lag: int, servers: Sequence[str], *, live: bool
     return known | group | {"instances": [instance_object(each, status) for each in servers]} | lag_object(inputs)
 
 
-def application(release: Release, versions: Sequence[dict[str, Any]], changes: Sequence[Change] = ()) -> dict[str, Any]:
+def application(
+    release: Release, versions: Sequence[dict[str, Any]], changes: Sequence[ReleaseChange] = ()
+) -> dict[str, Any]:
     """An application."""
     known = {"name": release.app, "schedule": "@daily", "error": None, "versions": list(versions)}
     return known | {"release": release_object(release), "history": [change_object(each) for each in changes]}
@@ -92,7 +94,7 @@ def project() -> dict[str, Any]:
     )
     release = Release("clicks", "v1", Step.GATED, "v2", verdict=verdict, revision=3)
     changes = [
-        Change("clicks", n + 1, BY, NOW - (90 - 30 * n) * MINUTE, "0.1.0", before, step, "v1", "v2")
+        ReleaseChange("clicks", n + 1, BY, NOW - (90 - 30 * n) * MINUTE, "0.1.0", before, step, "v1", "v2")
         for n, (before, step) in enumerate(STEPS)
     ]
     clicks = [
@@ -145,7 +147,7 @@ def main(path: Path) -> None:
         path: Where it goes.
     """
     with (
-        closing(Watch(Looks(), 1.0)) as watch,
+        closing(ProjectWatch(Looks(), 1.0)) as watch,
         bound("127.0.0.1:0", wants_token=False) as listener,
         chromium() as page,
     ):

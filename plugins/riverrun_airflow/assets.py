@@ -23,7 +23,7 @@ FACET = "riverrun"
 
 
 @dataclass(frozen=True, slots=True)
-class Lineage:
+class TopicLineage:
     """Topics that a task has read, written or judged.
 
     Args:

@@ -69,7 +69,7 @@ Measures how far the live version of **{app}** and the candidate of a release ar
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ProjectPlace:
     """The location of a project of DAGs, and further arguments of its tasks.
 
     Args:
@@ -112,7 +112,7 @@ def dags(
         ConfigError: If the project is not found or cannot be used; Airflow shows it as an import error.
     """
     location = located(str(config), riverrun_conn_id)
-    place = Place(str(config), riverrun_conn_id, {**_RETRIES, **(default_args or {})}, notices or Notices())
+    place = ProjectPlace(str(config), riverrun_conn_id, {**_RETRIES, **(default_args or {})}, notices or Notices())
     made = []
     project = location.project()
     for name, refusal in project.refused.items():
@@ -128,7 +128,7 @@ def dags(
     return {dag.dag_id: dag for dag in made}
 
 
-def bounded_run(place: Place, app: AppConfig) -> DAG:
+def bounded_run(place: ProjectPlace, app: AppConfig) -> DAG:
     """Return the DAG of scheduled runs, each from the application's position to the end of the topics.
 
     In one of Airflow's backfills, a run ends at the end of its interval.
@@ -156,7 +156,7 @@ def bounded_run(place: Place, app: AppConfig) -> DAG:
     return dag
 
 
-def backfill(place: Place, app: AppConfig) -> DAG:
+def backfill(place: ProjectPlace, app: AppConfig) -> DAG:
     """Return the DAG that processes a range of times or offsets on request."""
     choose = "{{ '' if params['version'] == 'live' else params['version'] }}"
     params = {
@@ -182,7 +182,7 @@ def backfill(place: Place, app: AppConfig) -> DAG:
     return dag
 
 
-def release(place: Place, app: AppConfig) -> DAG:
+def release(place: ProjectPlace, app: AppConfig) -> DAG:
     """Return the DAG of releases, which is triggered by hand.
 
     It reprocesses a new version, judges it, asks a person if the gate has warnings, switches over, and watches.
@@ -215,7 +215,7 @@ def release(place: Place, app: AppConfig) -> DAG:
     return dag
 
 
-def quality(place: Place, app: AppConfig) -> DAG:
+def quality(place: ProjectPlace, app: AppConfig) -> DAG:
     """Return the DAG that judges the output of the live version: by hand, on its schedule, and after each run in Airflow."""
     written: Any = outputs_of(app.name)
     schedule = app.quality_schedule
@@ -231,7 +231,7 @@ def quality(place: Place, app: AppConfig) -> DAG:
     return dag
 
 
-def refused(place: Place, name: str, error: ConfigError) -> DAG:
+def refused(place: ProjectPlace, name: str, error: ConfigError) -> DAG:
     """Return the DAG that stands for an application whose declaration has an error: it shows the error, and can only fail."""
     with DAG(
         f"{name}__error",
@@ -246,7 +246,7 @@ def refused(place: Place, name: str, error: ConfigError) -> DAG:
     return dag
 
 
-def lag(place: Place, app: AppConfig) -> DAG:
+def lag(place: ProjectPlace, app: AppConfig) -> DAG:
     """Return the DAG that measures how far versions are behind, and notifies if one falls further and further behind."""
     notices = place.notices
     times = CronDataIntervalTimetable(notices.look_schedule or "", timezone="UTC")
@@ -278,7 +278,7 @@ def _settle(app: AppConfig) -> SettlementOperator:
 
 def _dag(
     dag_id: str,
-    place: Place,
+    place: ProjectPlace,
     app: AppConfig,
     said: str,
     *,
@@ -302,14 +302,14 @@ def _dag(
     )
 
 
-def _chained(place: Place, app: AppConfig, steps: Sequence[str], **options: str) -> list[ReleaseOperator]:
+def _chained(place: ProjectPlace, app: AppConfig, steps: Sequence[str], **options: str) -> list[ReleaseOperator]:
     tasks = [_step(place, app, step, **options) for step in steps]
     for before, after in pairwise(tasks):
         before >> after
     return tasks
 
 
-def _step(place: Place, app: AppConfig, step: str, **options: Any) -> ReleaseOperator:
+def _step(place: ProjectPlace, app: AppConfig, step: str, **options: Any) -> ReleaseOperator:
     arguments = {**place.arguments(app), **options}
     return ReleaseOperator(task_id=step, step=step, pool=pool_of(app.name), **arguments)
 

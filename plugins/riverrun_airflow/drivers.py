@@ -29,7 +29,7 @@ from riverrun.errors import EngineError, UnderWayError
 from riverrun_airflow.location import Location
 from riverrun_airflow.sessions import (
     Look,
-    Outcome,
+    WorkOutcome,
     bounded,
     is_worth_another_attempt,
     judge_live,
@@ -40,7 +40,7 @@ from riverrun_airflow.sessions import (
     take,
     transfer,
 )
-from riverrun_airflow.wishes import CheckWish, StepWish, TransferWish, Wish
+from riverrun_airflow.work_requests import CheckRequest, Request, StepRequest, TransferRequest
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -65,14 +65,14 @@ class Order:
     Args:
         id: Identifies the driver.
         path: Path of `streams.toml`.
-        wish: The work.
+        request: The work.
         kafka: Client properties of the connection.
         master: Spark's master of the connection.
     """
 
     id: str
     path: str
-    wish: Wish
+    request: Request
     kafka: dict[str, str] = field(default_factory=dict, repr=False)
     master: str = ""
 
@@ -109,18 +109,18 @@ def is_local(project: ProjectConfig, master: str) -> bool:
     return chosen.startswith("local")
 
 
-def start(location: Location, driver: str, wish: Wish) -> None:
+def start(location: Location, driver: str, request: Request) -> None:
     """Start a driver, which outlives this process. Waits until it has read its instructions.
 
     Args:
         location: Where the project is.
         driver: The driver's id, which is new.
-        wish: The work.
+        request: The work.
 
     Raises:
         EngineError: If it ends before that: its log says why.
     """
-    directory = _directory(location.project(), wish)
+    directory = _directory(location.project(), request)
     directory.mkdir(parents=True, exist_ok=True)
     log_file = directory / f"{driver}.log"
     reading, writing = os.pipe()
@@ -134,7 +134,7 @@ def start(location: Location, driver: str, wish: Wish) -> None:
             pass_fds=(writing,),
         )
     os.close(writing)  # otherwise the end of the driver would not end the read below
-    order = Order(driver, str(location.path), wish, dict(location.kafka), location.master)
+    order = Order(driver, str(location.path), request, dict(location.kafka), location.master)
     assert process.stdin is not None  # noqa: S101 - as asked for
     with suppress(BrokenPipeError), process.stdin as instructions:  # a pipe breaks if the driver has ended
         instructions.write(msgspec.json.encode(order))
@@ -148,11 +148,11 @@ def start(location: Location, driver: str, wish: Wish) -> None:
     log.info("the driver %s of process %d computes; it writes to %s", driver, process.pid, log_file)
 
 
-def _directory(project: ProjectConfig, wish: Wish) -> Path:
+def _directory(project: ProjectConfig, request: Request) -> Path:
     """Return the directory of drivers' logs."""
-    if isinstance(wish, TransferWish):  # it is of no application
+    if isinstance(request, TransferRequest):  # it is of no application
         return project.path.resolve().parent / ".riverrun" / "drivers"
-    return project.state_directory(project.app(wish.app)) / "drivers"
+    return project.state_directory(project.app(request.app)) / "drivers"
 
 
 def end(project: ProjectConfig, driver: str) -> None:
@@ -205,14 +205,14 @@ def drive(order: Order) -> None:
     project = Location(Path(order.path), order.kafka, order.master).project()
     topic, ended = notes_of_drivers(project), threading.Event()
     watch = threading.Thread(target=_watch, args=(topic, order.id, ended), daemon=True)
-    note = _noted(project, order.wish, watch)
+    note = _noted(project, order.request, watch)
     ended.set()
     watch.join()
     topic.put({**_forgotten(topic), order.id: msgspec.json.encode(note)})
     log.info("%s: %s", note.state, note.said)
 
 
-def _noted(project: ProjectConfig, wish: Wish, watch: threading.Thread) -> Note:
+def _noted(project: ProjectConfig, request: Request, watch: threading.Thread) -> Note:
     """Do a piece of work while it is being watched, and return how it ended."""
     from riverrun.errors import StreamsError, of_an_interrupt
     from riverrun.extras import missing_extra
@@ -220,7 +220,7 @@ def _noted(project: ProjectConfig, wish: Wish, watch: threading.Thread) -> Note:
     ranges: list[str] = []
     try:
         watch.start()
-        done = _done(project, wish, ranges.append)
+        done = _done(project, request, ranges.append)
         return Note(DONE, now_ms(), done.said, found=done.found, ranges=tuple(ranges))
     except (Exception, KeyboardInterrupt) as error:
         finished = tuple(ranges)
@@ -236,17 +236,17 @@ def _noted(project: ProjectConfig, wish: Wish, watch: threading.Thread) -> Note:
         return Note(FAILED, now_ms(), redacted(f"{type(error).__name__}: {error}"), ranges=finished)
 
 
-def _done(project: ProjectConfig, wish: Wish, keep: Callable[[str], None]) -> Outcome:
+def _done(project: ProjectConfig, request: Request, keep: Callable[[str], None]) -> WorkOutcome:
     """Do a piece of work."""
-    if isinstance(wish, StepWish):
-        return Outcome(take(project, wish))
-    if isinstance(wish, CheckWish):
-        check = judge_live(project, wish)
-        return Outcome(f"check {check.id}: judged up to {check.at}", check.id)
-    if isinstance(wish, TransferWish):
-        return transfer(project, wish, logged_progress(log), keep)
-    summary = run(bounded(project, wish), lambda done, of: log.info("%d of %d offsets", done, of))
-    return Outcome(f"{summary.processed} records processed, dropped: {dict(summary.dropped)}")
+    if isinstance(request, StepRequest):
+        return WorkOutcome(take(project, request))
+    if isinstance(request, CheckRequest):
+        check = judge_live(project, request)
+        return WorkOutcome(f"check {check.id}: judged up to {check.at}", check.id)
+    if isinstance(request, TransferRequest):
+        return transfer(project, request, logged_progress(log), keep)
+    summary = run(bounded(project, request), lambda done, of: log.info("%d of %d offsets", done, of))
+    return WorkOutcome(f"{summary.processed} records processed, dropped: {dict(summary.dropped)}")
 
 
 def _forgotten(topic: ControlTopic) -> dict[str, None]:

@@ -12,7 +12,7 @@ from airflow.sdk.exceptions import AirflowFailException
 
 from riverrun.errors import UnderWayError
 from riverrun_airflow.acting import acting, end_at_once
-from riverrun_airflow.assets import Lineage, announce, is_template, judged_by_topic, outputs_of, topic_asset
+from riverrun_airflow.assets import TopicLineage, announce, is_template, judged_by_topic, outputs_of, topic_asset
 from riverrun_airflow.hooks import CONNECTION, located
 from riverrun_airflow.links import ApplicationLink, DocsLink, SparkLink
 from riverrun_airflow.sessions import (
@@ -33,7 +33,7 @@ from riverrun_airflow.sessions import (
 )
 from riverrun_airflow.submission import concluded, is_apart, submit
 from riverrun_airflow.triggers import LookTrigger, ended
-from riverrun_airflow.wishes import CheckWish, RunWish, StepWish
+from riverrun_airflow.work_requests import CheckRequest, RunRequest, StepRequest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -118,7 +118,7 @@ class BoundedRunOperator(BaseOperator):
         self.master = master
         self.apart = apart
         self.riverrun_conn_id = riverrun_conn_id
-        self.lineage = Lineage()
+        self.lineage = TopicLineage()
 
     def execute(self, context: Context) -> str:
         """Run, and return the range as text. While another run of the application lives, defer the task."""
@@ -160,7 +160,7 @@ class BoundedRunOperator(BaseOperator):
         location = located(self.config, self.riverrun_conn_id)
         project = location.project()
         store: Any = context["task_state_store"]
-        planned = bounded(project, self._wish(context, store.get(_RANGE)))
+        planned = bounded(project, self._request(context, store.get(_RANGE)))
         chosen = planned.range
         store.set(_RANGE, str(chosen))
         self.log.info("%s processes %s", planned.application.id, chosen)
@@ -169,12 +169,12 @@ class BoundedRunOperator(BaseOperator):
                 self.log.info("%s: %d records would be written", topic, count)
             return str(chosen)
         if chosen.size and is_apart(self, project):
-            submit(self, context, location, self._wish(context, str(chosen)))
+            submit(self, context, location, self._request(context, str(chosen)))
         self._tell(run(planned, partial(self._report, context)), chosen)
         return self._told(context, project, planned)
 
-    def _wish(self, context: Context, chosen: str | None) -> RunWish:
-        return RunWish(
+    def _request(self, context: Context, chosen: str | None) -> RunRequest:
+        return RunRequest(
             app=self.app,
             start=self.start,
             end=self.end,
@@ -194,13 +194,13 @@ class BoundedRunOperator(BaseOperator):
     def _concluded(self, context: Context) -> str:
         project = located(self.config, self.riverrun_conn_id).project()
         store: Any = context["task_state_store"]
-        return self._told(context, project, bounded(project, self._wish(context, store.get(_RANGE))))
+        return self._told(context, project, bounded(project, self._request(context, store.get(_RANGE))))
 
     def _told(self, context: Context, project: ProjectConfig, planned: BoundedRun) -> str:
         """Tell OpenLineage and readers of topics, once, what was done."""
         store: Any = context["task_state_store"]
         facet = {"app": self.app, "version": planned.application.version, "range": str(planned.range)}
-        self.lineage = Lineage(project.kafka["bootstrap.servers"], *topics_of(planned.application), facet)
+        self.lineage = TopicLineage(project.kafka["bootstrap.servers"], *topics_of(planned.application), facet)
         if store.get(_TOLD) is None:
             self._tell_readers(context, project, planned)
             store.set(_TOLD, "yes")
@@ -288,7 +288,7 @@ class ReleaseOperator(BaseOperator):
         super().__init__(**documented(self, kwargs))
         self.config = config
         self.app = app
-        self.docs_page, self.lineage = "", Lineage()
+        self.docs_page, self.lineage = "", TopicLineage()
         self.step = step
         self.to = to
         self.verdict = verdict
@@ -315,21 +315,21 @@ class ReleaseOperator(BaseOperator):
             raise AirflowFailException(message)
         location = located(self.config, self.riverrun_conn_id)
         project = location.project()
-        wish = self._wish(context, project)
+        request = self._request(context, project)
         if self.step in _COMPUTING and is_apart(self, project):
-            submit(self, context, location, wish)
+            submit(self, context, location, request)
         try:
-            self.log.info("%s", take(project, wish))
+            self.log.info("%s", take(project, request))
         finally:
             found = self._found(project)
         return found
 
-    def _wish(self, context: Context, project: ProjectConfig) -> StepWish:
+    def _request(self, context: Context, project: ProjectConfig) -> StepRequest:
         by = f"airflow:{self.dag_id}/{context['run_id']}"
         if self.step == "retire":
-            return StepWish(self.app, self.step, self._retired(context, project), self.master, by)
+            return StepRequest(self.app, self.step, self._retired(context, project), self.master, by)
         about = {"plan": self.to, "start": self.to, "approve": self.verdict}
-        return StepWish(self.app, self.step, about.get(self.step, ""), self.master, by)
+        return StepRequest(self.app, self.step, about.get(self.step, ""), self.master, by)
 
     def _retired(self, context: Context, project: ProjectConfig) -> str:
         """Return the version to retire. A further attempt deletes what is left of it, though it has left the release."""
@@ -352,7 +352,7 @@ class ReleaseOperator(BaseOperator):
         judged = judged_by_topic(verdict.outcomes)
         facet = {"app": self.app, "verdict": verdict.id, "range": verdict.at}
         topics = tuple(topic for topic in judged if topic in published_by(project, self.app))
-        self.lineage = Lineage(project.kafka["bootstrap.servers"], topics, (), facet, judged)
+        self.lineage = TopicLineage(project.kafka["bootstrap.servers"], topics, (), facet, judged)
 
     def get_openlineage_facets_on_complete(self, task_instance: Any) -> Any:  # noqa: ARG002 - the provider's signature
         """Return the topics that a gate has judged, for OpenLineage."""
@@ -393,7 +393,7 @@ class QualityOperator(BaseOperator):
         super().__init__(**documented(self, kwargs))
         self.app = app
         self.since = since
-        self.docs_page, self.lineage = "", Lineage()
+        self.docs_page, self.lineage = "", TopicLineage()
         self.config = config
         self.master = master
         self.apart = apart
@@ -411,17 +411,17 @@ class QualityOperator(BaseOperator):
     def _judge(self, context: Context) -> dict[str, str]:
         location = located(self.config, self.riverrun_conn_id)
         project = location.project()
-        wish = CheckWish(self.app, self.since, self.master, f"airflow:{self.dag_id}/{context['run_id']}")
+        request = CheckRequest(self.app, self.since, self.master, f"airflow:{self.dag_id}/{context['run_id']}")
         if is_apart(self, project):
-            submit(self, context, location, wish)
-        return self._told(project, judge_live(project, wish))
+            submit(self, context, location, request)
+        return self._told(project, judge_live(project, request))
 
     def _told(self, project: ProjectConfig, found: Check) -> dict[str, str]:
         """Record the page of a check, and its lineage for OpenLineage."""
         outcomes, critical = found.verdict.outcomes, found.verdict.critical
         facet = {"app": self.app, "verdict": found.id, "range": found.at}
         servers = project.kafka["bootstrap.servers"]
-        self.lineage = Lineage(servers, found.topics, (), facet, judged_by_topic(outcomes))
+        self.lineage = TopicLineage(servers, found.topics, (), facet, judged_by_topic(outcomes))
         self.docs_page = next(iter(found.verdict.pages.values()), "")
         self.log.info("check %s: judged up to %s", found.id, found.at)
         for name, outcome in outcomes.items():

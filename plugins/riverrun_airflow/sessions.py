@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from riverrun.releases.releaser import Releaser
     from riverrun.spark.bounded_runs.job import RunSummary
     from riverrun.spark.ranges import RunRange
-    from riverrun_airflow.wishes import CheckWish, RunWish, StepWish, TransferWish
+    from riverrun_airflow.work_requests import CheckRequest, RunRequest, StepRequest, TransferRequest
 
 _REPORT_SECONDS = 10.0
 _DRIVERS = "riverrun-drivers"
@@ -43,7 +43,7 @@ STEPS = tuple(_STEPS)
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class WorkOutcome:
     """The outcome of a piece of work.
 
     Args:
@@ -100,18 +100,18 @@ def is_answered(project: ProjectConfig, within_s: float) -> bool:
     return front_door(project).cluster.is_answered(within_s)
 
 
-def bounded(project: ProjectConfig, wish: RunWish) -> BoundedRun:
-    """Return a run over the wish's range, or else over the offsets that its start and end resolve to now.
+def bounded(project: ProjectConfig, request: RunRequest) -> BoundedRun:
+    """Return a run over the request's range, or else over the offsets that its start and end resolve to now.
 
     Raises:
         ConfigError: If there is no such application or version.
-        RangeError: If the wish cannot be fulfilled.
+        RangeError: If the request cannot be fulfilled.
     """
     from riverrun.spark.ranges import RunRange
 
-    app = front_door(project, wish.master, wish.by).app(wish.app, version=wish.version or None)
-    start = RunRange.parse(wish.range) if wish.range else wish.start
-    return app.runs.bounded(start, wish.end, advance_stream_time_to=wish.advance_to or None)
+    app = front_door(project, request.master, request.by).app(request.app, version=request.version or None)
+    start = RunRange.parse(request.range) if request.range else request.start
+    return app.runs.bounded(start, request.end, advance_stream_time_to=request.advance_to or None)
 
 
 def run(chosen: BoundedRun, report: Callable[[int, int], None]) -> RunSummary:
@@ -135,13 +135,13 @@ def rehearse(chosen: BoundedRun) -> dict[str, int]:
     return {topic: frame.count() for topic, frame in chosen.dry_run().items()}
 
 
-def judge_live(project: ProjectConfig, wish: CheckWish) -> Check:
+def judge_live(project: ProjectConfig, request: CheckRequest) -> Check:
     """Judge the public topics of an application by the expectations of its gate.
 
     Raises:
         StreamsError: If they cannot be judged.
     """
-    found = front_door(project, wish.master, wish.by).app(wish.app).checks.run(wish.since)
+    found = front_door(project, request.master, request.by).app(request.app).checks.run(request.since)
     return _check(found.id, found.at, found.verdict)
 
 
@@ -167,40 +167,40 @@ def _check(check: str, at: OffsetVector, verdict: Verdict) -> Check:
 
 
 def transfer(
-    project: ProjectConfig, wish: TransferWish, report: Callable[[int, int], None], keep: Callable[[str], None]
-) -> Outcome:
+    project: ProjectConfig, request: TransferRequest, report: Callable[[int, int], None], keep: Callable[[str], None]
+) -> WorkOutcome:
     """Import or export.
 
     Args:
         project: The project.
-        wish: The wish.
+        request: The request.
         report: Called repeatedly with the records written and all records.
         keep: Called after each finished batch with the offsets that it has written, or exported, as text.
 
     Raises:
         StreamsError: If it cannot be done.
     """
-    riverrun = front_door(project, wish.master)
-    spec = {**wish.spec, "key": tuple(wish.spec["key"])}  # JSON has lists only
+    riverrun = front_door(project, request.master)
+    spec = {**request.spec, "key": tuple(request.spec["key"])}  # JSON has lists only
 
     def on_batch(ranges: RunRange) -> None:
         keep(str(ranges))
 
-    if wish.kind == "import":
+    if request.kind == "import":
         from riverrun.transfers.specs import ImportSpec
 
         imported = riverrun.run_import(
-            ImportSpec(**spec), packages=wish.packages, on_progress=report, on_batch=on_batch
+            ImportSpec(**spec), packages=request.packages, on_progress=report, on_batch=on_batch
         )
         said = f"{imported.read} rows read, {imported.written} records written to {spec['topic']}"
-        return Outcome(said, str(imported.written))
+        return WorkOutcome(said, str(imported.written))
     from riverrun.transfers.specs import ExportSpec
 
-    exported = riverrun.run_export(ExportSpec(**spec), packages=wish.packages, on_progress=report, on_batch=on_batch)
+    exported = riverrun.run_export(ExportSpec(**spec), packages=request.packages, on_progress=report, on_batch=on_batch)
     if exported.batch is None:
-        return Outcome("nothing is new")
+        return WorkOutcome("nothing is new")
     written = exported.batch.range
-    return Outcome(f"{exported.read} records read, {exported.written} rows written: {written}", written)
+    return WorkOutcome(f"{exported.read} records read, {exported.written} rows written: {written}", written)
 
 
 def logged_progress(log: Any) -> Callable[[int, int], None]:
@@ -233,7 +233,7 @@ def releaser_of(project: ProjectConfig, app: str, master: str, by: str) -> Relea
     return front_door(project, master, by).app(app).release().releaser
 
 
-def take(project: ProjectConfig, wish: StepWish) -> str:
+def take(project: ProjectConfig, request: StepRequest) -> str:
     """Take a step of a release.
 
     Returns:
@@ -242,7 +242,7 @@ def take(project: ProjectConfig, wish: StepWish) -> str:
     Raises:
         StreamsError: If it cannot be taken, or has failed.
     """
-    return str(_STEPS[wish.step](releaser_of(project, wish.app, wish.master, wish.by), wish.about))
+    return str(_STEPS[request.step](releaser_of(project, request.app, request.master, request.by), request.about))
 
 
 def retired_by(releaser: Releaser) -> str:
@@ -273,7 +273,7 @@ def published_by(project: ProjectConfig, app: str) -> frozenset[str]:
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class WrittenRecords:
     """The records that one run wrote to a topic.
 
     Args:
@@ -289,7 +289,7 @@ class Written:
     run: str
 
 
-def written_by(chosen: BoundedRun, by: str) -> list[Written]:
+def written_by(chosen: BoundedRun, by: str) -> list[WrittenRecords]:
     """Return the records that runs of one author wrote, by the record of runs: all attempts of a task, and no other host.
 
     Raises:
@@ -300,7 +300,9 @@ def written_by(chosen: BoundedRun, by: str) -> list[Written]:
     application = chosen.application
     runs = RunLog(chosen.admin).written_by(application.config.name, application.version, by)
     return [
-        Written(topic, str(ranges), run.range, run.id) for run, found in runs for topic, ranges in sorted(found.items())
+        WrittenRecords(topic, str(ranges), run.range, run.id)
+        for run, found in runs
+        for topic, ranges in sorted(found.items())
     ]
 
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from riverrun.config import ProjectConfig
     from riverrun_airflow.location import Location
-    from riverrun_airflow.wishes import Wish
+    from riverrun_airflow.work_requests import Request
 
 _DRIVER = "driver"
 """Key of a task's state: the driver that does its work, until the outcome is known."""
@@ -53,7 +53,7 @@ def is_apart(task: Computing, project: ProjectConfig) -> bool:
     return not is_local(project, task.master) if task.apart is None else task.apart
 
 
-def submit(task: Computing, context: Context, location: Location, wish: Wish) -> NoReturn:
+def submit(task: Computing, context: Context, location: Location, request: Request) -> NoReturn:
     """Start a driver, or find that of an earlier attempt, and defer the task until it has ended: see `concluded`."""
     store: Any = context["task_state_store"]
     driver = store.get(_DRIVER)
@@ -61,7 +61,7 @@ def submit(task: Computing, context: Context, location: Location, wish: Wish) ->
         if driver is None:
             driver = {"driver": uuid.uuid4().hex, "since_ms": now_ms()}
             store.set(_DRIVER, driver)  # first, so that no attempt starts a second one
-            start(location, driver["driver"], wish)
+            start(location, driver["driver"], request)
         else:
             task.log.info("the driver %s of an earlier attempt does the work", driver["driver"])
         task.defer(trigger=DriverTrigger(driver, task.config, task.riverrun_conn_id), method_name="driven")

@@ -10,12 +10,12 @@ from airflow.sdk import BaseOperator
 
 from riverrun.config.secrets import expanded
 from riverrun_airflow.acting import acting, end_at_once
-from riverrun_airflow.assets import Lineage, announce, is_template, target_asset, topic_asset, transferred_by
+from riverrun_airflow.assets import TopicLineage, announce, is_template, target_asset, topic_asset, transferred_by
 from riverrun_airflow.hooks import CONNECTION, located
 from riverrun_airflow.operators import documented
 from riverrun_airflow.sessions import logged_progress, transfer
 from riverrun_airflow.submission import concluded, is_apart, note_of, submit
-from riverrun_airflow.wishes import TransferWish
+from riverrun_airflow.work_requests import TransferRequest
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -85,7 +85,7 @@ class ImportOperator(BaseOperator):
             kwargs["outlets"] = [transferred_by("import", name or topic)]
         super().__init__(**documented(self, kwargs))
         self.config = config
-        self.lineage = Lineage()
+        self.lineage = TopicLineage()
         self.riverrun_conn_id = riverrun_conn_id
         self.source = source
         self.topic = topic
@@ -106,7 +106,7 @@ class ImportOperator(BaseOperator):
 
     def execute(self, context: Context) -> str:
         """Import, and return the number of records as text."""
-        return acting(lambda: transferred(self, context, self._wish()))
+        return acting(lambda: transferred(self, context, self._request()))
 
     def driven(self, context: Context, event: dict[str, Any]) -> str:
         """Return the number of records that a driver has imported."""
@@ -120,7 +120,7 @@ class ImportOperator(BaseOperator):
         """Return the source or topic that was read, and the topic or target that was written, for OpenLineage."""
         return self.lineage.told()
 
-    def _wish(self) -> TransferWish:
+    def _request(self) -> TransferRequest:
         from riverrun.transfers.specs import ImportSpec
 
         spec = ImportSpec(
@@ -138,7 +138,7 @@ class ImportOperator(BaseOperator):
             missing_timestamp=self.missing_timestamp,
             not_a_number=self.not_a_number,
         )
-        return TransferWish("import", asdict(spec), self.packages, self.master)
+        return TransferRequest("import", asdict(spec), self.packages, self.master)
 
     def told(self, project: ProjectConfig) -> Told:
         """Return the assets of the source and of the topic, and the facts about the import."""
@@ -191,7 +191,7 @@ class ExportOperator(BaseOperator):
             kwargs["outlets"] = [transferred_by("export", name or topic)]
         super().__init__(**documented(self, kwargs))
         self.config = config
-        self.lineage = Lineage()
+        self.lineage = TopicLineage()
         self.riverrun_conn_id = riverrun_conn_id
         self.topic = topic
         self.target = target
@@ -207,7 +207,7 @@ class ExportOperator(BaseOperator):
 
     def execute(self, context: Context) -> str:
         """Export, and return the range of offsets as text; empty if nothing was new."""
-        return acting(lambda: transferred(self, context, self._wish()))
+        return acting(lambda: transferred(self, context, self._request()))
 
     def driven(self, context: Context, event: dict[str, Any]) -> str:
         """Return the range of offsets that a driver has exported."""
@@ -221,7 +221,7 @@ class ExportOperator(BaseOperator):
         """Return the source or topic that was read, and the topic or target that was written, for OpenLineage."""
         return self.lineage.told()
 
-    def _wish(self) -> TransferWish:
+    def _request(self) -> TransferRequest:
         from riverrun.transfers.specs import ExportSpec
 
         spec = ExportSpec(
@@ -234,7 +234,7 @@ class ExportOperator(BaseOperator):
             name=self.name,
             key=self.key,
         )
-        return TransferWish("export", asdict(spec), self.packages, self.master)
+        return TransferRequest("export", asdict(spec), self.packages, self.master)
 
     def told(self, project: ProjectConfig) -> Told:
         """Return the assets of the topic and of the target, and the facts about the export."""
@@ -267,13 +267,13 @@ class Told:
         return {"kind": self.kind, "name": self.name, "topic": self.topic}
 
 
-def transferred(task: ImportOperator | ExportOperator, context: Context, wish: TransferWish) -> str:
+def transferred(task: ImportOperator | ExportOperator, context: Context, request: TransferRequest) -> str:
     """Import or export, and return the result for other tasks; or submit the work."""
     location = located(task.config, task.riverrun_conn_id)
     project = location.project()
     if is_apart(task, project):
-        submit(task, context, location, wish)
-    done = transfer(project, wish, logged_progress(task.log), lambda text: keep(context, [text]))
+        submit(task, context, location, request)
+    done = transfer(project, request, logged_progress(task.log), lambda text: keep(context, [text]))
     task.log.info("%s", done.said)
     tell(task, context, project)
     return done.found
@@ -306,7 +306,7 @@ def tell(task: ImportOperator | ExportOperator, context: Context, project: Proje
         task.log.warning("No asset event: Airflow has no asset for this place: %s", error)
         return
     facts = {**told.facts, "range": ",".join(kept)}
-    task.lineage = Lineage(
+    task.lineage = TopicLineage(
         facet=facts, brokers=project.kafka["bootstrap.servers"], uris=(told.read.uri, told.written.uri)
     )
     events = [(told.written, {**told.facts, "offsets": each}) for each in kept]

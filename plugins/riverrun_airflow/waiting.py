@@ -12,7 +12,7 @@ from riverrun_airflow.links import ApplicationLink
 from riverrun_airflow.operators import documented
 from riverrun_airflow.sessions import bounded, look, now_ms
 from riverrun_airflow.triggers import LookTrigger, ended
-from riverrun_airflow.wishes import RunWish
+from riverrun_airflow.work_requests import RunRequest
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -161,8 +161,8 @@ class ProcessedSensor(BaseOperator):
         return ended(event)
 
     def _resolved(self) -> tuple[str, str]:
-        wish = RunWish(self.app, "committed", self.end, self.version)
-        chosen = bounded(located(self.config, self.riverrun_conn_id).project(), wish)
+        request = RunRequest(self.app, "committed", self.end, self.version)
+        chosen = bounded(located(self.config, self.riverrun_conn_id).project(), request)
         return chosen.application.version, str(chosen.range.end)
 
 

@@ -19,14 +19,14 @@ import pytest
 from riverrun import LONG
 from riverrun.config import ProjectConfig
 from riverrun.errors import EngineError
-from riverrun.hosting.control_topic import Registry
+from riverrun.hosting.control_topic import ReleaseRegistry
 from riverrun.kafka.admin import Admin
 from riverrun.project.cluster import SparkSessions
 from riverrun.records import TopicPartition
 from riverrun.spark.ranges import RunRange
 from riverrun.spark.runs import RunLog
 from riverrun_airflow import sessions
-from riverrun_airflow.wishes import CheckWish, RunWish, StepWish, TransferWish, Wish
+from riverrun_airflow.work_requests import CheckRequest, Request, RunRequest, StepRequest, TransferRequest
 from tests.airflow.command_line import running_command_line
 from tests.presence import present
 from tests.waiting import until
@@ -282,8 +282,8 @@ def test_a_bounded_run_and_a_dry_backfill_run_as_dags(shop: Shop, home: Path, mo
     monkeypatch.syspath_prepend(str(home))
     monkeypatch.setattr(SparkSessions, "session", no_spark)
     for end in ("latest", "1970-01-01"):
-        assert run_again(shop.project, RunWish(shop.name, "committed", end)) == 0
-    assert run_again(shop.project, RunWish(shop.name, "committed", "latest", range=done.range)) == 0
+        assert run_again(shop.project, RunRequest(shop.name, "committed", end)) == 0
+    assert run_again(shop.project, RunRequest(shop.name, "committed", "latest", range=done.range)) == 0
     judged = shop.dag("quality")
     assert f"{shop.name}.sums: it has rows: passed: 1" in judged.shown
     require_lineage(home / "lineage", shop, done.range)
@@ -463,7 +463,7 @@ with DAG("{shop.name}__failing", schedule=None):
 def test_releases_are_approved_and_rolled_back_pass_and_retire_or_are_blocked(
     shop: Shop, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    registry = Registry.at(shop.broker.admin())
+    registry = ReleaseRegistry.at(shop.broker.admin())
     shop.dag("run")
     warned = shop.dag("release", ("Approve", "Roll back"), version="v2", then="ask")
     assert "Skipping registering" not in warned.shown
@@ -543,26 +543,26 @@ def test_drivers_apart_compute_while_their_tasks_wait_and_end_when_told_to(
     project = shop.project
     monkeypatch.syspath_prepend(str(home))
 
-    def note(driver: str, wish: Wish, *, is_ended: bool = False) -> Any:
-        drivers.start(Location(shop.path), driver, wish)
+    def note(driver: str, request: Request, *, is_ended: bool = False) -> Any:
+        drivers.start(Location(shop.path), driver, request)
         if is_ended:
             drivers.end(project, driver)
         began = sessions.now_ms()
         until(lambda: drivers.look_at(project, driver, began).is_over, "ended")
         return json.loads(drivers.look_at(project, driver, began).found)
 
-    ended = note(f"{shop.name}-1", RunWish(shop.name, "committed", "latest"), is_ended=True)
+    ended = note(f"{shop.name}-1", RunRequest(shop.name, "committed", "latest"), is_ended=True)
     assert (ended["state"], ended["said"].partition(".")[0]) == ("ended", "The driver was asked to end")
-    refused = note(f"{shop.name}-2", StepWish(shop.name, "gate"))
+    refused = note(f"{shop.name}-2", StepRequest(shop.name, "gate"))
     assert (refused["state"], refused["may_help"]) == ("failed", False)
     assert refused["said"].startswith(f"{shop.name}: no release is planned")
     assert json.loads(drivers.look_at(project, "gone", 0).found)["state"] == "died"
     spec = {"topic": f"{shop.name}.no", "source": "no", "format": "json", "key": []}
-    missing = note(f"{shop.name}-3", TransferWish("import", spec))
+    missing = note(f"{shop.name}-3", TransferRequest("import", spec))
     assert (missing["state"], missing["may_help"], missing["is_under_way"]) == ("failed", False, False)
     monkeypatch.setattr(drivers, "__name__", f"{drivers.__name__}_mistyped")
     with pytest.raises(EngineError, match=r"-4 ended with code 1 before it began: .*No module named"):
-        drivers.start(Location(shop.path), f"{shop.name}-4", CheckWish(shop.name))
+        drivers.start(Location(shop.path), f"{shop.name}-4", CheckRequest(shop.name))
     monkeypatch.undo()
     (home / "dags" / f"{shop.name}_apart.py").write_text(
         f"""
@@ -635,11 +635,11 @@ def require_looks(project: ProjectConfig, app: str, live: str) -> None:
     assert sessions.look(project, "watched", version="v1", **watched).found == "v1 is not live: the release is live"
 
 
-def run_again(project: ProjectConfig, wish: RunWish) -> int:
+def run_again(project: ProjectConfig, request: RunRequest) -> int:
     """Run a range that is done already or has no records, and return the number of records processed."""
-    chosen = sessions.bounded(project, wish)
+    chosen = sessions.bounded(project, request)
     summary = sessions.run(chosen, lambda _done, _all: None)
-    assert sessions.written_by(chosen, wish.by) == []
+    assert sessions.written_by(chosen, request.by) == []
     return summary.processed
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from riverrun import LONG
-from riverrun.hosting.control_topic import Registry
+from riverrun.hosting.control_topic import ReleaseRegistry
 from riverrun.hosting.release import Step
 from riverrun.spark.runs import RunLog
 from tests.airflow.services import ROOT, running_services
@@ -162,7 +162,7 @@ def test_a_backfill_of_what_is_processed_does_nothing(services: Services, broker
 
 
 def test_a_release_waits_for_approval_and_goes_on_whatever_is_killed(services: Services, broker: Broker) -> None:
-    dag, registry = f"{SHOP}__release", Registry.at(broker.admin())
+    dag, registry = f"{SHOP}__release", ReleaseRegistry.at(broker.admin())
     held = services.directory / "held"
     held.touch()
     run = services.trigger(dag, version="v2", then="retire")
@@ -220,7 +220,7 @@ def test_a_failed_gate_blocks_the_release_and_is_not_tried_again(services: Servi
     assert tasks["gate"] == ("failed", 1)
     assert {tasks[task][0] for task in ("verdict", "approve", "cut", "retire")} == {"upstream_failed"}
     assert "expect_column_values_to_be_between" in services.log(dag, blocked, "gate")
-    assert Registry.at(broker.admin()).read(SHOP, "v1").live == "v2"
+    assert ReleaseRegistry.at(broker.admin()).read(SHOP, "v1").live == "v2"
 
 
 def test_users_see_and_do_what_airflow_lets_them(services: Services) -> None:

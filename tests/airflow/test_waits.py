@@ -144,12 +144,12 @@ class Kept(dict):
 
 started, told_to_end = [], []
 
-def start(location, driver, wish):
-    if wish.app == "full":
+def start(location, driver, request):
+    if request.app == "full":
         raise OSError("the disk is full")
-    if wish.app == "broken":
+    if request.app == "broken":
         raise EngineError("it ended before it began")
-    if wish.app == "interrupted":
+    if request.app == "interrupted":
         raise KeyboardInterrupt
     started.append(driver)
 submission.start = start
@@ -214,7 +214,7 @@ class Kept(dict):
     set = dict.__setitem__
     delete = dict.pop
 
-submission.start = lambda location, driver, wish: None
+submission.start = lambda location, driver, request: None
 outlet = transferred_by("import", "clicks")
 
 def tries_of(chance):
@@ -228,7 +228,7 @@ def tries_of(chance):
         context = {"task_state_store": store, "ti": SimpleNamespace(), "outlet_events": OutletEventAccessors()}
         task = transfers.ImportOperator(task_id="there", source="in", topic="clicks", apart=is_apart)
 
-        def transfer(project, wish, report, keep):
+        def transfer(project, request, report, keep):
             for each in batches:
                 keep(each)
             if fails:

@@ -24,7 +24,7 @@ MODULES = {
     "riverrun.project.checks": ("AppChecks",),
     "riverrun.project.release": ("AppRelease",),
     "riverrun.project.live": ("AppStatus",),
-    "riverrun.project.stores": ("Entry", "ReadOnlyStore", "Stores"),
+    "riverrun.project.stores": ("Entry", "ReadOnlyStore", "ReadOnlyStores"),
     "riverrun.project.worker": ("AppWorker",),
     "riverrun.transfers.specs": ("ExportSpec", "ImportSpec"),
     "riverrun.worker.states": ("InstanceStatus", "WorkerState", "WorkerSummary"),

@@ -20,7 +20,7 @@ from riverrun.sql.statements import SqlError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from riverrun.sql.columns_file import Found, Wanted
+    from riverrun.sql.columns_file import ReadColumns, WantedColumns
 
 _NO_ID = 0
 
@@ -36,7 +36,7 @@ class CaseSchemas:
         self._topics: dict[str, dict[str, Any]] = {each["name"]: each for each in topics if isinstance(each, dict)}
         self.known: dict[tuple[str, bool], tuple[WrittenSchema, str | None]] = {}
 
-    def found(self, wanted: Wanted) -> Found:
+    def found(self, wanted: WantedColumns) -> ReadColumns:
         """Return the columns of a topic's schema, or of the schema with the id.
 
         Raises:
@@ -51,12 +51,12 @@ class CaseSchemas:
         self.known[wanted.topic, wanted.is_key] = schema, wanted.full_name
         return found_in(wanted, schema)
 
-    def _by_id(self, wanted: Wanted) -> WrittenSchema | None:
+    def _by_id(self, wanted: WantedColumns) -> WrittenSchema | None:
         name = f"{wanted.part}SchemaId"
         found = (each for each, given in self._topics.items() if given.get(name) == wanted.schema_id is not None)
         return next((self._schema(each, wanted) for each in found), None)
 
-    def _schema(self, topic: str, wanted: Wanted) -> WrittenSchema | None:
+    def _schema(self, topic: str, wanted: WantedColumns) -> WrittenSchema | None:
         given = self._topics.get(topic, {})
         schema = given.get(f"{wanted.part}Schema")
         if schema is None:

@@ -20,7 +20,7 @@ from riverrun.serde.api import SerdePlace, placed
 from riverrun.serde.serdes import BYTES
 from riverrun.serde.windowed import session_windowed, windowed
 from riverrun.sql.formats import key_serde, value_serde
-from riverrun.sql.planning.planner import Plan
+from riverrun.sql.planning.planner import StatementPlan
 from riverrun.sql.statement_parser import parse
 from riverrun.sql.statements import SqlError
 from riverrun.sql.types import Primitive
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from riverrun.serde.api import Serde
-    from riverrun.sql.catalog import Layout
+    from riverrun.sql.catalog import RecordLayout
     from riverrun.sql.types import Columns
 
 _REGISTRY = {"url": "mock://cases"}
@@ -99,7 +99,7 @@ def _difference(case: dict[str, Any]) -> str | None:
     builder = StreamsBuilder()
     schemas = CaseSchemas(case.get("topics") or ())
     properties = {name: str(value) for name, value in case.get("properties", {}).items()}
-    plan = Plan(builder, properties=properties, columns=schemas)
+    plan = StatementPlan(builder, properties=properties, columns=schemas)
     plan.add_all(parse("\n".join(case["statements"])))
     topology = builder.build()
     layouts = {source.topic: source.layout for source in plan.catalog.sources.values()}
@@ -112,7 +112,9 @@ def _difference(case: dict[str, Any]) -> str | None:
         return _compared(driver, layouts, schemas, case.get("outputs", []))
 
 
-def _pipe(driver: TopologyTestDriver, layouts: dict[str, Layout], schemas: CaseSchemas, record: dict[str, Any]) -> None:
+def _pipe(
+    driver: TopologyTestDriver, layouts: dict[str, RecordLayout], schemas: CaseSchemas, record: dict[str, Any]
+) -> None:
     topic = record["topic"]
     if topic not in layouts:
         return
@@ -136,7 +138,7 @@ class _Form:
     """The form of a topic's records, in a case and in the topic."""
 
     topic: str
-    layout: Layout
+    layout: RecordLayout
     schemas: CaseSchemas
 
     def encoded(self, value: Any, *, is_key: bool) -> bytes:
@@ -197,7 +199,10 @@ def _key_bytes(form: _Form, key: Any, window: dict[str, Any] | None) -> bytes | 
 
 
 def _compared(
-    driver: TopologyTestDriver, layouts: dict[str, Layout], schemas: CaseSchemas, outputs: Sequence[dict[str, Any]]
+    driver: TopologyTestDriver,
+    layouts: dict[str, RecordLayout],
+    schemas: CaseSchemas,
+    outputs: Sequence[dict[str, Any]],
 ) -> str | None:
     for topic in dict.fromkeys(record["topic"] for record in outputs):
         wanted = [record for record in outputs if record["topic"] == topic]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from riverrun.cluster.instance import DEPLOYMENTS_TOPIC, Channel, InstanceReport, Message, Stop
+from riverrun.cluster.instance import DEPLOYMENTS_TOPIC, Channel, InstanceReport, Message, StopInstances
 from riverrun.errors import BrokerError
 from tests.waiting import until
 
@@ -34,11 +34,11 @@ def says(message: Message, teller: Channel, hearer: Channel) -> None:
 def test_driver_and_instance_hear_each_other_again_when_their_topic_was_deleted(broker: Broker, unique: str) -> None:
     driver, instance = Channel(broker.admin(), unique), Channel(broker.admin(), unique)
     says(REPORT, instance, driver)
-    says(Stop(), driver, instance)
+    says(StopInstances(), driver, instance)
     broker.admin().delete_topics([DEPLOYMENTS_TOPIC])
     with suppress(BrokerError):
         instance.hear(0.5)
     says(REPORT, instance, driver)
-    says(Stop(), driver, instance)
+    says(StopInstances(), driver, instance)
     driver.close()
     instance.close()

@@ -15,7 +15,7 @@ from riverrun.kafka.producer import IdempotentProducer, TransactionalProducer
 from riverrun.kafka.ranges import read_fields
 from riverrun.records import RawRecord, TopicPartition
 from riverrun.releases.differ import Differ
-from riverrun.releases.difference import Change, Side
+from riverrun.releases.difference import RowChange, Side
 from tests.presence import present
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ class Topics:
         with Differ(self.public, self.public, self.staging, self.directory, self.broker.admin()) as d:
             yield d
 
-    def compared(self) -> dict[str, Change]:
+    def compared(self) -> dict[str, RowChange]:
         with self.differ() as differ:
             differ.advance(*differ.stable_ends())
             return changes(differ.rows())
@@ -62,7 +62,7 @@ class Topics:
         }
 
 
-def changes(pairs: Iterator[Pair]) -> dict[str, Change]:
+def changes(pairs: Iterator[Pair]) -> dict[str, RowChange]:
     return {pair.key.decode(): pair.change for pair in pairs}
 
 
@@ -76,7 +76,12 @@ def test_a_differ_reads_only_what_is_new_and_only_up_to_the_given_ends(
 ) -> None:
     topics.write(topics.public, ann="1", bob="2", zoe="3")
     topics.write(topics.staging, ann="1", bob="0", cy="4")
-    assert topics.compared() == {"ann": Change.SAME, "bob": Change.CHANGED, "cy": Change.NEW, "zoe": Change.GONE}
+    assert topics.compared() == {
+        "ann": RowChange.SAME,
+        "bob": RowChange.CHANGED,
+        "cy": RowChange.NEW,
+        "zoe": RowChange.GONE,
+    }
     with topics.differ() as differ:
         noted = differ.stable_ends()
     topics.write(topics.public, cy="4", bob="9")
@@ -89,9 +94,9 @@ def test_a_differ_reads_only_what_is_new_and_only_up_to_the_given_ends(
     monkeypatch.setattr(differ_module, "read_fields", watched)
     with topics.differ() as differ:
         differ.advance(*noted)
-        assert changes(differ.differences()) == {"bob": Change.CHANGED, "cy": Change.NEW, "zoe": Change.GONE}
+        assert changes(differ.differences()) == {"bob": RowChange.CHANGED, "cy": RowChange.NEW, "zoe": RowChange.GONE}
         differ.advance(*differ.stable_ends())
-        assert changes(differ.differences()) == {"bob": Change.CHANGED, "zoe": Change.GONE}
+        assert changes(differ.differences()) == {"bob": RowChange.CHANGED, "zoe": RowChange.GONE}
         assert ranges == [{}, {topics.public: 2}]
         with pytest.raises(RangeError, match=rf"{topics.public}-0 was compared up to offset 4: what it held at 2"):
             differ.advance(*noted)
@@ -102,17 +107,17 @@ def test_an_index_of_recreated_or_truncated_topics_is_built_again(
 ) -> None:
     topics.write(topics.public, ann="1", bob="2")
     topics.write(topics.staging, ann="1")
-    assert topics.compared() == {"ann": Change.SAME, "bob": Change.GONE}
+    assert topics.compared() == {"ann": RowChange.SAME, "bob": RowChange.GONE}
     topics.broker.admin().delete_topics([topics.staging])
     topics.create()
     topics.write(topics.staging, bob="2")
-    assert topics.compared() == {"ann": Change.GONE, "bob": Change.SAME}
+    assert topics.compared() == {"ann": RowChange.GONE, "bob": RowChange.SAME}
     topics.broker.admin().delete_records({TopicPartition(topics.public, 0): 1})
-    assert topics.compared() == {"bob": Change.SAME}, "consumers do not find what was deleted"
+    assert topics.compared() == {"bob": RowChange.SAME}, "consumers do not find what was deleted"
     compacted = {"cleanup.policy": "compact", "delete.retention.ms": "0"}
     topics.broker.configure(topics.staging, compacted)  # tombstones that were not read may be gone at once
     with caplog.at_level("WARNING"):
-        assert topics.compared() == {"bob": Change.SAME}
+        assert topics.compared() == {"bob": RowChange.SAME}
     assert "is rebuilt: records have been deleted since it was read" in caplog.text
 
 
@@ -123,16 +128,16 @@ def test_an_index_is_built_again_when_the_clock_was_set_back_since(
     topics.broker.configure(topics.staging, {"cleanup.policy": "compact", "delete.retention.ms": "60000"})
     earlier = SystemClock().now_ms() - 3_600_000
     with caplog.at_level("WARNING"):
-        assert topics.compared() == {"ann": Change.GONE}
+        assert topics.compared() == {"ann": RowChange.GONE}
         assert "rebuilt" not in caplog.text
         monkeypatch.setattr(differ_module, "SystemClock", lambda: SimpleNamespace(now_ms=lambda: earlier))
-        assert topics.compared() == {"ann": Change.GONE}
+        assert topics.compared() == {"ann": RowChange.GONE}
     assert "is rebuilt" in caplog.text, "nothing says how old it is"
 
 
 def test_an_index_that_is_damaged_or_in_use_does_not_stop_anything(topics: Topics) -> None:
     topics.write(topics.public, ann="1")
-    expected = {"ann": Change.GONE}
+    expected = {"ann": RowChange.GONE}
     assert topics.compared() == expected
     with topics.differ():
         assert topics.compared() == expected, "another process, or a thread, has an index of its own"

@@ -15,7 +15,7 @@ from riverrun.hosting.restoring import StoreChangelogReader
 from riverrun.hosting.standby_tasks import StandbyTasks
 from riverrun.kafka.producer import TransactionalProducer
 from riverrun.records import TaskId, TopicPartition
-from riverrun.worker.queries import KeyQuery, Page, Question, Reason, Refusal
+from riverrun.worker.queries import AnswerPage, KeyQuery, Reason, Refusal, StoreQuery
 from riverrun.worker.stream_thread.stream_thread import new_stream_thread
 from tests.waiting import until
 
@@ -63,8 +63,8 @@ class Case:
     def is_restored(self) -> bool:
         return RESTORED in self.tasks.figures.active and RESTORED not in self.tasks.figures.restoring
 
-    def ask(self, word: bytes, task: TaskId) -> Page | Refusal:
-        return self.tasks.answer(Question("counts", task, KeyQuery(word)))
+    def ask(self, word: bytes, task: TaskId) -> AnswerPage | Refusal:
+        return self.tasks.answer(StoreQuery("counts", task, KeyQuery(word)))
 
 
 @pytest.fixture
@@ -110,7 +110,7 @@ def test_a_task_goes_on_while_another_one_is_restored(case: Case, monkeypatch: p
     assert case.shown[-1] == (LOGGED, LOGGED)
     assert len(case.shown) > 1
     answer = case.ask(b"w1", RESTORED)
-    assert isinstance(answer, Page)
+    assert isinstance(answer, AnswerPage)
     (row,) = answer.rows
     assert (row.value, row.timestamp) == ((2).to_bytes(8, "big"), 2)
 

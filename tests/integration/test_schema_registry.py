@@ -33,7 +33,7 @@ from riverrun import (
 )
 from riverrun.errors import RegistryError, SchemaError
 from riverrun.schemas.avro.types import schema_of
-from riverrun.schemas.registry import Registry, registry_of
+from riverrun.schemas.registry import RegistryClient, registry_of
 from riverrun.serde.api import SerdePlace, placed
 from riverrun.sql.planning.planner import build_sql
 from riverrun.sql.statement_files import resolve
@@ -441,24 +441,24 @@ def answering(wanted: str | None = None) -> Iterator[str]:
 )
 def test_the_client_shows_what_it_was_given(settings: dict[str, str], wanted: str) -> None:
     with answering(wanted) as url:
-        assert Registry({"url": url, **settings}).schema(1).schema_str == '"string"'
+        assert RegistryClient({"url": url, **settings}).schema(1).schema_str == '"string"'
         others = {key: value.replace("2", "3") for key, value in settings.items()}
         with pytest.raises(RegistryError, match=r"refuses schema 1 \(HTTP 401\)") as refused:
-            Registry({"url": url, **others}).schema(1)
+            RegistryClient({"url": url, **others}).schema(1)
     assert "hunter" not in str(refused.value)
 
 
 def test_a_password_in_the_address_is_shown_to_the_registry_alone(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("DEBUG")
     with answering("Basic YW5uOmh1bnRlcjI=") as url:
-        assert Registry({"url": url.replace("//", "//ann:hunter2@")}).schema(1).schema_str == '"string"'
+        assert RegistryClient({"url": url.replace("//", "//ann:hunter2@")}).schema(1).schema_str == '"string"'
     assert caplog.text
     assert "hunter2" not in caplog.text
 
 
 def test_impossible_settings_are_named_without_their_values() -> None:
     with pytest.raises(ConfigError) as refused:
-        Registry({"url": "http://127.0.0.1:9", "basic.auth.user.info": "hunter2"})
+        RegistryClient({"url": "http://127.0.0.1:9", "basic.auth.user.info": "hunter2"})
     assert "hunter2" not in str(refused.value)
 
 
@@ -471,11 +471,11 @@ def test_after_its_first_record_a_schema_needs_no_registry(topic: str) -> None:
 
 def test_instances_that_register_one_subject_at_once_all_succeed(registry: str) -> None:
     subjects = [f"{uuid.uuid4()}-value" for _ in range(10)]
-    clients = [Registry({"url": registry}) for _ in range(4)]
+    clients = [RegistryClient({"url": registry}) for _ in range(4)]
     schema = Schema(msgspec.json.encode(schema_of(Flight)).decode(), "AVRO")
     together = threading.Barrier(len(clients))
 
-    def register(client: Registry, subject: str) -> int:
+    def register(client: RegistryClient, subject: str) -> int:
         together.wait()
         return client.registered(subject, schema, normalize=False)
 

@@ -19,7 +19,7 @@ from riverrun.records import OffsetRange, TaskId, TopicPartition
 from riverrun.spark.bounded_runs.attempts import attempt
 from riverrun.spark.bounded_runs.executor import run_task
 from riverrun.spark.failures import rebuilt_error
-from riverrun.spark.tasks.work import TaskWork, job_of
+from riverrun.spark.tasks.work import SliceWork, job_of
 from tests.brokers import Broker, embedded_broker
 from tests.presence import present
 
@@ -47,7 +47,7 @@ class Case:
         connected = broker.connected(app)
         connected.prepare()
         ranges = {TopicPartition(f"{name}.in", 0): OffsetRange(0, RECORDS)}
-        self.work = TaskWork(job_of(connected), TaskId(0, 0), ranges)
+        self.work = SliceWork(job_of(connected), TaskId(0, 0), ranges)
 
     def build(self, _job: Any = None) -> Topology:
         builder = StreamsBuilder()

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from prometheus_client.core import Metric
 
-    from riverrun.worker.stream_thread.protocol import Report
+    from riverrun.worker.stream_thread.protocol import ThreadReport
 
 _HEAD = """\
 # Metrics
@@ -45,7 +45,7 @@ class _Example:
             running, nothing, nothing, {}, {}, 1, paused=False, summary=summary, recovery_s=0.0, held_s=0.0
         )
 
-    def reports(self) -> Mapping[int, Report]:
+    def reports(self) -> Mapping[int, ThreadReport]:
         return {}
 
 

@@ -20,7 +20,7 @@ from riverrun import LONG
 from riverrun.config import ProjectConfig
 from riverrun.errors import ReleaseError, StreamsError
 from riverrun.hosting.barrier_listener import BarrierListener
-from riverrun.hosting.control_topic import ControlTopic, Registry
+from riverrun.hosting.control_topic import ControlTopic, ReleaseRegistry
 from riverrun.hosting.release import CONTROL_TOPIC, SWITCHING, Step
 from riverrun.kafka.membership import GroupMember
 from riverrun.records import OffsetVector
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
-    from riverrun.hosting.release import Change, Release
+    from riverrun.hosting.release import Release, ReleaseChange
     from riverrun.records import TaskId
     from tests.brokers import Broker
 
@@ -373,7 +373,7 @@ v2 = "{name}_app:build_v2"
     def releaser(self, fault: str = "nothing", at: int = 0) -> Releaser:
         """A coordinator, to which something happens at one of its reads and writes."""
         notes = MortalNotes(ControlTopic(self.broker.admin(), CONTROL_TOPIC), at, lambda: self.fault(fault))
-        registry = Registry(notes)
+        registry = ReleaseRegistry(notes)
         return Releaser(self.config, self.name, self.broker.admin(), _no_spark, on_step=notes.moment, registry=registry)
 
     def take(self, step: str, fault: str = "nothing", at: int = 0) -> bool:
@@ -444,10 +444,10 @@ v2 = "{name}_app:build_v2"
 
         until(holds, what, lambda: "\n".join([more(), *self.happened]))
 
-    def switches(self) -> list[Change]:
+    def switches(self) -> list[ReleaseChange]:
         """The switches of versions, first to last, as the history has them."""
-        found: dict[int, Change] = {}
-        for change in Registry.at(self.broker.admin()).history(self.name):
+        found: dict[int, ReleaseChange] = {}
+        for change in ReleaseRegistry.at(self.broker.admin()).history(self.name):
             if change.epoch:
                 found.setdefault(change.epoch, change)
         return list(found.values())

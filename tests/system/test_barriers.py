@@ -13,7 +13,7 @@ import pytest
 from riverrun import LONG, STRING, Consumed, Grouped, Materialized, Produced, Repartitioned, StreamsBuilder
 from riverrun.errors import UnderWayError
 from riverrun.hosting.connected import ConnectedApplication
-from riverrun.hosting.control_topic import Registry
+from riverrun.hosting.control_topic import ReleaseRegistry
 from riverrun.hosting.release import Release, Step, staging_name
 from riverrun.kafka.producer import TransactionalProducer
 from riverrun.records import TopicPartition
@@ -45,7 +45,7 @@ class Case:
         self.broker, self.name, self.directory = broker, name, directory
         self.left, self.right, self.out = f"{name}.left", f"{name}.right", f"{name}.out"
         self.settings = {"commit_interval_ms": 100} | settings
-        self.admin, self.registry = broker.admin(), Registry.at(broker.admin())
+        self.admin, self.registry = broker.admin(), ReleaseRegistry.at(broker.admin())
         broker.create(2, self.left, self.right, self.out)
         self.app = self.version("v1")
         self.layout = ConnectedApplication(self.app, self.admin).prepare()
@@ -276,7 +276,7 @@ def test_what_a_task_writes_after_a_switch_goes_where_its_version_writes_by_then
 
 
 def test_an_instance_killed_during_a_pause_is_replaced_by_one_that_pauses(group: Group) -> None:
-    registry, admin = Registry.at(group.broker.admin()), group.broker.admin()
+    registry, admin = ReleaseRegistry.at(group.broker.admin()), group.broker.admin()
     tps = [TopicPartition(f"{group.name}.in", n) for n in range(4)]
 
     def have_said(phase: int) -> bool:

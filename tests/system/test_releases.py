@@ -36,7 +36,7 @@ from riverrun.hosting import barrier_listener
 from riverrun.hosting.active_task import start_task
 from riverrun.hosting.alone import processing_alone
 from riverrun.hosting.claim import Claim
-from riverrun.hosting.control_topic import Registry, release_of
+from riverrun.hosting.control_topic import ReleaseRegistry, release_of
 from riverrun.hosting.ownership import RUN
 from riverrun.hosting.process import SystemClock
 from riverrun.hosting.release import Release, Step
@@ -425,7 +425,7 @@ def test_a_gate_that_fails_leaves_the_live_version_live_and_says_why(project: Pr
         releaser.cut()
     assert releaser.status().live == "v1"
     assert project.sums() == {"ann": 5000}
-    Registry.at(project.broker.admin()).write(releaser.status().to(Step.GATED))  # by other expectations
+    ReleaseRegistry.at(project.broker.admin()).write(releaser.status().to(Step.GATED))  # by other expectations
     with pytest.raises(GateFailedError):
         releaser.gate()
     with pytest.raises(ReleaseError, match="this needs gated"):
@@ -465,7 +465,7 @@ def test_a_version_that_chooses_topics_is_refused_and_publishes_nothing(
     project: Project,
 ) -> None:
     project.pay(("ann", 5))
-    releaser, registry = project.releaser(), Registry.at(project.broker.admin())
+    releaser, registry = project.releaser(), ReleaseRegistry.at(project.broker.admin())
     refusal = r"choosing chooses topics per record \(KSTREAM-SINK-0000000001\)"
     with pytest.raises(ReleaseError, match=refusal):
         releaser.plan("choosing")
@@ -491,7 +491,9 @@ def test_a_worker_started_in_the_middle_of_a_switch_that_died_completes_it(
     project.pay(("ann", 5), ("ann", -2), ("bob", -1))
     project.run("v1")
     releaser = project.gated()
-    Registry.at(project.broker.admin()).write(releaser.status().to(Step.CUTTING))  # as its command did before it died
+    ReleaseRegistry.at(project.broker.admin()).write(
+        releaser.status().to(Step.CUTTING)
+    )  # as its command did before it died
     failing = iter([ReleaseError("the first attempt fails")])
     complete = Releaser.complete
 
@@ -556,7 +558,7 @@ def test_a_command_takes_the_live_version_unless_another_is_named(broker: Broker
     first, second = described(nobody, "--version", "v1"), described(nobody, "--version", "v2")
     assert first != second
     assert described(broker.bootstrap_servers) == first
-    Registry.at(broker.admin()).write(Release(unique, "v2"))
+    ReleaseRegistry.at(broker.admin()).write(Release(unique, "v2"))
     assert described(broker.bootstrap_servers) == second
 
 
@@ -567,9 +569,9 @@ def test_a_release_in_one_command_goes_on_where_it_died(
     """It dies after it has written a step; the verdict of a gate, and its approval, are kept."""
     project.pay(("ann", 5), ("ann", -2))
     project.run("v1")
-    write = Registry.write
+    write = ReleaseRegistry.write
 
-    def dies(registry: Registry, release: Release) -> Release:
+    def dies(registry: ReleaseRegistry, release: Release) -> Release:
         written = write(registry, release)
         if written.step is died_at:
             raise KeyboardInterrupt
@@ -585,7 +587,7 @@ def test_a_release_in_one_command_goes_on_where_it_died(
             return cut(project.releaser())
 
     with monkeypatch.context() as patched:
-        patched.setattr(Registry, "write", dies)
+        patched.setattr(ReleaseRegistry, "write", dies)
         with pytest.raises(KeyboardInterrupt):
             approved()
     before = project.releaser().status()
@@ -653,7 +655,9 @@ def test_an_old_version_that_moves_after_its_cut_leaves_no_way_back(
     releaser = project.gated()
     project.pay(("ann", 10), ("ann", -20))
     project.run("v1")
-    Registry.at(project.broker.admin()).write(releaser.status().to(Step.CUTTING))  # it died before it fenced once more
+    ReleaseRegistry.at(project.broker.admin()).write(
+        releaser.status().to(Step.CUTTING)
+    )  # it died before it fenced once more
     project.pay(("ann", 1000))
     with pytest.raises(UnderWayError, match="until that is completed"):
         project.run("v1")
@@ -778,7 +782,7 @@ def test_a_lost_control_topic_is_refused_until_somebody_says_which_version_is_li
     project.run("v1")
     releaser = project.gated()
     cut(releaser)
-    Registry.at(project.broker.admin()).forget(project.unique)
+    ReleaseRegistry.at(project.broker.admin()).forget(project.unique)
     project.pay(("bob", -3))
     for look in (
         releaser.status,
@@ -809,14 +813,14 @@ def _dying_in(name: str, commit: Any) -> type[TransactionalProducer]:
 
 
 def test_of_writers_at_the_same_time_exactly_one_wins(broker: Broker, unique: str) -> None:
-    Registry.at(broker.admin()).write(Release(unique, "v1"))
+    ReleaseRegistry.at(broker.admin()).write(Release(unique, "v1"))
     for _ in range(3):
-        seen = Registry.at(broker.admin()).read(unique, "v1")
+        seen = ReleaseRegistry.at(broker.admin()).read(unique, "v1")
         outcomes: list[str] = []
 
         def compete(seen: Release = seen, outcomes: list[str] = outcomes) -> None:
             try:
-                Registry.at(broker.admin()).write(seen)
+                ReleaseRegistry.at(broker.admin()).write(seen)
                 outcomes.append("won")
             except VersionConflictError:
                 outcomes.append("lost")
@@ -827,7 +831,7 @@ def test_of_writers_at_the_same_time_exactly_one_wins(broker: Broker, unique: st
         for thread in threads:
             thread.join()
         assert outcomes.count("won") == 1, outcomes
-        assert Registry.at(broker.admin()).read(unique, "v1").revision == seen.revision + 1
+        assert ReleaseRegistry.at(broker.admin()).read(unique, "v1").revision == seen.revision + 1
 
 
 def test_writers_of_many_applications_do_not_hinder_each_other(broker: Broker, unique: str) -> None:
@@ -835,7 +839,7 @@ def test_writers_of_many_applications_do_not_hinder_each_other(broker: Broker, u
 
     def write(app: str) -> None:
         try:
-            registry = Registry.at(broker.admin())
+            registry = ReleaseRegistry.at(broker.admin())
             release = registry.write(Release(app, "v1"))
             for _ in range(5):
                 release = registry.write(replace(release, corrections=release.corrections + 1))
@@ -848,17 +852,17 @@ def test_writers_of_many_applications_do_not_hinder_each_other(broker: Broker, u
     for thread in threads:
         thread.join()
     assert not failures
-    found = [Registry.at(broker.admin()).read(f"{unique}-{number}", "") for number in range(6)]
+    found = [ReleaseRegistry.at(broker.admin()).read(f"{unique}-{number}", "") for number in range(6)]
     assert [(each.revision, each.corrections) for each in found] == [(6, 5)] * 6
 
 
 def test_a_release_is_written_while_that_of_another_application_is_half_written(broker: Broker, unique: str) -> None:
     """The other application's writer has the lock, and has looked."""
 
-    class Slow(Registry):
+    class Slow(ReleaseRegistry):
         def require(self, release: Release) -> None:
             super().require(release)
-            Registry.at(broker.admin()).write(Registry.at(broker.admin()).read(f"{unique}-b", "v1"))
+            ReleaseRegistry.at(broker.admin()).write(ReleaseRegistry.at(broker.admin()).read(f"{unique}-b", "v1"))
 
     assert Slow.at(broker.admin()).write(Release(f"{unique}-a", "v1")).revision == 1
-    assert Registry.at(broker.admin()).read(f"{unique}-b", "v1").revision == 1
+    assert ReleaseRegistry.at(broker.admin()).read(f"{unique}-b", "v1").revision == 1

@@ -21,7 +21,7 @@ from riverrun.cli.main import app as cli
 from riverrun.config import ProjectConfig
 from riverrun.errors import ApprovalNeededError, GateFailedError, RangeError, ReleaseError, UnderWayError
 from riverrun.hosting.barrier_coordinator import BarrierCoordinator
-from riverrun.hosting.control_topic import Registry
+from riverrun.hosting.control_topic import ReleaseRegistry
 from riverrun.partitioning import partition_for
 from riverrun.records import TopicPartition
 from riverrun.releases.corrections import Corrections
@@ -225,7 +225,7 @@ def test_a_repair_brings_back_the_rows_of_its_range_and_no_others(project: Proje
     check_commands(project)
     assert project.table("counts") == whole
     project.run()
-    registry = Registry.at(project.broker.admin())
+    registry = ReleaseRegistry.at(project.broker.admin())
     release = registry.read(project.unique, "v1")
     assert (release.barrier, release.live) == (None, "v1")
     assert "1 correction, verdict" in release.repaired
@@ -248,7 +248,7 @@ def test_records_that_are_gone_are_not_taken_for_rows_that_never_were(project: P
 def test_other_code_than_that_which_was_released_repairs_nothing(project: Project) -> None:
     project.view(*VIEWS)
     project.run()
-    registry = Registry.at(project.broker.admin())
+    registry = ReleaseRegistry.at(project.broker.admin())
     registry.write(replace(registry.read(project.unique, "v1"), digests={"v1": "0123456789abcdef"}))
     with pytest.raises(ReleaseError, match="the code of v1 has changed since it was released"):
         project.repairer().plan(scope(2, 6))

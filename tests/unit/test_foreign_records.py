@@ -11,11 +11,11 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from riverrun.cluster.instance import InstanceReport, Stop, _message
+from riverrun.cluster.instance import InstanceReport, StopInstances, _message
 from riverrun.decoders import UnreadableError
 from riverrun.errors import RangeError, ReleaseError, SnapshotError
 from riverrun.hosting import control_topic
-from riverrun.hosting.release import Change, GateVerdict, Release, Step, history_in, release_in
+from riverrun.hosting.release import GateVerdict, Release, ReleaseChange, Step, history_in, release_in
 from riverrun.records import OffsetVector, TaskId, TopicPartition, is_legal_topic, whole_number
 from riverrun.releases.live_quality import CheckRecord
 from riverrun.releases.live_quality import _check as check_of
@@ -24,10 +24,10 @@ from riverrun.runtime.barrier import Barrier
 from riverrun.spark.ranges import RunRange
 from riverrun.spark.runs import RunRecord
 from riverrun.spark.runs import _run as run_of
-from riverrun.spark.unfinished import Begun
+from riverrun.spark.unfinished import InterruptedRun
 from riverrun.state.snapshots import Manifest, StateFile
 from riverrun.transfers.exports import _last
-from riverrun.transfers.import_progress import Batch, Progress, Terms
+from riverrun.transfers.import_progress import Batch, ImportProgress, Terms
 from riverrun.transfers.specs import ExportBatch
 from tests.malformed import malformed
 
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 VERDICT = GateVerdict("v1", "in-0@5", "abc", {"v1": "d1"}, {"rows": "passed"}, (), ("w",), "ann", 5, {"out": "a.html"})
 BARRIER = Barrier("m1", 1, {"v1": {"in-0": 5}})
 RELEASE = Release("clicks", "v1", Step.GATED, "v2", verdict=VERDICT, digests={"v1": "d"}, barrier=BARRIER, revision=3)
-CHANGE = Change(
+CHANGE = ReleaseChange(
     "clicks", 3, "ann@desk", 5, "1.0", "gated", "live", "v2", "v2", 1, {"v2": "d"}, "in-0@5", changed=("live",)
 )
 RUN = RunRecord(
@@ -64,7 +64,7 @@ class Memory:
 
 
 def import_batch(data: bytes) -> Batch:
-    progress = Progress.__new__(Progress)
+    progress = ImportProgress.__new__(ImportProgress)
     progress._name = "clicks"
     progress._topic = Memory(data)  # type: ignore[assignment]
     return progress.last()
@@ -83,9 +83,9 @@ KINDS: dict[str, tuple[Any, Callable[[bytes], Any], type[Exception]]] = {
     "export": (ExportBatch(3, "in-0@0..5", True, "id", "out"), export_batch, RangeError),
     "import": (Batch(3, 2, 2, ("a.csv",), "1", "2", True, Terms("a", "csv")), import_batch, RangeError),
     "report of an instance": (InstanceReport(1, "h", "RUNNING", "h:1", 5, 5), _message, UnreadableError),
-    "order to stop": (Stop(), _message, UnreadableError),
+    "order to stop": (StopInstances(), _message, UnreadableError),
 }
-BEGUN = Begun(RunRange.parse("in-0@0..5"), (RunRange.parse("in-0@0..5"),), (OffsetVector.parse("in-0@5"),))
+BEGUN = InterruptedRun(RunRange.parse("in-0@0..5"), (RunRange.parse("in-0@0..5"),), (OffsetVector.parse("in-0@5"),))
 
 
 def plain(record: Any) -> Any:
@@ -128,9 +128,9 @@ def test_bytes_of_no_kind_are_refused(kind: str, sent: bytes) -> None:
 @example(b'{"whole": "in-0@5..1", "slices": [], "ends": []}')
 @example(b'{"whole": "", "slices": ["in-0@0..5"], "ends": []}')
 def test_begun_work_is_read_or_refused(sent: bytes) -> None:
-    assert Begun.decode(BEGUN.encode()) == BEGUN
+    assert InterruptedRun.decode(BEGUN.encode()) == BEGUN
     try:
-        found = Begun.decode(sent)
+        found = InterruptedRun.decode(sent)
     except UnreadableError:
         return
     assert len(found.slices) == len(found.ends)

@@ -27,7 +27,7 @@ from riverrun.errors import (
     UnderWayError,
     VersionConflictError,
 )
-from riverrun.hosting.control_topic import Registry
+from riverrun.hosting.control_topic import ReleaseRegistry
 from riverrun.hosting.release import GateVerdict, Release, Step
 from riverrun.kafka.admin import Admin
 from riverrun.kafka.groups import GroupState
@@ -75,8 +75,8 @@ class Shell:
         )
         self.path.write_text(f"{text}[apps.clicks.versions]\n{lines}\n")
 
-    def registry(self, by: str = "ann@desk") -> Registry:
-        return Registry(self.notes, by)
+    def registry(self, by: str = "ann@desk") -> ReleaseRegistry:
+        return ReleaseRegistry(self.notes, by)
 
     def releaser(self, *_: Any) -> Releaser:
         return Releaser(ProjectConfig.load(self.path, {}), "clicks", Admin({}), lambda: None, registry=self.registry())

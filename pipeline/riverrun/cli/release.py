@@ -36,7 +36,7 @@ NEXT: Mapping[str, str] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class CommandOutcome:
     """The result of a command.
 
     Args:
@@ -50,7 +50,7 @@ class Outcome:
     code: int = 0
 
 
-def report(action: Callable[[], Outcome], *, as_json: bool) -> None:
+def report(action: Callable[[], CommandOutcome], *, as_json: bool) -> None:
     """Run an action and report its result. Errors go to the error output, and into the document.
 
     Args:
@@ -72,7 +72,7 @@ def report(action: Callable[[], Outcome], *, as_json: bool) -> None:
         raise typer.Exit(outcome.code)
 
 
-def told(release: Release, *, asks: bool = False) -> Outcome:
+def told(release: Release, *, asks: bool = False) -> CommandOutcome:
     """Describe the state of a release, and the next command.
 
     Args:
@@ -82,7 +82,7 @@ def told(release: Release, *, asks: bool = False) -> Outcome:
     following = next_step(release)
     needs = asks and release.verdict is not None and release.verdict.needs_approval
     document = {**msgspec.to_builtins(release), "next": following}
-    return Outcome(f"{release}\nNext: {following}", document, NEEDS_APPROVAL if needs else 0)
+    return CommandOutcome(f"{release}\nNext: {following}", document, NEEDS_APPROVAL if needs else 0)
 
 
 def next_step(release: Release) -> str:
@@ -123,10 +123,10 @@ def status(context: typer.Context, app: App, *, as_json: AsJson = False) -> None
 def log(context: typer.Context, app: App, *, as_json: AsJson = False) -> None:
     """List the actions on an application's releases, with their time and user, oldest first."""
 
-    def listed() -> Outcome:
+    def listed() -> CommandOutcome:
         changes = _releaser(context, app).log()
         nothing = f"{app}: nothing was released"
-        return Outcome("\n".join(map(str, changes)) or nothing, {"app": app, "changes": plain(changes)})
+        return CommandOutcome("\n".join(map(str, changes)) or nothing, {"app": app, "changes": plain(changes)})
 
     report(listed, as_json=as_json)
 
@@ -159,12 +159,12 @@ def start(
         message = f"{through!r} is not one of {', '.join(each.value for each in Through)}"
         raise typer.BadParameter(message, param_hint="--through")
 
-    def begin() -> Outcome:
+    def begin() -> CommandOutcome:
         releaser = _releaser(context, app)
         if dry_run:
             rehearsal, planned = _rehearsed(releaser, "start", to), _planned(releaser.plan(to))
             document = {**rehearsal.document, "through": through, "plan": planned.document}
-            return Outcome(f"{planned.text}\n{rehearsal.text}", document)
+            return CommandOutcome(f"{planned.text}\n{rehearsal.text}", document)
         tell: Callable[[str], None] = lambda line: typer.echo(line, err=as_json)  # noqa: E731
         if through == Through.START.value:
             return told(releaser.start(to))
@@ -190,13 +190,13 @@ def restore(
 def reprocess(context: typer.Context, app: App, *, dry_run: Dry = False, as_json: AsJson = False) -> None:
     """Compute the candidate from the beginning into fresh state and staging topics."""
 
-    def compute() -> Outcome:
+    def compute() -> CommandOutcome:
         releaser = _releaser(context, app)
         if dry_run:
             return _rehearsed(releaser, "reprocess")
         summary = releaser.reprocess()
         found = {"range": str(summary.range), "slices": summary.slices, "processed": summary.processed}
-        return Outcome(
+        return CommandOutcome(
             str(summary),
             {"app": app, **found, "dropped": dict(summary.dropped), "warnings": list(summary.warnings)},
         )
@@ -220,12 +220,12 @@ def diff(
 ) -> None:
     """Show rows of tables in which the candidate differs from the live version, with old and new values."""
 
-    def differing() -> Outcome:
+    def differing() -> CommandOutcome:
         rows = list(_releaser(context, app).diff(limit + 1))
         shown, more = rows[:limit], len(rows) > limit
         lines = [str(row) for row in shown] or [f"{app}: no row differs"]
         lines += [f"There are more than {limit}: --limit shows them."] if more else []
-        return Outcome("\n".join(lines), {"app": app, "rows": plain(shown), "more": more})
+        return CommandOutcome("\n".join(lines), {"app": app, "rows": plain(shown), "more": more})
 
     report(differing, as_json=as_json)
 
@@ -270,12 +270,12 @@ def wait(
 ) -> None:
     """Wait until the candidate's workers have caught up, and show their progress."""
 
-    def wait_until_ready() -> Outcome:
+    def wait_until_ready() -> CommandOutcome:
         ready = None
         for ready in _releaser(context, app).wait_ready(max_lag=max_lag, timeout_s=timeout):
             if not ready.is_ready:
                 typer.echo(str(ready), err=as_json)
-        return Outcome(str(ready), {"app": app, **plain(ready)})
+        return CommandOutcome(str(ready), {"app": app, **plain(ready)})
 
     report(wait_until_ready, as_json=as_json)
 
@@ -295,16 +295,16 @@ def repair(
 ) -> None:
     """Recompute a time range of the live tables, check it, and publish the rows that differ. No version is switched."""
 
-    def mend() -> Outcome:
+    def mend() -> CommandOutcome:
         from riverrun.releases.scope import scope_of
 
         scope, repairer = scope_of(start, end, key or (), topic or ()), _release(context, app).repairer
         if dry_run:
             planned = repairer.plan(scope)
             what = {"tables": planned.tables, "range": str(planned.range), "offsets": planned.range.size}
-            return Outcome(str(planned), {"app": app, "live": planned.live, "scope": planned.scope, **what})
+            return CommandOutcome(str(planned), {"app": app, "live": planned.live, "scope": planned.scope, **what})
         done = repairer.repair(scope, approve)
-        return Outcome(str(done), plain(done))
+        return CommandOutcome(str(done), plain(done))
 
     report(mend, as_json=as_json)
 
@@ -338,22 +338,22 @@ def _step(
     dry_run: bool,
     as_json: bool,
 ) -> None:
-    def act() -> Outcome:
+    def act() -> CommandOutcome:
         releaser = _releaser(context, name)
         return _rehearsed(releaser, step, argument) if dry_run else told(take(releaser), asks=step == "gate")
 
     report(act, as_json=as_json)
 
 
-def _rehearsed(releaser: Releaser, step: str, argument: str = "") -> Outcome:
+def _rehearsed(releaser: Releaser, step: str, argument: str = "") -> CommandOutcome:
     from riverrun.releases.chain import rehearsed
 
     release = releaser.check(step, argument)
     text = rehearsed(step, release, argument)
-    return Outcome(text, {"app": release.app, "step": step, "dry_run": True, "would": text})
+    return CommandOutcome(text, {"app": release.app, "step": step, "dry_run": True, "would": text})
 
 
-def _planned(plan: ReleasePlan) -> Outcome:
+def _planned(plan: ReleasePlan) -> CommandOutcome:
     document: dict[str, Any] = {
         "app": plan.app,
         "live": plan.live,
@@ -369,7 +369,7 @@ def _planned(plan: ReleasePlan) -> Outcome:
         "ended": plan.ended,
         "forecast": plain(plan.forecast),
     }
-    return Outcome(str(plan), document)
+    return CommandOutcome(str(plan), document)
 
 
 def _releaser(context: typer.Context, name: str) -> Releaser:

@@ -30,7 +30,7 @@ _RESTORE_LINES = 100_000
 """Number of records between two lines about a restore."""
 
 
-class Place(StrEnum):
+class WorkerHost(StrEnum):
     """A place to run instances."""
 
     SPARK = "spark"
@@ -54,7 +54,7 @@ def worker(
         str | None, typer.Option(help="Address of the HTTP interface, host:port; application.server if left out.")
     ] = None,
     on: Annotated[
-        Place | None,
+        WorkerHost | None,
         typer.Option("--on", help="Run instances on a Spark cluster. Left out, this process is the instance."),
     ] = None,
     instances: Annotated[
@@ -88,7 +88,7 @@ def worker(
         alone = {"--threads": threads, "--server": server}
         _refuse(alone, f"does not go with {flag}, which runs all tasks in one process", "Leave it out.")
     chosen = settings_of(context).project(master).app(app, version=version)
-    if on is Place.SPARK:
+    if on is WorkerHost.SPARK:
         deployment = chosen.deployment(
             instances or 1, threads=threads, state_dir=state_dir, server=server, on_report=_show_report
         )

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from riverrun.cluster.instance import Channel, InstanceEnd, InstanceReport, InstanceWork, Stop, host_instance
+from riverrun.cluster.instance import Channel, InstanceEnd, InstanceJob, InstanceReport, StopInstances, host_instance
 from riverrun.config.checks import check_number
 from riverrun.config.streams import MOST_INSTANCES
 from riverrun.errors import EngineError, ProcessingError, StreamsError
@@ -155,7 +155,7 @@ class Deployment:
         app = self.application
         try:
             job = StreamJob(app.config, app.version, app.kafka, app.state_directory, app.published)
-            work = InstanceWork(job, self._fingerprint, self.id, number, self._token, current_style())
+            work = InstanceJob(job, self._fingerprint, self.id, number, self._token, current_style())
             end: InstanceEnd | _Died = msgspec.json.decode(
                 _run_on_spark(self.spark, work, self._build), type=InstanceEnd
             )
@@ -167,7 +167,7 @@ class Deployment:
         try:
             if self._stops.is_set() and not self._has_told:
                 self._deadline = self._deadline or time.monotonic() + _STOP_SECONDS
-                channel.tell(Stop())
+                channel.tell(StopInstances())
                 self._has_told = True
             for message in channel.hear(_HEAR_SECONDS):
                 if isinstance(message, InstanceReport):
@@ -227,7 +227,7 @@ class Deployment:
         return is_too_late
 
 
-def _run_on_spark(spark: Any, work: InstanceWork, build: Callable[[StreamJob], Topology]) -> str:
+def _run_on_spark(spark: Any, work: InstanceJob, build: Callable[[StreamJob], Topology]) -> str:
     """Run one instance as a job with one task, and return its `InstanceEnd` as JSON."""
 
     def process(batches: Iterable[Any]) -> Iterator[Any]:

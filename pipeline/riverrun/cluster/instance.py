@@ -46,7 +46,7 @@ _TP = TopicPartition(DEPLOYMENTS_TOPIC, 0)
 _BATCH = 1_000
 
 
-class Stop(msgspec.Struct, frozen=True, tag=True):
+class StopInstances(msgspec.Struct, frozen=True, tag=True):
     """A message to the instances: commit, hand over tasks, and end."""
 
 
@@ -70,7 +70,7 @@ class InstanceReport(msgspec.Struct, frozen=True, tag=True):
     commits: Natural
 
 
-Message = Stop | InstanceReport
+Message = StopInstances | InstanceReport
 _message = foreign_decoder(Message)
 
 
@@ -169,7 +169,7 @@ _PREDECESSOR_SECONDS = 10.0
 
 
 @dataclass(frozen=True, slots=True)
-class InstanceWork:
+class InstanceJob:
     """The work that the driver sends to a task.
 
     Args:
@@ -201,7 +201,7 @@ class InstanceEnd(msgspec.Struct, frozen=True):
     error: str | None = None
 
 
-def host_instance(work: InstanceWork, build: Callable[[StreamJob], Topology]) -> str:
+def host_instance(work: InstanceJob, build: Callable[[StreamJob], Topology]) -> str:
     """Run an instance until the deployment is asked to stop.
 
     Args:
@@ -224,7 +224,7 @@ def host_instance(work: InstanceWork, build: Callable[[StreamJob], Topology]) ->
     return msgspec.json.encode(end).decode()
 
 
-def _application(work: InstanceWork, build: Callable[[StreamJob], Topology]) -> Application:
+def _application(work: InstanceJob, build: Callable[[StreamJob], Topology]) -> Application:
     """Return the application that the instance runs, after a check that it is the driver's."""
     job, topology = work.job, build(work.job)
     if topology.fingerprint() != work.fingerprint:
@@ -259,7 +259,7 @@ def _with_directory(application: Application, number: int) -> Application:
     raise AssertionError  # the loop has no end, which the type checker does not know
 
 
-def _run(application: Application, work: InstanceWork, build: Callable[[StreamJob], Topology]) -> InstanceEnd:
+def _run(application: Application, work: InstanceJob, build: Callable[[StreamJob], Topology]) -> InstanceEnd:
     reports: deque[InstanceReport] = deque()
     with new_instance(application, build, token=work.token, on_state=lambda _state: report()) as instance:
 
@@ -292,7 +292,9 @@ def _attending(
                 while reports:
                     channel.tell(reports[0])
                     reports.popleft()
-                if not ended.is_set() and any(isinstance(message, Stop) for message in channel.hear(_HEAR_SECONDS)):
+                if not ended.is_set() and any(
+                    isinstance(message, StopInstances) for message in channel.hear(_HEAR_SECONDS)
+                ):
                     instance.stop()
             except StreamsError as error:
                 log.warning("messages of the driver cannot be read: %s", error.message)

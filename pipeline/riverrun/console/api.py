@@ -18,7 +18,7 @@ from riverrun.service.answering import FILES, Streams, as_events, as_json, conte
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from riverrun.console.looking import Watch
+    from riverrun.console.looking import ProjectWatch
     from riverrun.releases.rows import DifferentRow
     from riverrun.service.admission import Access
 
@@ -55,7 +55,7 @@ class Differences(Protocol):
         ...
 
 
-def new_api(watch: Watch, differences: Differences, access: Access) -> FastAPI:
+def new_api(watch: ProjectWatch, differences: Differences, access: Access) -> FastAPI:
     """Return the HTTP interface of a console.
 
     Args:
@@ -72,7 +72,7 @@ def new_api(watch: Watch, differences: Differences, access: Access) -> FastAPI:
     return api
 
 
-def _watch(api: FastAPI, watch: Watch) -> None:
+def _watch(api: FastAPI, watch: ProjectWatch) -> None:
     """Serve the last look at the project. `api.state.events` ends all streams when the server stops."""
     events = Streams(watch.event, _EVENT_SECONDS)
     api.state.events = events

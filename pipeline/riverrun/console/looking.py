@@ -21,7 +21,7 @@ from riverrun.config.secrets import redacted
 from riverrun.console.shown import change_object, instance_object, lag_object, release_object, run_object
 from riverrun.errors import ReleaseError, StreamsError
 from riverrun.hosting.connected import ConnectedApplication
-from riverrun.hosting.control_topic import ControlTopic, Registry, known_release
+from riverrun.hosting.control_topic import ControlTopic, ReleaseRegistry, known_release
 from riverrun.hosting.inputs import input_lags
 from riverrun.hosting.process import SystemClock
 from riverrun.hosting.release import CONTROL_TOPIC, Step
@@ -196,7 +196,7 @@ class _AppLook:
 
     def look(self, admin: Admin, notes: Mapping[str, bytes]) -> dict[str, Any]:
         """Return the state of the application, as JSON shows it."""
-        registry = Registry(_Read(notes))
+        registry = ReleaseRegistry(_Read(notes))
         found: dict[str, Any] = {"name": self._name, "schedule": self._config.schedule, "error": None, "versions": []}
         try:
             release = known_release(registry, self._config, admin)
@@ -255,7 +255,7 @@ _UNWATCHED_SECONDS = 30.0
 _END_SECONDS = 2.0
 
 
-class Watch:
+class ProjectWatch:
     """Keeps the last look at a project.
 
     Args:

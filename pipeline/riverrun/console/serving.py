@@ -33,9 +33,9 @@ def console(project: Riverrun, server: str | None = None, token: str = "") -> It
     """
     require_extra("http")
     from riverrun.console.api import new_api  # noqa: PLC0415 - needs the extra
-    from riverrun.console.looking import Looking, Watch  # noqa: PLC0415 - as above
+    from riverrun.console.looking import Looking, ProjectWatch  # noqa: PLC0415 - as above
     from riverrun.service.admission import Access  # noqa: PLC0415 - as above
-    from riverrun.service.connections import Limits, server_tls  # noqa: PLC0415 - as above
+    from riverrun.service.connections import ConnectionLimits, server_tls  # noqa: PLC0415 - as above
     from riverrun.service.instance import bound, name_of, serving  # noqa: PLC0415 - as above
 
     settings = project.config.console
@@ -49,7 +49,7 @@ def console(project: Riverrun, server: str | None = None, token: str = "") -> It
         def differences(app: str, limit: int) -> Sequence[DifferentRow]:
             return project.app(app).release().releaser.diff(limit)
 
-        with closing(Looking(project)) as looking, closing(Watch(looking.look)) as watch:
+        with closing(Looking(project)) as looking, closing(ProjectWatch(looking.look)) as watch:
             api = new_api(watch, differences, access)
-            with serving(api, listener, Limits(tls=tls), api.state.events.end):
+            with serving(api, listener, ConnectionLimits(tls=tls), api.state.events.end):
                 yield f"http{'s' if tls else ''}://{name}/"

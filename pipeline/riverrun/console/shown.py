@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from riverrun.hosting.inputs import InputLag
-    from riverrun.hosting.release import Change, GateVerdict, Release
+    from riverrun.hosting.release import GateVerdict, Release, ReleaseChange
     from riverrun.releases.rows import DifferentRow
     from riverrun.spark.runs import RunRecord
 
@@ -69,7 +69,7 @@ def verdict_object(verdict: GateVerdict) -> dict[str, Any]:
     }
 
 
-def change_object(change: Change) -> dict[str, Any]:
+def change_object(change: ReleaseChange) -> dict[str, Any]:
     """Return one action on a release as JSON shows it."""
     return {
         "revision": change.revision,

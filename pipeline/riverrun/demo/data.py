@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from riverrun.apps.delays import AIRLINES, FLIGHTS, HOUR, LATE_MINUTES, OUTPUT, PLANES, Flight, Plane, Stats
 from riverrun.errors import ConfigError
-from riverrun.hosting.control_topic import Registry
+from riverrun.hosting.control_topic import ReleaseRegistry
 from riverrun.kafka.admin import TopicSpec
 from riverrun.kafka.producer import IdempotentProducer
 from riverrun.kafka.ranges import read_range
@@ -118,7 +118,7 @@ def reset(admin: Admin, app: AppConfig, state_directory: Path) -> None:
         shutil.rmtree(state_directory / app.application_id(version), ignore_errors=True)
     admin.delete_topics([OUTPUT])
     admin.create_topics(spec for spec in TOPICS if spec.name == OUTPUT)
-    Registry.at(admin).forget(app.name)
+    ReleaseRegistry.at(admin).forget(app.name)
 
 
 def topic_size(admin: Admin, topic: str) -> int:

@@ -24,7 +24,7 @@ from rich.table import Table
 from riverrun.apps.delays import FLIGHTS
 from riverrun.demo.data import compare, expected, load, published, reset
 from riverrun.errors import ProcessingError
-from riverrun.hosting.control_topic import Registry
+from riverrun.hosting.control_topic import ReleaseRegistry
 from riverrun.kafka.admin import Admin
 from riverrun.records import TopicPartition
 
@@ -167,7 +167,7 @@ class Story:
         self._say("Version 1 counts cancelled flights as on time. Airflow releases v2 without stopping anything")
         self.console.print("plan, reprocess from the start into fresh state, gate by Great Expectations, cut")
         self._airflow("dags", "test", f"{APP}__release")
-        release = Registry.at(self._admin).read(APP, self.project.app(APP).version)
+        release = ReleaseRegistry.at(self._admin).read(APP, self.project.app(APP).version)
         if release.verdict is not None:
             for name, outcome in release.verdict.outcomes.items():
                 self.console.print(f"  {name}: {outcome}", highlight=False)

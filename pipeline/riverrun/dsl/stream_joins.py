@@ -11,7 +11,7 @@ from riverrun.dsl.options import Joined, StreamJoined, validate_name
 from riverrun.dsl.plan import serde_of
 from riverrun.errors import TopologyError
 from riverrun.operators.stateless import PassThrough
-from riverrun.operators.stream_joins import JoinSide, JoinWindow, StreamSelfJoin, StreamStreamJoin
+from riverrun.operators.stream_joins import JoinWindow, StreamJoinSide, StreamSelfJoin, StreamStreamJoin
 from riverrun.serde.internal import join_side_key, join_side_value
 from riverrun.state.api import StoreBuilder, StoreKind
 
@@ -141,8 +141,8 @@ def join_streams(
     other_store = _window_store(names.other_store, keys, other_values, windows, joined, joined.other_store_supplier)
     function = joiner_with_key(joiner)
     left_outer, right_outer = kind.left_outer, kind.right_outer
-    this = JoinSide(True, left_outer, names.other_store, names.shared, windows, function)  # noqa: FBT003 - the left one
-    other = JoinSide(False, right_outer, names.this_store, names.shared, windows, function)  # noqa: FBT003
+    this = StreamJoinSide(True, left_outer, names.other_store, names.shared, windows, function)  # noqa: FBT003 - the left one
+    other = StreamJoinSide(False, right_outer, names.this_store, names.shared, windows, function)  # noqa: FBT003
     # Mirrors `OuterStreamJoinStoreFactory.builder`:
     shared_persistent = this_store.persistent if persistent is None else persistent
     covered = (joiner, (left_outer, right_outer), windows.before_ms, windows.after_ms, windows.grace_ms)
@@ -167,7 +167,7 @@ def join_streams(
 
     plan.add_step(write)
     _note_unnamed(plan, names, joined)
-    alone = JoinSide(True, False, names.this_store, None, windows, function)  # noqa: FBT003
+    alone = StreamJoinSide(True, False, names.this_store, None, windows, function)  # noqa: FBT003
     plan.self_joins.append(_self_join(names, alone, covered))
     if left_outer:
         plan.null_key_joins.add(names.merge)
@@ -185,7 +185,7 @@ def _note_unnamed(plan: Plan, names: _Names, joined: StreamJoined[Any, Any, Any]
             plan.unnamed.add_store(store, logging=joined.logging)
 
 
-def _self_join(names: _Names, side: JoinSide, covered: tuple[Any, ...]) -> SelfJoin:
+def _self_join(names: _Names, side: StreamJoinSide, covered: tuple[Any, ...]) -> SelfJoin:
     """Describe the join of a stream with itself, for `topology.optimization`."""
     return SelfJoin(
         this_windowed=names.this_windowed,

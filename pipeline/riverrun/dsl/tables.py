@@ -11,7 +11,7 @@ from riverrun.dsl.options import Materialized, name_of
 from riverrun.dsl.plan import Plan, TableNode, connect_stores, serde_of
 from riverrun.errors import TopologyError
 from riverrun.operators.table_aggregations import TableRepartitionMap
-from riverrun.operators.table_joins import JoinedGetter, JoinSide, TableJoinMerge, TableTableJoin
+from riverrun.operators.table_joins import JoinedGetter, TableJoinMerge, TableJoinSide, TableTableJoin
 from riverrun.operators.table_transforms import (
     MappedGetter,
     TableFilter,
@@ -276,7 +276,7 @@ class _Side:
     name: str
     own: TableNode
     other: TableNode
-    side: JoinSide
+    side: TableJoinSide
 
     def operator(self, result: TableNode) -> Callable[[], Operator]:
         """Return a supplier of the operator. It reads when called whether old values are needed."""
@@ -300,8 +300,8 @@ def _sides(
     right.materialize()
     this = plan.processor_name("KTABLE-JOINTHIS-", given and f"{given}-join-this")
     other = plan.processor_name("KTABLE-JOINOTHER-", given and f"{given}-join-other")
-    from_left = JoinSide(joiner, requires_own=not kind.right_outer, requires_other=not kind.left_outer)
-    from_right = JoinSide(
+    from_left = TableJoinSide(joiner, requires_own=not kind.right_outer, requires_other=not kind.left_outer)
+    from_right = TableJoinSide(
         lambda own, found: joiner(found, own), requires_own=not kind.left_outer, requires_other=not kind.right_outer
     )
     return _Side(this, left, right, from_left), _Side(other, right, left, from_right)

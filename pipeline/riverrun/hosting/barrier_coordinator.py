@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from riverrun.hosting.connected import ConnectedApplication
-    from riverrun.hosting.control_topic import Registry
+    from riverrun.hosting.control_topic import ReleaseRegistry
     from riverrun.hosting.release import Release
 
     _Offsets = Mapping[TopicPartition, int]
@@ -84,7 +84,7 @@ class BarrierCoordinator:
         bring: Brings a version without workers to given source offsets.
     """
 
-    def __init__(self, registry: Registry, bring: Callable[[ConnectedApplication, _Offsets], None]) -> None:
+    def __init__(self, registry: ReleaseRegistry, bring: Callable[[ConnectedApplication, _Offsets], None]) -> None:
         self._registry = registry
         self._bring = bring
 
@@ -187,7 +187,7 @@ def _furthest(inputs: Iterable[_Inputs]) -> dict[TopicPartition, int]:
 class _Attempt:
     """One barrier, from its first phase on."""
 
-    def __init__(self, registry: Registry, release: Release, timeout_ms: int) -> None:
+    def __init__(self, registry: ReleaseRegistry, release: Release, timeout_ms: int) -> None:
         self.release = release
         self._registry = registry
         self._barrier = Barrier(uuid.uuid4().hex[:12], timeout_ms=timeout_ms)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from riverrun.errors import StreamsError, TaskMigratedError, UnknownOutcomeError, VersionConflictError
 from riverrun.hosting.connected import Publication
-from riverrun.hosting.control_topic import Registry
+from riverrun.hosting.control_topic import ReleaseRegistry
 from riverrun.hosting.release import CONTROL_TOPIC, SWITCHING, release_in
 from riverrun.kafka.consumer import RecordConsumer
 from riverrun.records import TopicPartition
@@ -208,7 +208,7 @@ class BarrierListener:
             return
         log.warning("barrier %s was not completed within %d ms: it is given up", barrier.id, barrier.timeout_ms)
         try:
-            Registry.at(self._admin, "a worker, which gave a barrier up").write(replace(record, barrier=None))
+            ReleaseRegistry.at(self._admin, "a worker, which gave a barrier up").write(replace(record, barrier=None))
         except (VersionConflictError, TaskMigratedError, UnknownOutcomeError) as error:
             log.info("another process has written to the control topic, which is read again: %s", error)
         # Checked again then, unless the topic says meanwhile that the barrier is gone.

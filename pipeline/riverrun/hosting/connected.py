@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from riverrun.errors import TopicError
-from riverrun.hosting.control_topic import Registry, require_never_released
+from riverrun.hosting.control_topic import ReleaseRegistry, require_never_released
 from riverrun.hosting.release import staging_name
 from riverrun.kafka.admin import TopicSpec
 from riverrun.processor.handlers import error_handlers, may_keep_letters
@@ -255,7 +255,7 @@ class ConnectedApplication:
             ReleaseError: If the record cannot be read, or is lost although this version would publish.
             BrokerError: If brokers do not answer.
         """
-        found = Registry.at(self.admin).find(self.application.config.name)
+        found = ReleaseRegistry.at(self.admin).find(self.application.config.name)
         if found is None and self.application.published is None:
             require_never_released(self.admin, self.application.config)
         return found

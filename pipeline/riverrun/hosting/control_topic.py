@@ -27,8 +27,8 @@ from riverrun.hosting.process import SystemClock, this_user
 from riverrun.hosting.release import (
     CONTROL_TOPIC,
     SWITCHING,
-    Change,
     Release,
+    ReleaseChange,
     changes_in,
     encoded,
     history_in,
@@ -180,7 +180,7 @@ class Notes(Protocol):
         """Store values, all or nothing, if `check` does not raise under the lock of this name."""
 
 
-class Registry:
+class ReleaseRegistry:
     """Reads and writes releases.
 
     All writers of an application use one transactional id, so writing is a compare-and-set. Take the lock (which fences the
@@ -199,7 +199,7 @@ class Registry:
         self.by = by or this_user()
 
     @classmethod
-    def at(cls, admin: Admin, by: str = "") -> Registry:
+    def at(cls, admin: Admin, by: str = "") -> ReleaseRegistry:
         """Return the registry of a cluster: its control topic, which is created by the first write.
 
         Args:
@@ -225,7 +225,7 @@ class Registry:
         """Return the release of an application; one that was never released is live in its configured version."""
         return self.find(app) or Release(app, default_version)
 
-    def history(self, app: str) -> list[Change]:
+    def history(self, app: str) -> list[ReleaseChange]:
         """Return all changes of an application's release, first to last.
 
         Raises:
@@ -252,7 +252,7 @@ class Registry:
             changed_by=self.by,
             changed_ms=now_ms,
         )
-        values = encoded(written, Change.between(before, written))
+        values = encoded(written, ReleaseChange.between(before, written))
         for attempt in range(1, _ATTEMPTS + 1):
             try:
                 self._notes.write(release.app, values, lambda: self.require(release))
@@ -322,10 +322,10 @@ def release_of(admin: Admin, app: AppConfig) -> Release:
         ReleaseError: If it was released, and the control topic has lost it.
         BrokerError: If brokers do not answer.
     """
-    return known_release(Registry.at(admin), app, admin)
+    return known_release(ReleaseRegistry.at(admin), app, admin)
 
 
-def known_release(registry: Registry, app: AppConfig, admin: Admin) -> Release:
+def known_release(registry: ReleaseRegistry, app: AppConfig, admin: Admin) -> Release:
     """Return the release that a registry knows; an application that was never released is live in its configured version.
 
     Raises:

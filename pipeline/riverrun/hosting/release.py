@@ -250,7 +250,7 @@ _ROLES = {"aborted": "was given up", "rolled-back": "was rolled back"}
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class ReleaseChange:
     """One write of a release: the change, its author and its time.
 
     Args:
@@ -290,7 +290,7 @@ class Change:
     changed: tuple[Word, ...] = ()
 
     @classmethod
-    def between(cls, before: Release | None, after: Release) -> Change:
+    def between(cls, before: Release | None, after: Release) -> ReleaseChange:
         """Return the change from a release to the next."""
         from importlib.metadata import version  # noqa: PLC0415 - loads far more than this module, which every worker needs
 
@@ -347,11 +347,11 @@ def staging_name(application_id: str, topic: str) -> str:
     return f"{application_id}-staging-{topic}"
 
 
-_Record = TypeVar("_Record", Release, Change)
-_release, _change = foreign_decoder(Release), foreign_decoder(Change)
+_Record = TypeVar("_Record", Release, ReleaseChange)
+_release, _change = foreign_decoder(Release), foreign_decoder(ReleaseChange)
 
 
-def encoded(*records: Release | Change) -> dict[str, bytes | None]:
+def encoded(*records: Release | ReleaseChange) -> dict[str, bytes | None]:
     """Return records by the name under which each is kept."""
     return {record.name: msgspec.json.encode(record) for record in records}
 
@@ -370,7 +370,7 @@ def release_in(notes: Mapping[str, bytes], app: str) -> Release | None:
     return None if value is None else _decoded(_release, app, value)
 
 
-def history_in(notes: Mapping[str, bytes], app: str) -> list[Change]:
+def history_in(notes: Mapping[str, bytes], app: str) -> list[ReleaseChange]:
     """Return the changes of an application, first to last. Arguments and errors are those of `release_in`."""
     return [_decoded(_change, name, notes[name]) for name in changes_in(notes, app)]
 

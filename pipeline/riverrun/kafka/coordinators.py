@@ -38,7 +38,7 @@ _REBALANCING = frozenset({"PreparingRebalance", "CompletingRebalance"})
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class CoordinatorRequest:
     """One attempt to send a request to the coordinator of a group.
 
     Args:
@@ -56,7 +56,7 @@ class Question:
     attempt: int
 
 
-def describe_group(question: Question) -> tuple[str, tuple[str, ...]] | None:
+def describe_group(question: CoordinatorRequest) -> tuple[str, tuple[str, ...]] | None:
     """Return a group's state, and `client-id@host` of each member; None if there is no such group.
 
     Raises:
@@ -69,7 +69,7 @@ def describe_group(question: Question) -> tuple[str, tuple[str, ...]] | None:
     return _STATES.get(found.group_state, "unknown"), tuple(members)
 
 
-def said_in_group(question: Question) -> tuple[bytes, ...] | None:
+def said_in_group(question: CoordinatorRequest) -> tuple[bytes, ...] | None:
     """Return the metadata with which each member joined a group (`GroupMember.describe`); empty if there are none.
 
     Returns None during a rebalance: brokers do not tell it before all members have joined again.
@@ -86,7 +86,7 @@ def said_in_group(question: Question) -> tuple[bytes, ...] | None:
     return tuple(said_by(each)[COUNT_BYTES:] for each in metadata if each)
 
 
-def delete_group(question: Question) -> None:
+def delete_group(question: CoordinatorRequest) -> None:
     """Delete a group, if there is one.
 
     Raises:
@@ -101,7 +101,7 @@ def _exists(code: int) -> bool:
     return bool(code == KafkaError.NO_ERROR)
 
 
-def _answer(question: Question, request: Any) -> Any:
+def _answer(question: CoordinatorRequest, request: Any) -> Any:
     """Return the coordinator's answer. Uses this thread only, and leaves no resources behind.
 
     The library's own admin client may wait in its constructor until a broker has described all others. It may also wait
@@ -123,7 +123,7 @@ def _answer(question: Question, request: Any) -> Any:
     return answer.value
 
 
-async def _coordinators_answer(manager: Any, question: Question, request: Any) -> Any:
+async def _coordinators_answer(manager: Any, question: CoordinatorRequest, request: Any) -> Any:
     # The library shuffles them for each manager: attempts could ask an unresponsive broker again and again.
     servers = sorted(manager.cluster.bootstrap_brokers(), key=lambda server: (server.host, server.port))
     lookup = FindCoordinatorRequest(

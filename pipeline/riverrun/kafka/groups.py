@@ -20,7 +20,7 @@ from riverrun.records import TopicPartition
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from riverrun.kafka.coordinators import Question
+    from riverrun.kafka.coordinators import CoordinatorRequest
     from riverrun.kafka.requests import Requests
 
 _ATTEMPTS = 3
@@ -101,13 +101,13 @@ class Groups:
             doing = f"set offsets of {group}"
             self._patiently(lambda _attempt, within_s: self._commit(group, partitions, within_s), doing)
 
-    def _asking(self, group: str, ask: Callable[[Question], Any]) -> Callable[[int, float], Any]:
+    def _asking(self, group: str, ask: Callable[[CoordinatorRequest], Any]) -> Callable[[int, float], Any]:
         """Return a function that attempts one request to a group's coordinator."""
-        from riverrun.kafka.coordinators import Question  # noqa: PLC0415 - loads for long, and few ask
+        from riverrun.kafka.coordinators import CoordinatorRequest  # noqa: PLC0415 - loads for long, and few ask
 
         def attempt(number: int, within_s: float) -> Any:
             within_s = min(within_s, REQUEST_SECONDS / _ATTEMPTS)
-            return ask(Question(self._requests.kafka, CLIENT_ID, group, within_s, number))
+            return ask(CoordinatorRequest(self._requests.kafka, CLIENT_ID, group, within_s, number))
 
         return attempt
 

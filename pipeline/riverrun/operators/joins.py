@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from riverrun.operators.tables import ValueGetter
-    from riverrun.processor.operator import EmitContext, OperatorContext, Row
+    from riverrun.processor.operator import EmitContext, OperatorContext, TupleValue
     from riverrun.records import Headers, RecordMetadata
     from riverrun.serde.api import Serde
     from riverrun.state.access import CachedLookup
@@ -133,7 +133,7 @@ class _Lookup:
     cached: CachedLookup
     steps: tuple[Callable[[Any, Any], Any], ...]
 
-    def lines(self, at: EmitContext, found: str, *, is_left: bool) -> tuple[str, Row | None]:
+    def lines(self, at: EmitContext, found: str, *, is_left: bool) -> tuple[str, TupleValue | None]:
         """Return the lines that find a value by the bytes that the key was read from.
 
         And the row that the last step makes of it, if it is not None; then the lines leave out that step.
@@ -180,7 +180,7 @@ def _table_key(at: EmitContext, join: StreamTableJoin | StreamTableLeftJoin) -> 
 
 
 def _joined_lines(
-    at: EmitContext, joiner: Callable[[Any, Any, Any], Any], other: str, *, is_left: bool, row: Row | None = None
+    at: EmitContext, joiner: Callable[[Any, Any, Any], Any], other: str, *, is_left: bool, row: TupleValue | None = None
 ) -> str:
     """Return the lines that join a record with the value named `other`, None in left joins only, and forward the result.
 

@@ -48,7 +48,7 @@ class JoinWindow:
 
 
 @dataclass(frozen=True, slots=True)
-class JoinSide:
+class StreamJoinSide:
     """One side of a join.
 
     Args:
@@ -98,7 +98,7 @@ class StreamStreamJoin:
     depend on that, so this operator looks whenever stream time says that there may be one.
     """
 
-    def __init__(self, side: JoinSide) -> None:
+    def __init__(self, side: StreamJoinSide) -> None:
         joiner, windows = side.joiner, side.windows
         self._side = side
         self._join = joiner if side.is_left else lambda key, this, other: joiner(key, other, this)
@@ -206,7 +206,7 @@ class StreamSelfJoin:
     Every record finds itself, so inner and outer joins do not differ; but records without a key are dropped.
     """
 
-    def __init__(self, side: JoinSide) -> None:
+    def __init__(self, side: StreamJoinSide) -> None:
         self._side = side
         self._context: OperatorContext
         self._store: JoinWindowStateStore

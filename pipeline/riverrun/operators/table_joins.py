@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class JoinSide:
+class TableJoinSide:
     """Rules by which one side of a join turns its own and the other side's value into a result.
 
     Args:
@@ -54,7 +54,7 @@ class JoinedGetter:
 
     open_left: Callable[[OperatorContext], ValueGetter]
     open_right: Callable[[OperatorContext], ValueGetter]
-    side: JoinSide
+    side: TableJoinSide
 
     def __call__(self, context: OperatorContext) -> ValueGetter:
         """Open the lookup."""
@@ -93,7 +93,7 @@ class TableTableJoin:
     def __init__(
         self,
         open_other: Callable[[OperatorContext], ValueGetter],
-        side: JoinSide,
+        side: TableJoinSide,
         *,
         send_old_values: bool,
         is_versioned: bool,

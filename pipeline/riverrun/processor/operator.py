@@ -133,7 +133,7 @@ class NotFused(Exception):  # noqa: N818 - it is not an error
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class TupleValue:
     """A value that is a tuple, taken apart: a generated function makes it only where it is needed as a whole.
 
     Args:
@@ -232,7 +232,7 @@ class EmitContext(Protocol):
         """
         ...
 
-    def on(self, value: str | Row) -> EmitContext:
+    def on(self, value: str | TupleValue) -> EmitContext:
         """Return the place with another value, for a function that takes that: it names things of its own."""
         ...
 
@@ -240,7 +240,7 @@ class EmitContext(Protocol):
         """Return an expression for an item of the value, which is a tuple."""
         ...
 
-    def below(self, key: str | None = None, value: str | Row | None = None) -> str:
+    def below(self, key: str | None = None, value: str | TupleValue | None = None) -> str:
         """Return the lines of the operator's children, given the names of key and value where these are others.
 
         Args:
@@ -307,7 +307,7 @@ def lines_of(function: Any) -> Any:
 class WritesRow(Protocol):
     """Of a function of a value, or of key and value, that makes a tuple of a tuple."""
 
-    def row(self, at: EmitContext) -> Row:
+    def row(self, at: EmitContext) -> TupleValue:
         """Return the tuple that it makes of the value at a place, which is not None."""
         ...
 
@@ -315,7 +315,7 @@ class WritesRow(Protocol):
 class WritesTest(Protocol):
     """Of a predicate of tuples."""
 
-    def test(self, at: EmitContext) -> Row:
+    def test(self, at: EmitContext) -> TupleValue:
         """Return the only item, which tells whether the value at a place passes; that is not None."""
         ...
 
@@ -328,7 +328,7 @@ class WritesJoin(Protocol):
         """Number of items of the other value; without one, each is None."""
         ...
 
-    def joined(self, at: EmitContext, other: Callable[[int], str]) -> Row:
+    def joined(self, at: EmitContext, other: Callable[[int], str]) -> TupleValue:
         """Return the tuple that it makes of the value at a place, which is not None, and another.
 
         Args:

@@ -41,7 +41,7 @@ _CLOSE_ENOUGH = 0.6
 
 
 @dataclass(frozen=True, slots=True)
-class Made:
+class SuppliedObject:
     """Describes the objects that a supplier makes: they have `init(context)`, `close()` and one more method.
 
     Args:
@@ -83,15 +83,15 @@ class Made:
         return TopologyError(message, hint=f"Rename {close[0]} to {name}." if close else f"Define it. {self.advice}")
 
 
-PROCESSOR = Made("process", ("record", "key, value, timestamp, headers"), _FORWARD)
+PROCESSOR = SuppliedObject("process", ("record", "key, value, timestamp, headers"), _FORWARD)
 """A `Processor`, or an `Operator`."""
-FIXED_KEY_PROCESSOR = Made("process", ("record",), _FORWARD)
+FIXED_KEY_PROCESSOR = SuppliedObject("process", ("record",), _FORWARD)
 """A `FixedKeyProcessor`."""
-VALUE_TRANSFORMER = Made("transform", ("key, value",), "It returns the new value, or None.")
+VALUE_TRANSFORMER = SuppliedObject("transform", ("key, value",), "It returns the new value, or None.")
 """A `ValueTransformerWithKey`."""
 
 
-def check_supplier(supplier: Callable[[], Any], made: Made) -> None:
+def check_supplier(supplier: Callable[[], Any], made: SuppliedObject) -> None:
     """Check that a supplier returns a new instance on each call (`ApiUtils.checkSupplier`), and one that will be called.
 
     A class is called only if it seems to lack a method, which its objects may have nevertheless.
@@ -113,7 +113,7 @@ def check_supplier(supplier: Callable[[], Any], made: Made) -> None:
         raise TopologyError(message, hint="Pass the class, or a function that creates a new one.")
 
 
-def supplied(supplier: Callable[[], T], made: Made) -> T:
+def supplied(supplier: Callable[[], T], made: SuppliedObject) -> T:
     """Return a new object of a supplier, for a task.
 
     Raises:

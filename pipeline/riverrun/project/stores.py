@@ -10,13 +10,13 @@ from riverrun.service.routing import store_places
 from riverrun.state.api import WINDOWED
 from riverrun.windows import MAX_TIME_MS, Window, Windowed
 from riverrun.worker.answers import MAX_ROWS
-from riverrun.worker.queries import KeyQuery, Question, RangeQuery, Reason, Refusal, SessionQuery, WindowQuery
+from riverrun.worker.queries import KeyQuery, RangeQuery, Reason, Refusal, SessionQuery, StoreQuery, WindowQuery
 
 if TYPE_CHECKING:
     from riverrun.records import TaskId
     from riverrun.service.routing import StorePlace
     from riverrun.state.api import StoreBuilder
-    from riverrun.worker.queries import Page, Query, Row
+    from riverrun.worker.queries import AnswerPage, Query, StoreRow
     from riverrun.worker.streams_instance import StreamsInstance
 
 _HINTS = {
@@ -135,14 +135,14 @@ class ReadOnlyStore:
     def _entries(self, builder: StoreBuilder, task: TaskId | None, query: Query) -> Iterator[Entry]:
         after = None
         while True:
-            page = self._page(Question(self.name, task, query, MAX_ROWS, after, allows_standby=self._stale))
+            page = self._page(StoreQuery(self.name, task, query, MAX_ROWS, after, allows_standby=self._stale))
             for row in page.rows:
                 yield _entry_of(builder, row)
             after = page.after
             if after is None:
                 return
 
-    def _page(self, question: Question) -> Page:
+    def _page(self, question: StoreQuery) -> AnswerPage:
         answer = self._instance.ask(question)
         if not isinstance(answer, Refusal):
             return answer
@@ -156,7 +156,7 @@ class ReadOnlyStore:
         return place_of(self._instance, self.name)
 
 
-class Stores(Mapping[str, ReadOnlyStore]):
+class ReadOnlyStores(Mapping[str, ReadOnlyStore]):
     """The stores of a worker by name.
 
     Args:
@@ -212,7 +212,7 @@ def places_of(instance: StreamsInstance) -> dict[str, StorePlace]:
     return store_places(application.topology, layout, application.id)
 
 
-def _entry_of(builder: StoreBuilder, row: Row) -> Entry:
+def _entry_of(builder: StoreBuilder, row: StoreRow) -> Entry:
     key, value = builder.key_serde.deserialize(row.key), builder.value_serde.deserialize(row.value)
     if row.start is not None and row.end is not None and builder.kind in WINDOWED:
         key = Windowed(key, Window(row.start, row.end))

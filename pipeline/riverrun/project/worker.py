@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Self
 
 from riverrun.arguments import function, takes
 from riverrun.errors import StreamsError
-from riverrun.project.stores import ReadOnlyStore, Stores, place_of
+from riverrun.project.stores import ReadOnlyStore, ReadOnlyStores, place_of
 from riverrun.service.instance import new_instance
 from riverrun.service.routing import KeyQueryMetadata, key_query_metadata
 from riverrun.worker.states import WorkerState
@@ -263,9 +263,9 @@ class AppWorker:
         return ReadOnlyStore(instance, name, stale=stale)
 
     @property
-    def stores(self) -> Stores:
+    def stores(self) -> ReadOnlyStores:
         """Its state stores by name."""
-        return Stores(self._started())
+        return ReadOnlyStores(self._started())
 
     def pause(self) -> None:
         """Pause processing, and keep the tasks (`KafkaStreams.pause`)."""

@@ -26,7 +26,7 @@ SITE, RESULTS = "site", "results"
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class GateReport:
     """Places for results, in addition to the verdict.
 
     Args:
@@ -40,7 +40,7 @@ class Report:
     actions: Sequence[Any] = ()
 
 
-def new_context(report: Report) -> Any:
+def new_context(report: GateReport) -> Any:
     """Return a context of Great Expectations that stores results next to Data Docs, or in memory."""
     import great_expectations as gx
     from great_expectations.data_context.types.base import DataContextConfig, InMemoryStoreBackendDefaults
@@ -73,7 +73,7 @@ def new_context(report: Report) -> Any:
     return context
 
 
-def validated(context: Any, definition: Any, rows: Any, result_format: Any, report: Report) -> tuple[Any, str]:
+def validated(context: Any, definition: Any, rows: Any, result_format: Any, report: GateReport) -> tuple[Any, str]:
     """Validate rows at a checkpoint, whose actions build Data Docs and notify others.
 
     Args:
@@ -153,7 +153,7 @@ def judge(
     *,
     keys: Sequence[str] = (),
     if_empty: str = CRITICAL,
-    report: Report | None = None,
+    report: GateReport | None = None,
 ) -> Verdict:
     """Validate the rows of a frame.
 
@@ -173,7 +173,7 @@ def judge(
     found.add("it has rows", if_empty, "" if frame.rows else "it is empty", str(frame.rows))
     judged = list(expectations) if frame.rows else []
     if judged:
-        result, page = _validate(name, frame, judged, spark, keys, report or Report())
+        result, page = _validate(name, frame, judged, spark, keys, report or GateReport())
         pages = {name: page} if page else {}
         for each in result.results:
             missing = [column for column in _columns_of(each.expectation_config) if column not in frame.columns]
@@ -219,7 +219,7 @@ def _validate(
     expectations: Sequence[Any],
     spark: Callable[[], Any],
     keys: Sequence[str],
-    report: Report,
+    report: GateReport,
 ) -> tuple[Any, str]:
     require_extra("quality")
     import great_expectations as gx

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from riverrun.hosting.connected import ConnectedApplication
-    from riverrun.hosting.control_topic import Registry
+    from riverrun.hosting.control_topic import ReleaseRegistry
     from riverrun.hosting.release import Release
     from riverrun.kafka.admin import Admin
     from riverrun.records import Send
@@ -37,7 +37,7 @@ class Corrections:
         registry: Where the release is recorded.
     """
 
-    def __init__(self, app: str, registry: Registry) -> None:
+    def __init__(self, app: str, registry: ReleaseRegistry) -> None:
         self._app = app
         self._registry = registry
 

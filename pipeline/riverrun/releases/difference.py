@@ -41,7 +41,7 @@ class Side(Enum):
     NEW = "new"
 
 
-class Change(Enum):
+class RowChange(Enum):
     """Comparison of a key's new row to its old one."""
 
     SAME = "same"
@@ -50,7 +50,7 @@ class Change(Enum):
     GONE = "gone"
 
 
-class Row(NamedTuple):
+class TableRow(NamedTuple):
     """The last value of a key, the time (ms) of its last change, and its headers."""
 
     value: bytes
@@ -63,17 +63,17 @@ class Pair(NamedTuple):
 
     partition: int
     key: bytes
-    old: Row | None
-    new: Row | None
+    old: TableRow | None
+    new: TableRow | None
 
     @property
-    def change(self) -> Change:
+    def change(self) -> RowChange:
         """How the rows compare. Equal values with different times or headers count as equal."""
         if self.old is None:
-            return Change.NEW
+            return RowChange.NEW
         if self.new is None:
-            return Change.GONE
-        return Change.SAME if self.old.value == self.new.value else Change.CHANGED
+            return RowChange.GONE
+        return RowChange.SAME if self.old.value == self.new.value else RowChange.CHANGED
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,12 +205,12 @@ def _value(row: bytes | None) -> bytes | None:
     return row[_ROW.size + length :]
 
 
-def _row(row: bytes | None) -> Row | None:
+def _row(row: bytes | None) -> TableRow | None:
     if row is None:
         return None
     timestamp, length = _ROW.unpack_from(row)
     end = _ROW.size + length
-    return Row(row[end:], timestamp, _HEADERS.decode(row[_ROW.size : end]) if length else ())
+    return TableRow(row[end:], timestamp, _HEADERS.decode(row[_ROW.size : end]) if length else ())
 
 
 def _pair(where: bytes, old: bytes | None, new: bytes | None) -> Pair:

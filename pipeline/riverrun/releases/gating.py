@@ -20,7 +20,7 @@ from riverrun.kafka.ranges import read_fields
 from riverrun.processor.handlers import DropReason
 from riverrun.quality.expectations import RUNS, STORE, by_topic, checks_of, declared
 from riverrun.quality.frames import write_frame
-from riverrun.quality.gate import CRITICAL, INFO, WARNING, Report, Verdict, judge
+from riverrun.quality.gate import CRITICAL, INFO, WARNING, GateReport, Verdict, judge
 from riverrun.records import OffsetRange, OffsetVector, TopicPartition, counted
 from riverrun.releases.differ import Differ, everything
 from riverrun.releases.difference import Side
@@ -53,7 +53,7 @@ def judge_insides(
     checks: Checks,
     directory: Path,
     spark: Callable[[], Any],
-    report: Report,
+    report: GateReport,
     since_ms: int = 0,
 ) -> Verdict:
     """Judge the stores and the bounded runs of a version, as they are now.
@@ -185,7 +185,7 @@ class Gate:
         self._quality = quality
         self._versions = versions
         self._spark = spark
-        self._report = Report()
+        self._report = GateReport()
 
     def point(self, live: ConnectedApplication, candidate: ConnectedApplication) -> Point:
         """Find a point that both versions have reached. A candidate that is behind is first brought up to the live version.
@@ -236,7 +236,7 @@ class Gate:
         checks = checks_of(where, declared(self._quality), candidate.topology.stores)
         wanted = by_topic(where, checks.outputs, kinds, logs)
         directory = candidate.application.directory / _FRAMES
-        self._report = Report(check, candidate.application.config.docs_directory if check else None, checks.actions)
+        self._report = GateReport(check, candidate.application.config.docs_directory if check else None, checks.actions)
         shutil.rmtree(directory, ignore_errors=True)
         verdict = Verdict({})
         try:

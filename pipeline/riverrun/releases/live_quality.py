@@ -20,7 +20,7 @@ from riverrun.hosting.progress import counted_rows
 from riverrun.kafka.ranges import offsets_at_time, read_fields
 from riverrun.quality.expectations import WORKERS, by_topic, checks_of, declared
 from riverrun.quality.frames import write_frame
-from riverrun.quality.gate import INFO, WARNING, Report, Verdict, judge
+from riverrun.quality.gate import INFO, WARNING, GateReport, Verdict, judge
 from riverrun.records import RAW_VALUE, OffsetRange, OffsetVector, TopicPartition
 from riverrun.releases.differ import Differ
 from riverrun.releases.gating import judge_insides
@@ -216,7 +216,7 @@ class LiveCheck:
         )
         start, since_ms = self._start(since, ends)
         check, docs = new_id(), config.docs_directory
-        report, found = Report(check, docs, checks.actions), Verdict({})
+        report, found = GateReport(check, docs, checks.actions), Verdict({})
         for topic, expectations in wanted.items():
             sink = self._application.topology.sink_of(topic)
             if sink is not None:
@@ -239,7 +239,7 @@ class LiveCheck:
         expectations: Iterable[Any],
         is_log: bool,  # noqa: FBT001 - one of two kinds
         start: OffsetVector | None,
-        report: Report,
+        report: GateReport,
     ) -> Verdict:
         topic = next(iter(ends)).topic
         if start is not None:
@@ -267,12 +267,12 @@ class LiveCheck:
         kept = ((tp, [each for each in batch if is_log or each[RAW_VALUE] is not None]) for tp, batch in batches)
         return log_rows(kept, sink)
 
-    def _of_insides(self, checks: Checks, report: Report, since_ms: int) -> Verdict:
+    def _of_insides(self, checks: Checks, report: GateReport, since_ms: int) -> Verdict:
         frame = self._directory / "frame"
         return judge_insides(self._connected, checks, frame, self._spark, report, since_ms)
 
     def _of_workers(
-        self, answers: Answers, expectations: Iterable[Any], since_ms: int | None, report: Report
+        self, answers: Answers, expectations: Iterable[Any], since_ms: int | None, report: GateReport
     ) -> Verdict:
         """Judge the work of running instances since an earlier check; None counts all since they took their tasks over."""
         before = {} if since_ms is None else self._counted(since_ms)
@@ -289,7 +289,12 @@ class LiveCheck:
         return {}
 
     def _judged(
-        self, topic: str, rows: Iterable[Mapping[str, Any]], expectations: Iterable[Any], if_empty: str, report: Report
+        self,
+        topic: str,
+        rows: Iterable[Mapping[str, Any]],
+        expectations: Iterable[Any],
+        if_empty: str,
+        report: GateReport,
     ) -> Verdict:
         written = self._directory / "frame"
         shutil.rmtree(written, ignore_errors=True)

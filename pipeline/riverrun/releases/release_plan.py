@@ -48,7 +48,7 @@ _FEW = 10_000
 
 
 @dataclass(frozen=True, slots=True)
-class Rate:
+class RunRate:
     """Speed of a bounded run of the application.
 
     Args:
@@ -115,7 +115,7 @@ class Forecast:
     """
 
     bytes: int | None = None
-    rate: Rate | None = None
+    rate: RunRate | None = None
     seconds: float | None = None
     races: tuple[Race, ...] = ()
 
@@ -151,7 +151,7 @@ def forecast(app: str, wanted: RunRange, admin: Admin) -> Forecast:
     return Forecast(_bytes(wanted, admin), rate, seconds, () if seconds is None else _races(wanted, seconds, admin))
 
 
-def measured_rate(runs: Iterable[RunRecord]) -> Rate | None:
+def measured_rate(runs: Iterable[RunRecord]) -> RunRate | None:
     """Return the rate of the run that read the most; shorter runs mostly measure the start of Spark.
 
     Args:
@@ -160,7 +160,7 @@ def measured_rate(runs: Iterable[RunRecord]) -> Rate | None:
     largest = max((run for run in runs if run.state == DONE and run.records_in), key=_records, default=None)
     if largest is None or largest.ended_ms is None or largest.ended_ms <= largest.started_ms:
         return None
-    return Rate(largest.records_in, (largest.ended_ms - largest.started_ms) / 1_000, largest.id)
+    return RunRate(largest.records_in, (largest.ended_ms - largest.started_ms) / 1_000, largest.id)
 
 
 def _records(run: RunRecord) -> int:

@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from riverrun.errors import GateFailedError
-from riverrun.hosting.control_topic import Registry
+from riverrun.hosting.control_topic import ReleaseRegistry
 from riverrun.hosting.inputs import dropped_so_far
 from riverrun.hosting.process import SystemClock
 from riverrun.hosting.release import GateVerdict, Release, Step
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from riverrun.config import ProjectConfig
     from riverrun.hosting.connected import ConnectedApplication
-    from riverrun.hosting.release import Change
+    from riverrun.hosting.release import ReleaseChange
     from riverrun.kafka.admin import Admin
     from riverrun.releases.step_checks import Readiness
     from riverrun.spark.bounded_runs.job import RunSummary
@@ -60,10 +60,10 @@ class Releaser:
         by: str = "",
         on_step: Callable[[str], None] = lambda _done: None,
         *,
-        registry: Registry | None = None,
+        registry: ReleaseRegistry | None = None,
     ) -> None:
         self._config = project.app(app)
-        self._registry = Registry.at(admin, by) if registry is None else registry
+        self._registry = ReleaseRegistry.at(admin, by) if registry is None else registry
         self._runs = RunLog(admin)
         self._versions = Versions(project, app, admin, spark)
         self._gate = Gate(self._config.quality, self._versions, spark)
@@ -95,7 +95,7 @@ class Releaser:
         """
         return self._checks.check(step, argument)
 
-    def log(self) -> list[Change]:
+    def log(self) -> list[ReleaseChange]:
         """Return the changes of the application's releases, first to last, even if the application's own record is lost.
 
         Raises:

@@ -13,7 +13,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from riverrun.errors import ApprovalNeededError, GateFailedError, RangeError, ReleaseError
-from riverrun.hosting.control_topic import Registry, known_release
+from riverrun.hosting.control_topic import ReleaseRegistry, known_release
 from riverrun.hosting.release import SETTLED, GateVerdict, Release, staging_name
 from riverrun.kafka.ranges import offsets_at_time
 from riverrun.quality.expectations import declared
@@ -135,13 +135,13 @@ class Repairer:
         spark: Callable[[], Any],
         by: str = "",
         *,
-        registry: Registry | None = None,
+        registry: ReleaseRegistry | None = None,
     ) -> None:
         self._project = project
         self._config = project.app(app)
         self._spark = spark
         self._admin = admin
-        self._registry = Registry.at(admin, by) if registry is None else registry
+        self._registry = ReleaseRegistry.at(admin, by) if registry is None else registry
         self._corrections = Corrections(app, self._registry)
 
     def plan(self, scope: Scope) -> RepairPlan:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from riverrun.config import AppConfig
     from riverrun.hosting.connected import ConnectedApplication
-    from riverrun.hosting.control_topic import Registry
+    from riverrun.hosting.control_topic import ReleaseRegistry
     from riverrun.hosting.inputs import InputLag
     from riverrun.kafka.admin import Admin
     from riverrun.releases.switch import Switch
@@ -145,7 +145,9 @@ class StepChecks:
         admin: Asks the brokers.
     """
 
-    def __init__(self, config: AppConfig, versions: Versions, registry: Registry, switch: Switch, admin: Admin) -> None:
+    def __init__(
+        self, config: AppConfig, versions: Versions, registry: ReleaseRegistry, switch: Switch, admin: Admin
+    ) -> None:
         self._config = config
         self._versions = versions
         self._registry = registry

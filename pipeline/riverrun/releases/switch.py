@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from riverrun.hosting.connected import ConnectedApplication
-    from riverrun.hosting.control_topic import Registry
+    from riverrun.hosting.control_topic import ReleaseRegistry
     from riverrun.hosting.release import Release, Step
     from riverrun.records import TopicPartition
     from riverrun.releases.versions import Versions
@@ -46,7 +46,7 @@ class Switch:
         self,
         app: str,
         versions: Versions,
-        registry: Registry,
+        registry: ReleaseRegistry,
         on_step: Callable[[str], None] = lambda _done: None,
     ) -> None:
         self._versions = versions

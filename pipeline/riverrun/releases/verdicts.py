@@ -21,7 +21,7 @@ from riverrun.spark.runs import DONE
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from riverrun.hosting.control_topic import Registry
+    from riverrun.hosting.control_topic import ReleaseRegistry
     from riverrun.hosting.release import GateVerdict, Release
     from riverrun.records import OffsetVector, TopicPartition
     from riverrun.spark.runs import RunRecord
@@ -107,7 +107,7 @@ def require_approvable(app: str, verdict: GateVerdict | None, verdict_id: str) -
     return verdict
 
 
-def approve(registry: Registry, release: Release, verdict_id: str) -> Release:
+def approve(registry: ReleaseRegistry, release: Release, verdict_id: str) -> Release:
     """Record that the user approves a verdict, and when. A verdict that is approved, or needs no approval, stays as it is.
 
     Raises:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from riverrun.config import OutputKind
 from riverrun.errors import RangeError, ReleaseError
 from riverrun.hosting.connected import ConnectedApplication
-from riverrun.hosting.control_topic import Registry, release_of
+from riverrun.hosting.control_topic import ReleaseRegistry, release_of
 from riverrun.hosting.local_state import locked
 from riverrun.hosting.release import Step, staging_name
 from riverrun.kafka.admin import TopicSpec
@@ -107,7 +107,7 @@ def processing_application(project: ProjectConfig, admin: Admin, name: str, vers
     staged = versions.releasable(chosen)
     _require_planned_code(release, staged)
     if not release.revision:  # staging topics without a record mean that the control topic is lost
-        Registry.at(admin).write(release)
+        ReleaseRegistry.at(admin).write(release)
     return versions.staged(staged.version).application
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from riverrun.errors import USER_ERRORS
 from riverrun.partitioning import partition_for, partitions_for
-from riverrun.processor.operator import Fused, NotFused, Row
+from riverrun.processor.operator import Fused, NotFused, TupleValue
 from riverrun.records import Change
 from riverrun.runtime.packs import RESERVED, guarded
 from riverrun.runtime.reading import RECORD, RecordVars
@@ -365,7 +365,7 @@ class _EmitContext:
     def own(self, name: str) -> str:
         return f"{name}_{self.name}{self.scope}"
 
-    def on(self, value: str | Row) -> _EmitContext:
+    def on(self, value: str | TupleValue) -> _EmitContext:
         given = self._given(value)
         self.writer.scopes += 1
         return replace(self, given=given, scope=f"_{self.writer.scopes}")
@@ -374,21 +374,21 @@ class _EmitContext:
         items = self.given.items
         return f"{self.value}[{number}]" if items is None else items[number]
 
-    def below(self, key: str | None = None, value: str | Row | None = None) -> str:
+    def below(self, key: str | None = None, value: str | TupleValue | None = None) -> str:
         given = self.given if value is None else self._given(value)
         if key is not None:
             given = replace(given, key=key, key_items=None, lacks_key="")
         lines = self.writer.places(self.node.name, given)
-        return f"{value.lines}\n{lines}" if isinstance(value, Row) and value.lines else lines
+        return f"{value.lines}\n{lines}" if isinstance(value, TupleValue) and value.lines else lines
 
     def updated(self, new: str) -> str:
         latest = f"{self.value}.is_latest" if self.given.new is None else self.given.latest
         given = replace(self._given(self.writer.update(new, is_latest=latest)), new=new, latest=latest)
         return self.writer.places(self.node.name, given)
 
-    def _given(self, value: str | Row) -> RecordVars:
+    def _given(self, value: str | TupleValue) -> RecordVars:
         """Return the record with its key and another value."""
-        whole, items = (value.whole, value.items) if isinstance(value, Row) else (value, None)
+        whole, items = (value.whole, value.items) if isinstance(value, TupleValue) else (value, None)
         return replace(self.given, value=whole, items=items, new=None, latest="True")
 
     def to(self, child: str) -> str:

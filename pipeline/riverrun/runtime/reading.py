@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from riverrun.processor.operator import Row
+from riverrun.processor.operator import TupleValue
 from riverrun.serde.api import fields_of, frame_of, item_of
 
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ def apart(source: SourceNode) -> Reading | None:
     if fields is None:
         return None
     items = tuple("None" if each is None else f"value.{each}" for each in fields.fields)
-    given, own, read_key = replace(RECORD, value=Row(items).whole, items=items), "key", key.read
+    given, own, read_key = replace(RECORD, value=TupleValue(items).whole, items=items), "key", key.read
     again = [_AGAIN.format(targets="key, value"), "value = value_of_fields.holding(value)"]
     if item_of(source.key_serde.deserialize) is not None:
         own, read_key = "key_item", "key_of(raw_key)"
@@ -141,7 +141,7 @@ def _row(name: str, data: str, fields: ReadsFields) -> str:
     first = next((n for n, each in enumerate(fields.fields) if each is not None), None)
     read = f"({name}_row := {name}_known({data}))"
     items[first or 0] = f"{read} and None" if first is None else f"{read}.{fields.fields[first]}"
-    return Row(tuple(items)).whole
+    return TupleValue(tuple(items)).whole
 
 
 def joined(*lines: str) -> str:

@@ -12,7 +12,7 @@ from functools import cache, partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from riverrun.errors import ConfigError, SchemaError
-from riverrun.schemas.registry import Registry, registry_of
+from riverrun.schemas.registry import RegistryClient, registry_of
 from riverrun.schemas.subjects import Registration, check_settings
 from riverrun.serde.api import Serde, SerdePlace, immutable_types, placed, reading_framed
 
@@ -68,15 +68,15 @@ class SchemaFormat(Protocol):
         """The full name of a schema's records; None if they have none."""
         ...
 
-    def prepared(self, registry: Registry, place: SerdePlace, registration: Registration) -> Any:
+    def prepared(self, registry: RegistryClient, place: SerdePlace, registration: Registration) -> Any:
         """Return the schema to write with (`Schema`), after registering the schemas that it references, or None."""
         ...
 
-    def writer(self, schema: Any, head: bytes, registry: Registry) -> Write:
+    def writer(self, schema: Any, head: bytes, registry: RegistryClient) -> Write:
         """Return the function that writes values with a schema, after the magic byte and the id."""
         ...
 
-    def reader(self, schema: Any, registry: Registry) -> Read:
+    def reader(self, schema: Any, registry: RegistryClient) -> Read:
         """Return the function that reads values written with a schema; its input includes the magic byte and the id."""
         ...
 
@@ -94,8 +94,8 @@ def framed(
     value_type: Any,
     plain: Callable[[Any], Any] | None = None,
     *,
-    is_same: Callable[[Any, Any, Registry], bool],
-    texts: Callable[[Registry], Texts] | None = None,
+    is_same: Callable[[Any, Any, RegistryClient], bool],
+    texts: Callable[[RegistryClient], Texts] | None = None,
 ) -> Serde[Any]:
     """Return a serde for a topology, which gets its registry when an application starts.
 
@@ -166,7 +166,7 @@ def framed(
     return unplaced
 
 
-def _texts_at(texts: Callable[[Registry], Texts], place: SerdePlace) -> Texts:
+def _texts_at(texts: Callable[[RegistryClient], Texts], place: SerdePlace) -> Texts:
     return texts(registry_of(place.registry))
 
 
@@ -217,7 +217,7 @@ class _Use:
         made_of: SchemaFormat,
         place: SerdePlace,
         settings: Mapping[str, Any],
-        is_same: Callable[[Any, Any, Registry], bool],
+        is_same: Callable[[Any, Any, RegistryClient], bool],
     ) -> None:
         self._is_same = is_same
         self._format = made_of

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from riverrun.schemas.framed import Read, Write
-    from riverrun.schemas.registry import Registry
+    from riverrun.schemas.registry import RegistryClient
     from riverrun.schemas.subjects import Registration
     from riverrun.serde.api import Serde, SerdePlace
 
@@ -178,7 +178,7 @@ class JsonFormat:
         """Return None: schemas are fetched in the form in which they were registered."""
         return None
 
-    def prepared(self, registry: Registry, place: SerdePlace, registration: Registration) -> Any:  # noqa: ARG002
+    def prepared(self, registry: RegistryClient, place: SerdePlace, registration: Registration) -> Any:  # noqa: ARG002
         """Return the schema; the schemas that it references are already registered."""
         return client_schema(self.text, "JSON", self.references)
 
@@ -187,7 +187,7 @@ class JsonFormat:
         title = json.loads(schema.schema_str).get("title")
         return None if title is None else str(title)
 
-    def writer(self, schema: Any, head: bytes, registry: Registry) -> Write:
+    def writer(self, schema: Any, head: bytes, registry: RegistryClient) -> Write:
         """Return the function that writes values."""
         encode = JSON.serialize
         if self.type_ is not None:
@@ -201,7 +201,7 @@ class JsonFormat:
 
         return write
 
-    def reader(self, schema: Any, registry: Registry) -> Read:
+    def reader(self, schema: Any, registry: RegistryClient) -> Read:
         """Return the function that reads values written with a schema."""
         payload = self.payload
         if payload is not None:
@@ -221,7 +221,7 @@ class JsonFormat:
         """Return the decoder of the type; None without one, as values are checked against their schema."""
         return None if self.type_ is None else Payload(json_decoder(self.type_).decode, lambda _: HEAD_BYTES)
 
-    def texts(self, registry: Registry) -> Texts:  # noqa: ARG002 - JSON is text already
+    def texts(self, registry: RegistryClient) -> Texts:  # noqa: ARG002 - JSON is text already
         """Return how values are shown to people: they are JSON."""
         return Texts(_same, json_decoder(Any if self.type_ is None else self.type_).decode)
 
@@ -230,7 +230,7 @@ def _same(value: Any) -> Any:
     return value
 
 
-def _checker(schema: Any, registry: Registry, *, is_own: bool) -> Callable[[Any, int], None]:
+def _checker(schema: Any, registry: RegistryClient, *, is_own: bool) -> Callable[[Any, int], None]:
     """Return a function that raises if a value does not fit a schema; its arguments are the value and its size in bytes.
 
     Args:
@@ -414,7 +414,7 @@ def _comparable(value: Any) -> Any:
     return isinstance(value, bool), value
 
 
-def _named(schema: Any, registry: Registry) -> dict[str, str]:
+def _named(schema: Any, registry: RegistryClient) -> dict[str, str]:
     """Return the schemas that a schema references, directly or indirectly, as text by name."""
     found: dict[str, str] = {}
     for reference in schema.references or ():

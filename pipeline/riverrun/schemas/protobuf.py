@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from riverrun.schemas.framed import Read, Write
-    from riverrun.schemas.registry import Registry
+    from riverrun.schemas.registry import RegistryClient
     from riverrun.schemas.subjects import Registration
     from riverrun.serde.api import Serde, SerdePlace
 
@@ -115,7 +115,7 @@ class ProtobufFormat:
         """Return the form of schemas: serialized file descriptors."""
         return _SERIALIZED
 
-    def prepared(self, registry: Registry, place: SerdePlace, registration: Registration) -> Any:  # noqa: ARG002
+    def prepared(self, registry: RegistryClient, place: SerdePlace, registration: Registration) -> Any:  # noqa: ARG002
         """Return the schema of the message's file, after registering the files that it imports."""
         if self.message is None:
             return None
@@ -125,7 +125,7 @@ class ProtobufFormat:
         """Return the full name of the message."""
         return None if self.message is None else str(_descriptor(self.message).full_name)
 
-    def writer(self, schema: Any, head: bytes, registry: Registry) -> Write:
+    def writer(self, schema: Any, head: bytes, registry: RegistryClient) -> Write:
         """Return the function that writes values: the head, the message's place in its file, and the message."""
         kind: Any = self.message or _class_at(schema, registry, [0])
         start = head + _index_bytes(_indexes_in(kind.DESCRIPTOR, schema, registry))
@@ -141,7 +141,7 @@ class ProtobufFormat:
 
         return write
 
-    def reader(self, schema: Any, registry: Registry) -> Read:
+    def reader(self, schema: Any, registry: RegistryClient) -> Read:
         """Return the function that reads values written with a schema."""
         if self.message is None:
             return _ReaderOfAll(schema, registry)
@@ -161,7 +161,7 @@ class ProtobufFormat:
         kind: Any = self.message
         return None if self.is_plain else Payload(kind.FromString, lambda data: _read_indexes(data)[1])
 
-    def texts(self, registry: Registry) -> Texts:  # noqa: ARG002 - the class has the descriptor
+    def texts(self, registry: RegistryClient) -> Texts:  # noqa: ARG002 - the class has the descriptor
         """Return how values are shown to people: as dicts, whose bytes are base64."""
         if self.message is None:
             return Texts(_same, msgspec.json.decode)
@@ -184,7 +184,7 @@ def _same(value: Any) -> Any:
 class _ReaderOfAll:
     """Reads every message of a file."""
 
-    def __init__(self, schema: Any, registry: Registry) -> None:
+    def __init__(self, schema: Any, registry: RegistryClient) -> None:
         self._schema = schema
         self._registry = registry
         self._known: dict[tuple[int, ...], tuple[Any, Any]] = {}
@@ -203,7 +203,7 @@ def _descriptor(message: Any) -> Any:
     return message.DESCRIPTOR
 
 
-def _schema(file: Any, registry: Registry, registration: Registration) -> Any:
+def _schema(file: Any, registry: RegistryClient, registration: Registration) -> Any:
     """Return the schema of a file, with the files that it imports as references."""
     from confluent_kafka.schema_registry import Schema, SchemaReference  # noqa: PLC0415 - of an extra
 
@@ -223,7 +223,7 @@ def _text(file: Any) -> str:
     return base64.standard_b64encode(file.serialized_pb).decode()
 
 
-def _indexes_in(descriptor: Any, schema: Any, registry: Registry) -> list[int]:
+def _indexes_in(descriptor: Any, schema: Any, registry: RegistryClient) -> list[int]:
     """Return the place of a message in a schema, which may be another version of its file.
 
     Raises:
@@ -306,7 +306,7 @@ def _read_varint(data: bytes, at: int) -> tuple[int, int]:
     raise ValueError(message)
 
 
-def _class_at(schema: Any, registry: Registry, indexes: list[int]) -> Any:
+def _class_at(schema: Any, registry: RegistryClient, indexes: list[int]) -> Any:
     """Return the class of a schema's message.
 
     Raises:
@@ -324,7 +324,7 @@ def _class_at(schema: Any, registry: Registry, indexes: list[int]) -> Any:
     return GetMessageClass(found)
 
 
-def _file(schema: Any, registry: Registry) -> Any:
+def _file(schema: Any, registry: RegistryClient) -> Any:
     """Return the descriptor of a schema's file, in a pool with all that it imports.
 
     Raises:
@@ -342,7 +342,7 @@ def _file(schema: Any, registry: Registry) -> Any:
         raise SchemaError(message, hint="Pass the generated class: Protobuf(flights_pb2.Flight).") from error
 
 
-def _add(pool: Any, name: str, schema: Any, registry: Registry) -> Any:
+def _add(pool: Any, name: str, schema: Any, registry: RegistryClient) -> Any:
     """Add the file of a schema to a pool, after the files that it imports."""
     for each in schema.references or ():
         _add(pool, each.name, registry.version(each.subject, each.version, _SERIALIZED).schema, registry)

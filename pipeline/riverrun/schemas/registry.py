@@ -28,7 +28,7 @@ _FORBIDDEN = (401, 403)
 _BUSY = 500
 
 
-class Registry:
+class RegistryClient:
     """A registry client for one process. It caches answers: schemas and their ids never change.
 
     Args:
@@ -176,7 +176,7 @@ def _without_user(settings: Mapping[str, Any]) -> dict[str, Any]:
     return {**found, URL: ",".join(bare)}
 
 
-def registry_of(settings: Mapping[str, Any]) -> Registry:
+def registry_of(settings: Mapping[str, Any]) -> RegistryClient:
     """Return the registry client of these settings: one per process, so that each schema is fetched once.
 
     Raises:
@@ -189,5 +189,5 @@ def registry_of(settings: Mapping[str, Any]) -> Registry:
 
 
 @functools.cache
-def _registry(settings: tuple[tuple[str, Any], ...]) -> Registry:
-    return Registry(dict(settings))
+def _registry(settings: tuple[tuple[str, Any], ...]) -> RegistryClient:
+    return RegistryClient(dict(settings))

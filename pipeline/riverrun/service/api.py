@@ -19,7 +19,7 @@ from riverrun.service.answering import FILES, as_events, as_json, content, serve
 from riverrun.service.measuring import instance_events
 from riverrun.service.metrics import Measured, registry_of
 from riverrun.service.peers import FORWARDED, Peers
-from riverrun.service.reading import Bookmark, Host, LiveVersion, RefusedError, Rows, StoreReader, Wanted
+from riverrun.service.reading import Bookmark, Host, LiveReferral, RefusedError, ShownRows, StoreReader, StoreRequest
 from riverrun.service.rendering import key_bytes, prefix_bytes
 from riverrun.service.statements import query_processes, sql_router
 from riverrun.state.api import StoreKind
@@ -54,7 +54,7 @@ _POINTS = _KEY_VALUE | {StoreKind.VERSIONED}
 _WINDOW = frozenset({StoreKind.WINDOW, StoreKind.TIMESTAMPED_WINDOW})
 
 
-class Instance(Host, Measured, Protocol):
+class ServedInstance(Host, Measured, Protocol):
     """An instance, as seen by the HTTP interface (`StreamsInstance`)."""
 
     def scale(self, threads: int) -> None:
@@ -93,7 +93,7 @@ _EXCLUSIVE = ({"prefix", "reverse"}, {"prefix", "from"}, {"prefix", "to"}, {"tim
 _Asked = Annotated[Parameters, Query()]
 
 
-def new_api(instance: Instance, access: Access | None = None, peers: Peers | None = None) -> FastAPI:
+def new_api(instance: ServedInstance, access: Access | None = None, peers: Peers | None = None) -> FastAPI:
     """Return the HTTP interface of an instance.
 
     Args:
@@ -130,7 +130,7 @@ def _show_errors(api: FastAPI) -> None:
         return as_json({"error": "bad-request", "message": redacted(str(error)[:_SHOWN])}, 400)
 
 
-def _watch(api: FastAPI, instance: Instance) -> None:
+def _watch(api: FastAPI, instance: ServedInstance) -> None:
     """Serve health, readiness, metrics and status. Health needs no thread, since queries may occupy all of them."""
     registry = registry_of(instance)
 
@@ -165,7 +165,7 @@ def _watch(api: FastAPI, instance: Instance) -> None:
         return as_json(tasks_object(instance))
 
 
-def _stream(api: FastAPI, instance: Instance) -> None:
+def _stream(api: FastAPI, instance: ServedInstance) -> None:
     """Stream events. `api.state.events` ends all streams when the server stops."""
     events = instance_events(instance, lambda: status_object(instance))
     api.state.events = events
@@ -176,7 +176,7 @@ def _stream(api: FastAPI, instance: Instance) -> None:
         return as_events(events)
 
 
-def _show_console(api: FastAPI, instance: Instance) -> None:
+def _show_console(api: FastAPI, instance: ServedInstance) -> None:
     """Serve the console's page, and the graph that it shows."""
     serve_files(api, {path: (content(path), media_type) for path, (_, media_type) in FILES.items()})
 
@@ -187,7 +187,7 @@ def _show_console(api: FastAPI, instance: Instance) -> None:
         return as_json({"description": shown.describe(), "picture": shown.svg(), "fingerprint": shown.fingerprint()})
 
 
-def _operate(api: FastAPI, instance: Instance) -> None:
+def _operate(api: FastAPI, instance: ServedInstance) -> None:
     """Serve commands to an instance. The log names the caller."""
 
     @api.post("/scale")
@@ -227,9 +227,9 @@ def _caller(request: Request) -> str:
     return f"{request.client.host}:{request.client.port}" if request.client else "somebody"
 
 
-def _query_stores(api: FastAPI, instance: Instance, peers: Peers) -> None:
+def _query_stores(api: FastAPI, instance: ServedInstance, peers: Peers) -> None:
     """Serve queries of stores, wherever their partitions are."""
-    reader, live = StoreReader(instance, peers), LiveVersion(instance)
+    reader, live = StoreReader(instance, peers), LiveReferral(instance)
 
     def require_version(asked: Parameters, request: Request) -> None:
         if FORWARDED not in request.headers:  # the forwarding instance has checked the version
@@ -282,7 +282,7 @@ def _store_object(name: str, place: StorePlace) -> dict[str, Any]:
     return {"store": name, "kind": builder.kind.value, "partitions": len(place.tasks), **serdes}
 
 
-def status_object(instance: Instance) -> dict[str, Any]:
+def status_object(instance: ServedInstance) -> dict[str, Any]:
     """Return an instance's view of itself and of all tasks, as JSON shows it."""
     status, assignment = instance.status(), instance.assignment
     summary = status.summary
@@ -308,7 +308,7 @@ def status_object(instance: Instance) -> dict[str, Any]:
     }
 
 
-def tasks_object(instance: Instance) -> dict[str, Any]:
+def tasks_object(instance: ServedInstance) -> dict[str, Any]:
     """Return the work of the tasks that run in an instance, as JSON shows it.
 
     `maxima` has wall-clock times with the highest lateness of records from then on, all in ms: see `Lateness`.
@@ -328,12 +328,12 @@ def tasks_object(instance: Instance) -> dict[str, Any]:
     return {"application": instance.application.id, "instance": instance.id, "tasks": tasks}
 
 
-def _figures(instance: Instance) -> dict[TaskId, TaskFigures]:
+def _figures(instance: ServedInstance) -> dict[TaskId, TaskFigures]:
     tasks = {task: figures for report in instance.reports().values() for task, figures in report.tasks.items()}
     return dict(sorted(tasks.items()))
 
 
-def _waiting(instance: Instance) -> dict[str, Any]:
+def _waiting(instance: ServedInstance) -> dict[str, Any]:
     """Return what tasks with buffered records wait for, and since when (ms)."""
     return {
         str(task): {
@@ -346,10 +346,10 @@ def _waiting(instance: Instance) -> dict[str, Any]:
     }
 
 
-def _read(reader: StoreReader, store: str, key: str | None, asked: Parameters, request: Request) -> Rows:
+def _read(reader: StoreReader, store: str, key: str | None, asked: Parameters, request: Request) -> ShownRows:
     place = reader.place(store)
     raw = None if key is None else key_bytes(key, place.builder.key_serde, is_base64=asked.format == "base64")
-    wanted = Wanted(
+    wanted = StoreRequest(
         place,
         _query(place.builder, raw, asked),
         f"/stores/{quote(store, safe='')}" + ("" if key is None else f"/{quote(key, safe='')}"),
@@ -416,10 +416,10 @@ def _query(builder: StoreBuilder, key: bytes | None, asked: Parameters) -> Store
     raise RefusedError(Refusal(Reason.UNKNOWN_QUERY, message))
 
 
-def _page(found: Rows) -> Response:
+def _page(found: ShownRows) -> Response:
     following = str(found.next) if found.next is not None else None
     return as_json({"rows": found.rows, "next": following}, 200, _headers(found))
 
 
-def _headers(found: Rows) -> dict[str, str]:
+def _headers(found: ShownRows) -> dict[str, str]:
     return {POSITION: found.position, ROLE: found.role}

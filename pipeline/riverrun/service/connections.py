@@ -99,7 +99,7 @@ def connection_limit() -> int:
 
 
 @dataclass(slots=True)
-class Limits:
+class ConnectionLimits:
     """Limits that all connections of a server share.
 
     Args:
@@ -152,7 +152,7 @@ class LimitedConnection(asyncio.Protocol):
         new_protocol: Makes the web server's protocol, which knows its current request (`cycle`).
     """
 
-    def __init__(self, limits: Limits, new_protocol: Callable[[], Any]) -> None:
+    def __init__(self, limits: ConnectionLimits, new_protocol: Callable[[], Any]) -> None:
         self._limits = limits
         self._inner = new_protocol()
         self._transport: asyncio.Transport

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from riverrun.errors import StreamsError
     from riverrun.hosting.application import Application
     from riverrun.service.admission import Access
-    from riverrun.service.connections import Limits
+    from riverrun.service.connections import ConnectionLimits
     from riverrun.topology.topology import Topology
     from riverrun.worker.states import WorkerState
     from riverrun.worker.stream_thread.protocol import StreamJob
@@ -82,7 +82,7 @@ def name_of(listener: socket.socket, server: str, brokers: str) -> str:
 def serving(
     api: FastAPI,
     listener: socket.socket,
-    limits: Limits | None = None,
+    limits: ConnectionLimits | None = None,
     end_streams: Callable[[], None] = lambda: None,
 ) -> Iterator[None]:
     """Serve within this context.
@@ -96,9 +96,9 @@ def serving(
     import uvicorn  # noqa: PLC0415 - an extra
     from uvicorn.protocols.http.auto import AutoHTTPProtocol  # noqa: PLC0415 - as above
 
-    from riverrun.service.connections import LimitedConnection, Limits  # noqa: PLC0415 - most instances serve nothing
+    from riverrun.service.connections import ConnectionLimits, LimitedConnection  # noqa: PLC0415 - most instances serve nothing
 
-    shared = limits or Limits()
+    shared = limits or ConnectionLimits()
 
     def limited(**given: Any) -> LimitedConnection:
         return LimitedConnection(shared, lambda: AutoHTTPProtocol(**given))
@@ -178,7 +178,7 @@ def new_instance(
     require_extra("http")
     # These modules are half of what an instance loads, and most instances do not answer queries.
     from riverrun.service.api import new_api  # noqa: PLC0415 - as above
-    from riverrun.service.connections import Limits, client_tls, server_tls  # noqa: PLC0415 - as above
+    from riverrun.service.connections import ConnectionLimits, client_tls, server_tls  # noqa: PLC0415 - as above
     from riverrun.service.peers import Peers  # noqa: PLC0415 - as above
 
     tls = server_tls(streams)
@@ -205,7 +205,7 @@ def new_instance(
             if queries is not None:
                 queries.close()
 
-        with closing(peers), serving(api, listener, Limits(tls=tls), end):
+        with closing(peers), serving(api, listener, ConnectionLimits(tls=tls), end):
             yield instance
 
 

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from riverrun.service.metrics import Measured
     from riverrun.topology.nodes import SubTopology
     from riverrun.worker.states import TaskFigures
-    from riverrun.worker.stream_thread.protocol import Report
+    from riverrun.worker.stream_thread.protocol import ThreadReport
 
 _COMPARED_SECONDS = 3.5
 _RECENT_MS = 10_000
@@ -114,7 +114,7 @@ class _Look:
     commit_s: float
 
     @classmethod
-    def of(cls, reports: Iterable[Report], at: float) -> _Look:
+    def of(cls, reports: Iterable[ThreadReport], at: float) -> _Look:
         """Read the last reports of stream threads.
 
         Args:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from riverrun.hosting.application import Application
     from riverrun.worker.states import InstanceStatus
-    from riverrun.worker.stream_thread.protocol import Report
+    from riverrun.worker.stream_thread.protocol import ThreadReport
 
 _THREAD = "kafka_streams_stream_thread_metrics_"
 _TASK = "kafka_streams_stream_task_metrics_"
@@ -43,7 +43,7 @@ class Measured(Protocol):
         """Return the state of the instance."""
         ...
 
-    def reports(self) -> Mapping[int, Report]:
+    def reports(self) -> Mapping[int, ThreadReport]:
         """Return the last reports of its stream threads."""
         ...
 
@@ -106,7 +106,7 @@ class _Figures(Collector):
             yield held
 
 
-def _of_threads(reports: Mapping[str, Report]) -> Iterable[Metric]:
+def _of_threads(reports: Mapping[str, ThreadReport]) -> Iterable[Metric]:
     processed = CounterMetricFamily(f"{_THREAD}process", "Records processed.", labels=["thread_id"])
     commits = CounterMetricFamily(f"{_THREAD}commit", "Commits of tasks.", labels=["thread_id"])
     spent = CounterMetricFamily(f"{_THREAD}commit_latency_ms", "Time spent committing, ms.", labels=["thread_id"])
@@ -119,7 +119,7 @@ def _of_threads(reports: Mapping[str, Report]) -> Iterable[Metric]:
     return processed, commits, spent, longest
 
 
-def _of_tasks(reports: Mapping[str, Report]) -> Iterable[Metric]:
+def _of_tasks(reports: Mapping[str, ThreadReport]) -> Iterable[Metric]:
     processed = CounterMetricFamily(f"{_TASK}process", "Records processed.", labels=["thread_id", "task_id"])
     labels = ["thread_id", "task_id", "reason"]
     dropped = CounterMetricFamily(f"{_TASK}dropped_records", "Records dropped, by reason.", labels=labels)
@@ -140,7 +140,7 @@ def _of_tasks(reports: Mapping[str, Report]) -> Iterable[Metric]:
     return processed, dropped, held_back, waiting
 
 
-def _of_progress(reports: Mapping[str, Report]) -> Iterable[Metric]:
+def _of_progress(reports: Mapping[str, ThreadReport]) -> Iterable[Metric]:
     labels = ["thread_id", "task_id", "topic", "partition"]
     lag = GaugeMetricFamily(
         f"{_TASK}input_lag_records", "Offsets of an input that are still to be processed.", labels=labels
@@ -158,7 +158,7 @@ def _of_progress(reports: Mapping[str, Report]) -> Iterable[Metric]:
     return lag, latency
 
 
-def _of_copies(reports: Mapping[str, Report]) -> Iterable[Metric]:
+def _of_copies(reports: Mapping[str, ThreadReport]) -> Iterable[Metric]:
     restored = CounterMetricFamily(f"{_UPDATER}restore_records", "Records restored.", labels=["thread_id"])
     labels = ["thread_id", "task_id"]
     remaining = GaugeMetricFamily(f"{_TASK}restore_remaining_records", "Records still to be restored.", labels=labels)
@@ -172,7 +172,7 @@ def _of_copies(reports: Mapping[str, Report]) -> Iterable[Metric]:
     return restored, remaining, lag
 
 
-def _of_sensors(reports: Mapping[str, Report]) -> Iterable[Metric]:
+def _of_sensors(reports: Mapping[str, ThreadReport]) -> Iterable[Metric]:
     """Return the figures of processors, each with its thread and task."""
     families: dict[str, Metric] = {}
     seen: set[tuple[str, frozenset[tuple[str, str]]]] = set()

@@ -24,7 +24,7 @@ from riverrun.service.peers import NoAnswerError
 from riverrun.service.rendering import row_object
 from riverrun.service.routing import Here, key_query_metadata, route, store_places
 from riverrun.worker.group.protocol import servers_of
-from riverrun.worker.queries import Place, Question, Reason, Refusal
+from riverrun.worker.queries import Reason, Refusal, RowPlace, StoreQuery
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from riverrun.service.peers import Answer, Peers
     from riverrun.service.routing import KeyQueryMetadata, StorePlace
     from riverrun.worker.group.protocol import AssignmentInfo
-    from riverrun.worker.queries import Page, Query
+    from riverrun.worker.queries import AnswerPage, Query
     from riverrun.worker.states import InstanceStatus
 
 log = logging.getLogger(__name__)
@@ -74,7 +74,7 @@ class Host(Protocol):
         """The leader's last assignment, which says where all tasks are."""
         ...
 
-    def ask(self, question: Question) -> Page | Refusal:
+    def ask(self, question: StoreQuery) -> AnswerPage | Refusal:
         """Answer a question to a task that runs here."""
         ...
 
@@ -104,7 +104,7 @@ class Bookmark:
     """
 
     partition: int
-    after: Place | None = None
+    after: RowPlace | None = None
 
     def __str__(self) -> str:
         """Return a text that can be part of a URL."""
@@ -119,7 +119,7 @@ class Bookmark:
         """
         try:
             data = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
-            partition, after = json_decoder(tuple[int, Place | None]).decode(data)
+            partition, after = json_decoder(tuple[int, RowPlace | None]).decode(data)
         except (ValueError, msgspec.MsgspecError) as error:
             message = f"{shortened(text)} is not the `next` of a page"
             raise ValueError(message) from error
@@ -127,7 +127,7 @@ class Bookmark:
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
+class ShownRows:
     """An answer as HTTP shows it.
 
     Args:
@@ -144,7 +144,7 @@ class Rows:
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class StoreRequest:
     """A question about a store.
 
     Args:
@@ -229,7 +229,7 @@ class StoreReader:
         task = place.task_of(place.builder.key_serde.serialize(key), partitioner)
         return key_query_metadata(place, task, self._host.assignment, self._host.server)
 
-    def read(self, wanted: Wanted, partitions: list[int], start: Bookmark | None) -> Rows:
+    def read(self, wanted: StoreRequest, partitions: list[int], start: Bookmark | None) -> ShownRows:
         """Return rows of several partitions of a store, one partition after the other.
 
         Args:
@@ -251,16 +251,16 @@ class StoreReader:
         for partition in [number for number in partitions if number >= mark.partition]:
             after = mark.after if partition == mark.partition else None
             if len(rows) >= wanted.limit:
-                return Rows(rows, Bookmark(partition), *_together(positions, roles))
+                return ShownRows(rows, Bookmark(partition), *_together(positions, roles))
             part = self._part(wanted, Bookmark(partition, after), wanted.limit - len(rows))
             rows += part.rows
             positions.append(part.position)
             roles.add(part.role)
             if part.next is not None:
-                return Rows(rows, part.next, *_together(positions, roles))
-        return Rows(rows, None, *_together(positions, roles))
+                return ShownRows(rows, part.next, *_together(positions, roles))
+        return ShownRows(rows, None, *_together(positions, roles))
 
-    def _part(self, wanted: Wanted, mark: Bookmark, limit: int) -> Rows:
+    def _part(self, wanted: StoreRequest, mark: Bookmark, limit: int) -> ShownRows:
         tasks = wanted.store.tasks
         task = tasks[mark.partition] if tasks else None
         status, assignment = self._host.status(), self._host.assignment
@@ -286,18 +286,18 @@ class StoreReader:
             raise RefusedError(Refusal(Reason.NOT_HERE, message, place.servers[0]))
         return self._there(wanted, place.servers, mark, limit)
 
-    def _here(self, wanted: Wanted, task: TaskId | None, mark: Bookmark, limit: int) -> Rows:
+    def _here(self, wanted: StoreRequest, task: TaskId | None, mark: Bookmark, limit: int) -> ShownRows:
         builder = wanted.store.builder
-        question = Question(builder.name, task, wanted.query, limit, mark.after, wanted.allows_standby)
+        question = StoreQuery(builder.name, task, wanted.query, limit, mark.after, wanted.allows_standby)
         answer = self._host.ask(question)
         if isinstance(answer, Refusal):
             raise RefusedError(answer)
         rows = [row_object(row, builder, is_raw=wanted.is_raw) for row in answer.rows]
         following = None if answer.after is None else Bookmark(mark.partition, answer.after)
         position = str(OffsetVector(answer.position))
-        return Rows(rows, following, position, "standby" if answer.is_standby else "active")
+        return ShownRows(rows, following, position, "standby" if answer.is_standby else "active")
 
-    def _there(self, wanted: Wanted, servers: tuple[str, ...], mark: Bookmark, limit: int) -> Rows:
+    def _there(self, wanted: StoreRequest, servers: tuple[str, ...], mark: Bookmark, limit: int) -> ShownRows:
         params = {**wanted.params, "partition": str(mark.partition), "limit": str(limit), "page": str(mark)}
         refusal = Refusal(Reason.FAILED, "No instance was asked")
         for server in servers:
@@ -329,10 +329,10 @@ def _together(positions: list[str], roles: set[str]) -> tuple[str, str]:
     return ",".join(filter(None, positions)), "standby" if "standby" in roles else "active"
 
 
-def _rows_of(answer: Answer) -> Rows:
+def _rows_of(answer: Answer) -> ShownRows:
     following = answer.body["next"]
     mark = Bookmark.parse(following) if following else None
-    return Rows(list(answer.body["rows"]), mark, answer.headers[POSITION], answer.headers[ROLE])
+    return ShownRows(list(answer.body["rows"]), mark, answer.headers[POSITION], answer.headers[ROLE])
 
 
 def _refusal_of(answer: Answer, server: str) -> Refusal:
@@ -356,7 +356,7 @@ _REMEMBERED_SECONDS = 5.0
 """Instances come and go, but a crowd of callers must not make brokers answer as often."""
 
 
-class LiveVersion:
+class LiveReferral:
     """Refers queries to the live version if the instance runs another one.
 
     Args:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from riverrun.serde.api import Serde
     from riverrun.state.api import StoreBuilder
-    from riverrun.worker.queries import Row
+    from riverrun.worker.queries import StoreRow
 
 
 def _boolean(text: str) -> bool:
@@ -98,7 +98,7 @@ def from_base64(text: str) -> bytes:
         raise ValueError(message) from error
 
 
-def row_object(row: Row, builder: StoreBuilder, *, is_raw: bool = False) -> dict[str, Any]:
+def row_object(row: StoreRow, builder: StoreBuilder, *, is_raw: bool = False) -> dict[str, Any]:
     """Return a row as JSON shows it: key, value, and its times.
 
     Args:

@@ -15,7 +15,7 @@ from riverrun.decoders import json_decoder
 from riverrun.records import shortened
 from riverrun.service.admission import POSITION, QUERY_PATH, ROLE, refused
 from riverrun.service.processes import Planned, QueryProcesses, QueryRefusedError
-from riverrun.service.reading import Bookmark, Rows, Wanted
+from riverrun.service.reading import Bookmark, ShownRows, StoreRequest
 from riverrun.service.rendering import from_base64, to_base64
 from riverrun.state.api import StoreKind
 from riverrun.windows import MAX_TIME_MS
@@ -25,7 +25,7 @@ from riverrun.worker.queries import KeyQuery, RangeQuery, SessionQuery, WindowQu
 if TYPE_CHECKING:
     from riverrun.hosting.application import Application
     from riverrun.service.processes import QueryProcess
-    from riverrun.service.reading import LiveVersion, StoreReader
+    from riverrun.service.reading import LiveReferral, StoreReader
     from riverrun.state.api import StoreBuilder
     from riverrun.worker.queries import Query as StoreQuery
 
@@ -42,7 +42,7 @@ class Statement(BaseModel):
 
 
 def sql_router(
-    application: Application, reader: StoreReader, live: LiveVersion, queries: QueryProcesses | None
+    application: Application, reader: StoreReader, live: LiveReferral, queries: QueryProcesses | None
 ) -> APIRouter:
     """Return the route that answers statements.
 
@@ -148,7 +148,7 @@ class _Pull:
         self._allows_standby = allows_standby
         self._keys: tuple[bytes | None, ...] = (None,) if planned.keys is None else planned.keys
 
-    def read(self, mark: _Mark, limit: int) -> Rows:
+    def read(self, mark: _Mark, limit: int) -> ShownRows:
         """Return the next entries of the store.
 
         Raises:
@@ -159,24 +159,24 @@ class _Pull:
             message = "The page belongs to another query"
             raise ValueError(message)
         if not self._keys:
-            return Rows([], None, "", "active")
+            return ShownRows([], None, "", "active")
         key = self._keys[mark.number]
         bookmark = Bookmark.parse(mark.bookmark) if mark.bookmark else None
         return self._reader.read(self._wanted(key, limit), self._place.partitions_of(key), bookmark)
 
-    def following(self, mark: _Mark, found: Rows, rows: int) -> _Mark | None:
+    def following(self, mark: _Mark, found: ShownRows, rows: int) -> _Mark | None:
         """Return where the next page begins; None if this was the last."""
         left = None if mark.left is None else mark.left - rows
         if found.next is not None:
             return _Mark(mark.number, left, str(found.next))
         return _Mark(mark.number + 1, left) if mark.number + 1 < len(self._keys) else None
 
-    def _wanted(self, key: bytes | None, limit: int) -> Wanted:
+    def _wanted(self, key: bytes | None, limit: int) -> StoreRequest:
         builder = self._place.builder
         query, params = _question(builder, self.planned, key)
         path = f"/stores/{quote(builder.name, safe='')}" + ("" if key is None else f"/{to_base64(key)}")
         params |= {"format": "base64", "raw": "true", "stale": str(self._allows_standby).lower()}
-        return Wanted(
+        return StoreRequest(
             self._place,
             query,
             path,

@@ -57,7 +57,7 @@ def _text(value: Any) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class FrameColumn:
     """A column.
 
     Args:
@@ -82,7 +82,7 @@ class Columns:
         read: Converts bytes to the value from which the columns are made.
     """
 
-    columns: tuple[Column, ...]
+    columns: tuple[FrameColumn, ...]
     read: Callable[[bytes], Any]
 
     def arrays(self, data: Sequence[bytes | None], places: Callable[[int], dict[str, str | int]]) -> list[pa.Array]:
@@ -105,7 +105,7 @@ class Columns:
         return [array(column, values, places) for column in self.columns]
 
 
-def array(column: Column, values: Sequence[Any], places: Callable[[int], dict[str, str | int]]) -> pa.Array:
+def array(column: FrameColumn, values: Sequence[Any], places: Callable[[int], dict[str, str | int]]) -> pa.Array:
     """Return one column of some rows.
 
     Raises:
@@ -136,28 +136,28 @@ def columns_of(name: str, serde: Serde[Any] | None) -> Columns:
         serde: Its serde; None if not known.
     """
     if serde is None or serde.value_type is None:
-        return Columns((Column(name, pa.binary()),), _same)
+        return Columns((FrameColumn(name, pa.binary()),), _same)
     if name == KEY and get_origin(serde.value_type) is Windowed:
         (inner,) = get_args(serde.value_type)
         key = column_of(name, inner)
-        start = Column("window_start", TIME, lambda windowed: micros(windowed.window.start))
-        end = Column("window_end", TIME, lambda windowed: micros(windowed.window.end))
-        own = Column(name, key.kind, lambda windowed: key.of(windowed.key), key.is_variant)
+        start = FrameColumn("window_start", TIME, lambda windowed: micros(windowed.window.start))
+        end = FrameColumn("window_end", TIME, lambda windowed: micros(windowed.window.end))
+        own = FrameColumn(name, key.kind, lambda windowed: key.of(windowed.key), key.is_variant)
         return Columns((own, start, end), plain_reader(serde))
     return Columns((column_of(name, serde.value_type),), plain_reader(serde))
 
 
-def column_of(name: str, value_type: Any) -> Column:
+def column_of(name: str, value_type: Any) -> FrameColumn:
     """Return the column for values of a type (`Serde.value_type`); None stands for bytes."""
     if value_type is None:
-        return Column(name, pa.binary())
+        return FrameColumn(name, pa.binary())
     narrow = _NARROW.get(_bits(value_type))
     if narrow is not None:
-        return Column(name, narrow)
+        return FrameColumn(name, narrow)
     kind, of = _shape(inspect.type_info(value_type), ())
     if of is _text:
-        return Column(name, pa.string(), _text, is_variant=True)
-    return Column(name, kind, lambda value: of(msgspec.to_builtins(value, builtin_types=_KEPT)))
+        return FrameColumn(name, pa.string(), _text, is_variant=True)
+    return FrameColumn(name, kind, lambda value: of(msgspec.to_builtins(value, builtin_types=_KEPT)))
 
 
 def micros(time_ms: int) -> int | None:
@@ -169,7 +169,7 @@ def micros(time_ms: int) -> int | None:
     return time_ms * 1000 if time_ms <= _LAST_MS else None
 
 
-def with_variants(frame: Any, columns: Iterable[Column]) -> Any:
+def with_variants(frame: Any, columns: Iterable[FrameColumn]) -> Any:
     """Return the frame with `VARIANT`s in place of JSON text."""
     from pyspark.sql import functions as f
 
@@ -179,7 +179,7 @@ def with_variants(frame: Any, columns: Iterable[Column]) -> Any:
     return frame
 
 
-def spark_schema(columns: Iterable[Column]) -> Any:
+def spark_schema(columns: Iterable[FrameColumn]) -> Any:
     """Return the columns as Spark describes them."""
     from pyspark.sql.pandas.types import from_arrow_schema
 

@@ -15,7 +15,7 @@ import pyarrow as pa
 from riverrun.errors import StreamsError
 from riverrun.records import TaskId, TopicPartition
 from riverrun.runtime.layout import full_name
-from riverrun.spark.dry_task import DryTask, Handed, Inbox, run_dry
+from riverrun.spark.dry_task import DryTask, ShuffledRecord, ShuffleReader, run_dry
 from riverrun.spark.failures import another_attempt_may_help, describe_error, on_executor, rebuilt_error, spark_failures
 from riverrun.spark.tasks.reporting import place_of
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from riverrun.records import OffsetRange, RawFields
     from riverrun.runtime.layout import Layout
-    from riverrun.spark.dry_task import Outbox
+    from riverrun.spark.dry_task import ShuffleWriter
     from riverrun.spark.tasks.reporting import Counts
     from riverrun.spark.tasks.work import Job
     from riverrun.topology.nodes import SubTopology
@@ -59,7 +59,7 @@ Row = tuple[Any, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Course:
+class DryRunWork:
     """A dry run: its work, and the state and offsets that tasks begin with.
 
     Args:
@@ -161,7 +161,7 @@ def run_last_level(
     spark: Any,
     parts: Sequence[DryTask],
     above: Sequence[Any],
-    read: Callable[[DryTask, Inbox], Iterator[Any]],
+    read: Callable[[DryTask, ShuffleReader], Iterator[Any]],
     schema: str,
 ) -> Any:
     """Return a lazy frame of the Arrow batches that `read` makes of each task of the last level."""
@@ -196,25 +196,25 @@ def _task_mark(task_id: TaskId) -> tuple[int, None, int]:
     return task_id.sub_topology, None, task_id.partition
 
 
-def _inboxes(batches: Iterable[Any]) -> Iterator[tuple[TaskId, Inbox]]:
+def _inboxes(batches: Iterable[Any]) -> Iterator[tuple[TaskId, ShuffleReader]]:
     """Yield the tasks of a partition, each with the records handed over to it. Runs on executors."""
     rows = (row for batch in batches for row in zip(*(column.to_pylist() for column in batch.columns), strict=True))
     for (reader, partition), own in groupby(rows, key=_reader):
-        yield TaskId(reader, partition), Inbox(_handed(row) for row in islice(own, 1, None))
+        yield TaskId(reader, partition), ShuffleReader(_handed(row) for row in islice(own, 1, None))
 
 
 def _reader(row: Row) -> tuple[int, int]:
     return row[0], row[2]
 
 
-def _handed(row: Row) -> Handed:
+def _handed(row: Row) -> ShuffledRecord:
     _, topic, partition, key, value, timestamp, headers, writer, number, position, _ = row
     own = tuple((header["name"], header["value"]) for header in headers)
     fields = (key, value, timestamp, position, own)
-    return Handed(number, TopicPartition(topic, partition), TaskId.parse(writer), fields)
+    return ShuffledRecord(number, TopicPartition(topic, partition), TaskId.parse(writer), fields)
 
 
-def _outputs(part: DryTask, inbox: Inbox, build: Callable[[Job], Topology]) -> Iterator[Any]:
+def _outputs(part: DryTask, inbox: ShuffleReader, build: Callable[[Job], Topology]) -> Iterator[Any]:
     """Yield one task's outputs, or its error as the only row. Raises errors that may pass. Runs on executors."""
     try:
         with run_dry(part, inbox, build) as done:
@@ -228,7 +228,7 @@ def _outputs(part: DryTask, inbox: Inbox, build: Callable[[Job], Topology]) -> I
         yield pa.RecordBatch.from_pylist(rows, _ARROW_SCHEMA)
 
 
-def _batch(part: DryTask, outputs: Outbox, tp: TopicPartition, records: Sequence[RawFields]) -> Any:
+def _batch(part: DryTask, outputs: ShuffleWriter, tp: TopicPartition, records: Sequence[RawFields]) -> Any:
     size = len(records)
     keys, values, times, positions, headers = zip(*records, strict=True)
     columns = (

@@ -18,8 +18,8 @@ import pyarrow as pa
 from riverrun.errors import RangeError, UnsupportedByHostError
 from riverrun.hosting.progress import looked_at
 from riverrun.records import OffsetRange
-from riverrun.spark.columns import TIME, Column, columns_of, micros, spark_schema, with_variants
-from riverrun.spark.dry_levels import HEADERS, Course, run_level
+from riverrun.spark.columns import TIME, FrameColumn, columns_of, micros, spark_schema, with_variants
+from riverrun.spark.dry_levels import HEADERS, DryRunWork, run_level
 from riverrun.spark.slices import MAX_RECORDS_PER_SLICE, cut, slices_of
 from riverrun.spark.tasks.reporting import Counts, new_group
 from riverrun.spark.tasks.work import job_of
@@ -38,11 +38,11 @@ if TYPE_CHECKING:
     from riverrun.topology.topology import Topology
 
 _PLACE = (
-    Column("timestamp", TIME),
-    Column("partition", pa.int32()),
-    Column("headers", HEADERS),
-    Column("task", pa.string()),
-    Column("position", pa.int64()),
+    FrameColumn("timestamp", TIME),
+    FrameColumn("partition", pa.int32()),
+    FrameColumn("headers", HEADERS),
+    FrameColumn("task", pa.string()),
+    FrameColumn("position", pa.int64()),
 )
 
 
@@ -125,7 +125,7 @@ def _serdes(topology: Topology, topic: str) -> tuple[Columns, Columns]:
     return columns_of("key", sink.key_serde), columns_of("value", sink.value_serde)
 
 
-def _columns(topology: Topology, topic: str) -> list[Column]:
+def _columns(topology: Topology, topic: str) -> list[FrameColumn]:
     key, value = _serdes(topology, topic)
     return [*key.columns, *value.columns]
 
@@ -147,7 +147,7 @@ def refuse_cycles(levels: Iterable[tuple[SubTopology, ...]]) -> None:
             raise UnsupportedByHostError(message, hint="Reprocess a release of it: riverrun release plan.")
 
 
-def _course(connected: ConnectedApplication, job: Job, run_range: RunRange, max_records: int) -> Course:
+def _course(connected: ConnectedApplication, job: Job, run_range: RunRange, max_records: int) -> DryRunWork:
     """Return the course with the application's own levels and slices, from where it stands, or from nothing."""
     committed = connected.committed()
     restores = _begins_with_state(connected, run_range, committed)
@@ -155,7 +155,7 @@ def _course(connected: ConnectedApplication, job: Job, run_range: RunRange, max_
         slices = slices_of(connected, run_range, max_records).with_one_begun()
     else:
         slices = tuple(cut(connected.admin, run_range, max_records))
-    return Course(
+    return DryRunWork(
         job,
         connected.layout,
         connected.topology.levels(),

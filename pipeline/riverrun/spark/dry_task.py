@@ -71,7 +71,7 @@ class DryTask:
     turn: int = 0
 
 
-class Handed(NamedTuple):
+class ShuffledRecord(NamedTuple):
     """A record that a task of the level above would have sent, with its slice."""
 
     slice: int
@@ -80,14 +80,14 @@ class Handed(NamedTuple):
     fields: RawFields
 
 
-class Inbox:
+class ShuffleReader:
     """Records that the level above would have sent to a task; the task takes them slice by slice, in order.
 
     Args:
         records: Records by slice; within a slice, those of an input and writer are in sending order.
     """
 
-    def __init__(self, records: Iterator[Handed]) -> None:
+    def __init__(self, records: Iterator[ShuffledRecord]) -> None:
         """Read the first record."""
         self._records = records
         self._next = next(records, None)
@@ -109,7 +109,7 @@ class Inbox:
             yield tp, writer, batch
 
 
-class Outbox:
+class ShuffleWriter:
     """A collector that keeps the records sent, spilling them beyond a memory limit; a context that removes its file at the end.
 
     Args:
@@ -201,12 +201,12 @@ class FinishedTask:
     """
 
     application: Application
-    outputs: Outbox
+    outputs: ShuffleWriter
     state: StateBackend
 
 
 @contextmanager
-def run_dry(dry_task: DryTask, inbox: Inbox, build: Callable[[Job], Topology]) -> Iterator[FinishedTask]:
+def run_dry(dry_task: DryTask, inbox: ShuffleReader, build: Callable[[Job], Topology]) -> Iterator[FinishedTask]:
     """Provide a task that has done its part; leaving the context removes its state and outputs.
 
     Args:
@@ -232,7 +232,7 @@ def run_dry(dry_task: DryTask, inbox: Inbox, build: Callable[[Job], Topology]) -
         connected = connected.in_directory(directory)
         application = connected.application
         runs = WriterMerge(directory, application.config.streams.bounded_buffer_max_bytes)
-        outputs = opened.enter_context(Outbox(runs, dry_task, counts, connected.admin))
+        outputs = opened.enter_context(ShuffleWriter(runs, dry_task, counts, connected.admin))
         global_state = open_global_state(connected, clock, job.global_ends)
         if dry_task.restores:
             begun = begin_task(connected, dry_task.task_id, clock)

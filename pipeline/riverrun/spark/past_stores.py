@@ -14,7 +14,7 @@ from riverrun.errors import RangeError
 from riverrun.hosting.inputs import reset_policies
 from riverrun.hosting.snapshots import usable_snapshots
 from riverrun.records import OffsetRange, OffsetVector, ResetStrategy, TaskId, TopicPartition
-from riverrun.spark.dry_levels import Course, run_last_level, run_level
+from riverrun.spark.dry_levels import DryRunWork, run_last_level, run_level
 from riverrun.spark.dry_run import refuse_cycles
 from riverrun.spark.dry_task import run_dry
 from riverrun.spark.ranges import RunRange
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from riverrun.hosting.connected import ConnectedApplication
-    from riverrun.spark.dry_task import DryTask, Inbox
+    from riverrun.spark.dry_task import DryTask, ShuffleReader
     from riverrun.spark.runs import RunRecord
     from riverrun.spark.tasks.work import Job
     from riverrun.state.api import StoreBuilder
@@ -116,7 +116,7 @@ def rows_at(
     _warn_of_compaction(past)
     ranges = {tp: OffsetRange(cut_at.start(tp), vector.offsets[tp]) for tp in past.sources}
     slices = cut(connected.admin, RunRange(ranges), MAX_RECORDS_PER_SLICE) or [ranges]
-    course = Course(
+    course = DryRunWork(
         job,
         connected.layout,
         past.levels,
@@ -133,7 +133,7 @@ def rows_at(
         above.append(run_level(spark, course.parts(level), above, build, doing))
     store = builder.name
 
-    def read(part: DryTask, inbox: Inbox) -> Iterator[Any]:
+    def read(part: DryTask, inbox: ShuffleReader) -> Iterator[Any]:
         with run_dry(part, inbox, build) as done:
             yield from batches_of(done.application.topology.stores[store], part.task_id, done.state)
 

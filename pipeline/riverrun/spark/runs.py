@@ -16,7 +16,7 @@ from riverrun.hosting.ownership import group_of, hosts_in
 from riverrun.hosting.process import SystemClock
 from riverrun.records import OffsetRange, TopicPartition
 from riverrun.spark.ranges import RunRange
-from riverrun.spark.unfinished import Begun
+from riverrun.spark.unfinished import InterruptedRun
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -215,7 +215,7 @@ class RunLog:
         what = "it was interrupted" if isinstance(error, KeyboardInterrupt) else f"{type(error).__name__}: {error}"
         self._end(run, state=FAILED, error=redacted(what), outputs_after=dict(outputs))
 
-    def begin(self, application: Application, begun: Begun) -> None:
+    def begin(self, application: Application, begun: InterruptedRun) -> None:
         """Note the work that a run is about to begin.
 
         Raises:
@@ -223,7 +223,7 @@ class RunLog:
         """
         self._topic.put({_begun_name(application.config.name, application.version): begun.encode()})
 
-    def begun(self, application: Application) -> Begun | None:
+    def begun(self, application: Application) -> InterruptedRun | None:
         """Return the work begun since the last finished run; None if there is none.
 
         Raises:
@@ -233,7 +233,7 @@ class RunLog:
         name = _begun_name(application.config.name, application.version)
         found = self._topic.read().get(name)
         try:
-            return None if found is None else Begun.decode(found)
+            return None if found is None else InterruptedRun.decode(found)
         except UnreadableError as error:
             message = f"Record {name} of topic {RUNS_TOPIC}, which describes an unfinished run, cannot be read: {error}"
             hint = "If a newer version of Riverrun wrote it, use that version. Workers can continue, too."

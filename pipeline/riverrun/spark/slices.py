@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from riverrun.hosting.connected import ConnectedApplication
     from riverrun.kafka.admin import Admin
     from riverrun.records import TopicPartition
-    from riverrun.spark.unfinished import Begun, Slice
+    from riverrun.spark.unfinished import InterruptedRun, Slice
 
 MAX_RECORDS_PER_SLICE = 2_000_000
 """Maximum for all source partitions together; it also bounds the entries of stores that a slice's tasks hold in memory."""
@@ -36,7 +36,7 @@ class Slices:
     """
 
     parts: tuple[Slice, ...] = ()
-    begun: Begun | None = None
+    begun: InterruptedRun | None = None
     is_over: bool = False
 
     def with_one_begun(self) -> tuple[Slice, ...]:

@@ -21,7 +21,7 @@ from riverrun.kafka.ranges import read_range
 from riverrun.records import OffsetRange
 from riverrun.runtime.context import TaskContext
 from riverrun.serde.serdes import BYTES
-from riverrun.spark.columns import KEY, TIME, Column, array, columns_of, micros
+from riverrun.spark.columns import KEY, TIME, FrameColumn, array, columns_of, micros
 from riverrun.spark.tasks.reporting import reporting
 from riverrun.spark.tasks.work import connected_here
 from riverrun.state.api import StoreKind
@@ -39,10 +39,10 @@ if TYPE_CHECKING:
     from riverrun.topology.topology import Topology
 
 _BATCH = 10_000
-_PARTITION = Column("partition", pa.int32())
-_WINDOW = (Column("window_start", TIME), Column("window_end", TIME))
-_TIMESTAMP = (Column("timestamp", TIME),)
-_VALIDITY = (Column("valid_from", TIME), Column("valid_to", TIME))
+_PARTITION = FrameColumn("partition", pa.int32())
+_WINDOW = (FrameColumn("window_start", TIME), FrameColumn("window_end", TIME))
+_TIMESTAMP = (FrameColumn("timestamp", TIME),)
+_VALIDITY = (FrameColumn("valid_from", TIME), FrameColumn("valid_to", TIME))
 
 Row = tuple[bytes, bytes, tuple[int | None, ...]]
 """Key, value, and the times (ms) in the order of their columns."""
@@ -81,17 +81,17 @@ class StoreColumns:
     """
 
     key: Columns
-    window: tuple[Column, ...]
+    window: tuple[FrameColumn, ...]
     value: Columns
-    times: tuple[Column, ...]
+    times: tuple[FrameColumn, ...]
 
     @property
-    def all(self) -> list[Column]:
+    def all(self) -> list[FrameColumn]:
         """Return all columns in the order of the frame."""
         return [*self.key.columns, *self.window, *self.value.columns, *self.times, _PARTITION]
 
 
-READABLE: dict[StoreKind, tuple[tuple[Column, ...], tuple[Column, ...]]] = {
+READABLE: dict[StoreKind, tuple[tuple[FrameColumn, ...], tuple[FrameColumn, ...]]] = {
     StoreKind.KEY_VALUE: ((), ()),
     StoreKind.TIMESTAMPED_KEY_VALUE: ((), _TIMESTAMP),
     StoreKind.WINDOW: (_WINDOW, ()),

@@ -63,7 +63,7 @@ _texts = foreign_decoder(_Texts)
 
 
 @dataclass(frozen=True, slots=True)
-class Begun:
+class InterruptedRun:
     """Work that runs have begun and not finished, with all facts needed to finish it as if they had not been interrupted.
 
     Args:
@@ -82,7 +82,7 @@ class Begun:
         return msgspec.json.encode(texts)
 
     @classmethod
-    def decode(cls, data: bytes) -> Begun:
+    def decode(cls, data: bytes) -> InterruptedRun:
         """Read the work from bytes.
 
         Raises:
@@ -125,7 +125,7 @@ def left_of_begun(wanted: Slice, begun: Slice, committed: Mapping[TopicPartition
 
     Args:
         wanted: The requested range.
-        begun: The range from where the tasks stood to the end of the begun work (`Begun.whole`).
+        begun: The range from where the tasks stood to the end of the begun work (`InterruptedRun.whole`).
         committed: Committed offsets of the application.
 
     Raises:
@@ -173,7 +173,7 @@ def is_over(wanted: Slice, begun: Slice, committed: Mapping[TopicPartition, int]
 
     Args:
         wanted: The requested range; an empty one is over as long as begun work is still to be written.
-        begun: The range from where the tasks stood to the end of the begun work (`Begun.whole`).
+        begun: The range from where the tasks stood to the end of the begun work (`InterruptedRun.whole`).
         committed: Committed offsets of the application.
     """
     stands = _stands(begun, committed)

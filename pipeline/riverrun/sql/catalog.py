@@ -84,7 +84,7 @@ _FORMATS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class RecordLayout:
     """The form of a topic's records: columns, formats, windows.
 
     `headers` maps names of columns to the headers that they hold; an empty text stands for all headers. `schema` and
@@ -150,12 +150,12 @@ class Source:
     name: str
     is_table: bool
     topic: str
-    layout: Layout
+    layout: RecordLayout
     is_read_only: bool = False
     stored: StoredTable | None = None
 
     def serdes(self, used: frozenset[str] | None = None) -> tuple[Serde[Any], Serde[Any]]:
-        """Return the serdes of its keys, windowed or not, and of its values, as `Layout.serdes` does."""
+        """Return the serdes of its keys, windowed or not, and of its values, as `RecordLayout.serdes` does."""
         (keys, values), window = self.layout.serdes(used), self.layout.window
         if window == "SESSION":
             return session_windowed(keys), values

@@ -34,7 +34,7 @@ SCHEMA_TYPES: Mapping[str, str] = {"AVRO": "AVRO", "JSON_SR": "JSON", "PROTOBUF"
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class WantedColumns:
     """The columns of the keys or values of a source, which its statement does not list.
 
     Args:
@@ -67,7 +67,7 @@ class Wanted:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class ReadColumns:
     """Columns, with the id of their schema; with the schema itself if the statement names the id."""
 
     columns: Columns
@@ -78,7 +78,7 @@ class Found:
 class Resolver(Protocol):
     """Finds columns."""
 
-    def found(self, wanted: Wanted) -> Found:
+    def found(self, wanted: WantedColumns) -> ReadColumns:
         """Return the columns.
 
         Raises:
@@ -87,7 +87,9 @@ class Resolver(Protocol):
         ...
 
 
-def wanted_columns(statement: CreateSource, given: Mapping[str, Any], *, topic: str, is_key: bool) -> Wanted | None:
+def wanted_columns(
+    statement: CreateSource, given: Mapping[str, Any], *, topic: str, is_key: bool
+) -> WantedColumns | None:
     """Return the columns that a statement leaves to a registry; None if it lists them, or its format has no schemas.
 
     Args:
@@ -108,7 +110,7 @@ def wanted_columns(statement: CreateSource, given: Mapping[str, Any], *, topic: 
         _check_id(part, format_, schema_id, statement.start, has_columns=has_columns)
     is_wrapped = format_ == "PROTOBUF" if is_key else bool(given.get("WRAP_SINGLE_VALUE", True))
     full_name = given.get(f"{part}_SCHEMA_FULL_NAME") if format_ == "PROTOBUF" else None
-    return Wanted(
+    return WantedColumns(
         source=statement.name,
         is_key=is_key,
         topic=topic,
@@ -137,7 +139,7 @@ def _check_id(part: str, format_: str, schema_id: Any, start: int, *, has_column
 _PLAIN_NAME = re.compile("[A-Z_][A-Z0-9_]*")
 
 
-class Entry(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+class KnownColumns(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
     """The columns of the keys or values of a source; and what its statement says of them, to notice that it has changed."""
 
     source: str
@@ -169,7 +171,7 @@ class ColumnsFile:
         """Return the file of a file of statements."""
         return cls(Path(statements).with_suffix(".columns.json"))
 
-    def found(self, wanted: Wanted) -> Found:
+    def found(self, wanted: WantedColumns) -> ReadColumns:
         """Return the columns.
 
         Raises:
@@ -189,21 +191,21 @@ class ColumnsFile:
         hint = f"`riverrun sql APP --resolve` asks the registry for them and writes {self.path.name}."
         raise SqlError(message, hint=hint)
 
-    def entries(self) -> tuple[Entry, ...]:
+    def entries(self) -> tuple[KnownColumns, ...]:
         """Return all entries; none if there is no file.
 
         Raises:
             SqlError: If it cannot be read.
         """
         try:
-            return json_decoder(tuple[Entry, ...]).decode(self.path.read_bytes())
+            return json_decoder(tuple[KnownColumns, ...]).decode(self.path.read_bytes())
         except FileNotFoundError:
             return ()
         except (OSError, msgspec.DecodeError) as error:
             message = f"{self.path} is not a file of columns: {error}"
             raise SqlError(message, hint=f"`riverrun sql APP --resolve` writes {self.path.name}.") from error
 
-    def write(self, entries: Sequence[Entry]) -> None:
+    def write(self, entries: Sequence[KnownColumns]) -> None:
         """Write the file; delete it if there are no entries.
 
         Raises:
@@ -224,12 +226,12 @@ class Recorder:
 
     def __init__(self, resolver: Resolver) -> None:
         self._resolver = resolver
-        self.entries: list[Entry] = []
+        self.entries: list[KnownColumns] = []
 
-    def found(self, wanted: Wanted) -> Found:
+    def found(self, wanted: WantedColumns) -> ReadColumns:
         """Return the columns. Raises as the other resolver does."""
         found = self._resolver.found(wanted)
-        entry = Entry(
+        entry = KnownColumns(
             source=wanted.source,
             part="key" if wanted.is_key else "value",
             topic=wanted.topic,
@@ -246,7 +248,7 @@ class Recorder:
         return found
 
 
-def changes(before: Iterable[Entry], after: Iterable[Entry]) -> list[str]:
+def changes(before: Iterable[KnownColumns], after: Iterable[KnownColumns]) -> list[str]:
     """Return a line for each entry: what it has, and what is new about it."""
     known = {(each.source, each.part): each for each in before}
     lines = []
@@ -257,7 +259,7 @@ def changes(before: Iterable[Entry], after: Iterable[Entry]) -> list[str]:
     return lines + [f"{source} {part}: removed" for source, part in known]
 
 
-def _differences(old: Entry | None, new: Entry) -> list[str]:
+def _differences(old: KnownColumns | None, new: KnownColumns) -> list[str]:
     if old is None:
         return ["new"]
     found = [f"removed {name} {type_}" for name, type_ in old.columns.items() if name not in new.columns]
@@ -273,7 +275,7 @@ def _differences(old: Entry | None, new: Entry) -> list[str]:
     return found or ["unchanged"]
 
 
-def _said(wanted: Wanted) -> tuple[object, ...]:
+def _said(wanted: WantedColumns) -> tuple[object, ...]:
     return wanted.topic, wanted.format, wanted.schema_id, wanted.full_name, wanted.is_wrapped
 
 
@@ -285,9 +287,9 @@ def _text(said: tuple[object, ...]) -> str:
     return ", ".join([*parts, *([] if is_wrapped else ["one column"])])
 
 
-def _found(entry: Entry) -> Found:
+def _found(entry: KnownColumns) -> ReadColumns:
     columns = tuple((name, _type_of(text)) for name, text in entry.columns.items())
-    return Found(columns, entry.schema_id, entry.schema)
+    return ReadColumns(columns, entry.schema_id, entry.schema)
 
 
 def _type_of(text: str) -> SqlType:
@@ -315,7 +317,7 @@ def _quoted(name: str) -> str:
 class Unknown:
     """Knows no columns (`Resolver`): for statements that are no file."""
 
-    def found(self, wanted: Wanted) -> Found:
+    def found(self, wanted: WantedColumns) -> ReadColumns:
         """Refuse.
 
         Raises:
@@ -331,8 +333,8 @@ class Unknown:
 class FoundColumns:
     """The columns of a statement that a registry has."""
 
-    key: Found | None
-    value: Found | None
+    key: ReadColumns | None
+    value: ReadColumns | None
 
     @classmethod
     def of(cls, statement: CreateSource, given: Mapping[str, Any], topic: str, resolver: Resolver) -> FoundColumns:

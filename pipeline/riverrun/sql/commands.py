@@ -12,7 +12,7 @@ from sqlglot.errors import ParseError
 
 from riverrun.dsl.builder import StreamsBuilder
 from riverrun.sql.functions.registry import REGISTRY
-from riverrun.sql.planning.planner import Plan, columns_next_to
+from riverrun.sql.planning.planner import StatementPlan, columns_next_to
 from riverrun.sql.statement_parser import KsqlParser, parse
 from riverrun.sql.statements import CreateSource, CustomType, InsertInto, Ksql, SqlError, nearest, words
 
@@ -208,7 +208,7 @@ def _known(command: SetProperty) -> SetProperty:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class ResultSet:
     """Rows, with the names of their columns."""
 
     columns: tuple[str, ...]
@@ -239,7 +239,7 @@ class Statements:
         Raises:
             SqlError: If a statement has a mistake.
         """
-        plan = Plan(builder or StreamsBuilder(), columns=columns or columns_next_to(file))
+        plan = StatementPlan(builder or StreamsBuilder(), columns=columns or columns_next_to(file))
         try:
             found = parse(text)
             plan.add_all(found)
@@ -248,7 +248,7 @@ class Statements:
             raise
         return cls(text, tuple(found), plan.catalog, plan.columns)
 
-    def answer(self, command: Show | Describe | DescribeFunction | Explain) -> Answer:
+    def answer(self, command: Show | Describe | DescribeFunction | Explain) -> ResultSet:
         """Return the answer to a command.
 
         Raises:
@@ -264,23 +264,23 @@ class Statements:
             case Explain():
                 return self._explained(command)
 
-    def _shown(self, kind: str) -> Answer:
+    def _shown(self, kind: str) -> ResultSet:
         sources = self.catalog.sources.values()
         if kind == "TYPES":
-            return Answer(("Type Name", "Schema"), tuple(self._types()))
+            return ResultSet(("Type Name", "Schema"), tuple(self._types()))
         if kind == "QUERIES":
-            return Answer(("Statement", "Sink", "Sink Kafka Topic"), tuple(self._queries()))
+            return ResultSet(("Statement", "Sink", "Sink Kafka Topic"), tuple(self._queries()))
         if kind == "TOPICS":
-            return Answer(("Kafka Topic", "Sources"), tuple(_topics(sources)))
+            return ResultSet(("Kafka Topic", "Sources"), tuple(_topics(sources)))
         if kind == "FUNCTIONS":
-            return Answer(("Function Name", "Category"), tuple(_functions()))
+            return ResultSet(("Function Name", "Category"), tuple(_functions()))
         rows = (
             (each.name, each.topic, each.layout.key_format, each.layout.value_format, each.layout.window is not None)
             for each in sources
             if each.is_table == (kind == "TABLES")
         )
         title = "Table Name" if kind == "TABLES" else "Stream Name"
-        return Answer((title, "Kafka Topic", "Key Format", "Value Format", "Windowed"), tuple(rows))
+        return ResultSet((title, "Kafka Topic", "Key Format", "Value Format", "Windowed"), tuple(rows))
 
     def _types(self) -> Iterable[tuple[Any, ...]]:
         """Return the custom types that remain after the last statement."""
@@ -294,13 +294,13 @@ class Statements:
             elif isinstance(each, CreateSource) and each.query is not None and each.name in self.catalog.sources:
                 yield "CREATE AS SELECT", each.name, self.catalog.sources[each.name].topic
 
-    def _explained(self, command: Explain) -> Answer:
-        plan = Plan(StreamsBuilder(), self.catalog, columns=self.columns)
+    def _explained(self, command: Explain) -> ResultSet:
+        plan = StatementPlan(StreamsBuilder(), self.catalog, columns=self.columns)
         if command.query is not None:
             plan.select(command.query, "shown")
         else:
             plan.add_all([self._making(command)])
-        return Answer(("Topology",), tuple((line,) for line in str(plan.builder.build().describe()).splitlines()))
+        return ResultSet(("Topology",), tuple((line,) for line in str(plan.builder.build().describe()).splitlines()))
 
     def _making(self, command: Explain) -> Statement:
         """Return the statement that creates a source; the source is forgotten, so that it can be created again."""
@@ -329,19 +329,19 @@ def _overloads() -> list[Overload]:
     return [each for overloads in REGISTRY.overloads.values() for each in overloads]
 
 
-def _described(source: Source) -> Answer:
+def _described(source: Source) -> ResultSet:
     role = "primary key" if source.is_table else "key"
     rows: list[tuple[Any, ...]] = [(name, str(type_), role) for name, type_ in source.layout.key]
     rows += [(name, str(type_), "") for name, type_ in source.layout.value]
     rows += [(name, "", f"header {header}" if header else "headers") for name, header in source.layout.headers]
-    return Answer(("Field", "Type", "Role"), tuple(rows))
+    return ResultSet(("Field", "Type", "Role"), tuple(rows))
 
 
-def _described_function(command: DescribeFunction) -> Answer:
+def _described_function(command: DescribeFunction) -> ResultSet:
     overloads = [each for each in _overloads() if each.signature.name == command.name]
     if not overloads:
         names: Sequence[str] = [name for name, _ in _functions()]
         message = f"Can't find any functions with the name '{command.name}'"
         raise SqlError(message, command.start, hint=nearest(command.name, names))
     rows = tuple((each.signature.text, " ".join(each.description.split())) for each in overloads)
-    return Answer(("Variation", "Description"), rows)
+    return ResultSet(("Variation", "Description"), rows)

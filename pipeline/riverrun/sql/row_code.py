@@ -12,7 +12,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from riverrun.processor.operator import Row, block, written
+from riverrun.processor.operator import TupleValue, block, written
 from riverrun.sql.statements import SqlError
 from riverrun.topology.digests import GENERATED_FROM
 from riverrun.topology.fingerprint import code_of
@@ -127,7 +127,7 @@ class Expressions:
     texts: Sequence[str]
     names: Mapping[str, Any]
 
-    def row(self, at: EmitContext) -> Row:
+    def row(self, at: EmitContext) -> TupleValue:
         """Return the row; values that cannot be computed are NULL."""
         items, lines = [], []
         for number, text in enumerate(self.texts):
@@ -138,16 +138,16 @@ class Expressions:
             item = at.own(f"v{number}")
             lines += [block("try:", f"{item} = {shown}"), block("except Exception:", f"{item} = None")]
             items.append(item)
-        return Row(tuple(items), "\n".join(lines))
+        return TupleValue(tuple(items), "\n".join(lines))
 
-    def test(self, at: EmitContext) -> Row:
+    def test(self, at: EmitContext) -> TupleValue:
         """Return whether the only expression is TRUE; one that cannot be computed is not."""
         shown = self._placed(self.texts[0], at)
         if SIMPLE.fullmatch(self.texts[0]):
-            return Row((f"{shown} is True",))
+            return TupleValue((f"{shown} is True",))
         passes = at.own("passes")
         tried, failed = block("try:", f"{passes} = {shown}"), block("except Exception:", f"{passes} = None")
-        return Row((f"{passes} is True",), f"{tried}\n{failed}")
+        return TupleValue((f"{passes} is True",), f"{tried}\n{failed}")
 
     def _placed(self, text: str, at: EmitContext) -> str:
         """Return the code with its names replaced by those of a place."""
@@ -173,17 +173,17 @@ class WithKey:
     values: int
     keys: int
 
-    def row(self, at: EmitContext) -> Row:
+    def row(self, at: EmitContext) -> TupleValue:
         """Return the row and the key's columns."""
         items = tuple(at.item(number) for number in range(self.values))
         if not self.keys:
-            return Row(items)
+            return TupleValue(items)
         if at.key_items is not None:
-            return Row((*items, *at.key_items))
+            return TupleValue((*items, *at.key_items))
         columns = tuple(at.own(f"k{number}") for number in range(self.keys))
         missing = at.named("missing", (None,) * self.keys)
         names = "".join(f"{each}, " for each in columns)
-        return Row((*items, *columns), f"{names}= {missing} if {at.lacks_key} else {at.key}")
+        return TupleValue((*items, *columns), f"{names}= {missing} if {at.lacks_key} else {at.key}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,13 +196,13 @@ class First:
 
     width: int
 
-    def row(self, at: EmitContext) -> Row:
+    def row(self, at: EmitContext) -> TupleValue:
         """Return these items."""
-        return Row(tuple(at.item(number) for number in range(self.width)))
+        return TupleValue(tuple(at.item(number) for number in range(self.width)))
 
-    def test(self, at: EmitContext) -> Row:
+    def test(self, at: EmitContext) -> TupleValue:
         """Return whether none of them is NULL."""
-        return Row((" and ".join(f"{at.item(number)} is not None" for number in range(self.width)) or "True",))
+        return TupleValue((" and ".join(f"{at.item(number)} is not None" for number in range(self.width)) or "True",))
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,13 +217,13 @@ class Beside:
     own: int
     width: int
 
-    def joined(self, at: EmitContext, other: Callable[[int], str]) -> Row:
+    def joined(self, at: EmitContext, other: Callable[[int], str]) -> TupleValue:
         """Return both rows."""
-        return Row((*map(at.item, range(self.own)), *map(other, range(self.width))))
+        return TupleValue((*map(at.item, range(self.own)), *map(other, range(self.width))))
 
 
 @dataclass(frozen=True, slots=True)
-class AggregateCall:
+class GroupedAggregate:
     """One call of an aggregate, and the indexes of its arguments in a grouped row."""
 
     function: Aggregate
@@ -241,7 +241,7 @@ class AggregateCall:
 class States:
     """Aggregates of a group as expressions (`riverrun.state.folds.FoldCode`)."""
 
-    calls: tuple[AggregateCall, ...]
+    calls: tuple[GroupedAggregate, ...]
     kind: ClassVar[type] = tuple
 
     @property
@@ -260,24 +260,24 @@ class States:
             initial = named(f"initial{number}", each.function.initial)
             first.append(each.adding(f"{initial}()", own, item))
             more.append(each.adding(f"aggregate[{number}]", own, item))
-        return Row(tuple(first)).whole, Row(tuple(more)).whole
+        return TupleValue(tuple(first)).whole, TupleValue(tuple(more)).whole
 
 
 @dataclass(frozen=True, slots=True)
 class Results:
     """The row of a group: its key, the results of its states, and the bounds of its window if there is one (`WritesRow`)."""
 
-    calls: tuple[AggregateCall, ...]
+    calls: tuple[GroupedAggregate, ...]
     width: int
     is_windowed: bool
 
-    def row(self, at: EmitContext) -> Row:
+    def row(self, at: EmitContext) -> TupleValue:
         """Return the group's row, made from a tuple of states."""
         columns = tuple(at.own(f"k{number}") for number in range(self.width))
         key = f"{at.key}.key" if self.is_windowed else at.key
         results = tuple(self._result(at, number) for number in range(len(self.calls)))
         bounds = (f"{at.key}.window.start", f"{at.key}.window.end") if self.is_windowed else ()
-        return Row((*columns, *results, *bounds), f"{''.join(f'{each}, ' for each in columns)}= {key}")
+        return TupleValue((*columns, *results, *bounds), f"{''.join(f'{each}, ' for each in columns)}= {key}")
 
     def _result(self, at: EmitContext, number: int) -> str:
         function = self.calls[number].function

@@ -13,7 +13,7 @@ from sqlglot.tokenizer_core import TokenType
 
 from riverrun.errors import StreamsError
 from riverrun.schemas.registry import registry_of
-from riverrun.sql.columns_file import SCHEMA_TYPES, ColumnsFile, Found, Recorder, changes
+from riverrun.sql.columns_file import SCHEMA_TYPES, ColumnsFile, ReadColumns, Recorder, changes
 from riverrun.sql.commands import Statements
 from riverrun.sql.schema_types import (
     ReferencedSchema,
@@ -32,9 +32,9 @@ if TYPE_CHECKING:
 
     from sqlglot.tokenizer_core import Token
 
-    from riverrun.schemas.registry import Registry
+    from riverrun.schemas.registry import RegistryClient
     from riverrun.sql.catalog import Catalog
-    from riverrun.sql.columns_file import Entry, Wanted
+    from riverrun.sql.columns_file import KnownColumns, WantedColumns
     from riverrun.sql.statements import Statement
     from riverrun.sql.types import Columns
 
@@ -64,7 +64,7 @@ def resolve(text: str, file: str, schema_registry: Mapping[str, Any]) -> tuple[P
     return columns.path, changes(before, recorder.entries)
 
 
-def _known(columns: ColumnsFile) -> tuple[Entry, ...]:
+def _known(columns: ColumnsFile) -> tuple[KnownColumns, ...]:
     """Return the entries so far; none if the file cannot be read, since it is written again."""
     try:
         return columns.entries()
@@ -72,7 +72,7 @@ def _known(columns: ColumnsFile) -> tuple[Entry, ...]:
         return ()
 
 
-def found_in(wanted: Wanted, schema: WrittenSchema) -> Found:
+def found_in(wanted: WantedColumns, schema: WrittenSchema) -> ReadColumns:
     """Return the columns of a schema. Their names are in upper case, unless the statement names the schema's id.
 
     Raises:
@@ -95,16 +95,16 @@ def found_in(wanted: Wanted, schema: WrittenSchema) -> Found:
         raise SqlError(message, hint=error.hint) from error
     columns = _columns(wanted, type_)
     _check(wanted, columns)
-    return Found(columns, schema.id, None if wanted.schema_id is None else schema)
+    return ReadColumns(columns, schema.id, None if wanted.schema_id is None else schema)
 
 
-def _type(wanted: Wanted, schema: WrittenSchema) -> SqlType:
+def _type(wanted: WantedColumns, schema: WrittenSchema) -> SqlType:
     if schema.type == "PROTOBUF":
         return protobuf_type(schema, wanted.full_name)
     return avro_type(schema.text, schema.references) if schema.type == "AVRO" else json_schema_type(schema.text)
 
 
-def _columns(wanted: Wanted, type_: SqlType) -> Columns:
+def _columns(wanted: WantedColumns, type_: SqlType) -> Columns:
     named = type_ if wanted.schema_id is not None else _in_upper_case(type_)
     if not wanted.is_wrapped:
         return (("ROWKEY" if wanted.is_key else "ROWVAL", named),)
@@ -125,7 +125,7 @@ def _in_upper_case(type_: SqlType) -> SqlType:
     return type_
 
 
-def _check(wanted: Wanted, columns: Columns) -> None:
+def _check(wanted: WantedColumns, columns: Columns) -> None:
     names = [name for name, _ in columns]
     problem = None
     if not columns:
@@ -149,7 +149,7 @@ class RegistryColumns:
 
     settings: Mapping[str, Any]
 
-    def found(self, wanted: Wanted) -> Found:
+    def found(self, wanted: WantedColumns) -> ReadColumns:
         """Return the columns of the latest schema of the topic's subject, or of the schema with the id.
 
         Raises:
@@ -163,7 +163,7 @@ class RegistryColumns:
             raise SqlError(message, hint=hint) from error
         return found_in(wanted, schema)
 
-    def _schema(self, wanted: Wanted) -> WrittenSchema:
+    def _schema(self, wanted: WantedColumns) -> WrittenSchema:
         registry = registry_of(self.settings)
         if wanted.schema_id is None:
             latest = registry.latest(wanted.subject)
@@ -171,12 +171,12 @@ class RegistryColumns:
         return _written(registry, wanted.schema_id, registry.schema(wanted.schema_id))
 
 
-def _written(registry: Registry, schema_id: int, schema: Any) -> WrittenSchema:
+def _written(registry: RegistryClient, schema_id: int, schema: Any) -> WrittenSchema:
     references = tuple(_referenced(registry, each) for each in schema.references or ())
     return WrittenSchema(schema_id, schema.schema_type or "AVRO", schema.schema_str, references)
 
 
-def _referenced(registry: Registry, reference: Any) -> ReferencedSchema:
+def _referenced(registry: RegistryClient, reference: Any) -> ReferencedSchema:
     schema = registry.version(reference.subject, reference.version).schema
     further = tuple(_referenced(registry, each) for each in schema.references or ())
     return ReferencedSchema(reference.name, reference.subject, reference.version, schema.schema_str, further)

@@ -347,7 +347,7 @@ class KeepsReads(Protocol):
         ...
 
 
-class OpenStore(Protocol):
+class StoreOpener(Protocol):
     """Opens stores: `riverrun.state.stores.opening.open_store`."""
 
     def __call__(self, builder: StoreBuilder, backend: StateBackend, context: UpdateContext) -> StateStore:

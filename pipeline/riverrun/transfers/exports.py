@@ -26,7 +26,7 @@ from riverrun.spark.failures import complaint, on_executor, spark_failures
 from riverrun.spark.ranges import RunRange
 from riverrun.spark.session import lazily
 from riverrun.spark.tasks.work import admin_here
-from riverrun.transfers.jdbc import TOMBSTONE, JdbcTarget, Written
+from riverrun.transfers.jdbc import TOMBSTONE, JdbcTarget, WrittenRows
 from riverrun.transfers.specs import ExportBatch, ExportSpec, escaped, has_files, listing, writer_options
 
 if TYPE_CHECKING:
@@ -318,7 +318,7 @@ def _write(
     return ExportSummary(done, *written)
 
 
-def _into_files(spec: ExportSpec, batch: ExportBatch, records: Any) -> Written:
+def _into_files(spec: ExportSpec, batch: ExportBatch, records: Any) -> WrittenRows:
     """Write the directory of a batch, and replace its content."""
     from pyspark.sql import Observation
     from pyspark.sql import functions as f
@@ -328,14 +328,14 @@ def _into_files(spec: ExportSpec, batch: ExportBatch, records: Any) -> Written:
     writer = frame.write.format(spec.format).options(**writer_options(spec.format, spec.options))
     writer.mode("overwrite").save(_directory(spec, batch))
     rows = observed.get["rows"]
-    return Written(rows, rows)
+    return WrittenRows(rows, rows)
 
 
-def _into_table(spec: ExportSpec, batch: ExportBatch, records: Any) -> Written:
+def _into_table(spec: ExportSpec, batch: ExportBatch, records: Any) -> WrittenRows:
     """Write a batch to a table, unless it is there already."""
     target = JdbcTarget(spec.target, spec.options, spec.key)
     if target.has(records.sparkSession, spec.id, batch.number, batch.range):
-        return Written(0, 0)
+        return WrittenRows(0, 0)
     return target.write(columns_of(spec, records), spec.id, batch.number, batch.range)
 
 

@@ -86,7 +86,7 @@ class Batch:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class FinishedPart:
     """A part of a batch that has been written.
 
     Args:
@@ -96,10 +96,10 @@ class Part:
     range: str = ""
 
 
-_batch, _part = foreign_decoder(Batch), foreign_decoder(Part)
+_batch, _part = foreign_decoder(Batch), foreign_decoder(FinishedPart)
 
 
-class Progress:
+class ImportProgress:
     """Progress of an import: its last batch, finished parts of it, and finished files.
 
     Args:

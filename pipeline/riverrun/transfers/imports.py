@@ -31,7 +31,7 @@ from riverrun.spark.failures import another_attempt_may_help, describe_error, on
 from riverrun.spark.ranges import RunRange
 from riverrun.spark.session import lazily
 from riverrun.spark.tasks.work import admin_here
-from riverrun.transfers.import_progress import IMPORTS_TOPIC, Batch, Part, Progress, Terms
+from riverrun.transfers.import_progress import IMPORTS_TOPIC, Batch, FinishedPart, ImportProgress, Terms
 from riverrun.transfers.import_rows import records_of
 from riverrun.transfers.import_source import reading, rows_of, with_what_is_new
 from riverrun.transfers.specs import ImportSpec
@@ -127,7 +127,7 @@ def _write_part(
     spec: ImportSpec, batch: Batch, part: int, records: Iterable[dict[str, Any]], kafka: dict[str, str]
 ) -> tuple[int, int]:
     """Take over the part, write it unless it is done, and return the numbers of rows and of records written."""
-    progress, now_ms = Progress(admin_here(kafka), spec.id), SystemClock().now_ms()
+    progress, now_ms = ImportProgress(admin_here(kafka), spec.id), SystemClock().now_ms()
     producer = _producer(spec, part, kafka)
     try:
         producer.init()
@@ -140,7 +140,7 @@ def _write_part(
             producer.send(spec.topic, row["key"], row["value"], time_ms, (), row["partition"])
             written += 1
         producer.flush()  # the offsets of its records are part of the progress
-        done = Part(str(_grown(before, admin.written_offsets(tps))))
+        done = FinishedPart(str(_grown(before, admin.written_offsets(tps))))
         name = progress.part_name(batch, part).encode()
         producer.send(IMPORTS_TOPIC, name, msgspec.json.encode(asdict(done)), now_ms, (), 0)
         producer.commit({}, "")
@@ -217,7 +217,7 @@ def run_import(
     if spec.not_a_number not in {"fail", "null"}:
         message = f"{spec.not_a_number!r} is not a way to treat NaN and infinity"
         raise ConfigError(message, hint="Allowed: fail, null")
-    progress = Progress(admin, spec.id)
+    progress = ImportProgress(admin, spec.id)
     admin.require([spec.topic], f"import {spec.id} writes to")
     if here is not None and _has_nothing_new(spec, progress, here):
         _check_goes_on(spec, progress.last(), admin.topic_ids([spec.topic])[spec.topic])
@@ -242,7 +242,7 @@ def run_import(
             return ImportSummary(read, written, batches)
 
 
-def _has_nothing_new(spec: ImportSpec, progress: Progress, source: Path) -> bool:
+def _has_nothing_new(spec: ImportSpec, progress: ImportProgress, source: Path) -> bool:
     """Return whether all files of a source have been imported, judged without Spark, which may ignore some files."""
     last = progress.last()
     if not (last.number and last.is_done) or spec.incremental is not None:
@@ -255,7 +255,7 @@ def _has_nothing_new(spec: ImportSpec, progress: Progress, source: Path) -> bool
 
 def _to_do(spec: ImportSpec, admin: Admin, spark: Any, last: Batch) -> Batch | None:
     """Return the interrupted batch if a part of it is written, otherwise a batch of new data; None if there is none."""
-    progress, topic_id = Progress(admin, spec.id), admin.topic_ids([spec.topic])[spec.topic]
+    progress, topic_id = ImportProgress(admin, spec.id), admin.topic_ids([spec.topic])[spec.topic]
     _check_goes_on(spec, last, topic_id)
     if not last.is_done:
         fence_parts(spec, last, admin.kafka)

@@ -28,7 +28,7 @@ _PLACE = ("_partition", "_offset")
 _POSTGRESQL = "jdbc:postgresql:"
 
 
-class Written(NamedTuple):
+class WrittenRows(NamedTuple):
     """Numbers of records of a batch, and of rows added, replaced or deleted."""
 
     read: int
@@ -87,7 +87,7 @@ class JdbcTarget:
         with self._connected(spark) as database:
             return _is_done(database, export, number, text)
 
-    def write(self, frame: Any, export: str, number: int, text: str) -> Written:
+    def write(self, frame: Any, export: str, number: int, text: str) -> WrittenRows:
         """Write a batch that is not in the target.
 
         Args:
@@ -114,7 +114,7 @@ class JdbcTarget:
             read, moved = self._count(database, staging)
             self._move(database, staging, columns, _Note(database, export, number, text))
             _drop_tables(database, staging)
-        return Written(read, moved)
+        return WrittenRows(read, moved)
 
     def _save(self, frame: Any, table: str) -> None:
         frame.write.format("jdbc").options(**self._all_options).option("dbtable", table).mode("append").save()
@@ -129,18 +129,18 @@ class JdbcTarget:
             message = f"A record has no {', '.join(self.key)}, by which rows are replaced ({where})"
             raise ConfigError(message, hint="Deletions have a key but no value: replace rows by _key (--key _key).")
 
-    def _count(self, database: Database, staging: str) -> Written:
+    def _count(self, database: Database, staging: str) -> WrittenRows:
         """Count the records, and the rows that will be moved or deleted for them."""
         places = f"SELECT DISTINCT {_names(database, _PLACE)} FROM {staging}"
         read = database.row(f"SELECT count(*) AS found FROM ({places}) s") or (0,)
         if not self.key:
-            return Written(int(read[0]), int(read[0]))
+            return WrittenRows(int(read[0]), int(read[0]))
         last, tombstone = self._last(database, staging, self.key), _names(database, [TOMBSTONE])
         there = f"EXISTS (SELECT 1 FROM {self.table} t WHERE {self._same(database)})"
         moved = database.row(
             f"SELECT count(*) AS found FROM {last} WHERE riverrun_rank = 1 AND ({tombstone} = 0 OR {there})"
         ) or (0,)
-        return Written(int(read[0]), int(moved[0]))
+        return WrittenRows(int(read[0]), int(moved[0]))
 
     def _move(self, database: Database, staging: str, columns: list[str], note: _Note) -> None:
         """Move the rows. Spark may have written some twice; of rows with one key the last counts."""

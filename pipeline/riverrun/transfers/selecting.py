@@ -21,7 +21,7 @@ from riverrun.records import OffsetRange, TopicPartition
 from riverrun.serde.api import SerdePlace, placed
 from riverrun.serde.serdes import BYTES
 from riverrun.sql.answers import inserted_row
-from riverrun.sql.planning.planner import Plan
+from riverrun.sql.planning.planner import StatementPlan
 from riverrun.testing import TopologyTestDriver
 from riverrun.transfers.topic_records import ReadRecord, TopicReader
 from riverrun.transfers.topic_serdes import jsonable, time_text
@@ -166,7 +166,7 @@ class Selecting:
             SqlError: If the query has a mistake.
             TopicError: If a topic does not exist.
         """
-        plan = Plan(StreamsBuilder(), self.catalog)
+        plan = StatementPlan(StreamsBuilder(), self.catalog)
         needs_key = not select.follows and self._makes_table(select.query)
         selection = plan.select(replace(select.query, needs_key=needs_key), _SHOWN)
         sources = [self.catalog.sources[name] for name in _names(select)]
@@ -224,7 +224,7 @@ class Selecting:
 
     def _updates(
         self,
-        plan: Plan,
+        plan: StatementPlan,
         selection: Selection,
         topics: Iterable[str],
         records: Iterable[ReadRecord],

@@ -18,15 +18,15 @@ from riverrun.state.segments import segment_length_ms
 from riverrun.windows import end_of
 from riverrun.worker.queries import (
     Answered,
+    AnswerPage,
     KeyQuery,
-    Page,
-    Place,
     Query,
     RangeQuery,
     Reason,
     Refusal,
-    Row,
+    RowPlace,
     SessionQuery,
+    StoreRow,
     WindowQuery,
     readiness,
 )
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     from riverrun.records import TopicPartition
     from riverrun.state.api import StoreBuilder
-    from riverrun.worker.queries import Ask, Question
+    from riverrun.worker.queries import Ask, StoreQuery
 
 MAX_ROWS = 1_000
 """The most rows of a page."""
@@ -57,11 +57,11 @@ _KINDS: dict[type, frozenset[StoreKind]] = {
 _TIDY_AFTER = 1_000
 """After this number of answers, their leftovers in the stores' caches are trimmed."""
 
-Found = tuple[Place, Row]
+Found = tuple[RowPlace, StoreRow]
 
 
 @dataclass(frozen=True, slots=True)
-class OpenStore:
+class ReadableStore:
     """A store that can be read now.
 
     Args:
@@ -83,12 +83,14 @@ class StoreAnswers:
         find: Returns the open store that a question is about, or why there is none.
     """
 
-    def __init__(self, builders: Mapping[str, StoreBuilder], find: Callable[[Question], OpenStore | Refusal]) -> None:
+    def __init__(
+        self, builders: Mapping[str, StoreBuilder], find: Callable[[StoreQuery], ReadableStore | Refusal]
+    ) -> None:
         self._builders = builders
         self._find = find
         self._answers = 0
 
-    def answer(self, question: Question) -> Page | Refusal:
+    def answer(self, question: StoreQuery) -> AnswerPage | Refusal:
         """Return a page of the store's present contents, or why there is none."""
         builder = self._builders.get(question.store)
         if builder is None:
@@ -105,9 +107,9 @@ class StoreAnswers:
         if isinstance(page, Refusal):
             return page
         self._tidy(found)
-        return Page(page.rows, page.after, found.position, found.is_standby)
+        return AnswerPage(page.rows, page.after, found.position, found.is_standby)
 
-    def _tidy(self, found: OpenStore) -> None:
+    def _tidy(self, found: ReadableStore) -> None:
         """Trim the caches after reads from outside, which no commit follows to do so."""
         self._answers += 1
         if found.is_standby:
@@ -116,7 +118,9 @@ class StoreAnswers:
             found.store.forget_reads()
 
 
-def look_up(store: Any, builder: StoreBuilder, query: Query, limit: int, after: Place | None) -> Page | Refusal:
+def look_up(
+    store: Any, builder: StoreBuilder, query: Query, limit: int, after: RowPlace | None
+) -> AnswerPage | Refusal:
     """Return a page of a store's contents as processing sees them, including uncommitted updates.
 
     Args:
@@ -133,25 +137,25 @@ def look_up(store: Any, builder: StoreBuilder, query: Query, limit: int, after: 
         message = f"Store {builder.name} ({builder.kind.value}) keeps no earlier values: as_of needs a versioned store"
         return Refusal(Reason.UNKNOWN_QUERY, message)
     deadline = time.monotonic() + MAX_SECONDS
-    rows: list[Row] = []
-    last: Place | None = None
+    rows: list[StoreRow] = []
+    last: RowPlace | None = None
     size = 0
     for place, row in _found(store, builder, query, after):
         is_full = len(rows) >= min(limit, MAX_ROWS) or size >= MAX_BYTES
         if last is not None and (is_full or time.monotonic() > deadline):
-            return Page(tuple(rows), last)
+            return AnswerPage(tuple(rows), last)
         rows.append(row)
         size += len(row.key) + len(row.value or b"")
         last = place
-    return Page(tuple(rows))
+    return AnswerPage(tuple(rows))
 
 
-def _found(store: Any, builder: StoreBuilder, query: Query, after: Place | None) -> Iterator[Found]:
+def _found(store: Any, builder: StoreBuilder, query: Query, after: RowPlace | None) -> Iterator[Found]:
     match query:
         case KeyQuery(raw, as_of):
             key, times = builder.key_serde.deserialize(raw), () if as_of is None else (as_of,)
             value = store.get(key, *times)
-            return iter([] if value is None else [(Place(0, raw), _row(builder)(raw, value))])
+            return iter([] if value is None else [(RowPlace(0, raw), _row(builder)(raw, value))])
         case RangeQuery():
             return _entries(store, builder, query, after)
         case WindowQuery():
@@ -160,7 +164,7 @@ def _found(store: Any, builder: StoreBuilder, query: Query, after: Place | None)
             return _sessions(store, builder, query, after)
 
 
-def _entries(store: Any, builder: StoreBuilder, query: RangeQuery, after: Place | None) -> Iterator[Found]:
+def _entries(store: Any, builder: StoreBuilder, query: RangeQuery, after: RowPlace | None) -> Iterator[Found]:
     encode, row = builder.key_serde.serialize, _row(builder)
     for key, value in _scan(store, builder, query, after):
         raw = encode(key)
@@ -168,10 +172,10 @@ def _entries(store: Any, builder: StoreBuilder, query: RangeQuery, after: Place 
             continue
         if query.prefix and not raw.startswith(query.prefix):
             return
-        yield Place(0, raw), row(raw, value)
+        yield RowPlace(0, raw), row(raw, value)
 
 
-def _scan(store: Any, builder: StoreBuilder, query: RangeQuery, after: Place | None) -> Iterator[tuple[Any, Any]]:
+def _scan(store: Any, builder: StoreBuilder, query: RangeQuery, after: RowPlace | None) -> Iterator[tuple[Any, Any]]:
     """Return the entries from the last row of the previous page: the store can read its key, unlike a prefix."""
 
     def key_of(data: bytes | None) -> Any:
@@ -187,7 +191,7 @@ def _scan(store: Any, builder: StoreBuilder, query: RangeQuery, after: Place | N
     return found
 
 
-def _windows(store: Any, builder: StoreBuilder, query: WindowQuery, after: Place | None) -> Iterator[Found]:
+def _windows(store: Any, builder: StoreBuilder, query: WindowQuery, after: RowPlace | None) -> Iterator[Found]:
     """Yield windows by segment, key and start, from the beginning of the segment in which the last page ended."""
     encode, key_of, row = builder.key_serde.serialize, builder.key_serde.deserialize, _row(builder)
     length_ms = segment_length_ms(builder.retention_ms)
@@ -199,12 +203,12 @@ def _windows(store: Any, builder: StoreBuilder, query: WindowQuery, after: Place
         found = store.fetch_keys(lower, upper, time_from, query.time_to)
     for key, start, value in found:
         raw = encode(key)
-        place = Place(start // length_ms * length_ms, raw, start)
+        place = RowPlace(start // length_ms * length_ms, raw, start)
         if after is None or place > after:
             yield place, row(raw, value, start, end_of(start, builder.window_size_ms))
 
 
-def _sessions(store: Any, builder: StoreBuilder, query: SessionQuery, after: Place | None) -> Iterator[Found]:
+def _sessions(store: Any, builder: StoreBuilder, query: SessionQuery, after: RowPlace | None) -> Iterator[Found]:
     """Yield sessions by segment, key, end and start."""
     encode, row = builder.key_serde.serialize, _row(builder)
     length_ms = segment_length_ms(builder.retention_ms)
@@ -215,20 +219,20 @@ def _sessions(store: Any, builder: StoreBuilder, query: SessionQuery, after: Pla
     for session, value in found:
         start, end = session.window.start, session.window.end
         raw = encode(session.key)
-        place = Place(end // length_ms * length_ms, raw, end, start)
+        place = RowPlace(end // length_ms * length_ms, raw, end, start)
         if (after is None or place > after) and end >= query.time_from and start <= query.time_to:
             yield place, row(raw, value, start, end)
 
 
-def _row(builder: StoreBuilder) -> Callable[..., Row]:
+def _row(builder: StoreBuilder) -> Callable[..., StoreRow]:
     """Return a function that makes rows: `(key, value, start, end) -> Row`."""
     encode = builder.value_serde.serialize
 
-    def timestamped(key: bytes, value: Any, start: int | None = None, end: int | None = None) -> Row:
-        return Row(key, encode(value.value), value.timestamp, start, end)
+    def timestamped(key: bytes, value: Any, start: int | None = None, end: int | None = None) -> StoreRow:
+        return StoreRow(key, encode(value.value), value.timestamp, start, end)
 
-    def plain(key: bytes, value: Any, start: int | None = None, end: int | None = None) -> Row:
-        return Row(key, encode(value), None, start, end)
+    def plain(key: bytes, value: Any, start: int | None = None, end: int | None = None) -> StoreRow:
+        return StoreRow(key, encode(value), None, start, end)
 
     return timestamped if builder.kind in _TIMESTAMPED else plain
 
@@ -244,7 +248,7 @@ class QueryServer:
         answer: Answers a question; called by the thread that may touch the stores.
     """
 
-    def __init__(self, pipe: Connection, answer: Callable[[Question], Page | Refusal]) -> None:
+    def __init__(self, pipe: Connection, answer: Callable[[StoreQuery], AnswerPage | Refusal]) -> None:
         self._pipe = pipe
         self._answer = answer
         self._postponed: deque[Ask] = deque()

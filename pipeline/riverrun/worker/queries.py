@@ -32,7 +32,7 @@ class Ask:
     """A question to a stream thread; the answer has the same number."""
 
     number: int
-    question: Question
+    question: StoreQuery
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class Answered:
     """A stream thread's answer to the question of that number."""
 
     number: int
-    answer: Page | Refusal
+    answer: AnswerPage | Refusal
 
 
 def readiness(pipe: Connection) -> Callable[[float | None], object]:
@@ -118,7 +118,7 @@ class SessionQuery:
 Query = KeyQuery | RangeQuery | WindowQuery | SessionQuery
 
 
-class Place(NamedTuple):
+class RowPlace(NamedTuple):
     """The place of a row in its store; rows are ordered by segment of time, then key, then time."""
 
     segment: int
@@ -128,7 +128,7 @@ class Place(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class StoreQuery:
     """A query of one task's part of a store.
 
     Args:
@@ -144,11 +144,11 @@ class Question:
     task: TaskId | None
     query: Query
     limit: int = 100
-    after: Place | None = None
+    after: RowPlace | None = None
     allows_standby: bool = False
 
 
-class Row(NamedTuple):
+class StoreRow(NamedTuple):
     """An entry of a store.
 
     `timestamp` is the time of the last update, if the store keeps it. `start` and `end` belong to the window or session. All
@@ -163,7 +163,7 @@ class Row(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class AnswerPage:
     """An answer.
 
     Args:
@@ -174,8 +174,8 @@ class Page:
         is_standby: Whether a standby answered.
     """
 
-    rows: tuple[Row, ...]
-    after: Place | None = None
+    rows: tuple[StoreRow, ...]
+    after: RowPlace | None = None
     position: Mapping[TopicPartition, int] = field(default_factory=dict)
     is_standby: bool = False
 
@@ -227,12 +227,12 @@ class QueryClient:
         self._numbers = itertools.count()
         self._sending = threading.Lock()
         self._changed = threading.Condition()
-        self._answers: dict[int, Page | Refusal | None] = {}
+        self._answers: dict[int, AnswerPage | Refusal | None] = {}
         """Answers by number of the question; None until the answer arrives."""
         self._has_listener = self._is_gone = False
         self._is_readable = readiness(pipe)
 
-    def ask(self, question: Question, timeout_s: float) -> Page | Refusal:
+    def ask(self, question: StoreQuery, timeout_s: float) -> AnswerPage | Refusal:
         """Return the answer, or why there is none. May be called from any thread.
 
         Args:
@@ -259,7 +259,7 @@ class QueryClient:
             self._changed.wait_for(lambda: not self._has_listener)
             self._pipe.close()
 
-    def _wait_for(self, number: int, deadline: float) -> Page | Refusal | None:
+    def _wait_for(self, number: int, deadline: float) -> AnswerPage | Refusal | None:
         """Return the answer; None if it does not arrive in time."""
         with self._changed:
             while self._answers[number] is None and self._has_listener:
@@ -277,7 +277,7 @@ class QueryClient:
                 self._has_listener = False
                 self._changed.notify_all()  # another thread listens now
 
-    def _listen_for(self, number: int, deadline: float) -> Page | Refusal | None:
+    def _listen_for(self, number: int, deadline: float) -> AnswerPage | Refusal | None:
         while (left := deadline - time.monotonic()) > 0:
             if not self._is_readable(left * 1000):
                 return None

@@ -23,7 +23,7 @@ from riverrun.worker.queries import QueryClient
 from riverrun.worker.spawning import start_child
 from riverrun.worker.states import WorkerSummary, summed
 from riverrun.worker.stream_thread.process import run_stream_thread
-from riverrun.worker.stream_thread.protocol import Alive, Assign, Command, Failed, Learn, Report, Stop, StreamJob
+from riverrun.worker.stream_thread.protocol import Alive, Assign, Command, Failed, Learn, Stop, StreamJob, ThreadReport
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterable, Mapping
@@ -38,7 +38,9 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _RETRY_SECONDS = 5.0
-_NOTHING = Report(active=frozenset(), standby=frozenset(), positions={}, lags={}, summary=WorkerSummary(), obeyed=0)
+_NOTHING = ThreadReport(
+    active=frozenset(), standby=frozenset(), positions={}, lags={}, summary=WorkerSummary(), obeyed=0
+)
 
 
 @dataclass(slots=True)
@@ -62,7 +64,7 @@ class StreamThreadProcess:
     pipe: Connection
     queries: QueryClient
     orders: list[Assign] = field(default_factory=lambda: [Assign(frozenset(), frozenset(), 0)])
-    report: Report = _NOTHING
+    report: ThreadReport = _NOTHING
     heard_at: float = field(default_factory=time.monotonic)
     failure: Failed | None = None
     lost: frozenset[TaskId] = frozenset()
@@ -79,16 +81,16 @@ class StreamThreadProcess:
         """Return the tasks that it runs, or may run."""
         return self.report.active.union(*(order.active for order in self.orders))
 
-    def hear(self, message: Report | Alive | Failed) -> None:
+    def hear(self, message: ThreadReport | Alive | Failed) -> None:
         """Take note of a message."""
         self.heard_at = time.monotonic()
         match message:
             case Failed():
                 self.failure = message
-            case Report():
+            case ThreadReport():
                 self._note(message)
 
-    def _note(self, message: Report) -> None:
+    def _note(self, message: ThreadReport) -> None:
         self.report = message
         last = self.orders[-1]
         if message.obeyed < last.number:

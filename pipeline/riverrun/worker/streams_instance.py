@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from riverrun.hosting.application import Application
     from riverrun.runtime.layout import Layout
     from riverrun.topology.topology import Topology
-    from riverrun.worker.queries import Page, Question
-    from riverrun.worker.stream_thread.protocol import Report
+    from riverrun.worker.queries import AnswerPage, StoreQuery
+    from riverrun.worker.stream_thread.protocol import ThreadReport
 
 log = logging.getLogger(__name__)
 
@@ -156,11 +156,11 @@ class StreamsInstance:
         """Return the existing tasks; None before the topics have been looked up."""
         return self._group.layout
 
-    def reports(self) -> Mapping[int, Report]:
+    def reports(self) -> Mapping[int, ThreadReport]:
         """Return the last report of each stream thread, by its number."""
         return {stream.number: stream.report for stream in self._processes.all}
 
-    def ask(self, question: Question, timeout_s: float = ANSWER_SECONDS) -> Page | Refusal:
+    def ask(self, question: StoreQuery, timeout_s: float = ANSWER_SECONDS) -> AnswerPage | Refusal:
         """Answer a question about a store, if its task runs here. May be called from any thread.
 
         Args:

@@ -17,7 +17,7 @@ from riverrun.releases.topology import build_topology, load_application
 from riverrun.service.api import new_api
 from riverrun.service.instance import bound, name_of, serving
 from riverrun.service.routing import store_places
-from riverrun.worker.queries import KeyQuery, Page, Question
+from riverrun.worker.queries import AnswerPage, KeyQuery, StoreQuery
 from riverrun.worker.streams_instance import StreamsInstance
 
 STORE = "sums"
@@ -48,9 +48,9 @@ def measure(instance: StreamsInstance) -> None:
         while len(micros) < limit and time.perf_counter() < end:
             key = f"user-{random_of.randrange(int(keys)):06}".encode()
             started = time.perf_counter()
-            answer = instance.ask(Question(STORE, place.task_of(key), KeyQuery(key)))
+            answer = instance.ask(StoreQuery(STORE, place.task_of(key), KeyQuery(key)))
             micros.append((time.perf_counter() - started) * 1e6)
-            assert isinstance(answer, Page), answer
+            assert isinstance(answer, AnswerPage), answer
         tell("asked", micros=micros)
 
 

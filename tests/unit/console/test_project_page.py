@@ -13,11 +13,11 @@ from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.ui import WebDriverWait
 
 from riverrun.console.api import files, new_api
-from riverrun.console.looking import Watch
+from riverrun.console.looking import ProjectWatch
 from riverrun.console.shown import change_object, instance_object, lag_object, release_object, row_object, run_object
 from riverrun.errors import BrokerError, ConfigError, ReleaseError
 from riverrun.hosting.inputs import InputLag
-from riverrun.hosting.release import Change, GateVerdict, Release, Step
+from riverrun.hosting.release import GateVerdict, Release, ReleaseChange, Step
 from riverrun.records import TopicPartition
 from riverrun.releases.rows import DifferentRow
 from riverrun.service.admission import Access
@@ -66,7 +66,7 @@ def project() -> dict[str, Any]:
     outcomes = {"no negative counts": "passed", HOSTILE: "warning: 3 of 9"}
     verdict = GateVerdict("abc123", "clicks-0@7", "s", outcomes=outcomes, warnings=(HOSTILE,))
     release = Release("clicks", "v1", Step.GATED, "v2", verdict=verdict, revision=3)
-    change = Change(
+    change = ReleaseChange(
         "clicks", 3, HOSTILE, NOW, "0.1", "reprocessed", "gated", "v1", "v2", verdict="abc123", changed=("verdict",)
     )
     clicks = {
@@ -124,7 +124,7 @@ def differences(app: str, limit: int) -> Sequence[DifferentRow]:
 @contextmanager
 def served(look: Looking, token: str = "") -> Iterator[str]:
     with (
-        closing(Watch(look, 0.2)) as watch,
+        closing(ProjectWatch(look, 0.2)) as watch,
         bound("127.0.0.1:0", wants_token=bool(token), where="[console]") as listener,
     ):
         name = f"127.0.0.1:{listener.getsockname()[1]}"
@@ -157,7 +157,7 @@ class Page:
 
 @pytest.fixture
 def asked() -> Iterator[TestClient]:
-    with closing(Watch(Looking(project()), 0.05)) as watch:
+    with closing(ProjectWatch(Looking(project()), 0.05)) as watch:
         yield TestClient(new_api(watch, differences, Access("secret")), raise_server_exceptions=False)
 
 
@@ -202,7 +202,7 @@ def test_what_cannot_be_compared_is_said(error: Exception, status: int) -> None:
     def fail(app: str, limit: int) -> Sequence[DifferentRow]:  # noqa: ARG001 - as it is called
         raise error
 
-    with closing(Watch(Looking(project()))) as watch:
+    with closing(ProjectWatch(Looking(project()))) as watch:
         answer = TestClient(new_api(watch, fail, Access())).get(
             "/apps/clicks/difference", headers={"Host": "127.0.0.1"}
         )

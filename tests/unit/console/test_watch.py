@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from riverrun.console import looking as watching
-from riverrun.console.looking import Watch
+from riverrun.console.looking import ProjectWatch
 from tests.waiting import until
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ class Counting:
 
 def test_nothing_is_looked_at_before_somebody_asks() -> None:
     look = Counting()
-    with closing(Watch(look, 0.01)) as watch:
+    with closing(ProjectWatch(look, 0.01)) as watch:
         assert look.looks == 0
         assert watch.latest == {"at": None}
         until(lambda: watch.latest["at"] is not None, "looked")
@@ -44,7 +44,7 @@ def test_nothing_is_looked_at_before_somebody_asks() -> None:
 def test_looks_end_when_nobody_asks_any_more_and_go_on_when_somebody_does(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(watching, "_UNWATCHED_SECONDS", 0.2)
     look = Counting()
-    with closing(Watch(look, 0.01)) as watch:
+    with closing(ProjectWatch(look, 0.01)) as watch:
         until(lambda: watch.latest["at"] is not None, "looked")
         until(lambda: not watch._is_wanted.is_set(), "rested")
         seen = look.looks
@@ -53,7 +53,7 @@ def test_looks_end_when_nobody_asks_any_more_and_go_on_when_somebody_does(monkey
 
 def test_a_look_that_fails_is_told_and_not_the_last(caplog: pytest.LogCaptureFixture) -> None:
     look = Counting(fails=True)
-    with closing(Watch(look, 0.05)) as watch:
+    with closing(ProjectWatch(look, 0.05)) as watch:
         until(lambda: watch.latest.get("error") == "RuntimeError: out of order", "told the error")
         look.fails = False
         until(lambda: watch.latest["at"] is not None and watch.latest.get("error") is None, "went on")

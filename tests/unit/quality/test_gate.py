@@ -11,7 +11,7 @@ from great_expectations.checkpoint import ValidationAction
 
 from riverrun.quality import gate
 from riverrun.quality.frames import write_frame
-from riverrun.quality.gate import INFO, Report, Verdict, judge
+from riverrun.quality.gate import INFO, GateReport, Verdict, judge
 
 if TYPE_CHECKING:
     import pytest
@@ -106,7 +106,7 @@ def test_data_docs_have_a_page_of_each_check_and_actions_are_taken(
     misspelt = gxe.ExpectColumnValuesToNotBeNull(column="flihgts", severity="warning")
     pages = list[str]()
     for check in ("c1", "c2"):
-        report = Report(check, docs, actions)
+        report = GateReport(check, docs, actions)
         verdict = judged(tmp_path / check, expectation, misspelt, report=report, keys=["_key"])
         assert len(verdict.critical) == len(verdict.warnings) == 1
         pages += verdict.pages.values()

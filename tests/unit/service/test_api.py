@@ -42,12 +42,12 @@ from riverrun.service.admission import Access, Signatures
 from riverrun.service.api import Parameters, new_api
 from riverrun.service.instance import bound, name_of, serving
 from riverrun.service.peers import Peers
-from riverrun.service.reading import Bookmark, RefusedError, StoreReader, Wanted
+from riverrun.service.reading import Bookmark, RefusedError, StoreReader, StoreRequest
 from riverrun.service.routing import Here, KeyQueryMetadata, There, route, store_places
 from riverrun.worker.group.protocol import AssignmentInfo
-from riverrun.worker.queries import KeyQuery, Page, Place, Question, RangeQuery, Reason, Refusal, Row
+from riverrun.worker.queries import AnswerPage, KeyQuery, RangeQuery, Reason, Refusal, RowPlace, StoreQuery, StoreRow
 from riverrun.worker.states import InstanceStatus, TaskFigures, Waiting, WorkerState, WorkerSummary
-from riverrun.worker.stream_thread.protocol import Report
+from riverrun.worker.stream_thread.protocol import ThreadReport
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -75,8 +75,8 @@ class FakeInstance:
     state: WorkerState = WorkerState.RUNNING
     restoring: dict[TaskId, int | None] = field(default_factory=dict)
     assignment: AssignmentInfo | None = None
-    answers: dict[TaskId, list[Page | Refusal]] = field(default_factory=dict)
-    asked: list[Question] = field(default_factory=list)
+    answers: dict[TaskId, list[AnswerPage | Refusal]] = field(default_factory=dict)
+    asked: list[StoreQuery] = field(default_factory=list)
     commands: list[Any] = field(default_factory=list)
     measured: tuple[Measurement, ...] = ()
     waiting: Waiting | None = None
@@ -105,13 +105,13 @@ class FakeInstance:
             held_s=0.25,
         )
 
-    def reports(self) -> Mapping[int, Report]:
+    def reports(self) -> Mapping[int, ThreadReport]:
         lateness = Lateness(70, [(1_000, 40), (2_000, 30)])
         work = TaskFigures(
             5, {"late": 2}, self.measured, 0.0, self.waiting, since_ms=500, at_ms=3_000, lateness=lateness
         )
         figures = {TaskId(0, 1): work, GLOBAL_TASK: TaskFigures(0, {})}
-        report = Report(
+        report = ThreadReport(
             active=self.active,
             standby=self.standby,
             positions={},
@@ -124,9 +124,9 @@ class FakeInstance:
         )
         return {1: report}
 
-    def ask(self, question: Question) -> Page | Refusal:
+    def ask(self, question: StoreQuery) -> AnswerPage | Refusal:
         self.asked.append(question)
-        return self.answers[question.task].pop(0) if question.task in self.answers else Page(())
+        return self.answers[question.task].pop(0) if question.task in self.answers else AnswerPage(())
 
     def scale(self, threads: int) -> None:
         self.commands.append(threads)
@@ -140,15 +140,15 @@ def client(instance: FakeInstance, token: str = "") -> TestClient:
     return TestClient(new_api(instance, access), "http://127.0.0.1:8080", raise_server_exceptions=False)
 
 
-def row(key: str, value: int) -> Row:
-    return Row(key.encode(), LONG.serialize(value), 7)
+def row(key: str, value: int) -> StoreRow:
+    return StoreRow(key.encode(), LONG.serialize(value), 7)
 
 
 def test_a_key_is_looked_up_in_the_task_that_has_it() -> None:
     instance = FakeInstance()
     task = store_places(instance.application.topology, instance.layout, "app-v1")["counts"].task_of(b"k")
     assert task is not None
-    instance.answers[task] = [Page((row("k", 3),), position={TopicPartition("in", task.partition): 12})]
+    instance.answers[task] = [AnswerPage((row("k", 3),), position={TopicPartition("in", task.partition): 12})]
     answer = client(instance).get("/stores/counts/k")
     assert answer.json() == {"key": "k", "value": 3, "timestamp": 7}
     assert answer.headers["X-Riverrun-Position"] == f"in-{task.partition}@12"
@@ -158,11 +158,11 @@ def test_a_key_is_looked_up_in_the_task_that_has_it() -> None:
 
 def test_a_page_goes_on_where_the_last_one_ended_through_all_tasks() -> None:
     instance = FakeInstance()
-    place = Place(0, b"b")
+    place = RowPlace(0, b"b")
     instance.answers = {
-        TaskId(0, 0): [Page((row("a", 1), row("b", 2)), place), Page((row("c", 3),))],
-        TaskId(0, 1): [Page((row("d", 4),))],
-        TaskId(0, 2): [Page(())],
+        TaskId(0, 0): [AnswerPage((row("a", 1), row("b", 2)), place), AnswerPage((row("c", 3),))],
+        TaskId(0, 1): [AnswerPage((row("d", 4),))],
+        TaskId(0, 2): [AnswerPage(())],
     }
     caller = client(instance)
     first = caller.get("/stores/counts", params={"limit": 2}).json()
@@ -195,7 +195,7 @@ def test_refusals_are_values(refusal: Refusal, status: int, body: dict[str, Any]
 def test_instances_with_a_token_answer_for_each_other_over_the_network(path: str) -> None:
     signatures = Signatures.of("secret", "app-v1")
     has_it, asks = FakeInstance(), FakeInstance(active=frozenset())
-    has_it.answers = {task: [Page((row("k", 3),))] for task in TASKS}
+    has_it.answers = {task: [AnswerPage((row("k", 3),))] for task in TASKS}
     with ExitStack() as open_:
         for instance in (has_it, asks):
             listener = open_.enter_context(bound("127.0.0.1:0", wants_token=True))
@@ -255,7 +255,9 @@ def test_while_a_task_restores_its_standby_answers_askers_of_any_age(
     instance = FakeInstance(assignment=assignment, answers={TASK: [restoring]})
     store = store_places(instance.application.topology, instance.layout, "app-v1")["counts"]
     reader = StoreReader(instance, Peers(None, SystemClock(), transport=httpx.MockTransport(answer)))
-    wanted = Wanted(store, KeyQuery(b"k"), "/stores/counts/k", {}, 10, allows_standby=stale, is_forwarded=forwarded)
+    wanted = StoreRequest(
+        store, KeyQuery(b"k"), "/stores/counts/k", {}, 10, allows_standby=stale, is_forwarded=forwarded
+    )
     if status == 200:
         found = reader.read(wanted, [0], None)
         assert (found.rows, found.position, found.role, hosts) == (page["rows"], "c-0@5", "standby", ["127.0.0.2"])
@@ -494,7 +496,7 @@ def test_a_caller_may_name_the_partition_of_a_key() -> None:
 
 def test_all_parts_are_asked_if_a_partitioner_needs_the_value() -> None:
     instance = partitioned_by(lambda _topic, _key, value, partitions: len(value) % partitions)
-    instance.answers = {TaskId(1, 1): [Page((row("k", 3),))]}
+    instance.answers = {TaskId(1, 1): [AnswerPage((row("k", 3),))]}
     assert client(instance).get("/stores/counts/k").json() == {"key": "k", "value": 3, "timestamp": 7}
 
 

@@ -16,7 +16,7 @@ from starlette.applications import Starlette
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
-from riverrun.service.connections import HEADER_BYTES, Limits, connection_limit
+from riverrun.service.connections import HEADER_BYTES, ConnectionLimits, connection_limit
 from riverrun.service.instance import bound, serving
 from tests.waiting import until
 
@@ -47,7 +47,7 @@ class Slow:
 
 
 @contextmanager
-def served(limits: Limits, slow: Slow | None = None) -> Iterator[int]:
+def served(limits: ConnectionLimits, slow: Slow | None = None) -> Iterator[int]:
     """A server with these limits."""
     app = Starlette(routes=[Route("/ready", ready), Route("/slow", (slow or Slow()).answer)])
     with bound("127.0.0.1:0", wants_token=False) as listener:
@@ -74,7 +74,7 @@ def answer(connection: socket.socket) -> bytes:
 
 
 def test_complete_requests_are_answered_among_many_partial_ones() -> None:
-    with served(Limits(connections=8, header_s=60)) as port, ExitStack() as held:
+    with served(ConnectionLimits(connections=8, header_s=60)) as port, ExitStack() as held:
         for _ in range(40):
             held.enter_context(connected(port, HALF))
         for _ in range(3):
@@ -116,7 +116,7 @@ def test_a_flood_of_halves_does_not_take_all_files_of_the_process() -> None:
 def test_a_caller_is_not_cut_off_during_its_answer() -> None:
     slow = Slow()
     asks = b"GET /slow HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
-    with served(Limits(connections=2, header_s=60), slow) as port, connected(port, asks) as one:
+    with served(ConnectionLimits(connections=2, header_s=60), slow) as port, connected(port, asks) as one:
         slow.begun.acquire(timeout=30)
         with connected(port, asks) as other:
             slow.begun.acquire(timeout=30)
@@ -128,12 +128,12 @@ def test_a_caller_is_not_cut_off_during_its_answer() -> None:
 
 @pytest.mark.parametrize("sent", [b"", HALF, WHOLE + HALF, b"\x16\x03\x01"])
 def test_headers_that_do_not_come_end_the_connection(sent: bytes) -> None:
-    with served(Limits(header_s=0.2)) as port, connected(port, sent) as silent:
+    with served(ConnectionLimits(header_s=0.2)) as port, connected(port, sent) as silent:
         answer(silent)  # comes to an end
 
 
 def test_headers_that_trickle_in_end_the_connection() -> None:
-    with served(Limits(header_s=0.3)) as port, connected(port, HALF) as trickling:
+    with served(ConnectionLimits(header_s=0.3)) as port, connected(port, HALF) as trickling:
         deadline = time.monotonic() + 30
         with suppress(OSError):  # a reset, or a broken pipe
             while True:
@@ -143,7 +143,7 @@ def test_headers_that_trickle_in_end_the_connection() -> None:
 
 
 def test_headers_that_are_too_large_are_refused() -> None:
-    with served(Limits()) as port, connected(port, HALF) as large:
+    with served(ConnectionLimits()) as port, connected(port, HALF) as large:
         try:
             large.sendall(b"x" * 2 * HEADER_BYTES)
         except OSError:
@@ -156,7 +156,7 @@ def test_a_large_body_is_taken_with_whatever_part_of_the_headers_end(pieces: int
     body = b"x" * 2 * HEADER_BYTES
     head = b"GET /ready HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\nContent-Length: %d\r\n\r\n" % len(body)
     begun, end = head[:-pieces], [head[-number:][:1] for number in range(pieces, 0, -1)]
-    with served(Limits()) as port, connected(port, begun) as asking:
+    with served(ConnectionLimits()) as port, connected(port, begun) as asking:
         asking.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         for byte in end[:-1]:
             time.sleep(0.02)  # so that each comes alone
@@ -167,7 +167,7 @@ def test_a_large_body_is_taken_with_whatever_part_of_the_headers_end(pieces: int
 
 
 def test_a_connection_that_asks_again_and_again_is_kept() -> None:
-    limits = Limits(header_s=0.3)
+    limits = ConnectionLimits(header_s=0.3)
 
     def is_kept() -> bool:
         """Whether one connection outlives the limit; a busy machine may be too slow for it once."""

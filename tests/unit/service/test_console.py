@@ -23,9 +23,9 @@ from riverrun.service.answering import FILES, content
 from riverrun.service.api import new_api
 from riverrun.service.instance import bound, serving
 from riverrun.worker.group.protocol import AssignmentInfo
-from riverrun.worker.queries import Page, Refusal, Row
+from riverrun.worker.queries import AnswerPage, Refusal, StoreRow
 from riverrun.worker.states import InputProgress, LastCommit, TaskFigures, WorkerState, WorkerSummary
-from riverrun.worker.stream_thread.protocol import Report
+from riverrun.worker.stream_thread.protocol import ThreadReport
 from tests.browsers import animated, emulate, foreign, nameless, overflow, pale
 from tests.presence import present
 from tests.unit.service.test_api import FakeInstance, client, row
@@ -99,7 +99,7 @@ class Busy(FakeInstance):
 
     done = 0
 
-    def reports(self) -> Mapping[int, Report]:
+    def reports(self) -> Mapping[int, ThreadReport]:
         self.done += 10
         last = LastCommit(SystemClock().now_ms(), 90_000, {"app-v1-counts-changelog": self.done})
         inputs = {TopicPartition("in", 1): InputProgress(self.done, self.done + 80)}
@@ -107,7 +107,7 @@ class Busy(FakeInstance):
         restoring = {TaskId(0, 0): 9}
         self.restoring = dict(restoring)
         return {
-            1: Report(
+            1: ThreadReport(
                 active=self.active,
                 standby=self.standby,
                 positions={},
@@ -131,7 +131,7 @@ def kept(value: Serde[Any]) -> Application:
 class Growing(Working):
     """Is faster each time it is looked at."""
 
-    def reports(self) -> Mapping[int, Report]:
+    def reports(self) -> Mapping[int, ThreadReport]:
         self.done += self.done // 2
         return super().reports()
 
@@ -176,7 +176,7 @@ class Shown:
 
 def test_a_browser_shows_figures_as_they_change_and_names_as_text(page: Chrome) -> None:
     instance = Growing(server=HOSTILE)
-    instance.answers = {TaskId(0, n): [Page((row(HOSTILE, 5),) if n == 0 else ())] for n in range(3)}
+    instance.answers = {TaskId(0, n): [AnswerPage((row(HOSTILE, 5),) if n == 0 else ())] for n in range(3)}
     with shown(instance, page, "secret") as console:
         console.wait_for("connection", "token")
         page.find_element(By.ID, "token").send_keys("wrong\n")
@@ -217,10 +217,10 @@ def test_odd_keys_and_values_are_shown_exactly_and_as_text(page: Chrome) -> None
     instance = FakeInstance(application=kept(ODD))
     huge, lossless = "x" * 100_000, 9_007_199_254_740_993
     rows = {HOSTILE: lossless, "\u0000\u202e": float("nan"), "huge": huge, "nested": {"a": [float("-inf"), lossless]}}
-    pages: list[Page | Refusal] = [
-        Page(tuple(Row(STRING.serialize(key), ODD.serialize(value)) for key, value in rows.items()))
+    pages: list[AnswerPage | Refusal] = [
+        AnswerPage(tuple(StoreRow(STRING.serialize(key), ODD.serialize(value)) for key, value in rows.items()))
     ]
-    instance.answers = {TaskId(0, n): pages if n == 0 else [Page(())] for n in range(3)}
+    instance.answers = {TaskId(0, n): pages if n == 0 else [AnswerPage(())] for n in range(3)}
     with shown(instance, page) as console:
         console.wait_for("serdes", "key-value")
         console.look_up()
@@ -311,7 +311,7 @@ def test_a_page_goes_on_when_its_instance_comes_back(page: Chrome) -> None:
 def test_the_page_can_be_read_by_everybody(page: Chrome, scheme: str) -> None:
     emulate(page, prefers_color_scheme=scheme, prefers_reduced_motion="reduce")
     instance = Busy()
-    instance.answers = {TaskId(0, n): [Page((row("ann", 5),) if n == 0 else ())] for n in range(3)}
+    instance.answers = {TaskId(0, n): [AnswerPage((row("ann", 5),) if n == 0 else ())] for n in range(3)}
     with shown(instance, page) as console:
         console.wait_for("graph", "lag 80")
         console.look_up()

@@ -21,7 +21,7 @@ from starlette.routing import Route
 
 from riverrun.config import StreamsConfig
 from riverrun.errors import ConfigError
-from riverrun.service.connections import Limits, client_tls, server_tls
+from riverrun.service.connections import ConnectionLimits, client_tls, server_tls
 from riverrun.service.instance import bound, serving
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def test_an_instance_with_a_certificate_answers_over_tls_only(streams: StreamsCo
     with bound("127.0.0.1:0", wants_token=False) as listener:
         port = listener.getsockname()[1]
         url = f"https://127.0.0.1:{port}/ready"
-        with serving(app, listener, Limits(connections=8, tls=server_tls(streams))):  # type: ignore[arg-type] # as good
+        with serving(app, listener, ConnectionLimits(connections=8, tls=server_tls(streams))):  # type: ignore[arg-type] # as good
             with httpx.Client(verify=trusts) as client:
                 assert [len(client.get(url).content) for _ in range(3)] == [300_000] * 3
             with pytest.raises(httpx.ConnectError, match="certificate verify failed"):
@@ -84,7 +84,7 @@ def test_an_instance_with_a_certificate_answers_over_tls_only(streams: StreamsCo
 def test_a_handshake_that_does_not_come_ends_the_connection(streams: StreamsConfig) -> None:
     app = Starlette(routes=[Route("/ready", ready)])
     with bound("127.0.0.1:0", wants_token=False) as listener:
-        limits = Limits(header_s=0.2, tls=server_tls(streams))
+        limits = ConnectionLimits(header_s=0.2, tls=server_tls(streams))
         with (
             serving(app, listener, limits),  # type: ignore[arg-type] # as above
             socket.create_connection(listener.getsockname(), timeout=30) as silent,

@@ -17,11 +17,11 @@ from riverrun.records import TaskId
 from riverrun.service.admission import Access
 from riverrun.service.answering import MAX_STREAMS, Streams
 from riverrun.service.api import new_api
-from riverrun.service.connections import Limits
+from riverrun.service.connections import ConnectionLimits
 from riverrun.service.instance import bound, serving
 from riverrun.service.measuring import instance_events
 from riverrun.worker.states import TaskFigures, WorkerSummary
-from riverrun.worker.stream_thread.protocol import Report
+from riverrun.worker.stream_thread.protocol import ThreadReport
 from tests.unit.service.test_api import FakeInstance, client
 
 if TYPE_CHECKING:
@@ -36,12 +36,12 @@ class Working(FakeInstance):
 
     done = 0
 
-    def reports(self) -> Mapping[int, Report]:
+    def reports(self) -> Mapping[int, ThreadReport]:
         self.done += 10
         tasks = {BUSY: TaskFigures(self.done, {})}
         summary = WorkerSummary(self.done, 0, self.done, {})
         return {
-            1: Report(
+            1: ThreadReport(
                 active=self.active,
                 standby=self.standby,
                 positions={},
@@ -56,7 +56,7 @@ class Working(FakeInstance):
 
 
 @contextmanager
-def served(instance: FakeInstance, token: str = "", limits: Limits | None = None) -> Iterator[int]:
+def served(instance: FakeInstance, token: str = "", limits: ConnectionLimits | None = None) -> Iterator[int]:
     api = new_api(instance, Access(token, server=instance.server))
     with bound("127.0.0.1:0", wants_token=False) as listener, serving(api, listener, limits, api.state.events.end):
         yield listener.getsockname()[1]
@@ -140,7 +140,7 @@ def test_a_reader_that_takes_nothing_is_dropped() -> None:
     events: Streams = api.state.events
     with (
         bound("127.0.0.1:0", wants_token=False) as listener,
-        serving(api, listener, Limits(slow_s=0.3), events.end),
+        serving(api, listener, ConnectionLimits(slow_s=0.3), events.end),
         socket.create_connection(listener.getsockname(), timeout=30) as reader,
     ):
         reader.sendall(b"GET /events HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")

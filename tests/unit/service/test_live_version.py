@@ -9,7 +9,7 @@ import pytest
 
 from riverrun.errors import BrokerError
 from riverrun.service import reading as module
-from riverrun.service.reading import LiveVersion, RefusedError
+from riverrun.service.reading import LiveReferral, RefusedError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -20,7 +20,7 @@ def instance(version: str, live: str | None) -> Any:
     return SimpleNamespace(application=application, live_version=live)
 
 
-def refused(live: LiveVersion, version: str | None = None) -> tuple[str, str | None]:
+def refused(live: LiveReferral, version: str | None = None) -> tuple[str, str | None]:
     with pytest.raises(RefusedError) as error:
         live.require(version)
     return error.value.refusal.message, error.value.refusal.server
@@ -28,7 +28,7 @@ def refused(live: LiveVersion, version: str | None = None) -> tuple[str, str | N
 
 @pytest.mark.parametrize(("live", "named"), [("v1", None), (None, None), ("v2", "v1"), (None, "v1")])
 def test_an_instance_answers_if_its_version_is_live_or_named(live: str | None, named: str | None) -> None:
-    LiveVersion(instance("v1", live), find=lambda _group: []).require(named)
+    LiveReferral(instance("v1", live), find=lambda _group: []).require(named)
 
 
 def test_an_instance_that_is_not_live_names_one_that_is() -> None:
@@ -38,7 +38,7 @@ def test_an_instance_that_is_not_live_names_one_that_is() -> None:
         groups.append(group)
         return ["there:1"]
 
-    live = LiveVersion(instance("v1", "v2"), find)
+    live = LiveReferral(instance("v1", "v2"), find)
     assert refused(live) == ("v2 of clicks is live, but this is an instance of v1", "there:1")
     assert refused(live, "v3") == ("v3 of clicks was requested, but this is an instance of v1", "there:1")
     assert groups == ["clicks-v2", "clicks-v3"]
@@ -52,7 +52,7 @@ def test_brokers_are_not_asked_again_for_each_question(monkeypatch: pytest.Monke
         asked.append(group)
         return ["there:1"]
 
-    live = LiveVersion(instance("v1", "v2"), find)
+    live = LiveReferral(instance("v1", "v2"), find)
     for now[0] in (10.0, 11.0, 14.0, 16.0):
         refused(live)
     assert len(asked) == 2, "once, and once more after five seconds"
@@ -67,7 +67,7 @@ def test_the_live_version_is_told_if_no_instance_of_it_is_known() -> None:
         return []
 
     for find in (fail, nobody):
-        assert refused(LiveVersion(instance("v1", "v2"), find)) == (
+        assert refused(LiveReferral(instance("v1", "v2"), find)) == (
             "v2 of clicks is live, but this is an instance of v1",
             None,
         )
@@ -75,7 +75,7 @@ def test_the_live_version_is_told_if_no_instance_of_it_is_known() -> None:
 
 def test_what_is_live_may_change_between_two_questions() -> None:
     host = instance("v1", "v1")
-    live = LiveVersion(host, find=lambda _group: [])
+    live = LiveReferral(host, find=lambda _group: [])
     live.require(None)
     host.live_version = "v2"
     refused(live)

@@ -16,7 +16,7 @@ from riverrun.hosting.process import SystemClock
 from riverrun.records import TaskId, TopicPartition
 from riverrun.service.measuring import Measuring
 from riverrun.worker.states import InputProgress, InstanceStatus, LastCommit, TaskFigures, WorkerState, WorkerSummary
-from riverrun.worker.stream_thread.protocol import Report
+from riverrun.worker.stream_thread.protocol import ThreadReport
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -51,11 +51,11 @@ class Reported:
             WorkerState.RUNNING, frozenset(), frozenset(), {}, {}, 1, paused=False, summary=WorkerSummary()
         )
 
-    def reports(self) -> Mapping[int, Report]:
+    def reports(self) -> Mapping[int, ThreadReport]:
         summary = WorkerSummary(0, 0, self.commits)
         active = frozenset(self.tasks)
         return {
-            1: Report(
+            1: ThreadReport(
                 active=active,
                 standby=frozenset(),
                 positions={},

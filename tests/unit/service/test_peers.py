@@ -21,12 +21,12 @@ from riverrun.service.admission import Access
 from riverrun.service.api import new_api
 from riverrun.service.instance import bound, serving
 from riverrun.service.peers import NoAnswerError, Peers
-from riverrun.service.reading import Bookmark, RefusedError, StoreReader, Wanted
+from riverrun.service.reading import Bookmark, RefusedError, StoreReader, StoreRequest
 from riverrun.service.routing import store_places
 from riverrun.state.api import StoreKind
 from riverrun.worker.answers import MAX_BYTES, look_up
 from riverrun.worker.group.protocol import AssignmentInfo
-from riverrun.worker.queries import Page, RangeQuery
+from riverrun.worker.queries import AnswerPage, RangeQuery
 from tests.unit.service.test_api import FakeInstance, client
 
 if TYPE_CHECKING:
@@ -148,7 +148,7 @@ def test_a_question_over_many_partitions_has_one_deadline() -> None:
         servers = {f"0_{number}": server for number in range(3)}
         instance = FakeInstance(active=frozenset(), assignment=AssignmentInfo(servers=servers))
         place = store_places(instance.application.topology, instance.layout, "app-v1")["counts"]
-        wanted = Wanted(
+        wanted = StoreRequest(
             place, RangeQuery(None, None), "/stores/counts", {}, 10, allows_standby=False, until=time.monotonic() + 0.5
         )
         with pytest.raises(RefusedError, match="within 0"):
@@ -254,6 +254,6 @@ def test_a_page_of_large_values_ends_early() -> None:
     (builder,) = [each for sub in FakeInstance().application.topology.sub_topologies() for each in sub.stores]
     table = replace(builder, kind=StoreKind.KEY_VALUE, value_serde=BYTES)
     page = look_up(Large(), table, RangeQuery(None, None), 1000, None)
-    assert isinstance(page, Page)
+    assert isinstance(page, AnswerPage)
     assert 1 <= len(page.rows) <= 5
     assert page.after is not None

@@ -18,7 +18,7 @@ from riverrun.records import TaskId
 from riverrun.releases.topology import build_topology
 from riverrun.service.admission import Access
 from riverrun.service.api import new_api
-from riverrun.worker.queries import Page, Row
+from riverrun.worker.queries import AnswerPage, StoreRow
 from tests.unit.service.test_api import FakeInstance
 from tests.waiting import until
 
@@ -86,9 +86,9 @@ class Asked:
         """Answer with these rows of partitions, again and again."""
         self.instance.answers = {
             TaskId(0, number): _Always(
-                Page(
+                AnswerPage(
                     tuple(
-                        Row(self.store.key_serde.serialize((key,)), self.store.value_serde.serialize(value), 7)
+                        StoreRow(self.store.key_serde.serialize((key,)), self.store.value_serde.serialize(value), 7)
                         for key, value in of
                     )
                 )
@@ -249,7 +249,7 @@ def test_a_page_of_others_is_a_short_answer(asked: Asked, page: str) -> None:
 def test_a_value_that_cannot_be_read_is_a_short_answer(asked: Asked) -> None:
     asked.ready()
     before = asked.instance.answers
-    asked.instance.answers = {TaskId(0, 0): _Always(Page((Row(b"ann", b"\xff", 7),)))}
+    asked.instance.answers = {TaskId(0, 0): _Always(AnswerPage((StoreRow(b"ann", b"\xff", 7),)))}
     try:
         answer = asked.post("SELECT n FROM counts;")
     finally:

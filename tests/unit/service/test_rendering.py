@@ -26,7 +26,7 @@ from riverrun import (
 )
 from riverrun.service.rendering import key_bytes, row_object
 from riverrun.state.api import StoreBuilder, StoreKind
-from riverrun.worker.queries import Row
+from riverrun.worker.queries import StoreRow
 
 NAME = uuid.UUID("12345678-1234-5678-1234-567812345678")
 
@@ -88,4 +88,4 @@ class Total(msgspec.Struct):
 )
 def test_values_are_shown_as_json_or_else_as_their_bytes(serde: Serde[Any], value: Any, shown: Any) -> None:
     builder = StoreBuilder("s", StoreKind.KEY_VALUE, STRING, serde)
-    assert row_object(Row(b"k", serde.serialize(value)), builder) == {"key": "k", "value": shown}
+    assert row_object(StoreRow(b"k", serde.serialize(value)), builder) == {"key": "k", "value": shown}

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple, get_args
 from fastapi.routing import APIRoute
 
 from riverrun.console.api import new_api as console_api
-from riverrun.console.looking import Watch
+from riverrun.console.looking import ProjectWatch
 from riverrun.errors import ConfigError
 from riverrun.service.admission import Access
 from riverrun.service.api import Parameters, new_api
-from riverrun.service.connections import Limits
+from riverrun.service.connections import ConnectionLimits
 from riverrun.service.instance import bound, serving
 from tests.unit.service.test_api import FakeInstance
 
@@ -185,7 +185,7 @@ def wrong_differences() -> Iterator[Wrong]:
 
 @contextmanager
 def served(api: FastAPI, listener: socket.socket, end: Any) -> Iterator[tuple[str, int]]:
-    with serving(api, listener, Limits(), end):
+    with serving(api, listener, ConnectionLimits(), end):
         yield listener.getsockname()
 
 
@@ -241,7 +241,7 @@ def test_wrong_requests_are_told_clearly(record_property: Any, caplog: pytest.Lo
         listeners = [open_.enter_context(bound("127.0.0.1:0", wants_token=True)) for _ in range(2)]
         instance = FakeInstance()
         access = Access(TOKEN, server=instance.server)
-        watch = open_.enter_context(closing(Watch(dict, 60)))
+        watch = open_.enter_context(closing(ProjectWatch(dict, 60)))
         apis = new_api(instance, access), console_api(watch, nothing_differs, access)
         own = ([*wrong_parameters(), *wrong_bodies()], [*wrong_differences()])
         for api, listener, cases in zip(apis, listeners, own, strict=True):

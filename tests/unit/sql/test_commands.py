@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from riverrun import BYTES, StreamsBuilder
 from riverrun.cli.main import app
 from riverrun.sql.commands import Select, Statements, parse_commands
-from riverrun.sql.planning.planner import Plan
+from riverrun.sql.planning.planner import StatementPlan
 from riverrun.sql.statements import SqlError
 from riverrun.testing import TopologyTestDriver
 
@@ -126,7 +126,9 @@ def test_a_mistake_is_named_with_its_place(asked: Path, command: str, message: s
 
 def test_times_are_shown_as_texts() -> None:
     statement = "CREATE STREAM s (at TIMESTAMP KEY, day DATE, t TIME) WITH (KAFKA_TOPIC = 's', FORMAT = 'JSON');"
-    plan = Plan(StreamsBuilder(), Statements.of(f"{statement} CREATE STREAM o AS SELECT * FROM s;", "a.sql").catalog)
+    plan = StatementPlan(
+        StreamsBuilder(), Statements.of(f"{statement} CREATE STREAM o AS SELECT * FROM s;", "a.sql").catalog
+    )
     (command,) = parse_commands("SELECT t, day, at FROM s")
     assert isinstance(command, Select)
     selection = plan.select(command.query, "shown")

@@ -16,7 +16,7 @@ from riverrun.sql.commands import Select, parse_commands
 from riverrun.sql.functions.patterns import like, like_test
 from riverrun.sql.functions.registry import find_table_function
 from riverrun.sql.functions.values import MOST_CHARACTERS, MOST_ITEMS
-from riverrun.sql.planning.planner import Plan, build_sql
+from riverrun.sql.planning.planner import StatementPlan, build_sql
 from riverrun.sql.statement_parser import parse
 from riverrun.sql.statements import SqlError
 from riverrun.sql.types import Array, Primitive
@@ -134,15 +134,15 @@ def test_flat_lists_may_be_long(kind: str) -> None:
 
 
 @pytest.fixture(scope="module")
-def plan() -> Plan:
-    made = Plan(StreamsBuilder())
+def plan() -> StatementPlan:
+    made = StatementPlan(StreamsBuilder())
     made.add_all(parse(SOURCE + TABLE))
     return made
 
 
 @pytest.mark.parametrize("depth", [10, 100, THOUSANDS])
 @pytest.mark.parametrize("kind", NESTED)
-def test_a_nested_query_is_planned_or_refused(plan: Plan, kind: str, depth: int) -> None:
+def test_a_nested_query_is_planned_or_refused(plan: StatementPlan, kind: str, depth: int) -> None:
     def pulled(text: str) -> None:
         for command in parse_commands(text):
             assert isinstance(command, Select)
@@ -456,7 +456,7 @@ def test_rows_of_a_table_function_have_a_limit() -> None:
         "ARRAY_JOIN(ARRAY[s, s], s)",
     ],
 )
-def test_a_text_that_a_lambda_doubles_has_a_limit(plan: Plan, change: str) -> None:
+def test_a_text_that_a_lambda_doubles_has_a_limit(plan: StatementPlan, change: str) -> None:
     (select,) = parse_commands(
         f"SELECT LEN(REDUCE(GENERATE_SERIES(1, 100), 'x', (s, i) => {change})) AS v FROM counts;"
     )

@@ -18,7 +18,7 @@ from riverrun import JSON, Protobuf, StreamsBuilder, session_windowed, windowed
 from riverrun.quality.frames import write_frame
 from riverrun.quality.gate import judge
 from riverrun.records import TopicPartition
-from riverrun.releases.difference import Pair, Row
+from riverrun.releases.difference import Pair, TableRow
 from riverrun.releases.gating import _with_fields
 from riverrun.releases.rows import difference_rows, log_rows, table_rows
 from riverrun.serde.api import Serde, SerdePlace, placed, plain_reader
@@ -139,7 +139,7 @@ def test_rows_to_be_judged_have_columns_of_keys_and_values(format_: str, keys: C
     key: Any = windowed(inner) if is_windowed else inner
     of_key = (510, "ann")[: len(keys)]
     written = key.serialize(Windowed(of_key, Window(0, 60_000)) if is_windowed else of_key)
-    sink, row = SinkNode("out", (), "out", key, value), Row(value.serialize(ROW), 5)
+    sink, row = SinkNode("out", (), "out", key, value), TableRow(value.serialize(ROW), 5)
     expected = {"ID": 510, "TOTAL": ROW[0], "N": 3, "AT": dt.datetime.fromtimestamp(1, dt.UTC)}
     whole = 510 if len(keys) == 1 else '{"ID":510,"U":"ann"}'
 
@@ -159,7 +159,7 @@ def test_expectations_judge_the_columns_of_statements(tmp_path: Path) -> None:
     import great_expectations.expectations as gxe  # noqa: PLC0415 - takes a second
 
     key, value = key_serde((("ID", Primitive.INTEGER),), "KAFKA"), value_serde(TABLE, "JSON")
-    pairs = [Pair(0, key.serialize((510,)), None, Row(value.serialize(ROW), 5))]
+    pairs = [Pair(0, key.serialize((510,)), None, TableRow(value.serialize(ROW), 5))]
     rules = [
         gxe.ExpectColumnValuesToBeBetween(column="TOTAL", min_value=0, max_value=49_867),
         gxe.ExpectColumnValuesToBeBetween(column="ID", min_value=510, max_value=510),

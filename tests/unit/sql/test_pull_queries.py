@@ -10,7 +10,7 @@ import pytest
 from riverrun import BYTES, StreamsBuilder
 from riverrun.sql.answers import PullQuery, Sought, is_pull, pull_query
 from riverrun.sql.commands import Select, parse_commands
-from riverrun.sql.planning.planner import Plan
+from riverrun.sql.planning.planner import StatementPlan
 from riverrun.sql.statement_parser import parse
 from riverrun.sql.statements import SqlError
 from riverrun.testing import TopologyTestDriver
@@ -43,13 +43,13 @@ def select(text: str) -> Select:
 
 
 @pytest.fixture(scope="module")
-def plan() -> Plan:
-    made = Plan(StreamsBuilder())
+def plan() -> StatementPlan:
+    made = StatementPlan(StreamsBuilder())
     made.add_all(parse(STATEMENTS))
     return made
 
 
-def pulled(plan: Plan, text: str) -> PullQuery:
+def pulled(plan: StatementPlan, text: str) -> PullQuery:
     return pull_query(select(text), plan.catalog)
 
 
@@ -69,11 +69,11 @@ def pulled(plan: Plan, text: str) -> PullQuery:
         ("n = 1", Sought()),
     ],
 )
-def test_a_condition_says_which_keys_are_looked_up(plan: Plan, condition: str, sought: Sought) -> None:
+def test_a_condition_says_which_keys_are_looked_up(plan: StatementPlan, condition: str, sought: Sought) -> None:
     assert pulled(plan, f"SELECT * FROM totals WHERE {condition};").sought == sought
 
 
-def test_keys_of_several_columns_are_looked_up_once_all_are_known(plan: Plan) -> None:
+def test_keys_of_several_columns_are_looked_up_once_all_are_known(plan: StatementPlan) -> None:
     both = pulled(plan, "SELECT n FROM pairs WHERE item IN ('lamp', 'sofa') AND customer = 'ann';")
     assert both.sought.keys == (("ann", "lamp"), ("ann", "sofa"))
     assert pulled(plan, "SELECT n FROM pairs WHERE customer = 'ann';").sought == Sought()
@@ -89,7 +89,7 @@ def test_keys_of_several_columns_are_looked_up_once_all_are_known(plan: Plan) ->
         ("WINDOWSTART < -5", (0, 0)),
     ],
 )
-def test_bounds_of_windows_are_those_of_the_store(plan: Plan, condition: str, times: tuple[int, int]) -> None:
+def test_bounds_of_windows_are_those_of_the_store(plan: StatementPlan, condition: str, times: tuple[int, int]) -> None:
     sought = pulled(plan, f"SELECT * FROM sold WHERE item = 'lamp' AND {condition};").sought
     assert (sought.keys, sought.time_from, sought.time_to) == ((("lamp",),), *times)
 
@@ -125,7 +125,7 @@ ORDERS = [
     ],
 )
 def test_rows_are_made_of_what_a_store_has(text: str, rows: list[tuple[Any, ...]]) -> None:
-    plan = Plan(StreamsBuilder())
+    plan = StatementPlan(StreamsBuilder())
     plan.add_all(parse(STATEMENTS))
     query = pulled(plan, text)
     with TopologyTestDriver(plan.builder.build()) as driver:
@@ -149,7 +149,7 @@ def test_rows_are_made_of_what_a_store_has(text: str, rows: list[tuple[Any, ...]
         "SELECT * FROM totals t JOIN names n ON t.customer = n.customer;",
     ],
 )
-def test_what_stores_cannot_answer_is_no_pull_query(plan: Plan, text: str) -> None:
+def test_what_stores_cannot_answer_is_no_pull_query(plan: StatementPlan, text: str) -> None:
     assert not is_pull(select(text), plan.catalog)
     with pytest.raises(SqlError, match="Workers answer a SELECT of one stored table"):
         pulled(plan, text)
@@ -164,12 +164,12 @@ def test_what_stores_cannot_answer_is_no_pull_query(plan: Plan, text: str) -> No
         ("SELECT * FROM totls;", "TOTLS does not exist"),
     ],
 )
-def test_mistakes_in_pull_queries_are_named(plan: Plan, text: str, message: str) -> None:
+def test_mistakes_in_pull_queries_are_named(plan: StatementPlan, text: str, message: str) -> None:
     with pytest.raises(SqlError, match=message):
         pulled(plan, text)
 
 
-def test_stores_have_the_names_of_their_tables(plan: Plan) -> None:
+def test_stores_have_the_names_of_their_tables(plan: StatementPlan) -> None:
     stores = plan.builder.build().stores
     assert {"TOTALS", "SOLD", "VISITS", "PAIRS", "LARGE", "PRICES"} <= stores.keys()
     assert "NAMES" not in stores

@@ -12,9 +12,9 @@ from typer.testing import CliRunner
 
 from riverrun import BYTES, StreamsBuilder
 from riverrun.cli.main import app
-from riverrun.schemas.registry import Registry, registry_of
+from riverrun.schemas.registry import RegistryClient, registry_of
 from riverrun.sql import build_sql
-from riverrun.sql.columns_file import Wanted
+from riverrun.sql.columns_file import WantedColumns
 from riverrun.sql.schema_types import WrittenSchema
 from riverrun.sql.statement_files import found_in, statement_digests
 from riverrun.sql.statements import SqlError
@@ -38,7 +38,7 @@ def record(**fields: Any) -> str:
 def found(format_: str, text: str, **more: Any) -> str:
     schema = WrittenSchema(3, {"JSON_SR": "JSON"}.get(format_, format_), text)
     return columns_text(
-        found_in(Wanted("ORDERS", is_key=False, topic="orders", format=format_, **more), schema).columns
+        found_in(WantedColumns("ORDERS", is_key=False, topic="orders", format=format_, **more), schema).columns
     )
 
 
@@ -114,7 +114,7 @@ def test_a_schema_without_columns_is_refused(format_: str, text: str, why: str) 
 
 def test_a_key_has_one_column() -> None:
     text = 'syntax = "proto3"; message A { int32 a = 1; int32 b = 2; }'
-    wanted = Wanted("ORDERS", is_key=True, topic="orders", format="PROTOBUF")
+    wanted = WantedColumns("ORDERS", is_key=True, topic="orders", format="PROTOBUF")
     with pytest.raises(SqlError, match="of keys has several fields, A, B, and a key has one column"):
         found_in(wanted, WrittenSchema(3, "PROTOBUF", text))
 
@@ -135,7 +135,7 @@ def url_in(project: Path) -> str:
     return (project / "streams.toml").read_text().partition('url = "')[2].partition('"')[0]
 
 
-def registry_in(project: Path) -> Registry:
+def registry_in(project: Path) -> RegistryClient:
     return registry_of({"url": url_in(project)})
 
 

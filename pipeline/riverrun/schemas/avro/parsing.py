@@ -11,7 +11,7 @@ from riverrun.schemas.subjects import check_depth
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from riverrun.schemas.registry import Registry
+    from riverrun.schemas.registry import RegistryClient
 
 NAMED = frozenset({"enum", "fixed", "record"})
 """Kinds of schemas with names."""
@@ -26,7 +26,7 @@ def _same(schema: Any) -> Any:
     return schema
 
 
-def parsed(schema: Any, registry: Registry, changed: Callable[[Any], Any] = _same) -> Any:
+def parsed(schema: Any, registry: RegistryClient, changed: Callable[[Any], Any] = _same) -> Any:
     """Return a schema in the library's form, together with the schemas that it references.
 
     Args:
@@ -74,7 +74,7 @@ def parsed_text(text: str, named: Callable[[], dict[str, Any]] = dict, changed: 
     raise ConfigError(message, hint=hint) from why
 
 
-def is_same_schema(one: Any, other: Any, registry: Registry) -> bool:
+def is_same_schema(one: Any, other: Any, registry: RegistryClient) -> bool:
     """Return whether a registry has one id for two schemas: they differ at most in spaces, and in how names are written."""
     is_avro = {one.schema_type, other.schema_type} <= {None, "AVRO"}
     return is_avro and bool(parsed(one, registry) == parsed(other, registry))
@@ -189,7 +189,7 @@ def _check_number(schema: dict[str, Any], name: str, least: int, most: int) -> N
         raise ValueError(message)
 
 
-def _named(schema: Any, registry: Registry, changed: Callable[[Any], Any]) -> dict[str, Any]:
+def _named(schema: Any, registry: RegistryClient, changed: Callable[[Any], Any]) -> dict[str, Any]:
     """Return the schemas that a schema references, directly or indirectly, by name."""
     found: dict[str, Any] = {}
     for reference in schema.references or ():

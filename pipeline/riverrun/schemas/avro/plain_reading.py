@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from riverrun.schemas.avro.parsing import definition_of, definitions, free_values, kind_of, smallest_of
 from riverrun.schemas.avro.values import (
     PROMOTED,
-    Branch,
     Tags,
+    UnionBranch,
     branches_of,
     logical_between,
     logical_of,
@@ -236,7 +236,7 @@ class _Reader:
             choices = [self._tagged(read, branch) for read, branch in zip(choices, branches, strict=True)]
         return lambda source, depth: choices[source.choice(len(choices), "branch")](source, depth)
 
-    def _tagged(self, read: Reading, branch: Branch) -> Reading:
+    def _tagged(self, read: Reading, branch: UnionBranch) -> Reading:
         if self.tags is None or not branch.is_tagged:
             return read
         name = branch.name

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from riverrun.schemas.avro.parsing import definition_of, definitions, kind_of
 from riverrun.schemas.avro.plain_reading import BITS, DEEPEST, FLOATS, default_of, too_deep
-from riverrun.schemas.avro.values import Branch, Tags, accepts, branches_of, logical_of
+from riverrun.schemas.avro.values import Tags, UnionBranch, accepts, branches_of, logical_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -153,7 +153,7 @@ class _Writer:
             return lambda: None
         return _lacking(f"a {schema['name']} needs it")
 
-    def _union(self, branches: tuple[Branch, ...]) -> Writing:
+    def _union(self, branches: tuple[UnionBranch, ...]) -> Writing:
         writers = [self.of(each.schema) for each in branches]
 
         def write(out: bytearray, value: Any, depth: int) -> None:
@@ -163,7 +163,7 @@ class _Writer:
 
         return write
 
-    def _chosen(self, branches: tuple[Branch, ...], value: Any) -> tuple[Branch, Any]:
+    def _chosen(self, branches: tuple[UnionBranch, ...], value: Any) -> tuple[UnionBranch, Any]:
         """Return the branch of a value, and the value without its name.
 
         Raises:
@@ -185,7 +185,7 @@ class _Writer:
         doubles = [each for each in found if each.name == "double"]  # which lose no digits
         return (doubles[0] if found[0].name == "float" and doubles else found[0]), value
 
-    def _chosen_record(self, branches: tuple[Branch, ...], value: Mapping[Any, Any]) -> Branch:
+    def _chosen_record(self, branches: tuple[UnionBranch, ...], value: Mapping[Any, Any]) -> UnionBranch:
         records = [each for each in branches if each.is_record]
         for each in records:
             key, tag = self.tags.of(each.name)
@@ -232,11 +232,11 @@ def _lacking(message: str) -> Callable[[], Any]:
     return absent
 
 
-def _has(branch: Branch, name: str) -> bool:
+def _has(branch: UnionBranch, name: str) -> bool:
     return any(each["name"] == name for each in branch.schema["fields"])
 
 
-def _none(branches: tuple[Branch, ...], value: Any) -> _MisfitError:
+def _none(branches: tuple[UnionBranch, ...], value: Any) -> _MisfitError:
     names = ", ".join(each.name for each in branches)
     return _MisfitError(
         f"{value if isinstance(value, str) and value[:4] == 'the ' else _short(value)} fits none of {names}"

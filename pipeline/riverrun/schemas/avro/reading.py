@@ -20,8 +20,8 @@ from riverrun.schemas.avro.parsing import definition_of, definitions, free_value
 from riverrun.schemas.avro.plain_reading import default_of
 from riverrun.schemas.avro.values import (
     PROMOTED,
-    Branch,
     Tags,
+    UnionBranch,
     branches_of,
     logical_between,
     matches,
@@ -82,7 +82,7 @@ _MOST_BITS, _INT_BITS = 64, 32
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class RecordPart:
     """A field of a record that is made, or a column of a row.
 
     Args:
@@ -93,13 +93,13 @@ class Part:
     """
 
     argument: str | None
-    made: Made | None
+    made: MadeRecord | None
     type_: Any
     convert: Callable[[Any], Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Made:
+class MadeRecord:
     """How a record is made, if not as a dict of all its fields. Fields that it does not name are skipped.
 
     Args:
@@ -108,10 +108,10 @@ class Made:
     """
 
     make: Callable[..., Any]
-    parts: Mapping[str, Part]
+    parts: Mapping[str, RecordPart]
 
 
-def generated_reader(written: Any, wanted: Any, made: Made | None, plain: Read, tags: Tags | None = None) -> Read:
+def generated_reader(written: Any, wanted: Any, made: MadeRecord | None, plain: Read, tags: Tags | None = None) -> Read:
     """Return a function that reads a value after the magic byte and the schema's id.
 
     Args:
@@ -191,7 +191,7 @@ class _Reader:
     touches_end: bool = False
     """Whether the last byte so far was read by its position, so that reading behind the end fails; slices end silently."""
 
-    def value(self, written: Any, wanted: Any, made: Made | None) -> str:
+    def value(self, written: Any, wanted: Any, made: MadeRecord | None) -> str:
         """Write the lines that read a value, and return the name of the variable, or an expression of such names."""
         written, wanted = definition_of(written, self.written), definition_of(wanted, self.wanted)
         if isinstance(written, list):
@@ -204,7 +204,7 @@ class _Reader:
             raise NotGenerated(message)
         return self._of_branch(written, wanted if branch is None else branch.schema, made, branch)
 
-    def _of_branch(self, written: Any, wanted: Any, made: Made | None, branch: Branch | None) -> str:
+    def _of_branch(self, written: Any, wanted: Any, made: MadeRecord | None, branch: UnionBranch | None) -> str:
         """Write the lines that read a value, which names its branch if it is one of a union that needs this."""
         kind = kind_of(written)
         tag = branch if branch is not None and branch.is_tagged and self.tags is not None else None
@@ -226,7 +226,7 @@ class _Reader:
         inline = logical.inline or f"{self.code.named(logical.reader(by))}({{0}})"
         return self.code.assigned(inline.format(value))
 
-    def _read(self, kind: str, written: Any, wanted: Any, made: Made | None, tag: Branch | None) -> str:
+    def _read(self, kind: str, written: Any, wanted: Any, made: MadeRecord | None, tag: UnionBranch | None) -> str:
         match kind:
             case "record":
                 return self._record(written, wanted, made, tag)
@@ -275,7 +275,7 @@ class _Reader:
         self.touches_end = True
         return self.code.assigned(f"{self.code.named(tuple(symbols))}[n >> 1]")
 
-    def _many(self, kind: str, written: Any, wanted: Any, made: Made | None) -> str:
+    def _many(self, kind: str, written: Any, wanted: Any, made: MadeRecord | None) -> str:
         part, empty = ("items", "[]") if kind == "array" else ("values", "{}")
         self._check_items(kind, written)
         name = self.code.assigned(empty)
@@ -290,10 +290,10 @@ class _Reader:
             message = "items have no bytes, so that any number of them may follow"
             raise NotGenerated(message)
 
-    def _union(self, written: list[Any], wanted: Any, made: Made | None) -> str:
+    def _union(self, written: list[Any], wanted: Any, made: MadeRecord | None) -> str:
         name = self.code.new()
 
-        def read(branch: Branch) -> None:
+        def read(branch: UnionBranch) -> None:
             if wanted is None:
                 self.code.add(f"{name} = {self._of_branch(branch.schema, None, made, branch)}")
             elif self._has(wanted, branch.schema):
@@ -310,7 +310,7 @@ class _Reader:
             return resolved(written, branches_of(wanted, self.wanted)) is not None
         return matches(written, wanted)
 
-    def _record(self, written: Any, wanted: Any, made: Made | None, tag: Branch | None) -> str:
+    def _record(self, written: Any, wanted: Any, made: MadeRecord | None, tag: UnionBranch | None) -> str:
         if free_values(written, self.written, self.sizes) > (not written["fields"]):
             message = "many fields have no bytes"
             raise NotGenerated(message)
@@ -334,7 +334,7 @@ class _Reader:
                 values |= self._default(name, each, made)
         return self._made(values, made, tag)
 
-    def _default(self, name: str, wanted: Any, made: Made | None) -> dict[str, str]:
+    def _default(self, name: str, wanted: Any, made: MadeRecord | None) -> dict[str, str]:
         if "default" not in wanted:
             message = f"the writer has no field {name}"
             raise NotGenerated(message)
@@ -350,10 +350,10 @@ class _Reader:
             raise NotGenerated(message)
         return {name: self.code.named(found)}
 
-    def _converted(self, value: str, part: Part) -> str:
+    def _converted(self, value: str, part: RecordPart) -> str:
         return value if part.convert is None else self.code.assigned(f"{self.code.named(part.convert)}({value})")
 
-    def _made(self, values: Mapping[str, str], made: Made | None, tag: Branch | None) -> str:
+    def _made(self, values: Mapping[str, str], made: MadeRecord | None, tag: UnionBranch | None) -> str:
         if made is None:
             if tag is not None and self.tags is not None:
                 key, named = self.tags.of(tag.name)
@@ -402,7 +402,7 @@ class _Reader:
             message = f"{kind} cannot be skipped"
             raise NotGenerated(message)
 
-    def _branches(self, written: list[Any], write: Callable[[Branch], None]) -> None:
+    def _branches(self, written: list[Any], write: Callable[[UnionBranch], None]) -> None:
         """Write a branch for each member of a union."""
         self.code.add("n = data[p]\np += 1")
         for number, branch in enumerate(branches_of(written, self.written)):

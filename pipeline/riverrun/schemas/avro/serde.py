@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from types import UnionType
 
     from riverrun.schemas.framed import Read, Write
-    from riverrun.schemas.registry import Registry
+    from riverrun.schemas.registry import RegistryClient
     from riverrun.schemas.subjects import Registration
     from riverrun.serde.api import Serde, SerdePlace
 
@@ -160,7 +160,7 @@ class AvroFormat:
         """Return None: schemas are fetched in the form in which they were registered."""
         return None
 
-    def prepared(self, registry: Registry, place: SerdePlace, registration: Registration) -> Any:  # noqa: ARG002
+    def prepared(self, registry: RegistryClient, place: SerdePlace, registration: Registration) -> Any:  # noqa: ARG002
         """Return the schema; the schemas that it references are already registered."""
         return self.own()
 
@@ -169,7 +169,7 @@ class AvroFormat:
         found = json.loads(schema.schema_str)
         return None if isinstance(found, list) else _name(found)
 
-    def writer(self, schema: Any, head: bytes, registry: Registry) -> Write:
+    def writer(self, schema: Any, head: bytes, registry: RegistryClient) -> Write:
         """Return the function that writes values."""
         known = _parsed(schema, registry)
         tags = self.tags(known)
@@ -189,7 +189,7 @@ class AvroFormat:
         """Return None: Avro cannot be read without its schema."""
         return
 
-    def reader(self, schema: Any, registry: Registry) -> Read:
+    def reader(self, schema: Any, registry: RegistryClient) -> Read:
         """Return the function that reads values written with a schema."""
         written, own = _parsed(schema, registry), self.own()
         wanted = None if own is None or own.schema_str == schema.schema_str else parsed(own, registry)
@@ -197,7 +197,7 @@ class AvroFormat:
         read = _fastest(written, wanted, tags)
         return read if self.type_ is None else _typed(self.type_, written, wanted, read)
 
-    def texts(self, registry: Registry) -> Texts:
+    def texts(self, registry: RegistryClient) -> Texts:
         """Return how values are shown to people; plain ones by the schema, as JSON alone does not tell branches apart."""
         own = self.own()
         if self.type_ is not None or own is None:
@@ -210,7 +210,7 @@ def _same(value: Any) -> Any:
     return value
 
 
-def _parsed(schema: Any, registry: Registry) -> Any:
+def _parsed(schema: Any, registry: RegistryClient) -> Any:
     if schema.schema_type not in {None, "AVRO"}:
         message = f"A record has a schema of {schema.schema_type}, but the serde reads Avro"
         raise SchemaError(message)

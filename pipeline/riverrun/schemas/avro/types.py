@@ -17,8 +17,8 @@ from msgspec import inspect
 from riverrun.errors import ConfigError
 from riverrun.generated import NotGenerated
 from riverrun.schemas.avro.parsing import definition_of, definitions, kind_of
-from riverrun.schemas.avro.reading import Made, Part
-from riverrun.schemas.avro.values import Branch, Tags, branches_of
+from riverrun.schemas.avro.reading import MadeRecord, RecordPart
+from riverrun.schemas.avro.values import Tags, UnionBranch, branches_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -109,7 +109,7 @@ class _Tagging:
             elif each["name"] in types:
                 self.walk([types[each["name"]]], each["type"])
 
-    def _named(self, kinds: list[Any], branch: Branch) -> Any:
+    def _named(self, kinds: list[Any], branch: UnionBranch) -> Any:
         """Return the class of a branch whose values have to name it.
 
         Raises:
@@ -143,7 +143,7 @@ def _single(kinds: Iterable[Any]) -> Iterable[Any]:
             yield kind
 
 
-def struct_of(type_: Any, schema: Any) -> Made | None:
+def struct_of(type_: Any, schema: Any) -> MadeRecord | None:
     """Return how the records in values of a schema are made, if a type takes the values without conversion.
 
     Args:
@@ -163,7 +163,7 @@ class _Fitting:
         self._defined = defined
         self._open = open_
 
-    def fit(self, kinds: Sequence[Any], schema: Any) -> Made | None:
+    def fit(self, kinds: Sequence[Any], schema: Any) -> MadeRecord | None:
         """Return how records are made in a value that has one of these types."""
         kinds = [each for kind in kinds for each in (kind.types if isinstance(kind, inspect.UnionType) else (kind,))]
         schema = definition_of(schema, self._defined)
@@ -186,7 +186,7 @@ class _Fitting:
         _only(kinds, _KINDS.get(kind) if logical is None else _LOGICAL_KINDS.get(f"{kind}-{logical}"))
         return None
 
-    def _struct(self, kind: inspect.StructType, schema: Any) -> Made:
+    def _struct(self, kind: inspect.StructType, schema: Any) -> MadeRecord:
         cls = kind.cls
         if kind.tag is not None or kind.array_like or kind.forbid_unknown_fields or hasattr(cls, "__post_init__"):
             message = f"{cls.__name__} has rules of its own"
@@ -196,21 +196,21 @@ class _Fitting:
             raise NotGenerated(message)
         self._open.append(cls)
         fields = {each["name"]: each for each in schema["fields"]}
-        parts: dict[str, Part] = {}
+        parts: dict[str, RecordPart] = {}
         by_place = True
         arguments = signature(cls).parameters
         for own, in_class in zip(kind.fields, msgspec.structs.fields(cls), strict=True):
             if own.encode_name in fields:
                 made = self.fit((own.type,), fields[own.encode_name]["type"])
                 by_place = by_place and arguments[own.name].kind is Parameter.POSITIONAL_OR_KEYWORD
-                parts[own.encode_name] = Part(None if by_place else own.name, made, in_class.type)
+                parts[own.encode_name] = RecordPart(None if by_place else own.name, made, in_class.type)
             elif own.required:
                 message = f"the schema has no field {own.encode_name}"
                 raise NotGenerated(message)
             else:
                 by_place = False
         self._open.pop()
-        return Made(cls, parts)
+        return MadeRecord(cls, parts)
 
 
 def _only(kinds: Sequence[Any], wanted: type | None) -> Any:

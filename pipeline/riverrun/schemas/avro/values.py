@@ -269,7 +269,7 @@ def accepts(schema: Any, value: Any) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Branch:
+class UnionBranch:
     """A branch of a union.
 
     Args:
@@ -292,12 +292,12 @@ class Branch:
         return kind_of(self.schema) == "record"
 
 
-def branches_of(union: list[Any], defined: Mapping[str, Any]) -> tuple[Branch, ...]:
+def branches_of(union: list[Any], defined: Mapping[str, Any]) -> tuple[UnionBranch, ...]:
     """Return the branches of a union."""
     found = [definition_of(each, defined) for each in union]
     classes = [class_of(each) for each in found]
     return tuple(
-        Branch(number, each, name_of(each), cls, classes.count(cls) > 1)
+        UnionBranch(number, each, name_of(each), cls, classes.count(cls) > 1)
         for number, (each, cls) in enumerate(zip(found, classes, strict=True))
     )
 
@@ -403,7 +403,7 @@ class JsonForm:
             return {name: self._value(schema["values"], each) for name, each in shown.items()}
         return _of_json(schema, shown)
 
-    def _value_in_union(self, branches: tuple[Branch, ...], shown: Any) -> Any:
+    def _value_in_union(self, branches: tuple[UnionBranch, ...], shown: Any) -> Any:
         branch = self._chosen(branches, shown)
         if branch is None:
             return shown  # the writer says why
@@ -413,7 +413,7 @@ class JsonForm:
             return {TAG: branch.name, **value}
         return (branch.name, value)
 
-    def _chosen(self, branches: tuple[Branch, ...], shown: Any) -> Branch | None:
+    def _chosen(self, branches: tuple[UnionBranch, ...], shown: Any) -> UnionBranch | None:
         """Return the branch to which JSON belongs; None if there is none, or several records."""
         if _is_pair(branches, shown):
             return next(each for each in branches if each.name == shown[0])
@@ -429,13 +429,13 @@ class JsonForm:
 _NOTHING = object()
 
 
-def _is_pair(branches: tuple[Branch, ...], shown: Any) -> bool:
+def _is_pair(branches: tuple[UnionBranch, ...], shown: Any) -> bool:
     """Return whether JSON names its branch."""
     is_pair = isinstance(shown, list) and len(shown) == 2 and isinstance(shown[0], str)  # noqa: PLR2004 - name and value
     return is_pair and any(each.name == shown[0] for each in branches)
 
 
-def _branch_of(branches: tuple[Branch, ...], value: Any) -> tuple[Branch, Any]:
+def _branch_of(branches: tuple[UnionBranch, ...], value: Any) -> tuple[UnionBranch, Any]:
     """Return the branch of a value that was read, and the value without its name."""
     if isinstance(value, tuple):
         return next(each for each in branches if each.name == value[0]), value[1]
@@ -487,7 +487,7 @@ _OF_TEXT: Mapping[type, Callable[[str], Any]] = {
 # Resolution
 
 
-def resolved(written: Any, branches: tuple[Branch, ...]) -> Branch | None:
+def resolved(written: Any, branches: tuple[UnionBranch, ...]) -> UnionBranch | None:
     """Return the branch of a reader's union to which values of a definition belong, as Java chooses it.
 
     The branch with its type and full name comes first. Then comes one with its short name or an alias, and at last one to

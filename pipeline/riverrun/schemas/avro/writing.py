@@ -20,12 +20,12 @@ from riverrun.generated import Lines, NotGenerated, generated
 from riverrun.records import EPOCH
 from riverrun.schemas.avro.parsing import definition_of, definitions, kind_of
 from riverrun.schemas.avro.plain_writing import plain_writer
-from riverrun.schemas.avro.values import Branch, Tags, branches_of, logical_of
+from riverrun.schemas.avro.values import Tags, UnionBranch, branches_of, logical_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from riverrun.schemas.avro.reading import Made
+    from riverrun.schemas.avro.reading import MadeRecord
     from riverrun.schemas.framed import Write
 
 _DEEPEST = 6
@@ -74,7 +74,7 @@ def writer_of(schema: Any, head: bytes, tags: Tags) -> Write:
         return plain
 
 
-def generated_writer(schema: Any, made: Made | None, head: bytes, plain: Write, tags: Tags) -> Write:
+def generated_writer(schema: Any, made: MadeRecord | None, head: bytes, plain: Write, tags: Tags) -> Write:
     """Return a function that writes a value after the magic byte and the schema's id.
 
     Args:
@@ -138,7 +138,7 @@ class _Writer:
     """Records whose fields are being written; one within itself would not end."""
     depth: int = 0
 
-    def value(self, value: str, schema: Any, made: Made | None, *, is_named: bool = False) -> list[str]:
+    def value(self, value: str, schema: Any, made: MadeRecord | None, *, is_named: bool = False) -> list[str]:
         """Write the lines for a value, which is a name, and return expressions of its bytes.
 
         Args:
@@ -203,7 +203,7 @@ class _Writer:
         message = f"there is no type {kind}"
         raise NotGenerated(message)
 
-    def _record(self, value: str, schema: Any, made: Made | None, *, is_named: bool) -> list[str]:
+    def _record(self, value: str, schema: Any, made: MadeRecord | None, *, is_named: bool) -> list[str]:
         if schema["name"] in self.open:
             message = "a record contains itself"
             raise NotGenerated(message)
@@ -228,7 +228,7 @@ class _Writer:
         self.open.pop()
         return parts
 
-    def _many(self, kind: str, value: str, schema: Any, made: Made | None) -> str:
+    def _many(self, kind: str, value: str, schema: Any, made: MadeRecord | None) -> str:
         """Write a loop over the items of an array or a map: one block of them, if there are any, and an end."""
         self._refuse_unless(f"{value}.__class__ is {'list' if kind == 'array' else 'dict'}")
         found, item = self.code.assigned("[]"), self.code.new()
@@ -243,7 +243,7 @@ class _Writer:
                 self.code.add(f"{found} += ({''.join(f'{part}, ' for part in parts)})")
         return self.code.assigned(rf"join({found}) + b'\0'")
 
-    def _union(self, value: str, schema: list[Any], made: Made | None) -> str:
+    def _union(self, value: str, schema: list[Any], made: MadeRecord | None) -> str:
         """Write the lines for each branch. Values that neither name theirs nor show it go to the plain writer."""
         found, branches = self.code.new(), branches_of(schema, self.defined)
         is_optional = len(branches) == 2 and "null" in schema  # noqa: PLR2004 - a value, or none
@@ -260,7 +260,7 @@ class _Writer:
         self.code.add("else:\n    return plain(value)")
         return found
 
-    def _test(self, value: str, branch: Branch, made: Made | None) -> str:
+    def _test(self, value: str, branch: UnionBranch, made: MadeRecord | None) -> str:
         """Return the condition for a value that belongs to a branch."""
         if branch.is_record and made is not None:
             return f"{value}.__class__ is {self.code.named(made.make)}"

@@ -28,8 +28,8 @@ from riverrun.spark.failures import (
 )
 from riverrun.spark.ranges import RunRange
 from riverrun.spark.tasks.reporting import place_of
-from riverrun.spark.tasks.work import TaskResult, TaskWork, admin_here
-from riverrun.spark.unfinished import Begun, steps
+from riverrun.spark.tasks.work import SliceWork, TaskResult, admin_here
+from riverrun.spark.unfinished import InterruptedRun, steps
 from riverrun.topology.grouping import is_cyclic
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ class RunProgress:
         self._at_work: frozenset[TopicPartition] = frozenset()
         self._lock = threading.Lock()
 
-    def begin(self, works: Iterable[TaskWork]) -> list[TaskWork]:
+    def begin(self, works: Iterable[SliceWork]) -> list[SliceWork]:
         """Note which tasks begin, and return their work with the number of this turn."""
         with self._lock:
             self._turn += 1
@@ -70,7 +70,7 @@ class RunProgress:
             self._at_work = frozenset(place_of(work.ranges) for work in numbered if work.ranges)
             return numbered
 
-    def end(self, works: Sequence[TaskWork], results: Iterable[TaskResult], sources: frozenset[str]) -> None:
+    def end(self, works: Sequence[SliceWork], results: Iterable[TaskResult], sources: frozenset[str]) -> None:
         """Note the results of tasks.
 
         Args:
@@ -100,7 +100,7 @@ _SCHEMA = "result string"
 _ANSWER_SECONDS = 5.0
 
 
-def run_on_spark(spark: Any, works: Sequence[TaskWork], build: Callable[[Job], Topology]) -> list[TaskResult]:
+def run_on_spark(spark: Any, works: Sequence[SliceWork], build: Callable[[Job], Topology]) -> list[TaskResult]:
     """Run tasks, each in a Spark task of its own, and collect the results.
 
     Returns:
@@ -131,7 +131,7 @@ def run_on_spark(spark: Any, works: Sequence[TaskWork], build: Callable[[Job], T
     return results
 
 
-def _check_all_answered(works: Sequence[TaskWork], results: Sequence[TaskResult]) -> None:
+def _check_all_answered(works: Sequence[SliceWork], results: Sequence[TaskResult]) -> None:
     """Check that every task has a result: the run would count as done without the records of a lost one.
 
     Raises:
@@ -153,7 +153,7 @@ def _forget_archives() -> None:
             del sys.path_importer_cache[path]
 
 
-def attempt(work: TaskWork, build: Callable[[Job], Topology]) -> str:
+def attempt(work: SliceWork, build: Callable[[Job], Topology]) -> str:
     """Attempt a task's work once, and return the result as JSON. Raises errors that may pass, so that Spark retries the task.
 
     It does not raise that no broker answers: another attempt would wait just as long as this one has.
@@ -183,7 +183,7 @@ class Levels:
         self._levels = connected.topology.levels()
         self._ends: dict[tuple[TopicPartition, int], int] = {}
 
-    def know(self, begun: Begun) -> None:
+    def know(self, begun: InterruptedRun) -> None:
         """Adopt the ends of slices that an interrupted run has noted.
 
         The last begun slice ends where the topics end, as another host may have continued. If the topics have been deleted
@@ -195,13 +195,13 @@ class Levels:
         for number, ends in enumerate(complete):
             self._ends |= {(tp, number): min(end, now[tp]) for tp, end in ends.offsets.items() if tp in now}
 
-    def begun(self, step: Step, slices: Sequence[Slice], origin: Mapping[TopicPartition, int]) -> Begun:
+    def begun(self, step: Step, slices: Sequence[Slice], origin: Mapping[TopicPartition, int]) -> InterruptedRun:
         """Return the work that is begun and unfinished once a step begins; `origin` is where tasks stood before all of it."""
         numbers = [number for _, number in step]
         unfinished = range(min(numbers), max(numbers) + 1)
         whole = RunRange({tp: OffsetRange(start, slices[max(numbers)][tp].end) for tp, start in origin.items()})
         ends = [OffsetVector({tp: end for (tp, n), end in self._ends.items() if n == number}) for number in unfinished]
-        return Begun(whole, tuple(RunRange(slices[number]) for number in unfinished), tuple(ends))
+        return InterruptedRun(whole, tuple(RunRange(slices[number]) for number in unfinished), tuple(ends))
 
     def steps(self, slices: int) -> list[Step]:
         """Return the steps in order, each with the pairs of level and slice that run at the same time."""
@@ -211,7 +211,7 @@ class Levels:
         """Return whether the step is repeated, each task from its committed offsets, until nothing is left."""
         return any(is_cyclic(self._levels[level]) for level, _ in step)
 
-    def works(self, step: Step, slices: Sequence[Slice]) -> list[TaskWork]:
+    def works(self, step: Step, slices: Sequence[Slice]) -> list[SliceWork]:
         """Return the remaining work of a step, the largest first."""
         repeats = self.repeats(step)
         found = []
@@ -233,11 +233,11 @@ class Levels:
             for tp in written[level]:
                 self._ends.setdefault((tp, number), ends[tp])  # an earlier run's note of an end is more exact
 
-    def last_works(self, level: int, end: Slice) -> list[TaskWork]:
+    def last_works(self, level: int, end: Slice) -> list[SliceWork]:
         """Return work for all tasks of a level, even if there is nothing to read."""
         return self._works(level, end, self._admin.settled_end_offsets(self._internal(level)), resumes=False)
 
-    def _works(self, level: int, part: Slice, ends: Mapping[TopicPartition, int], *, resumes: bool) -> list[TaskWork]:
+    def _works(self, level: int, part: Slice, ends: Mapping[TopicPartition, int], *, resumes: bool) -> list[SliceWork]:
         """Return the work of a level.
 
         External inputs are read as the slice says or, with `resumes`, from where the task stands. Internal ones are read up
@@ -255,7 +255,7 @@ class Levels:
             start = max(part[tp].start, committed.get(tp, 0))
             return OffsetRange(start, max(start, part[tp].end))
 
-        return [TaskWork(self._job, task_id, {tp: wanted(tp) for tp in inputs}) for task_id, inputs in tasks.items()]
+        return [SliceWork(self._job, task_id, {tp: wanted(tp) for tp in inputs}) for task_id, inputs in tasks.items()]
 
     def _tasks(self, level: int) -> dict[TaskId, tuple[TopicPartition, ...]]:
         ids = {sub.id for sub in self._levels[level]}

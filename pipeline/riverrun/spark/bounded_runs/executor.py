@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from riverrun.hosting.connected import ConnectedApplication
     from riverrun.kafka.admin import Admin
     from riverrun.runtime.ports import RecordCollector
-    from riverrun.spark.tasks.work import Job, TaskWork
+    from riverrun.spark.tasks.work import Job, SliceWork
     from riverrun.topology.topology import Topology
 
 _PREDECESSOR_SECONDS = 60.0
@@ -48,7 +48,7 @@ _ELSEWHERE = (
 _DONE_BEFORE = "an attempt died after its commit: figures leave out the part of the range that it processed"
 
 
-def run_task(work: TaskWork, build: Callable[[Job], Topology]) -> TaskResult:
+def run_task(work: SliceWork, build: Callable[[Job], Topology]) -> TaskResult:
     """Do one task's work, unless it is done. Retries for `task.timeout.ms` while brokers are away.
 
     Args:
@@ -69,7 +69,7 @@ def run_task(work: TaskWork, build: Callable[[Job], Topology]) -> TaskResult:
     return retry_until_available(lambda: _take_on(work, connected, sent), connected.admin, timeout_ms)
 
 
-def _take_on(work: TaskWork, connected: ConnectedApplication, sent: list[_Done]) -> TaskResult:
+def _take_on(work: SliceWork, connected: ConnectedApplication, sent: list[_Done]) -> TaskResult:
     """Take the task over, and do its work unless it is done; `sent` holds the counts that earlier tries tried to commit."""
     clock, application, admin = SystemClock(), connected.application, connected.admin
     written = _handed_over(work, connected)
@@ -127,7 +127,7 @@ def _warnings(active: ActiveTask, done: _Done) -> Iterator[str]:
     return (f"Task {active.id}: {warning}" for warning in (*active.warnings, *done.warnings))
 
 
-def _handed_over(work: TaskWork, connected: ConnectedApplication) -> dict[str, int]:
+def _handed_over(work: SliceWork, connected: ConnectedApplication) -> dict[str, int]:
     """Return the partition counts of the repartition topics that a task writes to."""
     sub = connected.application.sub_topology(work.task_id.sub_topology)
     names = {full_name(sub, connected.id, topic) for topic in sub.written_repartition_topics}
@@ -166,7 +166,7 @@ class _Processing:
 
     def __init__(
         self,
-        work: TaskWork,
+        work: SliceWork,
         connected: ConnectedApplication,
         active: ActiveTask,
         packing: Sequence[Packing],
@@ -267,7 +267,7 @@ def _purge(active: ActiveTask, admin: Admin, repartitions: frozenset[str]) -> tu
     return ()
 
 
-def _is_done(work: TaskWork, active: ActiveTask, admin: Admin) -> bool:
+def _is_done(work: SliceWork, active: ActiveTask, admin: Admin) -> bool:
     """Return whether an earlier attempt committed this slice; its transaction moved all inputs at once, or none.
 
     Raises:

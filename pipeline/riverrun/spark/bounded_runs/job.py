@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from riverrun.hosting.connected import ConnectedApplication
     from riverrun.hosting.ownership import SoleHost
     from riverrun.kafka.admin import CommittedOffset
-    from riverrun.spark.tasks.work import Job, TaskWork
-    from riverrun.spark.unfinished import Begun, Slice, Step
+    from riverrun.spark.tasks.work import Job, SliceWork
+    from riverrun.spark.unfinished import InterruptedRun, Slice, Step
     from riverrun.topology.topology import Topology
 
 log = logging.getLogger(__name__)
@@ -58,7 +58,7 @@ class RunPlan:
     range: RunRange
     slices: tuple[Slice, ...]
     levels: tuple[tuple[TaskId, ...], ...]
-    begun: Begun | None = None
+    begun: InterruptedRun | None = None
     is_over: bool = False
     loops: tuple[tuple[int, ...], ...] = ()
     topics: Mapping[str, int] = field(default_factory=dict)
@@ -314,7 +314,7 @@ class _Run:
             results += self._on_spark(works)
         return results
 
-    def _on_spark(self, works: Sequence[TaskWork]) -> list[TaskResult]:
+    def _on_spark(self, works: Sequence[SliceWork]) -> list[TaskResult]:
         works = self._progress.begin(works)
         results = run_on_spark(self._spark(), works, self._build)
         self._progress.end(works, results, self._sources)
@@ -350,7 +350,7 @@ class _Run:
         )
 
 
-def _origin(first: Slice, begun: Begun | None) -> dict[TopicPartition, int]:
+def _origin(first: Slice, begun: InterruptedRun | None) -> dict[TopicPartition, int]:
     """Return where tasks stood before the unfinished work began, in this run or in interrupted ones before it."""
     earlier = {} if begun is None else begun.whole.ranges
     return {tp: min(r.start, earlier[tp].start if tp in earlier else r.start) for tp, r in first.items()}

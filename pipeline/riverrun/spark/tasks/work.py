@@ -131,7 +131,7 @@ def _admin(kafka: tuple[tuple[str, str], ...]) -> Admin:
 
 
 @dataclass(frozen=True, slots=True)
-class TaskWork:
+class SliceWork:
     """One task's part of one slice: the ranges of all its inputs.
 
     Args:

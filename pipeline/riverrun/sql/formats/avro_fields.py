@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from riverrun.generated import NotGenerated
 from riverrun.schemas.avro.parsing import definition_of, definitions, kind_of
-from riverrun.schemas.avro.reading import Made, Part
+from riverrun.schemas.avro.reading import MadeRecord, RecordPart
 from riverrun.sql.operators import cast
 from riverrun.sql.types import Array, Columns, Decimal, Map, Primitive, SqlType, Struct
 from riverrun.sql.values import EPOCH, RANGES, decimal_of, double_of, unfit, whole_of
@@ -131,7 +131,7 @@ _SAME: dict[SqlType, frozenset[str]] = {
 """Types of Avro whose values need no conversion, nor a look at their range."""
 
 
-def row_of(columns: Columns, schema: Any) -> Made:
+def row_of(columns: Columns, schema: Any) -> MadeRecord:
     """Return how rows are made of records.
 
     Args:
@@ -144,7 +144,7 @@ def row_of(columns: Columns, schema: Any) -> Made:
     if not isinstance(schema, dict) or kind_of(schema) != "record":
         message = "a row is a record"
         raise NotGenerated(message)
-    return Made(tuple, _Fitting(definitions(schema)).parts(columns, schema))
+    return MadeRecord(tuple, _Fitting(definitions(schema)).parts(columns, schema))
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,21 +157,21 @@ class _Fitting:
 
     defined: Mapping[str, Any]
 
-    def parts(self, columns: Columns, schema: Any) -> dict[str, Part]:
+    def parts(self, columns: Columns, schema: Any) -> dict[str, RecordPart]:
         """Return columns by the names of their fields, and those without a field by their own."""
         fields = {each["name"]: each["type"] for each in schema["fields"]}
         alike = {name.upper(): name for name in fields}
-        found: dict[str, Part] = {}
+        found: dict[str, RecordPart] = {}
         for column, type_ in columns:
             name = column if column in fields else alike.get(column.upper(), column)
             if name in found:
                 message = f"two columns have the field {name}"
                 raise NotGenerated(message)
             made, convert = self._fit(type_, fields[name]) if name in fields else (None, None)
-            found[name] = Part(column, made, type_, convert)
+            found[name] = RecordPart(column, made, type_, convert)
         return found
 
-    def _fit(self, type_: SqlType, schema: Any) -> tuple[Made | None, Callable[[Any], Any] | None]:
+    def _fit(self, type_: SqlType, schema: Any) -> tuple[MadeRecord | None, Callable[[Any], Any] | None]:
         """Return how the records in a value are made, or else the function that converts the value, if one is needed."""
         schema = definition_of(schema, self.defined)
         if isinstance(schema, list):
@@ -180,7 +180,7 @@ class _Fitting:
         kind = kind_of(schema)
         match type_:
             case Struct() if kind == "record":
-                return Made(dict, self.parts(type_.fields, schema)), None
+                return MadeRecord(dict, self.parts(type_.fields, schema)), None
             case Array() if kind == "array":
                 made, convert = self._fit(type_.item, schema["items"])
             case Map(key=Primitive.STRING) if kind == "map":

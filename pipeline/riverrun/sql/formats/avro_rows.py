@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from riverrun.schemas.framed import Read, Write
-    from riverrun.schemas.registry import Registry
+    from riverrun.schemas.registry import RegistryClient
     from riverrun.schemas.subjects import Registration
     from riverrun.serde.api import Serde, SerdePlace
     from riverrun.sql.schema_types import WrittenSchema
@@ -207,7 +207,7 @@ class AvroRows:
             return _record(self.full_name, self.columns)
         return _schema(self.columns[0][1], self.full_name)
 
-    def prepared(self, registry: Registry, place: SerdePlace, registration: Registration) -> Any:  # noqa: ARG002
+    def prepared(self, registry: RegistryClient, place: SerdePlace, registration: Registration) -> Any:  # noqa: ARG002
         """Return the schema."""
         if self.written is not None:
             return as_registered(self.written)
@@ -222,7 +222,7 @@ class AvroRows:
             return None
         return f"{found['namespace']}.{found['name']}" if "namespace" in found else str(found["name"])
 
-    def writer(self, schema: Any, head: bytes, registry: Registry) -> Write:
+    def writer(self, schema: Any, head: bytes, registry: RegistryClient) -> Write:
         """Return the function that writes rows."""
         known = _parsed(schema, registry)
         parts = [(name, _to_avro(type_) or _same) for name, type_ in self.columns]
@@ -249,7 +249,7 @@ class AvroRows:
         """Return None: Avro cannot be read without its schema."""
         return
 
-    def reader(self, schema: Any, registry: Registry) -> Read:
+    def reader(self, schema: Any, registry: RegistryClient) -> Read:
         """Return the function that reads rows written with a schema; generated, unless the schema is not covered."""
         known = _parsed(schema, registry)
         plain = self.plain_reader(known)
@@ -306,7 +306,7 @@ def _plain_times(schema: Any) -> Any:
     return {name: _plain_times(each) for name, each in schema.items() if name not in left_out}
 
 
-def _parsed(schema: Any, registry: Registry) -> Any:
+def _parsed(schema: Any, registry: RegistryClient) -> Any:
     if schema.schema_type not in {None, "AVRO"}:
         message = f"A record has a schema of {schema.schema_type}, and the format of the source is AVRO"
         raise SchemaError(message)

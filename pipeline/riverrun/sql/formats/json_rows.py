@@ -33,7 +33,7 @@ _SCALARS = int | float | str | bool | dict | list | None  # type: ignore[type-ar
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class JsonColumn:
     """One column.
 
     Args:
@@ -75,7 +75,7 @@ class ObjectReader:
         options: Options of msgspec's decoder.
     """
 
-    parts: Sequence[Part]
+    parts: Sequence[JsonColumn]
     places: Sequence[int | None]
     plain: Callable[[Any], Sequence[Any]]
     decode: Callable[[bytes], Any]
@@ -364,7 +364,7 @@ def json_functions(
         return (lambda row: _encode(write_one(row[0]))), (lambda data: (read_one(decode(data)),))
     read_columns = tuple(each for each in columns if used is None or each[0] in used)
     numbers = {name: number for number, (name, _) in enumerate(read_columns)}
-    parts = [Part(name, *_declared(type_), reader_of(type_)) for name, type_ in read_columns]
+    parts = [JsonColumn(name, *_declared(type_), reader_of(type_)) for name, type_ in read_columns]
     places = [numbers.get(name) for name, _ in columns]
     return _writer(columns), ObjectReader(parts, places, _fields_reader(read_columns), decode, options).reader()
 

@@ -16,7 +16,7 @@ from riverrun.sql.types import Array, Columns, Decimal, Map, Primitive, SqlType,
 
 if TYPE_CHECKING:
     from riverrun.schemas.framed import Read, Write
-    from riverrun.schemas.registry import Registry
+    from riverrun.schemas.registry import RegistryClient
     from riverrun.schemas.subjects import Registration
     from riverrun.serde.api import Serde, SerdePlace
     from riverrun.sql.schema_types import WrittenSchema
@@ -85,7 +85,7 @@ class JsonSchemaRows:
         """Return the writer's schema. That of a single value names its draft, by which registries recognise the format."""
         return _object(self.columns) if self.wrapped else {"$schema": _DRAFT, **_schema(self.columns[0][1])}
 
-    def prepared(self, registry: Registry, place: SerdePlace, registration: Registration) -> Any:  # noqa: ARG002
+    def prepared(self, registry: RegistryClient, place: SerdePlace, registration: Registration) -> Any:  # noqa: ARG002
         """Return the schema."""
         if self.written is not None:
             return as_registered(self.written)
@@ -98,12 +98,12 @@ class JsonSchemaRows:
         title = json.loads(schema.schema_str).get("title")
         return None if title is None else str(title)
 
-    def writer(self, schema: Any, head: bytes, registry: Registry) -> Write:  # noqa: ARG002 - columns have the types
+    def writer(self, schema: Any, head: bytes, registry: RegistryClient) -> Write:  # noqa: ARG002 - columns have the types
         """Return the function that writes rows."""
         write, _ = json_functions(self.columns, wrapped=self.wrapped)
         return lambda row: head + write(row)
 
-    def reader(self, schema: Any, registry: Registry) -> Read:  # noqa: ARG002 - JSON tells itself apart
+    def reader(self, schema: Any, registry: RegistryClient) -> Read:  # noqa: ARG002 - JSON tells itself apart
         """Return the function that reads rows, whatever schema they were written with.
 
         Raises:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from riverrun.schemas.framed import Read, Write
-    from riverrun.schemas.registry import Registry
+    from riverrun.schemas.registry import RegistryClient
     from riverrun.schemas.subjects import Registration
     from riverrun.serde.api import SerdePlace
     from riverrun.sql.schema_types import WrittenSchema
@@ -136,7 +136,7 @@ class ProtobufRows:
     def _messages(self) -> ProtobufFormat:
         return ProtobufFormat(self.kind, is_plain=False)
 
-    def prepared(self, registry: Registry, place: SerdePlace, registration: Registration) -> Any:
+    def prepared(self, registry: RegistryClient, place: SerdePlace, registration: Registration) -> Any:
         """Return the schema; registries have the files that it imports."""
         if self.written is not None:
             return as_registered(self.written)
@@ -146,7 +146,7 @@ class ProtobufRows:
         """Return the full name of the message."""
         return self._messages.record_name(schema)
 
-    def writer(self, schema: Any, head: bytes, registry: Registry) -> Write:
+    def writer(self, schema: Any, head: bytes, registry: RegistryClient) -> Write:
         """Return the function that writes rows."""
         kind, write = self.kind, self._messages.writer(schema, head, registry)
         if self.written is None:
@@ -160,7 +160,7 @@ class ProtobufRows:
         """Return None: the schema has the names of the fields."""
         return
 
-    def reader(self, schema: Any, registry: Registry) -> Read:
+    def reader(self, schema: Any, registry: RegistryClient) -> Read:
         """Return the function that reads rows written with a schema."""
         messages, fields = ProtobufFormat(None, is_plain=True).reader(schema, registry), _fields_of(self.columns)
         return lambda data: tuple(fields(messages(data)).values())

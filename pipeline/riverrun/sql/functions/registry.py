@@ -165,7 +165,7 @@ def _step(given: Argument, wanted: Argument) -> Callable[[Any], Any] | None:
 
 
 @dataclass(slots=True)
-class Registry:
+class FunctionRegistry:
     """All known functions."""
 
     overloads: dict[tuple[str, str], list[Overload]] = field(default_factory=dict)
@@ -243,7 +243,7 @@ def _parameters(overload: Overload) -> tuple[str, ...]:
     return tuple(str(parameter.pattern) for parameter in overload.signature.parameters)
 
 
-REGISTRY = Registry()
+REGISTRY = FunctionRegistry()
 """Functions of ksqlDB, and those of users whose modules are imported."""
 
 

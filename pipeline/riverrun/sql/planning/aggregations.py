@@ -13,7 +13,7 @@ from riverrun.processor.operator import written
 from riverrun.sql.expressions import Compiler, Field, check_known, find_field
 from riverrun.sql.formats import named, row_serde
 from riverrun.sql.functions import UnknownFunction, WrongArguments, find_aggregate, is_aggregate
-from riverrun.sql.row_code import AggregateCall, First, Results, States, digest_of, function_of, predicate_of
+from riverrun.sql.row_code import First, GroupedAggregate, Results, States, digest_of, function_of, predicate_of
 from riverrun.sql.statements import SqlError, start_of
 from riverrun.sql.types import Primitive
 from riverrun.windows import SessionWindows, TimeWindows
@@ -55,7 +55,7 @@ class Calls:
         self.groups = list(groups)
         self.inputs = [self.compiler.code(each) for each in groups]
         self.known: list[exp.Expr] = []
-        self.calls: list[AggregateCall] = []
+        self.calls: list[GroupedAggregate] = []
         self._settings = settings
         self._is_windowed = is_windowed
 
@@ -113,7 +113,7 @@ class Calls:
         first = len(self.inputs)
         self.inputs += codes
         self.known.append(node)
-        self.calls.append(AggregateCall(function, tuple(range(first, first + len(codes)))))
+        self.calls.append(GroupedAggregate(function, tuple(range(first, first + len(codes)))))
         return len(self.known) - 1
 
 
@@ -225,7 +225,7 @@ def _passing(passes: Callable[[Any, Any], bool]) -> Callable[[Any, Any], Any]:
     return lambda key, row: row if passes(key, row) else None
 
 
-def _fields(groups: Sequence[SqlType], calls: Sequence[AggregateCall], *, is_windowed: bool) -> tuple[Field, ...]:
+def _fields(groups: Sequence[SqlType], calls: Sequence[GroupedAggregate], *, is_windowed: bool) -> tuple[Field, ...]:
     fields = [Field(f"G{number}", type_) for number, type_ in enumerate(groups)]
     fields += [Field(f"A{number}", each.function.returns) for number, each in enumerate(calls)]
     if is_windowed:
@@ -237,7 +237,7 @@ def _fields(groups: Sequence[SqlType], calls: Sequence[AggregateCall], *, is_win
 class _Fold:
     """Functions of one DSL aggregation that computes several calls at once."""
 
-    calls: tuple[AggregateCall, ...]
+    calls: tuple[GroupedAggregate, ...]
     width: int
 
     def initial(self) -> Any:

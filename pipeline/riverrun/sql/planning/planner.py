@@ -13,13 +13,13 @@ from riverrun.dsl.options import Consumed, Materialized, Produced
 from riverrun.errors import TopologyError
 from riverrun.records import is_legal_topic
 from riverrun.serde.windowed import session_windowed, windowed
-from riverrun.sql.catalog import PREFIX, UNWRAPPED, Catalog, Layout, Source, StoredTable, checked_properties
+from riverrun.sql.catalog import PREFIX, UNWRAPPED, Catalog, RecordLayout, Source, StoredTable, checked_properties
 from riverrun.sql.coercion import is_widening
 from riverrun.sql.columns_file import ColumnsFile, FoundColumns, Unknown
 from riverrun.sql.formats import row_serde
 from riverrun.sql.functions.date_formats import date_format
 from riverrun.sql.operators import cast, value_or_null
-from riverrun.sql.planning.queries import Result, planned
+from riverrun.sql.planning.queries import QueryResult, planned
 from riverrun.sql.planning.relations import HEADERS, PLACES, Relation, names_of, time_by, timed_stream, used_columns
 from riverrun.sql.planning.shared_topics import (
     SharedTopics,
@@ -65,7 +65,7 @@ def build_sql(
     Raises:
         SqlError: If a statement has a mistake, with file, line and column.
     """
-    plan = Plan(builder, columns=columns or columns_next_to(file))
+    plan = StatementPlan(builder, columns=columns or columns_next_to(file))
     try:
         plan.add_all(parse(text))
         plan.check_writes()
@@ -81,7 +81,7 @@ def columns_next_to(file: str | None) -> Resolver:
 
 
 @dataclass(slots=True)
-class Plan:
+class StatementPlan:
     """The statements planned so far."""
 
     builder: StreamsBuilder
@@ -284,7 +284,7 @@ class Plan:
         stream.to(topic, Produced(keys, values))
         return Selection(topic, result, keys, values)
 
-    def _write(self, result: Result, sink: Source) -> None:
+    def _write(self, result: QueryResult, sink: Source) -> None:
         keys, values = sink.serdes()
         self.writes = True
         stream = result.stream
@@ -323,7 +323,7 @@ class Plan:
             return relation.with_table(self.tables[source.name])
         return relation.with_stream(self.builder.stream(source.topic, consumed), used & _PSEUDO)
 
-    def _read_shared(self, source: Source, alias: str, used: set[str], layouts: Sequence[Layout]) -> Relation:
+    def _read_shared(self, source: Source, alias: str, used: set[str], layouts: Sequence[RecordLayout]) -> Relation:
         """Read a source whose topic other sources read as well: the topology reads it once, for all of them."""
         keys, values = source.serdes()
         own = row_of(layouts.index(source.layout))
@@ -359,7 +359,7 @@ class Selection:
     """The rows of a query in a topic, and the way to read them."""
 
     topic: str
-    result: Result
+    result: QueryResult
     keys: Serde[Any]
     values: Serde[Any]
 
@@ -388,7 +388,7 @@ def _null_alone(row: Any) -> Any:
     return None if row == (None,) else row
 
 
-def _widened(result: Result, layout: Layout) -> Result | None:
+def _widened(result: QueryResult, layout: RecordLayout) -> QueryResult | None:
     """Return the rows of a result with the types of a sink's columns; None if they do not fit."""
     names = [[name for name, _ in columns] for columns in (result.value, layout.value)]
     if result.key != layout.key or names[0] != names[1]:
@@ -454,9 +454,9 @@ def declared(statement: CreateSource, given: Mapping[str, Any], found: FoundColu
     return Source(statement.name, statement.is_table, topic, layout, statement.is_read_only)
 
 
-def _layout(key: Columns, value: Columns, given: Mapping[str, Any], found: FoundColumns, start: int) -> Layout:
+def _layout(key: Columns, value: Columns, given: Mapping[str, Any], found: FoundColumns, start: int) -> RecordLayout:
     """Return the form of records with these columns that properties describe: without windows and headers."""
-    return Layout(
+    return RecordLayout(
         key=key,
         value=value,
         key_format=given.get("KEY_FORMAT", "KAFKA"),
@@ -547,7 +547,7 @@ def _millis(text: str, start: int) -> int:
     return checked_duration(int(match[1][:_MOST_DIGITS]) * UNITS[unit], start)
 
 
-def _extractor(layout: Layout, row: Callable[[Any], Any] | None = None) -> Any:
+def _extractor(layout: RecordLayout, row: Callable[[Any], Any] | None = None) -> Any:
     """Return the timestamp extractor; `row` returns the layout's row of a value, if a value is not just that."""
     if layout.timestamp is None:
         return None

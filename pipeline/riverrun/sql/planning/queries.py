@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class QueryResult:
     """The rows of a query: values under keys that are tuples, as a stream of records or of updates.
 
     `shown` holds the names of all columns in the order of the projection; `stored` describes the table's store for queries.
@@ -48,7 +48,7 @@ class Result:
 
 
 @dataclass(frozen=True, slots=True)
-class Output:
+class ProjectedColumn:
     """A column of the projection, with its expression."""
 
     name: str
@@ -61,7 +61,7 @@ _RESERVED = {"ROWTIME", "ROWPARTITION", "ROWOFFSET", *_BOUNDS}
 
 def planned(
     query: Query, relations: Sequence[Relation], store: str | None = None, settings: Mapping[str, Any] | None = None
-) -> Result:
+) -> QueryResult:
     """Return the result of a query.
 
     Args:
@@ -131,13 +131,13 @@ def _filtered(query: Query, relation: Relation) -> Relation:
     return replace(relation, stream=relation.stream.filter(passes))
 
 
-def outputs_of(query: Query, relation: Relation) -> list[Output]:
+def outputs_of(query: Query, relation: Relation) -> list[ProjectedColumn]:
     """Return the columns of the projection, with stars expanded.
 
     Raises:
         SqlError: If a column does not exist, or a name occurs twice.
     """
-    found: list[Output] = []
+    found: list[ProjectedColumn] = []
     names = _NewNames({each.name for each in relation.fields})
     for item in query.items:
         if item.expression is None:
@@ -146,7 +146,7 @@ def outputs_of(query: Query, relation: Relation) -> list[Output]:
             found += _fields_of(item.expression, relation)
         else:
             name = item.alias or _shared_name(item.expression, relation) or names.of(item.expression)
-            found.append(Output(name, item.expression))
+            found.append(ProjectedColumn(name, item.expression))
     shown = Counter(each.name for each in found)
     for each in found:
         if shown[each.name] > 1:
@@ -178,7 +178,7 @@ class _NewNames:
         return found
 
 
-def _star(item: Item, relation: Relation, *, has_new_key: bool) -> list[Output]:
+def _star(item: Item, relation: Relation, *, has_new_key: bool) -> list[ProjectedColumn]:
     if item.source not in {None, *(each.source for each in relation.fields)}:
         message = f"'{item.source}' is not a valid stream/table name or alias."
         raise SqlError(message, item.start)
@@ -186,15 +186,15 @@ def _star(item: Item, relation: Relation, *, has_new_key: bool) -> list[Output]:
         return _joined_star(item, relation)
     shown = (each for each in relation.fields if not each.is_pseudo)  # keys are last, but lead while they are keys
     ordered = sorted(shown, key=lambda each: not each.is_key or has_new_key)
-    return [Output(each.name, _column(each.source, each.name)) for each in ordered]
+    return [ProjectedColumn(each.name, _column(each.source, each.name)) for each in ordered]
 
 
-def _joined_star(item: Item, relation: Relation) -> list[Output]:
+def _joined_star(item: Item, relation: Relation) -> list[ProjectedColumn]:
     """Return the columns of joined sources; a star prefixes each with its source's name, with or without a qualifier."""
     shown = [each for each in relation.fields if item.source in {None, each.source} and _is_shown(each)]
     sources = list(dict.fromkeys(each.source for each in shown))
     shown.sort(key=lambda each: (sources.index(each.source), not each.is_source_key))
-    return [Output(_joined_name(each), _column(each.source, each.name)) for each in shown]
+    return [ProjectedColumn(_joined_name(each), _column(each.source, each.name)) for each in shown]
 
 
 def _is_shown(field: Field) -> bool:
@@ -209,13 +209,15 @@ def _column(source: str, name: str) -> exp.Column:
     return exp.Column(this=exp.Identifier(this=name), table=exp.Identifier(this=source))
 
 
-def _fields_of(node: exp.Dot, relation: Relation) -> list[Output]:
+def _fields_of(node: exp.Dot, relation: Relation) -> list[ProjectedColumn]:
     struct = Compiler(relation.fields).code(node.this).type
     names = [name for name, _ in getattr(struct, "fields", ())]
     if not names:
         message = f"->* stands behind a STRUCT, and this is {struct}"
         raise SqlError(message, start_of(node))
-    return [Output(name, exp.Dot(this=node.this.copy(), expression=exp.Identifier(this=name))) for name in names]
+    return [
+        ProjectedColumn(name, exp.Dot(this=node.this.copy(), expression=exp.Identifier(this=name))) for name in names
+    ]
 
 
 def _shared_name(node: exp.Expr, relation: Relation) -> str | None:
@@ -232,7 +234,7 @@ def _own_name(node: exp.Expr) -> str | None:
     return str(node.expression.name) if isinstance(node, exp.Dot) else None
 
 
-def _plain(query: Query, relation: Relation, store: str | None) -> Result:
+def _plain(query: Query, relation: Relation, store: str | None) -> QueryResult:
     """Return the result of a query without an aggregation."""
     outputs = outputs_of(query, relation)
     if query.partition_by and relation.table is not None:
@@ -244,7 +246,7 @@ def _plain(query: Query, relation: Relation, store: str | None) -> Result:
         known = {qualified(each.node, relation) for each in outputs}
         for number, node in enumerate(keys):
             if node not in known:
-                outputs.append(Output(_own_name(node) or f"KSQL_COL_{number}", node))
+                outputs.append(ProjectedColumn(_own_name(node) or f"KSQL_COL_{number}", node))
     nodes, relation = exploded([each.node for each in outputs], relation)
     outputs = [replace(each, node=node) for each, node in zip(outputs, nodes, strict=True)]
     compiler = Compiler(relation.fields)
@@ -258,7 +260,7 @@ def _plain(query: Query, relation: Relation, store: str | None) -> Result:
     key = tuple((name, _key_type(type_)) for name, type_ in zip(key_columns, key_types, strict=True))
     if relation.table is not None:
         table = relation.table.map_values(make, _materialized(relation, value, store))
-        return Result(
+        return QueryResult(
             table.to_stream(),
             is_table=True,
             key=key,
@@ -274,7 +276,7 @@ def _plain(query: Query, relation: Relation, store: str | None) -> Result:
     if query.partition_by:
         stream = stream.select_key(_key_of(keys, relation))
         window = window_ms = None
-    return Result(
+    return QueryResult(
         stream.map_values(make), is_table=False, key=key, value=value, shown=shown, window=window, window_ms=window_ms
     )
 
@@ -353,7 +355,7 @@ def _viable(query: Query, relation: Relation) -> exp.Expr:
     return found[0] if found else columns[0]
 
 
-def checked(compiler: Compiler, output: Output) -> Code:
+def checked(compiler: Compiler, output: ProjectedColumn) -> Code:
     """Return the code of a column of the projection.
 
     Raises:
@@ -367,8 +369,8 @@ def checked(compiler: Compiler, output: Output) -> Code:
 
 
 def split(
-    outputs: Sequence[Output], nodes: Sequence[exp.Expr], keys: Sequence[exp.Expr], *, is_needed: bool = True
-) -> tuple[list[str], list[Output]]:
+    outputs: Sequence[ProjectedColumn], nodes: Sequence[exp.Expr], keys: Sequence[exp.Expr], *, is_needed: bool = True
+) -> tuple[list[str], list[ProjectedColumn]]:
     """Split the projection into the names of the key's columns, none if no key is needed, and the value's columns.
 
     Raises:
@@ -400,7 +402,7 @@ def split(
     return names, values
 
 
-def _aggregate_result(query: Query, relation: Relation, store: str | None, settings: Mapping[str, Any]) -> Result:
+def _aggregate_result(query: Query, relation: Relation, store: str | None, settings: Mapping[str, Any]) -> QueryResult:
     outputs = outputs_of(query, relation)
     groups = [qualified(each, relation) for each in query.group_by]
     nodes = [qualified(each.node, _with_windows(query, relation)) for each in outputs]
@@ -418,11 +420,11 @@ def _aggregate_result(query: Query, relation: Relation, store: str | None, setti
     key_names, values = split(outputs, nodes, groups, is_needed=query.needs_key)
     rewritten = dict(zip((each.name for each in outputs), done.nodes, strict=True))
     compiler = Compiler(done.fields)
-    codes = [checked(compiler, Output(each.name, rewritten[each.name])) for each in values]
+    codes = [checked(compiler, ProjectedColumn(each.name, rewritten[each.name])) for each in values]
     make = function_of(compiler.names, codes)
     value = tuple((each.name, code.type or Primitive.STRING) for each, code in zip(values, codes, strict=True))
     key = tuple((name, _key_type(done.fields[n].type)) for n, name in enumerate(key_names))
-    return Result(
+    return QueryResult(
         done.table.map_values(make).to_stream(),
         is_table=True,
         key=key,

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from riverrun.serde.api import SerdePlace
-    from riverrun.sql.catalog import Layout, Source
+    from riverrun.sql.catalog import RecordLayout, Source
     from riverrun.sql.statements import Statement
 
 _HINT = "A file has one statement for each result: edit that, and release the file as a version."
@@ -74,7 +74,7 @@ class SharedTopics:
     """
 
     mixed: frozenset[str] = frozenset()
-    _layouts: dict[str, list[Layout]] = field(default_factory=dict)
+    _layouts: dict[str, list[RecordLayout]] = field(default_factory=dict)
     _read: dict[str, Source] = field(default_factory=dict)
 
     def add(self, source: Source) -> None:
@@ -83,7 +83,7 @@ class SharedTopics:
         if source.layout not in layouts:
             layouts.append(source.layout)
 
-    def layouts_of(self, source: Source) -> Sequence[Layout]:
+    def layouts_of(self, source: Source) -> Sequence[RecordLayout]:
         """Return the layouts in which the records of a source's topic are read, its own among them.
 
         Raises:
@@ -151,7 +151,7 @@ def _unwritten(_rows: Any) -> bytes:
     raise TypeError(message)
 
 
-def _alike(one: Layout, other: Layout) -> bool:
+def _alike(one: RecordLayout, other: RecordLayout) -> bool:
     """Return whether keys and times of records are read alike, as they are read once."""
     names = (one.serdes()[0].name, other.serdes()[0].name)
     windows = (one.window, one.window_ms) == (other.window, other.window_ms)

@@ -15,7 +15,7 @@ from riverrun.state.stores.window import WindowStateStore
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from riverrun.state.api import OpenStore, StateBackend, StateStore, StoreBuilder, UpdateContext
+    from riverrun.state.api import StateBackend, StateStore, StoreBuilder, StoreOpener, UpdateContext
 
 
 def open_store(
@@ -47,4 +47,4 @@ def open_store(
 
 
 if TYPE_CHECKING:
-    _opens: OpenStore = open_store
+    _opens: StoreOpener = open_store

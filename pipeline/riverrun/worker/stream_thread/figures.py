@@ -12,10 +12,10 @@ from riverrun.hosting.inputs import found_ids
 from riverrun.hosting.process import SystemClock
 from riverrun.hosting.standby_tasks import open_global_state
 from riverrun.runtime.context import GLOBAL_TASK
-from riverrun.worker.answers import OpenStore, StoreAnswers
+from riverrun.worker.answers import ReadableStore, StoreAnswers
 from riverrun.worker.queries import Reason, Refusal
 from riverrun.worker.states import TaskFigures, Waiting
-from riverrun.worker.stream_thread.protocol import Report
+from riverrun.worker.stream_thread.protocol import ThreadReport
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from riverrun.runtime.state_manager import GlobalState
     from riverrun.state.api import StoreBuilder
     from riverrun.topology.topology import Topology
-    from riverrun.worker.queries import Page, Question
+    from riverrun.worker.queries import AnswerPage, StoreQuery
     from riverrun.worker.states import TaskCounts, WorkerSummary
     from riverrun.worker.tasks.alignment import Alignment
     from riverrun.worker.tasks.fetching import Fetching
@@ -91,30 +91,30 @@ class OpenStores:
         self._standbys = standbys
         self._answers = StoreAnswers(_builders(topology), self._find)
 
-    def answer(self, question: Question) -> Page | Refusal:
+    def answer(self, question: StoreQuery) -> AnswerPage | Refusal:
         """Look up the present contents of a store, including uncommitted updates, since processing sees these as well.
 
         May be called only between two records, or while the thread waits for brokers.
         """
         return self._answers.answer(question)
 
-    def _find(self, question: Question) -> OpenStore | Refusal:
+    def _find(self, question: StoreQuery) -> ReadableStore | Refusal:
         tables = self._tables.state
         if tables is None:  # asked while brokers are waited for
             return Refusal(Reason.RESTORING, "The stream thread is starting")
         task_id = question.task
         if question.store in self._global_names:
-            return OpenStore(tables.stores[question.store], tables.positions())
+            return ReadableStore(tables.stores[question.store], tables.positions())
         active = self._manager.running.get(task_id) if task_id is not None else None
         if active is not None:
             reached = {tp: active.task.position(tp) for tp in active.inputs}
-            return OpenStore(active.task.store(question.store), {tp: n for tp, n in reached.items() if n >= 0})
+            return ReadableStore(active.task.store(question.store), {tp: n for tp, n in reached.items() if n >= 0})
         restoring = self._manager.restoring
         if task_id is not None and task_id in restoring:
             return Refusal(Reason.RESTORING, f"Task {task_id} is being restored", missing=restoring[task_id])
         if task_id in self._standbys.tasks and question.allows_standby:
             store = self._standbys.task(task_id).store(question.store)
-            return OpenStore(store, self._standbys.applied(task_id), is_standby=True)
+            return ReadableStore(store, self._standbys.applied(task_id), is_standby=True)
         return Refusal(Reason.NOT_HERE, f"Task {task_id} does not run here")
 
 
@@ -179,13 +179,13 @@ class Figures:
         """Return the number of missing records per standby."""
         return self._standbys.lags()
 
-    def report(self, obeyed: int) -> Report:
+    def report(self, obeyed: int) -> ThreadReport:
         """Return a report of everything, for the instance.
 
         Args:
             obeyed: Number of the last order that was carried out.
         """
-        return Report(
+        return ThreadReport(
             active=self.active,
             standby=self.standby,
             positions=self._positions(),

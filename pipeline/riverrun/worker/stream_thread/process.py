@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from multiprocessing.connection import Connection
 
     from riverrun.topology.topology import Topology
-    from riverrun.worker.queries import Page, Question, Refusal
+    from riverrun.worker.queries import AnswerPage, Refusal, StoreQuery
 
 log = logging.getLogger(__name__)
 
@@ -155,7 +155,7 @@ class _CommandLoop:
             self._said_at = now
             self._pipe.send(Alive())
 
-    def _answer(self, question: Question) -> Page | Refusal:
+    def _answer(self, question: StoreQuery) -> AnswerPage | Refusal:
         return self._thread.answer(question)
 
     def _obey(self, command: Command) -> None:

@@ -72,7 +72,7 @@ Command = Assign | Pause | Learn | Stop
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Report:
+class ThreadReport:
     """Report of a stream thread, sent at least once per second.
 
     Args:

@@ -23,7 +23,7 @@ from riverrun.worker.states import TaskCounts
 from riverrun.worker.stream_thread.figures import Figures, GlobalTables, OpenStores
 from riverrun.worker.stream_thread.upkeep import RegularSnapshots, Upkeep, topics_in_use
 from riverrun.worker.tasks.aligned_tasks import LateRecords, aligned_tasks, drift_of
-from riverrun.worker.tasks.alignment import PATIENCE_SECONDS, Alignment, Progress
+from riverrun.worker.tasks.alignment import PATIENCE_SECONDS, Alignment, BrokerProgress
 from riverrun.worker.tasks.fetching import ENOUGH, AbsentBrokers, Fetching, Interruptions, Undisturbed
 from riverrun.worker.tasks.known_topics import KnownTopics, TopicWatch
 from riverrun.worker.tasks.state_updater import StandbyUpdater, StateUpdater
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from riverrun.hosting.application import Application
     from riverrun.hosting.release import Release
     from riverrun.records import TaskId
-    from riverrun.worker.queries import Page, Question, Refusal
+    from riverrun.worker.queries import AnswerPage, Refusal, StoreQuery
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -229,7 +229,7 @@ class StreamThread:
             self._brokers.wait()
             return False
 
-    def answer(self, question: Question) -> Page | Refusal:
+    def answer(self, question: StoreQuery) -> AnswerPage | Refusal:
         """Look up the contents of a store. May be called only between two records, or while the thread waits for brokers."""
         return self._stores.answer(question)
 
@@ -351,7 +351,7 @@ def new_stream_thread(
         streams=streams,
         gives_up=gives_up,
     )
-    progress = Progress(admin, application.id)
+    progress = BrokerProgress(admin, application.id)
     alignment = Alignment(
         manager.running,
         manager.commits.under_way,

@@ -138,7 +138,7 @@ _ADVICE = (
 )
 
 
-class Counting(Protocol):
+class CountingTask(Protocol):
     """A task that counts dropped records (`ActiveTask`)."""
 
     @property
@@ -158,7 +158,7 @@ class LateRecords:
 
     def __init__(
         self,
-        tasks: Mapping[TaskId, Counting],
+        tasks: Mapping[TaskId, CountingTask],
         processed: Mapping[TaskId, int],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:

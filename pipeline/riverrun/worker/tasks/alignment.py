@@ -40,7 +40,7 @@ _BEHIND = 10_000
 """With more unprocessed records in one input, tasks are aligned again."""
 
 
-class Found(NamedTuple):
+class FoundProgress(NamedTuple):
     """The group's progress according to the brokers.
 
     Args:
@@ -104,14 +104,14 @@ class Resting(Protocol):
 
 
 class LookUp(Protocol):
-    """Asks brokers for progress (`Progress.look_up`)."""
+    """Asks brokers for progress (`BrokerProgress.look_up`)."""
 
     def __call__(
         self,
         inputs: Iterable[TopicPartition],
         external: Iterable[TopicPartition],
         internal: Iterable[TopicPartition],
-    ) -> Found:
+    ) -> FoundProgress:
         """Return the commits of inputs, the ends of external ones, and those of internal ones."""
         ...
 
@@ -202,7 +202,7 @@ class Alignment:
         self._answered_at = 0.0
         self._is_answered = True
         self._asker: ThreadPoolExecutor | None = None
-        self._asked: Future[Found] | None = None
+        self._asked: Future[FoundProgress] | None = None
         self._ask_at = self._turn_at = 0.0
         self.is_catching_up = False
         """Whether tasks are aligned at present."""
@@ -326,7 +326,7 @@ class Alignment:
         else:
             self._look_for_backlog(found, now)
 
-    def _go_on(self, found: Found) -> None:
+    def _go_on(self, found: FoundProgress) -> None:
         """Replace ends that tasks have reached with the present ends; once these are near, they are the last.
 
         Then one drain for each level follows, whose ends have all that the level above has written.
@@ -342,7 +342,7 @@ class Alignment:
             self._is_last_round = self._has_reached_ends(but=_BEHIND)
             self._drains = len(self._groups) if self._internal else 0
 
-    def _look_for_backlog(self, found: Found, now: float) -> None:
+    def _look_for_backlog(self, found: FoundProgress, now: float) -> None:
         """Align tasks again if an input is far behind, unless it has been given up and still does not progress."""
         behind = []
         for tp in found.ends.keys() & self._progress.keys():
@@ -468,7 +468,7 @@ class Alignment:
         return is_held
 
 
-class Progress:
+class BrokerProgress:
     """Asks brokers about a group's progress.
 
     Args:
@@ -486,7 +486,7 @@ class Progress:
         inputs: Iterable[TopicPartition],
         external: Iterable[TopicPartition],
         internal: Iterable[TopicPartition],
-    ) -> Found:
+    ) -> FoundProgress:
         """Look up the commits of inputs, the ends of external inputs, and those of internal ones.
 
         Raises:
@@ -496,7 +496,7 @@ class Progress:
         outer, inner = frozenset(external), frozenset(internal)
         committed, ends = self._progress.committed(inputs), self._admin.end_offsets(outer | inner)
         internal_ends, written = {tp: ends[tp] for tp in inner}, self._admin.written_offsets(inner)
-        return Found(committed, {tp: ends[tp] for tp in outer}, internal_ends, written)
+        return FoundProgress(committed, {tp: ends[tp] for tp in outer}, internal_ends, written)
 
     def close(self) -> None:
         """Close its connections. Idempotent."""

@@ -20,7 +20,7 @@ from riverrun.errors import (
     VersionConflictError,
 )
 from riverrun.hosting import control_topic
-from riverrun.hosting.control_topic import Registry, known_release
+from riverrun.hosting.control_topic import ReleaseRegistry, known_release
 from riverrun.hosting.release import Release, Step
 from riverrun.runtime.barrier import Barrier
 from tests.unit.releases.control_topic.notes import MemoryNotes
@@ -39,8 +39,8 @@ class SteppingClock:
         return next(self.times)
 
 
-def registry(notes: MemoryNotes, by: str = "ann@desk", *times: int) -> Registry:
-    return Registry(notes, by, clock=SteppingClock(*(times or range(1, 100))))
+def registry(notes: MemoryNotes, by: str = "ann@desk", *times: int) -> ReleaseRegistry:
+    return ReleaseRegistry(notes, by, clock=SteppingClock(*(times or range(1, 100))))
 
 
 def test_each_write_of_a_release_adds_a_record_of_who_changed_what_and_when() -> None:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from riverrun.errors import ApprovalNeededError, ReleaseError
-from riverrun.hosting.control_topic import Registry
+from riverrun.hosting.control_topic import ReleaseRegistry
 from riverrun.hosting.release import GateVerdict, Release, Step
 from riverrun.processor.handlers import DropReason
 from riverrun.records import OffsetVector, TopicPartition
@@ -96,7 +96,7 @@ def test_warnings_nobody_approved_name_the_command_that_approves_that_verdict() 
 
 
 def test_an_approval_notes_who_and_when_and_is_of_one_verdict() -> None:
-    registry = Registry(MemoryNotes(), "ann@desk")
+    registry = ReleaseRegistry(MemoryNotes(), "ann@desk")
     gated = registry.write(Release("clicks", "v1", Step.GATED, "v2", verdict=WARNED))
     approved = approve(registry, gated, "7f3a")
     assert approved.verdict is not None
@@ -112,7 +112,7 @@ def test_an_approval_notes_who_and_when_and_is_of_one_verdict() -> None:
 
 
 def test_a_verdict_that_blocks_cannot_be_approved() -> None:
-    registry = Registry(MemoryNotes())
+    registry = ReleaseRegistry(MemoryNotes())
     failed = registry.write(
         Release("clicks", "v1", Step.REPROCESSED, "v2", verdict=replace(WARNED, critical=("nulls",)))
     )

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from riverrun.errors import ReleaseError, StateError
 from riverrun.records import TopicPartition
-from riverrun.releases.difference import Change, DifferenceIndex, Pair, Row, Side
+from riverrun.releases.difference import DifferenceIndex, Pair, RowChange, Side, TableRow
 from riverrun.state.memory import MemoryBackend
 from riverrun.state.rocksdb import RocksDbBackend
 from tests.full_disk import full_disk
@@ -56,11 +56,11 @@ def test_rows_and_differences_are_those_of_two_dictionaries(written: list[Writte
             tables[side][partition, key] = value
     old, new = tables[Side.OLD], tables[Side.NEW]
     expected = [
-        Pair(*where, *(None if value is None else Row(value, 1) for value in (old.get(where), new.get(where))))
+        Pair(*where, *(None if value is None else TableRow(value, 1) for value in (old.get(where), new.get(where))))
         for where in sorted(old.keys() | new.keys())
     ]
     assert list(index.rows()) == expected
-    assert list(index.differences()) == [pair for pair in expected if pair.change is not Change.SAME]
+    assert list(index.differences()) == [pair for pair in expected if pair.change is not RowChange.SAME]
     digests = index.digests()
     assert (digests.of(Side.OLD) == digests.of(Side.NEW)) is (old == new)
     assert bool(digests.unequal) is (old != new)
@@ -78,14 +78,14 @@ def test_digests_do_not_depend_on_the_order_of_keys(written: list[Written], chan
 def test_rows_keep_their_times_and_headers() -> None:
     index, headers = DifferenceIndex(MemoryBackend()), (("trace", b"1"), ("empty", None))
     index.apply(Side.NEW, TopicPartition("staging", 3), [(b"ann", b"5", -7, 0, headers)], 1)
-    assert list(index.rows()) == [Pair(3, b"ann", None, Row(b"5", -7, headers))]
+    assert list(index.rows()) == [Pair(3, b"ann", None, TableRow(b"5", -7, headers))]
 
 
 def test_equal_values_at_other_times_are_the_same() -> None:
     index = DifferenceIndex(MemoryBackend())
     index.apply(Side.OLD, TopicPartition("public", 0), [record(b"ann", b"5", 1)], 1)
     index.apply(Side.NEW, TopicPartition("staging", 0), [record(b"ann", b"5", 2)], 1)
-    assert [pair.change for pair in index.rows()] == [Change.SAME]
+    assert [pair.change for pair in index.rows()] == [RowChange.SAME]
     assert list(index.differences()) == []
 
 
@@ -130,6 +130,6 @@ def test_an_index_goes_on_where_it_stood(tmp_path: Path) -> None:
     index = DifferenceIndex(backend)
     assert index.positions() == {TopicPartition("public", 0): 1, TopicPartition("staging", 1): 2}
     fed(index, (Side.NEW, 0, b"ann", b"1"), (Side.OLD, 1, b"bob", b"3"))
-    assert [(pair.key, pair.change) for pair in index.rows()] == [(b"ann", Change.SAME), (b"bob", Change.CHANGED)]
+    assert [(pair.key, pair.change) for pair in index.rows()] == [(b"ann", RowChange.SAME), (b"bob", RowChange.CHANGED)]
     assert [pair.key for pair in index.differences()] == [b"bob"]
     backend.close()

@@ -11,7 +11,7 @@ import pytest
 from riverrun import JSON, LONG, STRING, Windowed, windowed
 from riverrun.errors import DeserializationError, ReleaseError
 from riverrun.records import RawFields, TopicPartition
-from riverrun.releases.difference import Pair, Row
+from riverrun.releases.difference import Pair, TableRow
 from riverrun.releases.rows import difference_rows, log_rows, table_rows
 from riverrun.topology.nodes import SinkNode
 from riverrun.windows import Window
@@ -38,14 +38,14 @@ def at(ms: int) -> datetime:
 
 def test_fields_keep_their_names_whatever_these_are() -> None:
     value = JSON(Stats)
-    pairs = [Pair(1, b"ann", None, Row(value.serialize(Stats(7)), 5)), Pair(0, b"bob", Row(b"1", 1), None)]
+    pairs = [Pair(1, b"ann", None, TableRow(value.serialize(Stats(7)), 5)), Pair(0, b"bob", TableRow(b"1", 1), None)]
     assert list(table_rows(pairs, sink(STRING, value), "out")) == [
         {"_key": "ann", "_partition": 1, "_time": at(5), "_change": "new", "change": 7, "topic": "t"}
     ]
 
 
 def test_a_field_with_the_name_of_a_column_of_riverrun_is_refused() -> None:
-    pairs = [Pair(0, b"ann", None, Row(b'{"_time": 1}', 5))]
+    pairs = [Pair(0, b"ann", None, TableRow(b'{"_time": 1}', 5))]
     with pytest.raises(ReleaseError, match="Values of out have a field _time, which is the name of a column"):
         list(table_rows(pairs, sink(STRING, JSON), "out"))
 
@@ -53,7 +53,7 @@ def test_a_field_with_the_name_of_a_column_of_riverrun_is_refused() -> None:
 def test_a_difference_has_both_rows_side_by_side() -> None:
     key = HOUR.serialize(Windowed("ann", Window(0, 3_600_000)))
     names = {"key": "ann", "window_start": at(0), "window_end": at(3_600_000), "partition": 0, "time": at(5)}
-    old, new = Row(JSON.serialize({"n": 1, "gone": 2}), 4), Row(JSON.serialize({"n": 3}), 5)
+    old, new = TableRow(JSON.serialize({"n": 1, "gone": 2}), 4), TableRow(JSON.serialize({"n": 3}), 5)
     pairs = [Pair(0, key, old, new), Pair(0, key, None, new), Pair(0, key, old._replace(timestamp=5), None)]
     unreadable: list[None] = []
     found = difference_rows(pairs, sink(HOUR, JSON), sink(HOUR, JSON), "out", lambda: unreadable.append(None))
@@ -66,17 +66,17 @@ def test_a_difference_has_both_rows_side_by_side() -> None:
 
 
 def test_old_rows_that_cannot_be_read_are_counted_and_new_ones_are_refused() -> None:
-    row = Row(LONG.serialize(5), 1)
+    row = TableRow(LONG.serialize(5), 1)
     unreadable: list[None] = []
 
-    def differing(old: Row, new: Row) -> list[dict[str, Any]]:
+    def differing(old: TableRow, new: TableRow) -> list[dict[str, Any]]:
         pairs, numbers = [Pair(2, b"ann", old, new)], sink(STRING, LONG)
         return list(difference_rows(pairs, numbers, numbers, "out", lambda: unreadable.append(None)))
 
-    ((found),) = differing(Row(b"text", 1), row)
+    ((found),) = differing(TableRow(b"text", 1), row)
     assert (found["old"], found["new"], len(unreadable)) == (None, 5, 1)
     with pytest.raises(DeserializationError, match=r"cannot be read(.|\n)*topic out.* partition 2"):
-        differing(row, Row(b"text", 1))
+        differing(row, TableRow(b"text", 1))
 
 
 def test_records_of_a_log_need_no_key_and_no_value_and_tell_how_late_they_are() -> None:
@@ -98,5 +98,5 @@ def test_records_of_a_log_need_no_key_and_no_value_and_tell_how_late_they_are() 
 def test_windowed_keys_are_read_without_the_size_of_the_windows() -> None:
     written = windowed(STRING)
     key = written.serialize(Windowed("ann", Window(1000, 2000)))
-    (row,) = table_rows([Pair(0, key, None, Row(LONG.serialize(7), 5))], sink(written, LONG), "out")
+    (row,) = table_rows([Pair(0, key, None, TableRow(LONG.serialize(7), 5))], sink(written, LONG), "out")
     assert (row["_key"], row["_window_start"], row["_window_end"]) == ("ann", at(1000), None)

@@ -31,7 +31,7 @@ from riverrun import (
 from riverrun.config import AppConfig, OutputKind, StreamsConfig
 from riverrun.errors import RangeError, ReleaseError
 from riverrun.hosting.application import Application
-from riverrun.releases.difference import Pair, Row
+from riverrun.releases.difference import Pair, TableRow
 from riverrun.releases.scope import Reach, Scope, require_repairable, scope_of
 from riverrun.topology.nodes import SinkNode
 
@@ -167,7 +167,7 @@ def test_a_window_belongs_to_a_range_if_all_of_it_does() -> None:
     sink = SinkNode("sink", (), "out", key, LONG)
     covers = MINUTES_2_TO_4.covers(sink, "out")
     starts = [60_000, 119_999, 120_000, 180_000, 180_001, 240_000]
-    pairs = [Pair(0, key.serialize(Windowed("k", Window(s, s + 60_000))), None, Row(b"", 0)) for s in starts]
+    pairs = [Pair(0, key.serialize(Windowed("k", Window(s, s + 60_000))), None, TableRow(b"", 0)) for s in starts]
     assert [start for start, pair in zip(starts, pairs, strict=True) if covers(pair)] == [120_000, 180_000]
 
 
@@ -175,7 +175,7 @@ def test_another_row_belongs_to_the_range_of_its_public_time() -> None:
     covers = Scope(10, 20, frozenset({"a", "b", "c"})).covers(SinkNode("sink", (), "out", STRING, LONG), "out")
 
     def pair(key: str, old_ms: int | None, new_ms: int | None) -> Pair:
-        old, new = (None if ms is None else Row(b"", ms) for ms in (old_ms, new_ms))
+        old, new = (None if ms is None else TableRow(b"", ms) for ms in (old_ms, new_ms))
         return Pair(0, key.encode(), old, new)
 
     assert [covers(pair("a", *times)) for times in ((10, 99), (19, None), (None, 15))] == [True] * 3

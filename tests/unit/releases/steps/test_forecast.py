@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from riverrun.records import OffsetRange, TopicPartition
-from riverrun.releases.release_plan import Forecast, Race, Rate, measured_rate, races
+from riverrun.releases.release_plan import Forecast, Race, RunRate, measured_rate, races
 from riverrun.spark.ranges import RunRange
 from riverrun.spark.runs import DONE, FAILED, RunRecord
 
@@ -31,10 +31,10 @@ def a_run(name: str, records: int, seconds: float, state: str = DONE) -> RunReco
         ([a_run("empty", 0, 5)], None),
         ([a_run("broken", 5_000, 5, FAILED)], None),
         ([a_run("at once", 5_000, 0)], None),
-        ([a_run("small", 10, 5), a_run("large", 5_000, 20), a_run("later", 40, 5)], Rate(5_000, 20.0, "large")),
+        ([a_run("small", 10, 5), a_run("large", 5_000, 20), a_run("later", 40, 5)], RunRate(5_000, 20.0, "large")),
     ],
 )
-def test_the_rate_is_that_of_the_run_that_has_read_most(runs: list[RunRecord], rate: Rate | None) -> None:
+def test_the_rate_is_that_of_the_run_that_has_read_most(runs: list[RunRecord], rate: RunRate | None) -> None:
     assert measured_rate(runs) == rate
 
 
@@ -43,7 +43,7 @@ def test_the_rate_is_that_of_the_run_that_has_read_most(runs: list[RunRecord], r
     [(6, 6, 12.0), (6, 1, 12.0), (6, 9_999, 12.0), (6, 10_000, None), (9_999, 10**6, None), (12_000, 24_000, 24.0)],
 )
 def test_a_run_of_few_records_tells_nothing_about_many(records: int, offsets: int, seconds: float | None) -> None:
-    assert Rate(records, 12.0, "run").seconds_for(offsets) == seconds
+    assert RunRate(records, 12.0, "run").seconds_for(offsets) == seconds
 
 
 def lost(seconds: float, kept_ms: int, *, records: int = 1_000, now_ms: int = 10 * HOUR_MS) -> tuple[Race, ...]:
@@ -78,13 +78,13 @@ def test_a_topic_that_keeps_its_records_is_in_no_race() -> None:
     ("found", "lines"),
     [
         (Forecast(), ["how long it takes is not known: no bounded run of the application has been measured"]),
-        (Forecast(None, Rate(6, 12.0, "0001"), 12.0), ["about 12 s, as in run 0001"]),
+        (Forecast(None, RunRate(6, 12.0, "0001"), 12.0), ["about 12 s, as in run 0001"]),
         (
-            Forecast(None, Rate(6, 12.0, "0001"), None),
+            Forecast(None, RunRate(6, 12.0, "0001"), None),
             ["how long it takes is not known: the largest bounded run, 0001, had few records"],
         ),
         (
-            Forecast(12_345_678, Rate(523_004, 10.0, "0012"), 5_400, (Race(ORDERS, 1_800, 8_100, 6_000),)),
+            Forecast(12_345_678, RunRate(523_004, 10.0, "0012"), 5_400, (Race(ORDERS, 1_800, 8_100, 6_000),)),
             [
                 "12 MB on the brokers' disks; about 90 min at 52,300 records/s, as in run 0012",
                 (

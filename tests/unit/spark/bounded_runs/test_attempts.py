@@ -13,7 +13,7 @@ from riverrun import StreamsBuilder
 from riverrun.errors import EngineError
 from riverrun.records import TaskId
 from riverrun.spark.bounded_runs.attempts import run_on_spark
-from riverrun.spark.tasks.work import TaskResult, TaskWork
+from riverrun.spark.tasks.work import SliceWork, TaskResult
 
 
 class ForgetfulSpark:
@@ -27,7 +27,7 @@ class ForgetfulSpark:
 
 
 def test_a_run_does_not_go_on_without_what_a_task_did() -> None:
-    works: Any = [TaskWork(None, TaskId(0, number), {}) for number in range(3)]  # type: ignore[arg-type]  # nobody looks
+    works: Any = [SliceWork(None, TaskId(0, number), {}) for number in range(3)]  # type: ignore[arg-type]  # nobody looks
     with pytest.raises(EngineError, match=r"without results of tasks 0_1, 0_2"):
         run_on_spark(ForgetfulSpark("0_0"), works, lambda _job: StreamsBuilder().build())
     results = run_on_spark(ForgetfulSpark("0_0", "0_1", "0_2"), works, lambda _job: StreamsBuilder().build())

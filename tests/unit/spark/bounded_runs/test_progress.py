@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from riverrun.config import AppConfig
 from riverrun.records import OffsetRange, TaskId, TopicPartition
 from riverrun.spark.bounded_runs.attempts import RunProgress
-from riverrun.spark.tasks.work import Job, TaskResult, TaskWork
+from riverrun.spark.tasks.work import Job, SliceWork, TaskResult
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -36,8 +36,8 @@ class Reports:
         return sum(self.counts.get((place, turn), 0) for place in places)
 
 
-def work(sub: int, tp: TopicPartition, start: int, end: int) -> TaskWork:
-    return TaskWork(JOB, TaskId(sub, 0), {tp: OffsetRange(start, end)})
+def work(sub: int, tp: TopicPartition, start: int, end: int) -> SliceWork:
+    return SliceWork(JOB, TaskId(sub, 0), {tp: OffsetRange(start, end)})
 
 
 def test_records_of_tasks_at_work_count_before_their_transaction_ends() -> None:

@@ -10,7 +10,7 @@ from riverrun.errors import BegunRangeError
 from riverrun.records import OffsetRange, TopicPartition
 from riverrun.spark.ranges import RunRange
 from riverrun.spark.slices import Slices
-from riverrun.spark.unfinished import Begun, cut_as_begun, is_over, left_of_begun, left_of_cut
+from riverrun.spark.unfinished import InterruptedRun, cut_as_begun, is_over, left_of_begun, left_of_cut
 
 if TYPE_CHECKING:
     from riverrun.spark.unfinished import Slice
@@ -89,7 +89,7 @@ def test_of_a_partition_that_is_new_nothing_was_begun() -> None:
 def test_what_was_begun_is_finished_as_it_was_cut(first: Slice, parts: list[Slice]) -> None:
     begun = [part((0, 10), (0, 20)), part((10, 30), (20, 20)), part((30, 30), (20, 50))]
     assert cut_as_begun(first, begun) == parts
-    noted = Begun(RunRange(first), tuple(map(RunRange, begun)), ())
+    noted = InterruptedRun(RunRange(first), tuple(map(RunRange, begun)), ())
     assert Slices((*parts, SLICES[0]), noted).with_one_begun() == (first, SLICES[0])
 
 

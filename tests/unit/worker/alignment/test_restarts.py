@@ -14,7 +14,7 @@ from riverrun.records import TaskId, TopicPartition
 from riverrun.runtime.times import OffsetMetadata
 from riverrun.windows import MAX_TIME_MS
 from riverrun.worker.tasks.aligned_tasks import AlignedTasks
-from riverrun.worker.tasks.alignment import PATIENCE_SECONDS, Alignment, Found
+from riverrun.worker.tasks.alignment import PATIENCE_SECONDS, Alignment, FoundProgress
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -133,14 +133,14 @@ class Application:
         inputs: Iterable[TopicPartition],
         external: Iterable[TopicPartition],
         internal: Iterable[TopicPartition],
-    ) -> Found:
+    ) -> FoundProgress:
         if not self.answers:
             message = "no leader"
             raise BrokerError(message, retriable=True)
         committed = {tp: found for task in self.tasks.values() for tp, found in task.last_commit.items()}
         ends = {task.tp: len(task.times) for task in self.tasks.values()}
         inner = {tp: ends[tp] for tp in internal}
-        return Found(
+        return FoundProgress(
             {tp: committed[tp] for tp in inputs if tp in committed}, {tp: ends[tp] for tp in external}, inner, inner
         )
 

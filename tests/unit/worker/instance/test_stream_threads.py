@@ -16,7 +16,7 @@ from riverrun.config import AppConfig
 from riverrun.records import TaskId
 from riverrun.worker.queries import QueryClient
 from riverrun.worker.states import WorkerSummary
-from riverrun.worker.stream_thread.protocol import Assign, Report, StreamJob
+from riverrun.worker.stream_thread.protocol import Assign, StreamJob, ThreadReport
 from riverrun.worker.stream_threads import StreamThreadProcess, StreamThreads
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ class Process:
         self.listen()
         active = self.told.active if active is None else active
         self.pipe.send(
-            Report(
+            ThreadReport(
                 active=active,
                 standby=self.told.standby,
                 positions={},

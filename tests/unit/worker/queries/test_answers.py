@@ -13,11 +13,11 @@ from riverrun.state.memory import MemoryBackend
 from riverrun.state.stores.opening import open_store
 from riverrun.windows import Window
 from riverrun.worker.answers import look_up
-from riverrun.worker.queries import KeyQuery, Page, RangeQuery, Reason, Refusal, SessionQuery, WindowQuery
+from riverrun.worker.queries import AnswerPage, KeyQuery, RangeQuery, Reason, Refusal, SessionQuery, WindowQuery
 from tests.stores import Context, commit
 
 if TYPE_CHECKING:
-    from riverrun.worker.queries import Query, Row
+    from riverrun.worker.queries import Query, StoreRow
 
 MINUTE = 60_000
 
@@ -32,11 +32,11 @@ def opened(builder: StoreBuilder) -> tuple[Any, MemoryBackend]:
     return open_store(builder, backend, Context()), backend
 
 
-def pages(store: Any, builder: StoreBuilder, query: Query, limit: int) -> list[list[Row]]:
+def pages(store: Any, builder: StoreBuilder, query: Query, limit: int) -> list[list[StoreRow]]:
     found, after = [], None
     while True:
         page = look_up(store, builder, query, limit, after)
-        assert isinstance(page, Page)
+        assert isinstance(page, AnswerPage)
         found.append(list(page.rows))
         after = page.after
         if after is None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from riverrun.records import TaskId
-from riverrun.worker.queries import Answered, KeyQuery, Page, QueryClient, Question, Reason, Refusal, Row
+from riverrun.worker.queries import Answered, AnswerPage, KeyQuery, QueryClient, Reason, Refusal, StoreQuery, StoreRow
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 LONG_S = 60.0
 
 
-def question(key: bytes = b"k") -> Question:
-    return Question("store", TaskId(0, 0), KeyQuery(key))
+def question(key: bytes = b"k") -> StoreQuery:
+    return StoreQuery("store", TaskId(0, 0), KeyQuery(key))
 
 
 class Caller:
@@ -47,7 +47,7 @@ def caller() -> Iterator[Caller]:
 def echo(pipe: Connection, count: int) -> None:
     for _ in range(count):
         ask = pipe.recv()
-        pipe.send(Answered(ask.number, Page((Row(ask.question.query.key, b""),))))
+        pipe.send(Answered(ask.number, AnswerPage((StoreRow(ask.question.query.key, b""),))))
 
 
 def test_answers_reach_their_callers_in_any_order(caller: Caller) -> None:
@@ -55,19 +55,19 @@ def test_answers_reach_their_callers_in_any_order(caller: Caller) -> None:
     asked = caller.pipe.recv()
     second = caller.ask()
     later = caller.pipe.recv()
-    caller.pipe.send(Answered(later.number, Page((), is_standby=True)))
-    assert second.result(LONG_S) == Page((), is_standby=True)
+    caller.pipe.send(Answered(later.number, AnswerPage((), is_standby=True)))
+    assert second.result(LONG_S) == AnswerPage((), is_standby=True)
     assert not first.done()
-    caller.pipe.send(Answered(asked.number, Page(())))
-    assert first.result(LONG_S) == Page(())
+    caller.pipe.send(Answered(asked.number, AnswerPage(())))
+    assert first.result(LONG_S) == AnswerPage(())
 
 
 def test_when_one_has_its_answer_another_listens(caller: Caller) -> None:
     answers = [caller.ask(), caller.ask()]
     numbers = [caller.pipe.recv().number, caller.pipe.recv().number]
     for number in numbers:
-        caller.pipe.send(Answered(number, Page(())))
-    assert [answer.result(LONG_S) for answer in answers] == [Page(()), Page(())]
+        caller.pipe.send(Answered(number, AnswerPage(())))
+    assert [answer.result(LONG_S) for answer in answers] == [AnswerPage(()), AnswerPage(())]
 
 
 def test_many_ask_at_the_same_time(caller: Caller) -> None:
@@ -95,15 +95,15 @@ def test_a_process_that_dies_refuses_what_it_was_asked_before_and_after(caller: 
 def test_an_answer_that_nobody_waits_for_any_more_is_dropped(caller: Caller) -> None:
     late = caller.client.ask(question(), 0.01)
     assert late == Refusal(Reason.FAILED, "Stream thread 1 did not answer within 0.01 s")
-    caller.pipe.send(Answered(caller.pipe.recv().number, Page((), is_standby=True)))
+    caller.pipe.send(Answered(caller.pipe.recv().number, AnswerPage((), is_standby=True)))
     answer = caller.ask()
-    caller.pipe.send(Answered(caller.pipe.recv().number, Page(())))
-    assert answer.result(LONG_S) == Page(())
+    caller.pipe.send(Answered(caller.pipe.recv().number, AnswerPage(())))
+    assert answer.result(LONG_S) == AnswerPage(())
 
 
 def test_who_waits_for_another_to_listen_gives_up_in_time(caller: Caller) -> None:
     listening = caller.ask()
     number = caller.pipe.recv().number
     assert caller.client.ask(question(), 0.01) == Refusal(Reason.FAILED, "Stream thread 1 did not answer within 0.01 s")
-    caller.pipe.send(Answered(number, Page(())))
-    assert listening.result(LONG_S) == Page(())
+    caller.pipe.send(Answered(number, AnswerPage(())))
+    assert listening.result(LONG_S) == AnswerPage(())

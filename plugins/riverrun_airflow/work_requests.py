@@ -7,8 +7,8 @@ from typing import Any, Literal
 import msgspec
 
 
-class RunWish(msgspec.Struct, frozen=True, tag="run"):
-    """The wishes for a bounded run.
+class RunRequest(msgspec.Struct, frozen=True, tag="run"):
+    """A request for a bounded run.
 
     Args:
         app: The application.
@@ -31,8 +31,8 @@ class RunWish(msgspec.Struct, frozen=True, tag="run"):
     range: str = ""
 
 
-class StepWish(msgspec.Struct, frozen=True, tag="step"):
-    """The wish for a step of a release.
+class StepRequest(msgspec.Struct, frozen=True, tag="step"):
+    """The request for a step of a release.
 
     Args:
         app: The application.
@@ -49,8 +49,8 @@ class StepWish(msgspec.Struct, frozen=True, tag="step"):
     by: str = ""
 
 
-class CheckWish(msgspec.Struct, frozen=True, tag="check"):
-    """The wish for a check of the live version's public topics.
+class CheckRequest(msgspec.Struct, frozen=True, tag="check"):
+    """The request for a check of the live version's public topics.
 
     Args:
         app: The application.
@@ -65,8 +65,8 @@ class CheckWish(msgspec.Struct, frozen=True, tag="check"):
     by: str = ""
 
 
-class TransferWish(msgspec.Struct, frozen=True, tag="transfer"):
-    """The wish for an import or an export.
+class TransferRequest(msgspec.Struct, frozen=True, tag="transfer"):
+    """The request for an import or an export.
 
     Args:
         kind: `import` or `export`.
@@ -81,4 +81,4 @@ class TransferWish(msgspec.Struct, frozen=True, tag="transfer"):
     master: str = ""
 
 
-Wish = RunWish | StepWish | CheckWish | TransferWish
+Request = RunRequest | StepRequest | CheckRequest | TransferRequest

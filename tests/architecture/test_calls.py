@@ -10,7 +10,7 @@ import pytest
 MOST = 6
 ROOT = Path(__file__).parents[2]
 HOT = {
-    "pipeline/riverrun/kafka/producer.py",  # the client library takes the parts of a record by position
+    "pipeline/riverrun/kafka/sending.py",  # the client library takes the parts of a record by position
     "pipeline/riverrun/state/stores/buffer.py",  # per record
     "pipeline/riverrun/state/stores/window.py",  # per record
 }

@@ -13,9 +13,8 @@ from confluent_kafka import Consumer
 
 from riverrun import STRING, Consumed, Produced, StreamsBuilder
 from riverrun.errors import StreamsError, UnderWayError
-from riverrun.hosting.alone import processing_alone
+from riverrun.hosting.alone import RUN, WORKER, processing_alone
 from riverrun.hosting.connected import ConnectedApplication
-from riverrun.hosting.ownership import RUN, WORKER
 from riverrun.hosting.skipping import plan_skip
 from riverrun.records import OffsetVector, TopicPartition
 from riverrun.spark.bounded_runs.job import run
@@ -113,7 +112,7 @@ from riverrun.config import AppConfig, StreamsConfig
 from riverrun.hosting.alone import processing_alone
 from riverrun.hosting.application import Application
 from riverrun.hosting.connected import ConnectedApplication
-from riverrun.hosting.ownership import RUN
+from riverrun.hosting.alone import RUN
 from riverrun.kafka.admin import Admin
 from riverrun.spark.runs import RunLog
 from riverrun.spark.ranges import RunRange

@@ -34,10 +34,9 @@ from riverrun.errors import (
 )
 from riverrun.hosting import barrier_listener
 from riverrun.hosting.active_task import start_task
-from riverrun.hosting.alone import processing_alone
+from riverrun.hosting.alone import RUN, processing_alone
 from riverrun.hosting.claim import Claim
 from riverrun.hosting.control_topic import ReleaseRegistry, release_of
-from riverrun.hosting.ownership import RUN
 from riverrun.hosting.process import SystemClock
 from riverrun.hosting.release import Release, Step
 from riverrun.kafka.admin import TopicSpec

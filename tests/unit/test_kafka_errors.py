@@ -9,7 +9,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 from riverrun.errors import BrokerError, ConfigError, StreamsError, TaskMigratedError, TopicError
 from riverrun.kafka.errors import mapped_errors, streams_error
-from riverrun.kafka.producer import _Client
+from riverrun.kafka.sending import SendingClient
 
 
 @pytest.mark.parametrize(
@@ -64,7 +64,7 @@ def test_the_clients_exceptions_do_not_get_out() -> None:
 
 
 def test_a_failure_of_a_commit_names_the_topics_that_are_gone() -> None:
-    client, failure = object.__new__(_Client), BrokerError("16 message(s) failed delivery")
+    client, failure = object.__new__(SendingClient), BrokerError("16 message(s) failed delivery")
     client.producer = SimpleNamespace(list_topics=lambda timeout: SimpleNamespace(topics={"out": timeout}))
     client.name_missing(failure, ["a-repartition", "out"])
     assert failure.message == "16 message(s) failed delivery; the brokers do not know topic a-repartition"

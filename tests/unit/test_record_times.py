@@ -6,7 +6,7 @@ import pytest
 
 from riverrun.errors import RefusedRecordError
 from riverrun.hosting.process import SystemClock
-from riverrun.kafka.record_times import RecordTimes, TimeLimits
+from riverrun.kafka.sending import RecordTimes, TimeLimits
 
 HOUR_MS = 3_600_000
 DAY_MS = 24 * HOUR_MS

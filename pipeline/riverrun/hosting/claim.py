@@ -16,7 +16,7 @@ from riverrun.hosting.inputs import found_ids, require_same
 from riverrun.hosting.ownership import transactional_id
 from riverrun.hosting.task_start import open_task, read_committed
 from riverrun.kafka.producer import IdempotentProducer, TransactionalProducer
-from riverrun.kafka.record_times import time_limits
+from riverrun.kafka.sending import time_limits
 from riverrun.runtime.layout import full_name
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
 from riverrun.errors import ConfigError, MissingOffsetError, TopicError
-from riverrun.kafka.record_times import time_limits
+from riverrun.kafka.sending import time_limits
 from riverrun.records import AutoOffsetReset, ResetStrategy, TopicPartition
 from riverrun.runtime.layout import changelog_name, internal_name
 from riverrun.runtime.times import OffsetMetadata

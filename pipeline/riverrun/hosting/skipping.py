@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from riverrun.errors import ProcessingError, RangeError
+from riverrun.hosting.alone import require_nobody
 from riverrun.hosting.control_topic import ControlTopic
 from riverrun.hosting.inputs import reset_offsets
-from riverrun.hosting.ownership import require_nobody, transactional_id
+from riverrun.hosting.ownership import transactional_id
 from riverrun.hosting.process import SystemClock, this_user
 from riverrun.kafka.producer import TransactionalProducer
 from riverrun.kafka.ranges import read_range

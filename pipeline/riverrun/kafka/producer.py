@@ -8,53 +8,30 @@ import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from confluent_kafka import KafkaError, KafkaException, Producer
+from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka import TopicPartition as ClientTopicPartition
 
-from riverrun.errors import BrokerError, RefusedRecordError, TaskMigratedError, TopicError, UnknownOutcomeError
+from riverrun.errors import TaskMigratedError, UnknownOutcomeError
 from riverrun.kafka import librdkafka
-from riverrun.kafka.errors import FENCED, MISSING_HINT, mapped_errors, streams_error
-from riverrun.kafka.librdkafka import CLIENT, end_in_background, quiet
-from riverrun.kafka.record_times import RecordTimes
+from riverrun.kafka.errors import FENCED, mapped_errors, streams_error
+from riverrun.kafka.sending import SendingClient
 from riverrun.records import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Mapping
 
     from riverrun.errors import StreamsError
     from riverrun.kafka.admin import Admin
-    from riverrun.kafka.record_times import TimeLimits
-    from riverrun.records import Headers, Send, TopicPartition
+    from riverrun.kafka.sending import TimeLimits
+    from riverrun.records import TopicPartition
 
-_SETTINGS = {
-    **CLIENT,
-    "partitioner": "murmur2_random",  # as Java's producers do, so that all writers send equal keys to equal partitions
-    "linger.ms": 20,
-    "enable.idempotence": True,
-    # With more, the library counts a refused batch as written once the next one is: brokers accept that as the
-    # first of its producer, if they have learned in between that they lead the partition.
-    "max.in.flight.requests.per.connection": 1,
-    "queue.buffering.max.messages": 1_000_000,
-    "queue.buffering.max.kbytes": 262_144,
-    "compression.type": "lz4",
-}
 _COMMIT_SECONDS = 30.0
 LONGEST_TRANSACTION_MS = 15 * 60 * 1000
 """For long transactions: brokers allow 15 minutes by default (`transaction.max.timeout.ms`)."""
-_METADATA_SECONDS = 15.0
-_LOOK_SECONDS = 2.0
 _WATCHDOG_SECONDS = 90.0
 """Longer than any watched call: by librdkafka issue 5511, a call may hang forever, whatever its timeout."""
 _FAILED_BEFORE = frozenset({librdkafka.STATE, librdkafka.FATAL})
 _PURGED = frozenset({librdkafka.PURGE_QUEUE, librdkafka.PURGE_INFLIGHT})
-_TOO_LARGE = (
-    "Raise producer.message.max.bytes in [apps.NAME.config], and the topic's max.message.bytes (of internal topics:"
-    " topic.max.message.bytes)."
-    " Or let production.exception.handler decide: it handles records of sinks, but not of changelogs."
-)
-_ANY_PARTITION = -1
-_EARLIEST_TIME_MS = 1
-"""The client library reads a timestamp of 0 as "now"; an error of 1 ms is better than one of decades."""
 
 
 def group_metadata(group_id: str) -> bytes:
@@ -63,158 +40,6 @@ def group_metadata(group_id: str) -> bytes:
     The library itself takes it from a consumer only, which each producer would need for this alone.
     """
     return b"CGMDv2:" + struct.pack("=i", -1) + group_id.encode() + b"\0" + b"\0" + b"\x01"
-
-
-class _Client:
-    """Wraps the library's producer, and waits while its queue is full.
-
-    The library looks up a topic's partitions by a timer, up to a second after the first record. A task or a test that
-    writes little would spend its time waiting. So the first record of a topic triggers the look-up at once.
-
-    Args:
-        kafka: Properties of all clients.
-        properties: Properties of this client, which override the others.
-        begin: Called before a topic's first record, and again before the first one after `end`.
-        explain: Translates a refusal of the library: `(error, topic)`.
-    """
-
-    def __init__(
-        self,
-        kafka: Mapping[str, str],
-        properties: Mapping[str, Any],
-        begin: Callable[[], None],
-        explain: Callable[[KafkaError, str], StreamsError],
-    ) -> None:
-        self._begin = begin
-        self._explain = explain
-        self._counts: dict[str, int] = {}
-        self._targets: dict[str, str] = {}
-        self._published: Mapping[str, str] = {}
-        self._earlier: dict[str, int] = {}
-        self._known: set[str] = set()
-        self.times = RecordTimes(kafka)
-        with mapped_errors("create a producer"):
-            self.producer = Producer({**_SETTINGS, **kafka, **properties}, logger=quiet)
-
-    def sending(self) -> Send:
-        """Return the `send` of both producers as a function: a method's attribute look-ups take as long as counting."""
-        counts, targets, latest = self._counts, self._targets, -1
-
-        def send(
-            topic: str,
-            key: bytes | None,
-            value: bytes | None,
-            timestamp: int,
-            headers: Headers,
-            partition: int | None,
-        ) -> None:
-            nonlocal latest
-            try:
-                target = targets[topic]
-            except KeyError:
-                target, latest = self._begin_with(topic, partition), -1  # the topic may not have been looked up yet
-            if timestamp > latest:
-                latest = self.times.unsuspicious(target, partition, timestamp)
-            where = _ANY_PARTITION if partition is None else partition
-            named = list(headers) if headers else None
-            while True:
-                try:  # by name, it takes twice as long
-                    self.producer.produce(target, value, key, where, None, None, timestamp or _EARLIEST_TIME_MS, named)
-                    break
-                except BufferError:
-                    self.producer.poll(0.1)
-                except KafkaException as error:
-                    raise self._failure(error.args[0], target, partition) from error
-            try:
-                counts[target] += 1
-            except KeyError:
-                self._ask_for(target)
-                counts[target] = 1
-
-        return send
-
-    def publish(self, published: Mapping[str, str]) -> None:
-        """Redirect the records of some topics from now on, at no cost per record."""
-        self._published = published
-        self._targets.clear()
-
-    def target(self, topic: str) -> str:
-        """Return the topic that receives a topic's records."""
-        return self._published.get(topic, topic)
-
-    def end(self) -> None:
-        """Mark the end of a transaction."""
-        self._earlier = self.sent()
-        self._counts.clear()
-        self._targets.clear()
-
-    def sent(self) -> dict[str, int]:
-        """Return the number of records sent by topic, in finished transactions and in the current one."""
-        sent = dict(self._earlier)
-        for topic, count in self._counts.items():
-            sent[topic] = sent.get(topic, 0) + count
-        return sent
-
-    def _begin_with(self, topic: str, partition: int | None) -> str:
-        """Begin if necessary, and return the topic that receives the records.
-
-        An explicit partition that does not exist is refused here, rather than without a name at the commit.
-        """
-        self._begin()
-        target = self.target(topic)
-        if partition is not None:
-            self._ask_for(target)
-        self._targets[topic] = target
-        return target
-
-    def _failure(self, error: KafkaError, topic: str, partition: int | None) -> StreamsError:
-        if error.code() == librdkafka.UNKNOWN_PARTITION:
-            message = f"Cannot write to partition {partition} of {topic}: the topic has no such partition"
-            return TopicError(message, hint="Correct the partitioner, or give the topic more partitions.")
-        if error.code() == KafkaError.MSG_SIZE_TOO_LARGE:
-            return RefusedRecordError(f"Cannot write to {topic}: {error.str()}", hint=_TOO_LARGE)
-        return self._explain(error, topic)
-
-    def _ask_for(self, topic: str) -> None:
-        """Make the library look up a topic's partitions. Without an answer, the library retries."""
-        if topic not in self._known:
-            with suppress(KafkaException):
-                self.producer.list_topics(topic, _METADATA_SECONDS)
-            self._known.add(topic)
-
-    def name_missing(self, failure: StreamsError, topics: Iterable[str]) -> None:
-        """Add to a failure the missing ones among the topics written to, as the library names none."""
-        missing = self._missing(topics)
-        if missing:
-            failure.message = f"{failure.message}; the brokers do not know topic {', '.join(missing)}"
-            failure.hint = MISSING_HINT
-
-    def unwritten(self, message: str) -> StreamsError:
-        """Return the error for records that do not arrive: `TopicError` if topics are missing, otherwise a retriable one."""
-        missing = self._missing(self._counts)
-        if missing:
-            return TopicError(f"{message}; the brokers do not know topic {', '.join(missing)}", hint=MISSING_HINT)
-        return BrokerError(message, retriable=True)
-
-    def _missing(self, topics: Iterable[str]) -> list[str]:
-        """Return the topics that the brokers do not know; empty if they do not answer."""
-        try:
-            known = self.producer.list_topics(timeout=_LOOK_SECONDS).topics
-        except KafkaException:
-            return []
-        return sorted(set(topics) - known.keys())
-
-    def close(self) -> None:
-        """Stop writing, and release connections in the background. Idempotent.
-
-        The library has no such call: a producer ends with its last reference. A call that hangs in another thread holds
-        a reference, so the producer stays valid for it.
-        """
-        if hasattr(self, "producer"):
-            self.producer.purge()
-            references = [self.producer]
-            del self.producer
-            end_in_background(references.clear, "producer")
 
 
 class TransactionalProducer:
@@ -242,7 +67,7 @@ class TransactionalProducer:
         self._servers = kafka.get("bootstrap.servers", "")
         self._timeout_ms = transaction_timeout_ms
         self._began = 0.0
-        self._client = _Client(kafka, {**(overrides or {}), **forced}, self._begin, self._refusal)
+        self._client = SendingClient(kafka, {**(overrides or {}), **forced}, self._begin, self._refusal)
         self.send = self._client.sending()
         """Sends a record within the current transaction, which begins with its first record: see `RecordCollector.send`.
 
@@ -422,7 +247,7 @@ class IdempotentProducer:
 
         own = {"delivery.report.only.error": True, "on_delivery": delivered}
         begin, explain = lambda: None, lambda error, topic: streams_error(error, f"write to {topic}")
-        self._client = _Client(kafka, {**(overrides or {}), **own}, begin, explain)
+        self._client = SendingClient(kafka, {**(overrides or {}), **own}, begin, explain)
         self.send = self._client.sending()
         """Sends a record; `flush` tells whether it arrived. Arguments as of `RecordCollector.send`."""
 

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from riverrun.errors import ApprovalNeededError, NotReadyError, ReleaseError
+from riverrun.hosting.alone import require_nobody
 from riverrun.hosting.control_topic import known_release
 from riverrun.hosting.inputs import input_lags
-from riverrun.hosting.ownership import require_nobody
 from riverrun.hosting.release import SETTLED, Release, Step
 from riverrun.quality.expectations import declared
 from riverrun.records import OffsetVector

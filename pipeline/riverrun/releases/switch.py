@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING
 
 from riverrun.config import EXACTLY_ONCE_V2
 from riverrun.errors import ReleaseError, UnderWayError
+from riverrun.hosting.alone import require_nobody
 from riverrun.hosting.barrier_coordinator import BarrierCoordinator
-from riverrun.hosting.ownership import fence_owners, require_nobody
+from riverrun.hosting.ownership import fence_owners
 from riverrun.releases.corrections import Corrections
 
 if TYPE_CHECKING:

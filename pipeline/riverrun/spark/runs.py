@@ -11,8 +11,8 @@ import msgspec
 from riverrun.config.secrets import redacted
 from riverrun.decoders import Line, Name, Natural, Time, UnreadableError, Word, foreign_decoder, why_unreadable
 from riverrun.errors import BrokerError, RangeError
+from riverrun.hosting.alone import group_of, hosts_in
 from riverrun.hosting.control_topic import ControlTopic, readable
-from riverrun.hosting.ownership import group_of, hosts_in
 from riverrun.hosting.process import SystemClock
 from riverrun.records import OffsetRange, TopicPartition
 from riverrun.spark.ranges import RunRange
@@ -21,9 +21,9 @@ from riverrun.spark.unfinished import InterruptedRun
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
+    from riverrun.hosting.alone import SoleHost
     from riverrun.hosting.application import Application
     from riverrun.hosting.connected import ConnectedApplication
-    from riverrun.hosting.ownership import SoleHost
     from riverrun.kafka.admin import Admin
     from riverrun.spark.tasks.work import TaskResult
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from riverrun.errors import StreamsError
+from riverrun.hosting.alone import group_of, hosts_in
 from riverrun.hosting.local_state import directories_of, locked
-from riverrun.hosting.ownership import group_of, hosts_in
 from riverrun.runtime.layout import own_topics
 
 if TYPE_CHECKING:

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 from riverrun.config.checks import check_number
 from riverrun.config.streams import MOST_THREADS
 from riverrun.errors import ConfigError, StreamsError
+from riverrun.hosting.alone import await_no_sole_host
 from riverrun.hosting.barrier_listener import BarrierListener
 from riverrun.hosting.connected import ConnectedApplication
 from riverrun.hosting.inputs import warn_of_narrow_times
 from riverrun.hosting.local_state import ObsoleteState, locked
-from riverrun.hosting.ownership import await_no_sole_host
 from riverrun.hosting.process import SystemClock
 from riverrun.kafka.admin import Admin
 from riverrun.kafka.consumer import RecordConsumer

@@ -6,11 +6,10 @@ from contextlib import nullcontext
 from queue import SimpleQueue
 from typing import TYPE_CHECKING
 
-from riverrun.hosting.alone import processing_alone
+from riverrun.hosting.alone import WORKER, processing_alone
 from riverrun.hosting.barrier_listener import BarrierListener
 from riverrun.hosting.connected import ConnectedApplication
 from riverrun.hosting.inputs import warn_of_narrow_times
-from riverrun.hosting.ownership import WORKER
 from riverrun.hosting.restoring import silently
 from riverrun.kafka.admin import Admin
 from riverrun.worker.states import WorkerState, moved

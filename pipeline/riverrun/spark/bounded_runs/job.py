@@ -9,9 +9,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from riverrun.errors import BrokerError, RangeError, UnderWayError
-from riverrun.hosting.alone import processing_alone
+from riverrun.hosting.alone import RUN, processing_alone
 from riverrun.hosting.inputs import found_ids, warn_of_narrow_times
-from riverrun.hosting.ownership import RUN, fence_owners, settled_offsets
+from riverrun.hosting.ownership import fence_owners, settled_offsets
 from riverrun.hosting.progress import looked_at, tell
 from riverrun.records import OffsetRange, TaskId, TopicPartition, counted
 from riverrun.spark.bounded_runs.attempts import Levels, RunProgress, run_on_spark
@@ -28,8 +28,8 @@ from riverrun.topology.grouping import loops
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
+    from riverrun.hosting.alone import SoleHost
     from riverrun.hosting.connected import ConnectedApplication
-    from riverrun.hosting.ownership import SoleHost
     from riverrun.kafka.admin import CommittedOffset
     from riverrun.spark.tasks.work import Job, SliceWork
     from riverrun.spark.unfinished import InterruptedRun, Slice, Step

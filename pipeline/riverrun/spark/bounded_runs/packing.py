@@ -6,7 +6,7 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any, cast
 
 from riverrun.hosting.process import SystemClock
-from riverrun.kafka.record_times import USUALLY_AHEAD_MS
+from riverrun.kafka.sending import USUALLY_AHEAD_MS
 from riverrun.partitioning import partitions_for
 from riverrun.runtime.packs import pack_header, packed
 

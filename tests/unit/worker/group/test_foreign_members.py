@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment, ConsumerProtocolSubscription
 
 from riverrun.decoders import UnreadableError
-from riverrun.hosting.ownership import RUN, MembershipState, SoleHost, chosen_in, decided, hosts_in, said
+from riverrun.hosting.alone import RUN, MembershipState, SoleHost, chosen_in, decided, hosts_in, said
 from riverrun.kafka.kafka_python import planned_in, said_by
 from riverrun.records import TaskId
 from riverrun.worker.group.leadership import finds_more, give_assignments, subscriptions_of

@@ -1,0 +1,310 @@
+"""Sends records through the client library: in topics that are known, with times that brokers accept.
+
+Brokers refuse a whole batch for one time, and name no record. So times are checked before sending.
+"""
+
+from __future__ import annotations
+
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from confluent_kafka import KafkaError, KafkaException, Producer
+
+from riverrun.errors import BrokerError, RefusedRecordError, TopicError
+from riverrun.kafka import librdkafka
+from riverrun.kafka.admin import Admin
+from riverrun.kafka.errors import MISSING_HINT, mapped_errors
+from riverrun.kafka.librdkafka import CLIENT, end_in_background, quiet
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from riverrun.errors import StreamsError
+    from riverrun.records import Headers, Send
+
+_SETTINGS = {
+    **CLIENT,
+    "partitioner": "murmur2_random",  # as Java's producers do, so that all writers send equal keys to equal partitions
+    "linger.ms": 20,
+    "enable.idempotence": True,
+    # With more, the library counts a refused batch as written once the next one is: brokers accept that as the
+    # first of its producer, if they have learned in between that they lead the partition.
+    "max.in.flight.requests.per.connection": 1,
+    "queue.buffering.max.messages": 1_000_000,
+    "queue.buffering.max.kbytes": 262_144,
+    "compression.type": "lz4",
+}
+_METADATA_SECONDS = 15.0
+_LOOK_SECONDS = 2.0
+_TOO_LARGE = (
+    "Raise producer.message.max.bytes in [apps.NAME.config], and the topic's max.message.bytes (of internal topics:"
+    " topic.max.message.bytes)."
+    " Or let production.exception.handler decide: it handles records of sinks, but not of changelogs."
+)
+_ANY_PARTITION = -1
+_EARLIEST_TIME_MS = 1
+"""The client library reads a timestamp of 0 as "now"; an error of 1 ms is better than one of decades."""
+USUALLY_AHEAD_MS = 3_600_000
+"""How far ahead of their clock brokers accept records by default (`message.timestamp.after.max.ms`)."""
+_ANY_MS = 2**63 - 1
+_AFTER, _BEFORE = "message.timestamp.after.max.ms", "message.timestamp.before.max.ms"
+_ALL_ARE_LOOKED_AT = -1
+
+
+@dataclass(frozen=True, slots=True)
+class TimeLimits:
+    """How far a record's time may be from the brokers' clock.
+
+    Args:
+        before_ms: How far behind it (`message.timestamp.before.max.ms`).
+        after_ms: How far ahead of it (`message.timestamp.after.max.ms`).
+    """
+
+    before_ms: int = _ANY_MS
+    after_ms: int = _ANY_MS
+
+    @property
+    def narrow(self) -> dict[str, int]:
+        """Return the settings, with their ms, that refuse event times which brokers accept by default."""
+        limits = {_BEFORE: (self.before_ms, _ANY_MS), _AFTER: (self.after_ms, USUALLY_AHEAD_MS)}
+        return {name: found for name, (found, usual) in limits.items() if found < usual}
+
+
+def time_limits(admin: Admin, topics: Iterable[str]) -> dict[str, TimeLimits]:
+    """Return the limits of record times by topic.
+
+    Args:
+        admin: Asks the brokers, once for all topics.
+        topics: Their names; topics that do not exist or may not be described are left out.
+    """
+    return {topic: _limits(config) for topic, config in admin.topic_configs(topics).items()}
+
+
+def _limits(config: Mapping[str, str]) -> TimeLimits:
+    if config.get("message.timestamp.type") == "LogAppendTime":
+        return TimeLimits()
+    return TimeLimits(int(config.get(_BEFORE, _ANY_MS)), int(config.get(_AFTER, _ANY_MS)))
+
+
+class RecordTimes:
+    """Checks times before a record is sent; nearly all records need no check.
+
+    Args:
+        kafka: Client properties.
+    """
+
+    def __init__(self, kafka: Mapping[str, str]) -> None:
+        self._kafka = kafka
+        self._limits: dict[str, TimeLimits] = {}
+        self._are_old_refused = False
+        self._ahead_ms = USUALLY_AHEAD_MS
+
+    def learn(self, limits: Mapping[str, TimeLimits]) -> None:
+        """Add limits that are already known."""
+        self._limits |= limits
+        self._are_old_refused = any(known.before_ms < _ANY_MS for known in self._limits.values())
+        self._ahead_ms = min((known.after_ms for known in self._limits.values()), default=USUALLY_AHEAD_MS)
+
+    def unsuspicious(self, topic: str, partition: int | None, timestamp: int) -> int:
+        """Return the time (ms) up to which records of all topics known so far need no check at present.
+
+        A topic is looked up with its first record, unless its limits are known.
+
+        Args:
+            topic: The topic.
+            partition: Its partition; None if the client chooses.
+            timestamp: The record's time, ms.
+
+        Raises:
+            RefusedRecordError: If the brokers would refuse it.
+        """
+        if topic not in self._limits:
+            self.learn({topic: self._asked(topic)})
+        limits, now_ms = self._limits[topic], time.time_ns() // 1_000_000  # noqa: TID251 - the brokers' clock decides
+        where = topic if partition is None else f"{topic}-{partition}"
+        if timestamp - now_ms > limits.after_ms:
+            raise _refused(where, timestamp, f"{timestamp - now_ms} ms ahead of the clock", _AFTER, limits.after_ms)
+        if now_ms - timestamp > limits.before_ms:
+            raise _refused(where, timestamp, f"{now_ms - timestamp} ms behind the clock", _BEFORE, limits.before_ms)
+        return _ALL_ARE_LOOKED_AT if self._are_old_refused else now_ms + self._ahead_ms
+
+    def _asked(self, topic: str) -> TimeLimits:
+        """Look up a topic's limits. Without an answer, brokers will report refused records."""
+        try:
+            return time_limits(Admin(self._kafka), [topic]).get(topic, TimeLimits())
+        except BrokerError:
+            return TimeLimits()
+
+
+def _refused(where: str, timestamp: int, distance: str, setting: str, limit_ms: int) -> RefusedRecordError:
+    message = (
+        f"Cannot write to {where}: time {timestamp}{_as_text(timestamp)} is {distance}, and {setting} is {limit_ms}"
+    )
+    hint = (
+        f"Correct the event time (timestamp_extractor), or raise {setting} of the topic. For a sink's record, "
+        "production.exception.handler may decide; a dead letter has that time as well."
+    )
+    return RefusedRecordError(message, hint=hint)
+
+
+def _as_text(timestamp: int) -> str:
+    """Return a readable form of a time, if the calendar has it."""
+    try:
+        return f" ({datetime.fromtimestamp(timestamp / 1000, UTC).isoformat(timespec='seconds')})"
+    except (ValueError, OverflowError, OSError):
+        return ""
+
+
+class SendingClient:
+    """Wraps the library's producer, and waits while its queue is full.
+
+    The library looks up a topic's partitions by a timer, up to a second after the first record. A task or a test that
+    writes little would spend its time waiting. So the first record of a topic triggers the look-up at once.
+
+    Args:
+        kafka: Properties of all clients.
+        properties: Properties of this client, which override the others.
+        begin: Called before a topic's first record, and again before the first one after `end`.
+        explain: Translates a refusal of the library: `(error, topic)`.
+    """
+
+    def __init__(
+        self,
+        kafka: Mapping[str, str],
+        properties: Mapping[str, Any],
+        begin: Callable[[], None],
+        explain: Callable[[KafkaError, str], StreamsError],
+    ) -> None:
+        self._begin = begin
+        self._explain = explain
+        self._counts: dict[str, int] = {}
+        self._targets: dict[str, str] = {}
+        self._published: Mapping[str, str] = {}
+        self._earlier: dict[str, int] = {}
+        self._known: set[str] = set()
+        self.times = RecordTimes(kafka)
+        with mapped_errors("create a producer"):
+            self.producer = Producer({**_SETTINGS, **kafka, **properties}, logger=quiet)
+
+    def sending(self) -> Send:
+        """Return the `send` of both producers as a function: a method's attribute look-ups take as long as counting."""
+        counts, targets, latest = self._counts, self._targets, -1
+
+        def send(
+            topic: str,
+            key: bytes | None,
+            value: bytes | None,
+            timestamp: int,
+            headers: Headers,
+            partition: int | None,
+        ) -> None:
+            nonlocal latest
+            try:
+                target = targets[topic]
+            except KeyError:
+                target, latest = self._begin_with(topic, partition), -1  # the topic may not have been looked up yet
+            if timestamp > latest:
+                latest = self.times.unsuspicious(target, partition, timestamp)
+            where = _ANY_PARTITION if partition is None else partition
+            named = list(headers) if headers else None
+            while True:
+                try:  # by name, it takes twice as long
+                    self.producer.produce(target, value, key, where, None, None, timestamp or _EARLIEST_TIME_MS, named)
+                    break
+                except BufferError:
+                    self.producer.poll(0.1)
+                except KafkaException as error:
+                    raise self._failure(error.args[0], target, partition) from error
+            try:
+                counts[target] += 1
+            except KeyError:
+                self._ask_for(target)
+                counts[target] = 1
+
+        return send
+
+    def publish(self, published: Mapping[str, str]) -> None:
+        """Redirect the records of some topics from now on, at no cost per record."""
+        self._published = published
+        self._targets.clear()
+
+    def target(self, topic: str) -> str:
+        """Return the topic that receives a topic's records."""
+        return self._published.get(topic, topic)
+
+    def end(self) -> None:
+        """Mark the end of a transaction."""
+        self._earlier = self.sent()
+        self._counts.clear()
+        self._targets.clear()
+
+    def sent(self) -> dict[str, int]:
+        """Return the number of records sent by topic, in finished transactions and in the current one."""
+        sent = dict(self._earlier)
+        for topic, count in self._counts.items():
+            sent[topic] = sent.get(topic, 0) + count
+        return sent
+
+    def _begin_with(self, topic: str, partition: int | None) -> str:
+        """Begin if necessary, and return the topic that receives the records.
+
+        An explicit partition that does not exist is refused here, rather than without a name at the commit.
+        """
+        self._begin()
+        target = self.target(topic)
+        if partition is not None:
+            self._ask_for(target)
+        self._targets[topic] = target
+        return target
+
+    def _failure(self, error: KafkaError, topic: str, partition: int | None) -> StreamsError:
+        if error.code() == librdkafka.UNKNOWN_PARTITION:
+            message = f"Cannot write to partition {partition} of {topic}: the topic has no such partition"
+            return TopicError(message, hint="Correct the partitioner, or give the topic more partitions.")
+        if error.code() == KafkaError.MSG_SIZE_TOO_LARGE:
+            return RefusedRecordError(f"Cannot write to {topic}: {error.str()}", hint=_TOO_LARGE)
+        return self._explain(error, topic)
+
+    def _ask_for(self, topic: str) -> None:
+        """Make the library look up a topic's partitions. Without an answer, the library retries."""
+        if topic not in self._known:
+            with suppress(KafkaException):
+                self.producer.list_topics(topic, _METADATA_SECONDS)
+            self._known.add(topic)
+
+    def name_missing(self, failure: StreamsError, topics: Iterable[str]) -> None:
+        """Add to a failure the missing ones among the topics written to, as the library names none."""
+        missing = self._missing(topics)
+        if missing:
+            failure.message = f"{failure.message}; the brokers do not know topic {', '.join(missing)}"
+            failure.hint = MISSING_HINT
+
+    def unwritten(self, message: str) -> StreamsError:
+        """Return the error for records that do not arrive: `TopicError` if topics are missing, otherwise a retriable one."""
+        missing = self._missing(self._counts)
+        if missing:
+            return TopicError(f"{message}; the brokers do not know topic {', '.join(missing)}", hint=MISSING_HINT)
+        return BrokerError(message, retriable=True)
+
+    def _missing(self, topics: Iterable[str]) -> list[str]:
+        """Return the topics that the brokers do not know; empty if they do not answer."""
+        try:
+            known = self.producer.list_topics(timeout=_LOOK_SECONDS).topics
+        except KafkaException:
+            return []
+        return sorted(set(topics) - known.keys())
+
+    def close(self) -> None:
+        """Stop writing, and release connections in the background. Idempotent.
+
+        The library has no such call: a producer ends with its last reference. A call that hangs in another thread holds
+        a reference, so the producer stays valid for it.
+        """
+        if hasattr(self, "producer"):
+            self.producer.purge()
+            references = [self.producer]
+            del self.producer
+            end_in_background(references.clear, "producer")

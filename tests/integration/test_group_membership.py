@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -11,14 +12,18 @@ import msgspec
 import pytest
 from kafka.coordinator.base import BaseCoordinator
 
+from riverrun import LONG, STRING, Consumed, Materialized, Riverrun, StreamsBuilder, Topology
 from riverrun.kafka.membership import GroupMember
+from riverrun.records import TopicPartition
 from riverrun.worker.group.protocol import SubscriptionInfo, servers_of
+from tests.brokers import Broker, embedded_broker
 from tests.waiting import DEADLINE_S, until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
+    from pathlib import Path
 
-    from tests.brokers import Broker
+    from riverrun.project.worker import AppWorker
 
 pytestmark = pytest.mark.broker
 
@@ -110,7 +115,7 @@ def test_the_addresses_of_instances_are_known_again_after_a_rebalance(
     second.attends.clear()
     first.says_anew(subscription_info("three:1"))
     admin = broker.admin()
-    until(lambda: admin.said_in(unique) is None, "waited for the second")
+    until(lambda: admin.member_messages(unique) is None, "waited for the second")
     assert servers_of(admin, unique) == []
     with ThreadPoolExecutor() as threads:
         found = threads.submit(servers_of, broker.admin(), unique, within_s=DEADLINE_S)
@@ -167,3 +172,42 @@ def test_a_member_slow_to_join_again_is_not_taken_for_a_replaced_one(
     assert member.asked == asked, "it has not joined again"
     assert not member.place.is_fenced
     member.place.close()
+
+
+@pytest.fixture
+def own_broker(tmp_path: Path, new_port: Callable[[], int]) -> Iterator[Broker]:
+    """A broker of one test alone, which changes its settings."""
+    embedded = embedded_broker(tmp_path / "broker", new_port())
+    yield Broker(embedded.start().bootstrap_servers)
+    embedded.kill()
+
+
+def test_instances_go_on_when_brokers_refuse_the_messages_of_their_group(
+    own_broker: Broker, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """They try again, without addresses in the assignments, and learn the addresses from each other's messages."""
+    own_broker.create(8, "words.in")
+    own_broker.admin().committed("words-v1", [TopicPartition("words.in", 0)])  # so that there is a topic of offsets
+    own_broker.configure("__consumer_offsets", {"max.message.bytes": "400"})
+    project = Riverrun(kafka=own_broker.kafka, directory=tmp_path)
+    app = project.app("words", counting)
+    workers = [app.worker(server="127.0.0.1:0", state_dir=tmp_path / name) for name in ("one", "two")]
+    with ExitStack() as stack:
+        for worker in workers:
+            stack.enter_context(worker)
+        until(lambda: "message.max.bytes may be too small" in caplog.text, "were refused")
+        own_broker.configure("__consumer_offsets", {"max.message.bytes": "1048588"})
+        for worker in workers:
+            worker.wait_for(timeout_s=DEADLINE_S)
+        until(lambda: all(knows_both(worker) for worker in workers), "knew each other's addresses")
+    assert "brokers may need a larger message.max.bytes" in caplog.text
+
+
+def knows_both(worker: AppWorker) -> bool:
+    tasks = worker.metadata()
+    return len(tasks) == 2 and sum(map(len, tasks.values())) == 8
+
+
+def counting(builder: StreamsBuilder) -> Topology:
+    builder.stream("words.in", Consumed(STRING, STRING)).group_by_key().count(Materialized(STRING, LONG, name="counts"))
+    return builder.build()

@@ -336,9 +336,9 @@ class Admin:
         """Return a group's state; an unknown group is dead, without members."""
         return self._groups.state(group)
 
-    def said_in(self, group: str) -> tuple[bytes, ...] | None:
-        """Return the metadata with which each member joined a group; empty for an unknown group, None during a rebalance."""
-        return self._groups.said_in(group)
+    def member_messages(self, group: str) -> tuple[tuple[bytes, bytes], ...] | None:
+        """Return what each member joined a group with, and its plan; empty for an unknown group, None during a rebalance."""
+        return self._groups.member_messages(group)
 
     def alter_offsets(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
         """Set a group's committed offsets; the group must have no members."""

@@ -17,7 +17,7 @@ from kafka.protocol.admin import DeleteGroupsRequest, DescribeGroupsRequest
 from kafka.protocol.metadata import CoordinatorType, FindCoordinatorRequest
 
 from riverrun.kafka import librdkafka
-from riverrun.kafka.kafka_python import connection, said_by
+from riverrun.kafka.kafka_python import connection, planned_in, said_by
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -69,8 +69,8 @@ def describe_group(question: CoordinatorRequest) -> tuple[str, tuple[str, ...]] 
     return _STATES.get(found.group_state, "unknown"), tuple(members)
 
 
-def said_in_group(question: CoordinatorRequest) -> tuple[bytes, ...] | None:
-    """Return the metadata with which each member joined a group (`GroupMember.describe`); empty if there are none.
+def messages_in_group(question: CoordinatorRequest) -> tuple[tuple[bytes, bytes], ...] | None:
+    """Return by member the metadata with which it joined (`GroupMember.describe`), and its plan; empty if there are no members.
 
     Returns None during a rebalance: brokers do not tell it before all members have joined again.
 
@@ -82,8 +82,8 @@ def said_in_group(question: CoordinatorRequest) -> tuple[bytes, ...] | None:
         return ()
     if found.group_state in _REBALANCING:
         return None
-    metadata = (bytes(member.member_metadata or b"") for member in found.members)
-    return tuple(said_by(each)[COUNT_BYTES:] for each in metadata if each)
+    members = ((bytes(each.member_metadata or b""), bytes(each.member_assignment or b"")) for each in found.members)
+    return tuple((said_by(said)[COUNT_BYTES:], planned_in(plan) if plan else b"") for said, plan in members if said)
 
 
 def delete_group(question: CoordinatorRequest) -> None:

@@ -66,18 +66,18 @@ class Groups:
         described = self._patiently(self._asking(group, describe_group), f"describe group {group}")
         return GroupState("dead", ()) if described is None else GroupState(*described)
 
-    def said_in(self, group: str) -> tuple[bytes, ...] | None:
-        """Return the metadata with which each member joined a group; empty for an unknown group, None during a rebalance.
+    def member_messages(self, group: str) -> tuple[tuple[bytes, bytes], ...] | None:
+        """Return what each member joined a group with, and its plan; empty for an unknown group, None during a rebalance.
 
         Raises:
             BrokerError: If the brokers refuse or do not answer.
         """
-        from riverrun.kafka.coordinators import said_in_group  # noqa: PLC0415 - loads for long, and few ask
+        from riverrun.kafka.coordinators import messages_in_group  # noqa: PLC0415 - loads for long, and few ask
 
-        said: tuple[bytes, ...] | None = self._patiently(
-            self._asking(group, said_in_group), f"ask the members of group {group}"
+        found: tuple[tuple[bytes, bytes], ...] | None = self._patiently(
+            self._asking(group, messages_in_group), f"ask the members of group {group}"
         )
-        return said
+        return found
 
     def delete(self, group: str) -> None:
         """Delete a group and its committed offsets. Idempotent.

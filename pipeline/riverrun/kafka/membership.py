@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from kafka import KafkaConsumer
 from kafka.coordinator.assignors.abstract import AbstractPartitionAssignor, RebalanceProtocol
-from kafka.errors import KafkaConfigurationError, KafkaError
+from kafka.errors import KafkaConfigurationError, KafkaError, UnknownError
 from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment, ConsumerProtocolSubscription
 
 from riverrun.errors import BrokerError, ConfigError
@@ -104,6 +104,12 @@ class GroupMember:
         """Create the member; it joins with the first `poll`."""
         self._group_id = group_id
         self._rejoins = threading.Event()
+        self.is_refused = False
+        """Whether brokers have refused the messages of the group since the last plan: all of them are in one record."""
+
+        def hear(plan: bytes) -> None:
+            self.is_refused = False
+            on_plan(plan)
 
         def say() -> bytes:
             self._rejoins.clear()  # kafka-python asks for metadata, so it has accepted the request
@@ -115,7 +121,7 @@ class GroupMember:
                 client_id=client_id,
                 group_id=group_id,
                 group_instance_id=group_instance_id,
-                partition_assignment_strategy=[_PlanAssignor(say, assign, on_plan)],
+                partition_assignment_strategy=[_PlanAssignor(say, assign, hear)],
                 session_timeout_ms=session_timeout_ms,
                 heartbeat_interval_ms=heartbeat_interval_ms,
                 max_poll_interval_ms=max_poll_interval_ms,
@@ -155,7 +161,11 @@ class GroupMember:
             self._consumer.poll(timeout_ms=int(timeout_s * 1000))
         except KafkaError as error:
             message = f"Membership in group {self._group_id}: {error}"
-            raise BrokerError(message, retriable=bool(getattr(error, "retriable", False))) from error
+            # So brokers call the messages of a group that exceed their message.max.bytes. The leader can make them smaller.
+            self.is_refused = isinstance(error, UnknownError)
+            is_retriable = self.is_refused or bool(getattr(error, "retriable", False))
+            hint = "The brokers' message.max.bytes may be too small for the group." if self.is_refused else None
+            raise BrokerError(message, retriable=is_retriable, hint=hint) from error
 
     def rejoin(self) -> None:
         """Send new metadata, which starts a rebalance within the next `poll`s.

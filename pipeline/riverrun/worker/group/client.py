@@ -7,6 +7,8 @@ import time
 import uuid
 from typing import TYPE_CHECKING, Protocol
 
+import msgspec
+
 from riverrun.errors import StreamsError, TopicError, TopologyError
 from riverrun.hosting.local_state import instance_id, left_positions
 from riverrun.worker.group.membership import Membership
@@ -162,6 +164,10 @@ class GroupClient:
         """
         while (arrived := self._membership.heard()) is not None:
             self._take(arrived)
+        found = self._membership.found_servers()
+        if found is not None and self.assignment is not None:
+            active, standby = found
+            self.assignment = msgspec.structs.replace(self.assignment, servers=active, standby_servers=standby)
 
     def _take(self, arrived: AssignmentInfo | StreamsError) -> None:
         if isinstance(arrived, StreamsError):

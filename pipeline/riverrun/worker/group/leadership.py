@@ -17,6 +17,7 @@ from riverrun.worker.group.protocol import (
     Instance,
     Plan,
     SubscriptionInfo,
+    packed,
     subscription_info_of,
     task_ids,
     texts,
@@ -26,8 +27,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
 log = logging.getLogger(__name__)
-
-_encode = msgspec.json.Encoder().encode
 
 
 def subscriptions_of(said: Mapping[str, bytes]) -> dict[str, SubscriptionInfo | None]:
@@ -60,6 +59,8 @@ def give_assignments(
     tasks: Mapping[TaskId, bool],
     config: AssignmentConfig,
     application_id: str,
+    *,
+    room: int,
 ) -> dict[str, bytes]:
     """Make the assignment of each member, as bytes.
 
@@ -69,6 +70,7 @@ def give_assignments(
         tasks: All tasks, and whether each has state.
         config: Settings.
         application_id: The application id, for refusals.
+        room: Bytes that all assignments together should have at most. If they would have more, addresses are left out.
 
     Returns:
         Assignment by member.
@@ -76,7 +78,6 @@ def give_assignments(
     refusals = _refusals(members, application_id)
     admitted = {member: info for member, info in members.items() if info is not None and member not in refusals}
     plans = _plans(admitted.values(), tasks, config)
-    servers = {info.instance: info.server for info in admitted.values() if info.server}
     shuts_down = any(info.shuts_down for info in admitted.values())
     assignments = {
         member: AssignmentInfo(refusal=why, process=_process(members[member])) for member, why in refusals.items()
@@ -87,14 +88,35 @@ def give_assignments(
             texts(plan.active),
             texts(plan.standby),
             texts(plan.warm_up),
-            _active_servers(plans, servers),
-            _standby_servers(plans, servers),
             shuts_down=shuts_down,
             topics=dict(topics),
             process=info.process,
             fingerprint=info.fingerprint,
         )
-    return {member: _encode(info) for member, info in assignments.items()}
+    servers = {info.instance: info.server for info in admitted.values() if info.server}
+    return _with_servers(assignments, _active_servers(plans, servers), _standby_servers(plans, servers), room)
+
+
+def _with_servers(
+    assignments: Mapping[str, AssignmentInfo], active: dict[str, str], standby: dict[str, list[str]], room: int
+) -> dict[str, bytes]:
+    """Encode assignments, with the addresses of all tasks if there is room for them."""
+    found = {member: packed(info) for member, info in assignments.items()}
+    if not active and not standby:
+        return found
+    needed = sum(map(len, found.values()))
+    addresses = len(packed(AssignmentInfo(servers=active, standby_servers=standby)))
+    fits = needed + addresses * len(found) <= room
+    if not fits:
+        log.info("assignments name no addresses: with them, they would have %d bytes", needed + addresses * len(found))
+    if needed > room:
+        message = "the assignments of %d instances have %d bytes: brokers may need a larger message.max.bytes"
+        log.warning(message, len(found), needed)
+    known = {"servers": active, "standby_servers": standby} if fits else {"omits_servers": True}
+    return {
+        member: found[member] if info.refusal is not None else packed(msgspec.structs.replace(info, **known))
+        for member, info in assignments.items()
+    }
 
 
 def _process(info: SubscriptionInfo | None) -> str:

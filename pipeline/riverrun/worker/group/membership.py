@@ -8,13 +8,18 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from riverrun.decoders import UnreadableError
 from riverrun.errors import BrokerError, ProcessingError, StreamsError, TaskMigratedError
 from riverrun.hosting.local_state import instance_id
 from riverrun.worker.group.leadership import finds_more, give_assignments, subscriptions_of
-from riverrun.worker.group.protocol import AssignmentConfig, AssignmentInfo, SubscriptionInfo, assignment_info_of
+from riverrun.worker.group.protocol import (
+    AssignmentConfig,
+    AssignmentInfo,
+    SubscriptionInfo,
+    assignment_info_of,
+    packed,
+    servers_by_task,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -29,6 +34,10 @@ _POLL_SECONDS = 0.5
 _NEVER = float("inf")
 _ASK_AGAIN_SECONDS = 5.0
 """Time after which a member asks for another assignment than one that it has passed over: asking interrupts the whole group."""
+_ROOM_BYTES = 1_000_000
+"""Bytes of the messages of a whole group: brokers keep them in one record, usually of 1,048,588 bytes at most."""
+_MEMBER_BYTES = 300
+"""What brokers add to the messages of each member, at most."""
 _GLANCE_SECONDS = 2.0
 """How often to look at the known topics."""
 
@@ -63,6 +72,9 @@ class Membership:
         self._looked_at = self._glanced_at = time.monotonic()
         self._asks_again_at: float | None = None
         self._seen: dict[str, int] = {}
+        self._has_less_room = False
+        self._looks_for_servers = False
+        self._servers: queue.SimpleQueue[tuple[dict[str, str], dict[str, list[str]]]] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._take_part, name="membership", daemon=True)
 
     def look_up(self) -> None:
@@ -104,7 +116,15 @@ class Membership:
             self._looked_at = -_NEVER  # looks before it asks again
             self.pass_over("it names topics or partitions that this instance has not found yet")
             return None
+        self._looks_for_servers = assignment.omits_servers
         return assignment
+
+    def found_servers(self) -> tuple[dict[str, str], dict[str, list[str]]] | None:
+        """Return the addresses that the last assignment has left out, once, as soon as they are known."""
+        try:
+            return self._servers.get_nowait()
+        except queue.Empty:
+            return None
 
     def pass_over(self, why: str) -> None:
         """Note that the last assignment is not carried out, and ask for another in a while. May be called from any thread."""
@@ -151,6 +171,7 @@ class Membership:
     def _attend(self, member: GroupMember) -> None:
         while not self._leaves.is_set():
             self._look_for_topics()
+            self._look_for_servers()
             if self._asks_again_at is not None and time.monotonic() > self._asks_again_at:
                 self._asks_again_at = None
                 self._rejoins.set()
@@ -163,10 +184,25 @@ class Membership:
                 if not error.retriable:
                     raise
                 log.warning("%s", error)
+                self._has_less_room |= member.is_refused
+                self._leaves.wait(_POLL_SECONDS)
                 continue
             if member.is_fenced:
                 message = f"Another process has joined {self._application.id} as the same static member"
                 raise TaskMigratedError(message, hint="Each instance needs a consumer.group.instance.id of its own.")
+
+    def _look_for_servers(self) -> None:
+        """Ask the group's members for addresses, if the last assignment has none, until there is no rebalance."""
+        if not self._looks_for_servers:
+            return
+        try:
+            found = servers_by_task(self._connected.admin, self._application.id)
+        except BrokerError as error:
+            log.debug("addresses of instances cannot be looked up: %s", error)
+            return
+        if found is not None:
+            self._looks_for_servers = False
+            self._servers.put(found)
 
     def _look_for_topics(self) -> None:
         """Check, if it is time, whether topics or partitions to read have changed; in that case ask for a rebalance.
@@ -199,7 +235,10 @@ class Membership:
         members, topics = subscriptions_of(said), self._found
         if finds_more(members.values(), topics):
             self._looked_at = -_NEVER  # and if it is true, asks for a rebalance
-        return give_assignments(members, topics, self._tasks_of(topics), config, self._application.id)
+        room = _ROOM_BYTES - sum(len(each) + _MEMBER_BYTES for each in said.values())
+        if self._has_less_room:  # brokers have refused to keep the messages: their limit is lower
+            room = 0
+        return give_assignments(members, topics, self._tasks_of(topics), config, self._application.id, room=room)
 
     def _differ_at_a_glance(self, now: float) -> bool:
         """Return whether the known topics differ, twice in a row: a broker that was just started may not know all of them."""
@@ -229,7 +268,7 @@ class Membership:
             self._application.id,
             self._application.topology.source_topics,
             client_id=f"{self._application.id}-{instance_id(self._application)}",
-            describe=lambda: msgspec.json.encode(self._subscription_info(self._found)),
+            describe=lambda: packed(self._subscription_info(self._found)),
             assign=lambda said: self._assign(said, config),
             on_plan=self._arrived.put,
             session_timeout_ms=int(client.get("session.timeout.ms", 45_000)),

@@ -1,4 +1,4 @@
-"""Messages between instances through the group's leader, in JSON, as other releases may take part.
+"""Messages between instances through the group's leader: JSON, as other releases may take part, compressed if that is shorter.
 
 Descriptions and plans of the instances of an application.
 
@@ -8,6 +8,7 @@ Finds the addresses of a group's instances, for processes that are not members.
 from __future__ import annotations
 
 import time
+import zlib
 from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated
@@ -129,7 +130,9 @@ class Lags:
 FORMAT = 1
 """Format of subscriptions and assignments; the leader refuses instances of another format."""
 _LONGEST_MESSAGE = 8 * 2**20
-"""Bytes. A broker keeps the messages of a whole group in one record, whose limit is usually 1 MiB."""
+"""Bytes of JSON. A broker keeps the messages of a whole group in one record, whose limit is usually 1 MiB."""
+_COMPRESSED = zlib.compress(b"")[:1]
+"""The first byte of compressed messages; JSON begins with another."""
 
 Threads = Annotated[int, msgspec.Meta(ge=1, le=MOST_THREADS)]
 Partitions = Annotated[int, msgspec.Meta(ge=1, le=1_000_000)]
@@ -188,6 +191,8 @@ class AssignmentInfo(msgspec.Struct, frozen=True):
         process: The process that it is for; empty from leaders that do not name it. A restarted static member receives the
             assignment of its predecessor, and the leader does not hear of the restart.
         fingerprint: Of the topology whose tasks these are.
+        omits_servers: Whether the addresses have been left out, as the messages of the group would be too large with them:
+            `servers_by_task` has them.
     """
 
     active: list[Task] = []
@@ -201,10 +206,37 @@ class AssignmentInfo(msgspec.Struct, frozen=True):
     format: int = FORMAT
     process: Word = ""
     fingerprint: Word = ""
+    omits_servers: bool = False
 
 
 _subscription_info = foreign_decoder(SubscriptionInfo, _LONGEST_MESSAGE)
 _assignment_info = foreign_decoder(AssignmentInfo, _LONGEST_MESSAGE)
+
+
+def packed(message: SubscriptionInfo | AssignmentInfo) -> bytes:
+    """Encode a message. Brokers keep those of all members in one record, so it is compressed if that is shorter."""
+    plain = msgspec.json.encode(message)
+    return min(zlib.compress(plain), plain, key=len)
+
+
+def _unpacked(data: bytes) -> bytes:
+    """Return a message as JSON.
+
+    Raises:
+        UnreadableError: If it cannot be decompressed, or would be longer than messages are.
+    """
+    if data[:1] != _COMPRESSED:
+        return data
+    unpacking = zlib.decompressobj()
+    try:
+        plain = unpacking.decompress(data, _LONGEST_MESSAGE)
+    except zlib.error as error:
+        message = f"it cannot be decompressed: {error}"
+        raise UnreadableError(message) from error
+    if not unpacking.eof:
+        message = f"it is cut off, or has more than {_LONGEST_MESSAGE} bytes"
+        raise UnreadableError(message)
+    return plain
 
 
 def subscription_info_of(data: bytes) -> SubscriptionInfo:
@@ -213,7 +245,7 @@ def subscription_info_of(data: bytes) -> SubscriptionInfo:
     Raises:
         UnreadableError: If the bytes are no subscription info of this format, or its address is not a plain one.
     """
-    info = _subscription_info(data)
+    info = _subscription_info(_unpacked(data))
     if info.format != FORMAT:
         message = f"it has format {info.format}, and this release reads format {FORMAT}"
         raise UnreadableError(message)
@@ -229,7 +261,7 @@ def assignment_info_of(data: bytes) -> AssignmentInfo:
     Raises:
         UnreadableError: If the bytes are no assignment of this format; a refusal may have any.
     """
-    assignment = _assignment_info(data)
+    assignment = _assignment_info(_unpacked(data))
     if assignment.format != FORMAT and assignment.refusal is None:
         message = f"it has format {assignment.format}, and this release reads format {FORMAT}"
         raise UnreadableError(message)
@@ -277,12 +309,42 @@ def servers_of(admin: Admin, group: str, *, within_s: float = 0.0) -> list[str]:
         BrokerError: If the brokers refuse or do not answer.
     """
     deadline = time.monotonic() + within_s
-    while (subscriptions := admin.said_in(group)) is None and time.monotonic() < deadline:
+    while (members := admin.member_messages(group)) is None and time.monotonic() < deadline:
         time.sleep(_PAUSE_SECONDS)
     found = []
-    for said in subscriptions or ():
+    for subscription, _ in members or ():
         try:
-            found.append(subscription_info_of(said).server)
+            found.append(subscription_info_of(subscription).server)
         except UnreadableError:
             continue
     return sorted(filter(None, found))
+
+
+def servers_by_task(admin: Admin, group: str) -> tuple[dict[str, str], dict[str, list[str]]] | None:
+    """Return where the active instance and the standbys of each task answer queries, from the messages of a group's members.
+
+    Args:
+        admin: Asks the brokers.
+        group: The group: an `application.id`.
+
+    Returns:
+        The addresses, as `AssignmentInfo` has them; None during a rebalance.
+
+    Raises:
+        BrokerError: If the brokers refuse or do not answer.
+    """
+    members = admin.member_messages(group)
+    if members is None:
+        return None
+    active: dict[str, str] = {}
+    standby: dict[str, list[str]] = {}
+    for subscription, plan in members:
+        try:
+            server, assignment = subscription_info_of(subscription).server, assignment_info_of(plan)
+        except UnreadableError:
+            continue
+        if server:
+            active |= dict.fromkeys(assignment.active, server)
+            for task in assignment.standby:
+                standby.setdefault(task, []).append(server)
+    return active, standby

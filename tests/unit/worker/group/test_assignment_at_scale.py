@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import random
 from dataclasses import replace
 from functools import partial
@@ -11,13 +12,23 @@ import pytest
 
 from riverrun.records import TaskId
 from riverrun.worker.group.assignment import assign
-from riverrun.worker.group.protocol import AssignmentConfig, Instance, Lags
+from riverrun.worker.group.leadership import give_assignments
+from riverrun.worker.group.protocol import (
+    AssignmentConfig,
+    Instance,
+    Lags,
+    SubscriptionInfo,
+    assignment_info_of,
+    packed,
+    texts,
+)
 
 if TYPE_CHECKING:
     from riverrun.worker.group.protocol import Plan
 
 SUB_TOPOLOGIES = 7
 POSITION = 1000
+LIMIT = 1_000_000
 LAGS_PER_COPY = 60
 """Most lags that are looked up per task and copy, on average. Up to 28 are, where many instances have state of a task."""
 
@@ -87,3 +98,44 @@ def test_large_groups_are_assigned_in_few_steps(
         copies = sum(len(plan.standby) for plan in plans.values())
         wanted = tasks * min(standbys, len(group.instances) - 1)
         assert wanted <= copies <= wanted + config.max_warmup_replicas
+
+
+@pytest.mark.parametrize(
+    ("tasks", "instances", "standbys", "has_addresses"),
+    [
+        (400, 100, 1, True),
+        (1000, 100, 1, True),
+        (2000, 150, 1, False),
+        pytest.param(5000, 300, 1, False, marks=pytest.mark.slow),
+    ],
+)
+def test_messages_of_large_groups_fit_into_one_record(
+    tasks: int, instances: int, standbys: int, has_addresses: bool
+) -> None:
+    """Brokers keep them in one. Addresses of instances are left out if it would be too large with them."""
+    config = AssignmentConfig(num_standby_replicas=standbys)
+    group = Group(tasks, instances, config)
+    group.rebalance()
+    members = {each.id: subscription_of(number, each) for number, each in enumerate(group.instances)}
+    said = sum(len(packed(each)) for each in members.values())
+    made = give_assignments(members, {"clicks": 1000}, group.tasks, config, "clicks-v1", room=LIMIT - said)
+    told = [assignment_info_of(each) for each in made.values()]
+    print(f"{tasks} tasks, {instances} instances, {standbys} standbys: {said} + {sum(map(len, made.values()))} bytes")
+    assert said + sum(map(len, made.values())) <= LIMIT
+    assert [each.omits_servers for each in told] == [not has_addresses] * instances
+    assert all(len(each.servers) == (tasks if has_addresses else 0) for each in told)
+    assert sum(len(each.active) for each in told) == tasks
+
+
+def subscription_of(number: int, instance: Instance) -> SubscriptionInfo:
+    return SubscriptionInfo(
+        instance=instance.id,
+        fingerprint=hashlib.sha256(b"").hexdigest(),
+        capacity=instance.capacity,
+        active=texts(instance.active),
+        standby=texts(instance.standby),
+        positions={str(task): 10**9 + 7919 * task.partition for task in instance.positions},
+        server=f"10.0.{number // 250}.{number % 250}:8080",
+        topics={"clicks": 1000},
+        process=hashlib.sha256(instance.id.encode()).hexdigest()[:32],
+    )

@@ -14,6 +14,7 @@ from riverrun.hosting.connected import ConnectedApplication
 from riverrun.records import TaskId
 from riverrun.worker.group.client import GroupClient
 from riverrun.worker.group.protocol import AssignmentInfo
+from tests.presence import present
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -29,6 +30,11 @@ class Membership:
         self.arrived: list[Any] = []
         self.passed_over: list[str] = []
         self.rejoined = 0
+        self.servers: tuple[dict[str, str], dict[str, list[str]]] | None = None
+
+    def found_servers(self) -> tuple[dict[str, str], dict[str, list[str]]] | None:
+        found, self.servers = self.servers, None
+        return found
 
     def heard(self, _timeout_s: float = 0) -> Any:
         return self.arrived.pop(0) if self.arrived else None
@@ -121,3 +127,12 @@ def test_losses_make_an_assignment_obsolete_until_the_next(member: Member) -> No
     assert (member.client.is_current, member.membership.rejoined) == (False, 1)
     member.receive(active=["0_0"])
     assert member.client.is_current
+
+
+def test_addresses_that_an_assignment_omits_are_added_when_they_are_found(tmp_path: Path) -> None:
+    member = Member(tmp_path)
+    assert present(member.receive(active=[str(FIRST)], omits_servers=True)).servers == {}
+    member.membership.servers = {str(FIRST): "there:1"}, {}
+    member.client.receive()
+    assignment = present(member.client.assignment)
+    assert (assignment.active, assignment.servers) == ([str(FIRST)], {str(FIRST): "there:1"})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import zlib
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -30,6 +31,7 @@ from tests.malformed import malformed
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+ROOM = 1_000_000
 TOPICS = {"clicks": 4}
 TASKS = {TaskId(0, number): True for number in range(4)}
 GOOD = SubscriptionInfo(
@@ -73,7 +75,7 @@ def assignments_with(rogue: bytes, *, rogue_is: str) -> dict[str, AssignmentInfo
     """Returns what the leader tells a good member and another one."""
     members = subscriptions_of({"m-good": msgspec.json.encode(GOOD), rogue_is: rogue})
     finds_more(members.values(), TOPICS)
-    told = give_assignments(members, TOPICS, TASKS, AssignmentConfig(num_standby_replicas=1), "clicks-v1")
+    told = give_assignments(members, TOPICS, TASKS, AssignmentConfig(num_standby_replicas=1), "clicks-v1", room=ROOM)
     return {name: assignment_info_of(data) for name, data in told.items()}
 
 
@@ -148,7 +150,10 @@ def test_claims_of_members_do_not_decide_which_tasks_there_are() -> None:
     assert not finds_more([GOOD, None], TOPICS)
 
 
-@given(malformed(ROGUE))
+@given(malformed(ROGUE).flatmap(lambda data: st.sampled_from([data, zlib.compress(data)])))
+@example(zlib.compress(b" " * 9_000_000))
+@example(zlib.compress(encoded({}))[:-5])
+@example(b"x")
 @example(b"[" * 100_000)
 @example(b'{"a":' * 100_000)
 @example(encoded({"new": 0}).replace(b'"new": 0', b'"new": ' + b"9" * 5000))
@@ -163,7 +168,8 @@ def test_no_subscription_info_ends_the_leader(said_by_rogue: bytes) -> None:
         assert {TaskId.parse(task) for task in assignment.active} <= TASKS.keys()
 
 
-@given(malformed(ASSIGNMENT_INFO))
+@given(malformed(ASSIGNMENT_INFO).flatmap(lambda data: st.sampled_from([data, zlib.compress(data)])))
+@example(zlib.compress(b"[" * 100_000))
 @example(b"[" * 100_000)
 @example(b"")
 def test_no_orders_raise_anything_but_that_they_are_unreadable(data: bytes) -> None:

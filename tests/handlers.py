@@ -1,4 +1,4 @@
-"""Handlers as users write them, to be named in settings as `tests.handlers:...`. What they were told is in `asked`."""
+"""Handlers as users write them, to be named in settings as `tests.handlers:...`. Their arguments are in `asked`."""
 
 from __future__ import annotations
 

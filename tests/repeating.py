@@ -42,5 +42,5 @@ class Repeating:
         try:
             while not self._ends.wait(self._pause_s):
                 self._step()
-        except Exception as error:  # noqa: BLE001 - told to the waiting thread
+        except Exception as error:  # noqa: BLE001 - raised in the waiting thread
             self._failure = error

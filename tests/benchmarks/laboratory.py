@@ -14,7 +14,7 @@ from http import HTTPStatus
 from http.client import HTTPConnection
 from typing import TYPE_CHECKING, Any
 
-from events import told
+from events import event_report
 from feeding import RELEASED_PER_SECOND, feeding
 from inputs import PARTITIONS, Input, generate, partitions, serializer
 from measuring import Progress, measure, wait
@@ -373,7 +373,7 @@ def _two_tables(laboratory: Laboratory, run: Run, rows: int) -> int:
 def _watched(side: Side, event: str) -> float:
     """The most memory that it takes until it tells of an event, MiB."""
     most = 0.0
-    while told(side.log(), event) is None:
+    while event_report(side.log(), event) is None:
         side.check()
         with suppress(FileNotFoundError, ProcessLookupError):  # a child has ended just now
             most = max(most, side.memory_bytes() / 2**20)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from events import told
+from events import event_report
 from rows import (
     AVRO,
     BARE,
@@ -288,7 +288,7 @@ class Side:
         """
         deadline = time.monotonic() + _EVENT_SECONDS
         while time.monotonic() < deadline:
-            found = told(self._log.read_text(), name, after)
+            found = event_report(self._log.read_text(), name, after)
             if found is not None:
                 return found
             self.check()

@@ -31,7 +31,7 @@ pytestmark = pytest.mark.broker
 
 IN_2100_MS = 4_102_444_800_000
 HUGE = 2_000_000
-"""More bytes than clients send unless told otherwise."""
+"""More bytes than clients send by default."""
 
 
 @pytest.fixture(params=[EXACTLY_ONCE_V2, AT_LEAST_ONCE])

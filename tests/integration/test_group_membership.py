@@ -30,7 +30,7 @@ pytestmark = pytest.mark.broker
 
 @dataclass
 class Member:
-    """A member that takes part in a thread of its own: what it says of itself, and what it was told."""
+    """A member that takes part in a thread of its own: what it announces, and its assignments."""
 
     says: bytes
     plans: list[bytes] = field(default_factory=list)

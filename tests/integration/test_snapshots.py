@@ -74,7 +74,7 @@ class Case:
         shutil.rmtree(self.app.directory)
 
     def publish(self) -> list[Progress]:
-        """Publish snapshots of all tasks, and return what was told of it."""
+        """Publish snapshots of all tasks, and return the logged messages."""
         connected, reports = self.broker.connected(self.app), list[Progress]()
         connected.prepare()
         with telling(reports.append):

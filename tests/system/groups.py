@@ -274,7 +274,7 @@ class Group:
         return sum(dict(self.counts()).values())
 
     def until(self, condition: Callable[[], bool], what: str) -> None:
-        """Wait until a condition holds; else the ends of all logs are told."""
+        """Wait until a condition holds; else fail with the ends of all logs."""
         until(condition, what, self.logs)
 
     def logs(self) -> str:

@@ -184,7 +184,7 @@ v2 = "{name}_app:build_v2"
         return n // PARTITIONS
 
     def until(self, condition: Callable[[], bool], what: str) -> None:
-        """Wait until a condition holds; else the ends of all logs are told."""
+        """Wait until a condition holds; else fail with the ends of all logs."""
         until(lambda: _holds(condition), what, self.logs)
 
     def logs(self) -> str:

@@ -234,7 +234,7 @@ v2 = "{name}_app:build_v2"
             while not self._ends.wait(0.001):
                 with self._lock:
                     self._turn(self._tail.latest)
-        except BaseException as error:  # noqa: BLE001 - told to the waiting thread
+        except BaseException as error:  # noqa: BLE001 - raised in the waiting thread
             self.failures.append(error)
 
     def _turn(self, record: Release | None) -> None:

@@ -183,15 +183,17 @@ def logs(pods: list[Pod]) -> str:
 def test_a_replaced_pod_finds_its_tasks_and_its_state(pods: list[Pod]) -> None:
     for each in pods:
         each.start()
-    told = partial(logs, pods)
-    until(lambda: all(each.passes("startupProbe") for each in pods), "started", told)
-    until(lambda: all(each.passes("readinessProbe") for each in pods) and are_settled(pods), "shared the tasks", told)
+    pod_logs = partial(logs, pods)
+    until(lambda: all(each.passes("startupProbe") for each in pods), "started", pod_logs)
+    until(
+        lambda: all(each.passes("readinessProbe") for each in pods) and are_settled(pods), "shared the tasks", pod_logs
+    )
     assert all(each.passes("livenessProbe") for each in pods)
     before = [each.status()["active"] for each in pods]
     assert pods[1].terminate() == 0
     assert pods[0].passes("readinessProbe")
     pods[1].start()
-    until(lambda: pods[1].passes("readinessProbe") and are_settled(pods), "had its tasks again", told)
+    until(lambda: pods[1].passes("readinessProbe") and are_settled(pods), "had its tasks again", pod_logs)
     assert [each.status()["active"] for each in pods] == before
     assert [each.terminate() for each in pods] == [0, 0]
 

@@ -146,10 +146,10 @@ import os, signal, sys
 from functools import partial
 from riverrun.project import release
 moment = sys.argv.pop(1)
-def told(done):
+def kill_at_moment(done):
     if done == moment:
         os.kill(os.getpid(), signal.SIGKILL)
-release.Releaser = partial(release.Releaser, on_step=told)
+release.Releaser = partial(release.Releaser, on_step=kill_at_moment)
 from riverrun.cli.main import main
 main()
 """

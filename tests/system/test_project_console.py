@@ -95,7 +95,7 @@ def test_a_console_whose_brokers_are_away_says_so(group: Group) -> None:
         def error() -> str:
             return str(httpx.get(f"{address}status", timeout=DEADLINE_S).json().get("error", ""))
 
-        group.until(lambda: "nothing listens at 127.0.0.1:1" in error(), "was told")
+        group.until(lambda: "nothing listens at 127.0.0.1:1" in error(), "was shown")
         assert httpx.get(address, timeout=DEADLINE_S).status_code == 200
     finally:
         console.terminate()

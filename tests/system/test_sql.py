@@ -79,8 +79,8 @@ def check_pull_queries(config: Path, name: str, broker: Broker) -> None:
         assert posted(server, "SELECT * FROM orders;").status_code == 400
         shown = answered(lambda: httpx.get(f"http://{server}/stores/SPENT/7", timeout=30)).json()  # noqa: B023 - asked at once
         assert (shown["key"], len(shown["value"])) == ("7", 1)
-    told = shell(config, name, "SELECT customer, total FROM spent WHERE customer IN ('3', '11', 'nobody');")
-    assert told.stdout.splitlines() == ["CUSTOMER | TOTAL", "3 | 3.50", "11 | 11.50"]
+    answer = shell(config, name, "SELECT customer, total FROM spent WHERE customer IN ('3', '11', 'nobody');")
+    assert answer.stdout.splitlines() == ["CUSTOMER | TOTAL", "3 | 3.50", "11 | 11.50"]
     elsewhere = shell(config, name, "SELECT * FROM spent;", "--server", "127.0.0.1:1")
     assert "127.0.0.1:1 does not answer" in str(elsewhere.exception)
     assert "--from-topics" in str(elsewhere.exception)

@@ -56,8 +56,8 @@ def judged(case: WrongInput, code: int | None, output: str) -> str:
         return "traceback"
     if code == 0:
         return "silent"
-    told = " ".join(output.replace("│", " ").split())
-    return "clear" if "Error" in output and re.search(case.names, told) else "unclear"
+    text = " ".join(output.replace("│", " ").split())
+    return "clear" if "Error" in output and re.search(case.names, text) else "unclear"
 
 
 def prepare(case: WrongInput, directory: Path, broker: Broker) -> dict[str, Any]:
@@ -91,7 +91,7 @@ def test_wrong_inputs_are_told_clearly(
 ) -> None:
     broker.create(4, "clicks", "click-counts")
     figures: Counter[str] = Counter()
-    told = []
+    lines = []
     for number, case in enumerate(ALL):
         directory = tmp_path / str(number)
         code, output = answer(commands, prepare(case, directory, broker))
@@ -99,11 +99,11 @@ def test_wrong_inputs_are_told_clearly(
         judgement = judged(case, code, output)
         figures[judgement] += 1
         if judgement != "clear":
-            told.append(f"{judgement}: {case.name} ({code}): {' '.join(output.split())[-400:]}")
+            lines.append(f"{judgement}: {case.name} ({code}): {' '.join(output.split())[-400:]}")
     record_property("wrong_inputs", dict(figures))
-    print("\n".join(told))
-    assert not [each for each in told if not each.startswith("unclear")]
-    assert figures["clear"] >= CLEAR * len(ALL), told
+    print("\n".join(lines))
+    assert not [each for each in lines if not each.startswith("unclear")]
+    assert figures["clear"] >= CLEAR * len(ALL), lines
 
 
 @pytest.mark.spark
@@ -115,7 +115,7 @@ def test_exports_that_do_not_fit_are_told_clearly_and_without_java(
     broker.write(VALUES, [(b"k", json.dumps(VALUE).encode(), 1)] * 2)
     broker.write(OTHERS, [(b"k", b"\xff\xfe", 1)])
     figures: Counter[str] = Counter()
-    told = []
+    lines = []
     with serving(str(tmp_path / "output")) as commands:
         for case in (*FITTING_EXPORTS, *EXPORTS, *FITTING_EXPORTS):
             code, output = answer(commands, prepare(case, tmp_path / "project", broker))
@@ -126,7 +126,7 @@ def test_exports_that_do_not_fit_are_told_clearly_and_without_java(
             judgement = judged(case, code, output)
             figures[judgement] += 1
             if judgement != "clear":
-                told.append(f"{judgement}: {case.name} ({code}): {' '.join(output.split())[-400:]}")
+                lines.append(f"{judgement}: {case.name} ({code}): {' '.join(output.split())[-400:]}")
     record_property("wrong_inputs", dict(figures))
-    print("\n".join(told))
-    assert not told
+    print("\n".join(lines))
+    assert not lines

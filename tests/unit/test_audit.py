@@ -1,4 +1,4 @@
-"""The look for vulnerabilities in locked packages: what it finds fails, and what it cannot look up is told."""
+"""The look for vulnerabilities in locked packages: what it finds fails, and what it cannot look up is reported."""
 
 from __future__ import annotations
 

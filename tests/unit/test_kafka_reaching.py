@@ -1,4 +1,4 @@
-"""Problems on the way to brokers are told apart, within seconds."""
+"""Problems on the way to brokers have messages of their own, within seconds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Times that a topic does not take are told before a record is sent; topics that take all cost nothing."""
+"""Times that a topic does not take are reported before a record is sent; topics that take all cost nothing."""
 
 from __future__ import annotations
 

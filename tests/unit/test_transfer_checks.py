@@ -1,4 +1,4 @@
-"""Mistakes in imports and exports that are told before Spark starts."""
+"""Mistakes in imports and exports that are reported before Spark starts."""
 
 from __future__ import annotations
 

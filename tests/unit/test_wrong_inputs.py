@@ -255,7 +255,7 @@ STATEMENTS: Mapping[str, tuple[str, str]] = {
 
 
 def judged(call: Callable[[], Any], names: str) -> tuple[str, str]:
-    """Return the judgement, and what was told."""
+    """Return the judgement, and the message."""
     signal.alarm(SECONDS)
     try:
         call()

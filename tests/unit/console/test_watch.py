@@ -54,7 +54,7 @@ def test_looks_end_when_nobody_asks_any_more_and_go_on_when_somebody_does(monkey
 def test_a_look_that_fails_is_told_and_not_the_last(caplog: pytest.LogCaptureFixture) -> None:
     look = Counting(fails=True)
     with closing(ProjectWatch(look, 0.05)) as watch:
-        until(lambda: watch.latest.get("error") == "RuntimeError: out of order", "told the error")
+        until(lambda: watch.latest.get("error") == "RuntimeError: out of order", "reported the error")
         look.fails = False
         until(lambda: watch.latest["at"] is not None and watch.latest.get("error") is None, "went on")
     assert "cannot inspect the project" in caplog.text

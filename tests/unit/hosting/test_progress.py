@@ -50,7 +50,7 @@ def test_threads_have_listeners_of_their_own() -> None:
 
 
 def test_work_is_looked_at_while_brokers_are_away_now_and_then() -> None:
-    heard, told = [], threading.Event()
+    heard, is_reported = [], threading.Event()
     looks: Iterator[BrokerError | tuple[int, int]] = iter([BrokerError("away"), (3, 7)])
 
     def look() -> tuple[int, int | None]:
@@ -61,10 +61,10 @@ def test_work_is_looked_at_while_brokers_are_away_now_and_then() -> None:
 
     def hear(progress: Progress) -> None:
         heard.append(progress)
-        told.set()
+        is_reported.set()
 
     with telling(hear, every_s=0.01), looked_at("run", look):
-        assert told.wait(_SECONDS)
+        assert is_reported.wait(_SECONDS)
     assert heard[0] == ("run", 3, 7)
 
 

@@ -48,7 +48,7 @@ def dash(left: str | None, right: str | None) -> str:
 
 @dataclass
 class Joining:
-    """A join in a driver: `L` and `R` write to its sides and give what came out, as `key:value@time`."""
+    """A join in a driver: `pipe_left` and `pipe_right` write to a side and return the results as `key:value@time`."""
 
     kind: str
     windows: JoinWindows
@@ -71,12 +71,15 @@ class Joining:
         stream = builder.stream(topic, STRINGS)
         return stream.select_key(lambda key, _value: key) if self.rekeyed else stream
 
-    def L(self, key: str | None, value: str | None, at: int) -> str:  # noqa: N802 - as in the tables of Kafka Streams
-        self.left.pipe_input(key, value, timestamp=at)
-        return self.read()
+    def pipe_left(self, key: str | None, value: str | None, at: int) -> str:
+        return self.pipe("left", key, value, at)
 
-    def R(self, key: str | None, value: str | None, at: int) -> str:  # noqa: N802
-        self.right.pipe_input(key, value, timestamp=at)
+    def pipe_right(self, key: str | None, value: str | None, at: int) -> str:
+        return self.pipe("right", key, value, at)
+
+    def pipe(self, side: str, key: str | None, value: str | None, at: int) -> str:
+        topic = self.left if side == "left" else self.right
+        topic.pipe_input(key, value, timestamp=at)
         return self.read()
 
     def read(self) -> str:
@@ -84,23 +87,23 @@ class Joining:
 
 
 TABLE = [
-    ("L", "k", None, 1),
-    ("R", "k", None, 2),
-    ("L", "k", "A", 3),
-    ("R", "k", "a", 4),
-    ("L", "k", "B", 5),
-    ("R", "k", "b", 6),
-    ("L", "k", None, 7),
-    ("R", "k", None, 8),
-    ("L", "k", "C", 9),
-    ("R", "k", "c", 10),
-    ("R", "k", None, 11),
-    ("L", "k", None, 12),
-    ("R", "k", None, 13),
-    ("R", "k", "d", 14),
-    ("L", "k", "D", 15),
-    ("L", None, "E", 16),
-    ("R", None, "e", 17),
+    ("left", "k", None, 1),
+    ("right", "k", None, 2),
+    ("left", "k", "A", 3),
+    ("right", "k", "a", 4),
+    ("left", "k", "B", 5),
+    ("right", "k", "b", 6),
+    ("left", "k", None, 7),
+    ("right", "k", None, 8),
+    ("left", "k", "C", 9),
+    ("right", "k", "c", 10),
+    ("right", "k", None, 11),
+    ("left", "k", None, 12),
+    ("right", "k", None, 13),
+    ("right", "k", "d", 14),
+    ("left", "k", "D", 15),
+    ("left", None, "E", 16),
+    ("right", None, "e", 17),
 ]
 """`AbstractJoinIntegrationTest`: one key, then records without one."""
 
@@ -121,7 +124,7 @@ OUTER = LEFT | {17: "None:None-e@17"}
 @pytest.mark.parametrize(("kind", "expected"), [("inner", INNER), ("left", LEFT), ("outer", OUTER)])
 def test_the_table_of_the_integration_test(kind: str, expected: dict[int, str], rekeyed: bool) -> None:
     joining = Joining(kind, TEN_SECONDS, rekeyed=rekeyed)
-    found = {at: getattr(joining, side)(key, value, at) for side, key, value, at in TABLE}
+    found = {at: joining.pipe(side, key, value, at) for side, key, value, at in TABLE}
     assert {at: out for at, out in found.items() if out} == expected
 
 
@@ -146,8 +149,8 @@ def test_a_stream_joined_with_itself_meets_pairs_twice_and_itself_once() -> None
 
 def test_both_bounds_of_a_window_belong_to_it() -> None:
     joining = Joining("inner", ms(100, grace=1000))
-    joining.L("k", "x", 1000)
-    assert [joining.R("k", str(at), at) for at in (899, 900, 1000, 1100, 1101)] == [
+    joining.pipe_left("k", "x", 1000)
+    assert [joining.pipe_right("k", str(at), at) for at in (899, 900, 1000, 1100, 1101)] == [
         "",
         "k:x-900@1000",
         "k:x-1000@1000",
@@ -158,41 +161,41 @@ def test_both_bounds_of_a_window_belong_to_it() -> None:
 
 def test_an_asymmetric_window_counts_before_and_after_from_the_left_record() -> None:
     only_after = Joining("inner", JoinWindows.of(timedelta(0), grace=DAY).after(timedelta(milliseconds=100)))
-    only_after.L("k", "x", 1000)
-    assert [bool(only_after.R("k", "y", at)) for at in (999, 1000, 1100, 1101)] == [False, True, True, False]
+    only_after.pipe_left("k", "x", 1000)
+    assert [bool(only_after.pipe_right("k", "y", at)) for at in (999, 1000, 1100, 1101)] == [False, True, True, False]
     only_before = Joining("inner", JoinWindows.of(timedelta(0), grace=DAY).before(timedelta(milliseconds=100)))
-    only_before.L("k", "x", 1000)
-    assert [bool(only_before.R("k", "y", at)) for at in (899, 900, 1000, 1001)] == [False, True, True, False]
+    only_before.pipe_left("k", "x", 1000)
+    assert [bool(only_before.pipe_right("k", "y", at)) for at in (899, 900, 1000, 1001)] == [False, True, True, False]
 
 
 def test_a_window_may_lie_entirely_before_the_left_record() -> None:
     joining = Joining("inner", ms(100, -50, 1000))
-    joining.L("k", "x", 1000)
-    assert [bool(joining.R("k", "y", at)) for at in (899, 900, 950, 951)] == [False, True, True, False]
+    joining.pipe_left("k", "x", 1000)
+    assert [bool(joining.pipe_right("k", "y", at)) for at in (899, 900, 950, 951)] == [False, True, True, False]
 
 
 def test_values_of_equal_key_and_time_are_all_joined_in_their_order() -> None:
     joining = Joining("inner", ms(10))
     for value in "cab":
-        assert joining.L("k", value, 5) == ""
-    assert joining.R("k", "x", 5) == "k:c-x@5 k:a-x@5 k:b-x@5"
+        assert joining.pipe_left("k", value, 5) == ""
+    assert joining.pipe_right("k", "x", 5) == "k:c-x@5 k:a-x@5 k:b-x@5"
 
 
 def test_keys_that_begin_alike_are_different_keys() -> None:
     joining = Joining("inner", ms(10))
-    joining.L("a", "1", 5)
-    joining.L("aa", "2", 5)
-    assert joining.R("a", "x", 5) == "a:1-x@5"
-    assert joining.R("aa", "x", 5) == "aa:2-x@5"
+    joining.pipe_left("a", "1", 5)
+    joining.pipe_left("aa", "2", 5)
+    assert joining.pipe_right("a", "x", 5) == "a:1-x@5"
+    assert joining.pipe_right("aa", "x", 5) == "aa:2-x@5"
 
 
 def test_a_late_record_is_joined_with_whatever_the_other_side_still_has() -> None:
     joining = Joining("inner", ms(10, grace=5))
-    joining.R("k", "old", 100)
-    joining.L("k", "far", 1000)  # the left side's time; the right store has seen 100 only
-    assert joining.L("k", "late", 101) == "k:late-old@101"
-    joining.R("k", "new", 1000)
-    assert joining.L("k", "later", 101) == ""
+    joining.pipe_right("k", "old", 100)
+    joining.pipe_left("k", "far", 1000)  # the left side's time; the right store has seen 100 only
+    assert joining.pipe_left("k", "late", 101) == "k:late-old@101"
+    joining.pipe_right("k", "new", 1000)
+    assert joining.pipe_left("k", "later", 101) == ""
 
 
 def test_a_null_value_does_not_move_the_time_of_a_store_wherever_it_is_kept() -> None:
@@ -200,76 +203,80 @@ def test_a_null_value_does_not_move_the_time_of_a_store_wherever_it_is_kept() ->
     for persistent in (True, False):
         joined = StreamJoined(STRING, STRING, STRING, persistent=persistent)
         joining = Joining("inner", ms(10, grace=5), joined)
-        joining.L("k", "x", 100)
-        joining.L("k", None, 1000)
-        found.append(joining.R("k", "y", 101))
+        joining.pipe_left("k", "x", 100)
+        joining.pipe_left("k", None, 1000)
+        found.append(joining.pipe_right("k", "y", 101))
     assert found == ["k:x-y@101", "k:x-y@101"]
 
 
 def test_a_left_record_alone_is_a_result_once_window_and_grace_have_passed() -> None:
     joining = Joining("left", ms(10, grace=5))
-    assert joining.L("a", "x", 0) == ""
-    assert joining.L("b", "y", 15) == ""
-    assert joining.R("c", "z", 16) == "a:x-None@0"
-    assert joining.R("b", "w", 17) == "b:y-w@17"
-    assert joining.L("d", "v", 100) == ""
+    assert joining.pipe_left("a", "x", 0) == ""
+    assert joining.pipe_left("b", "y", 15) == ""
+    assert joining.pipe_right("c", "z", 16) == "a:x-None@0"
+    assert joining.pipe_right("b", "w", 17) == "b:y-w@17"
+    assert joining.pipe_left("d", "v", 100) == ""
 
 
 def test_right_records_without_a_partner_are_no_result_of_a_left_join() -> None:
     joining = Joining("left", ms(10))
-    assert [joining.R("k", "x", 0), joining.R(None, "x", 1), joining.R("k", "x", 100)] == ["", "", ""]
+    assert [joining.pipe_right("k", "x", 0), joining.pipe_right(None, "x", 1), joining.pipe_right("k", "x", 100)] == [
+        "",
+        "",
+        "",
+    ]
     assert joining.driver.dropped() == {"null-key-or-value": 1}
 
 
 def test_a_left_record_that_comes_after_its_window_is_a_result_at_once() -> None:
     joining = Joining("left", ms(10, grace=100))
-    joining.R("k", "x", 50)
-    assert joining.L("k", "in time", 40) == "k:in time-x@50"
-    assert joining.L("k", "late", 39) == "k:late-None@39"
+    joining.pipe_right("k", "x", 50)
+    assert joining.pipe_left("k", "in time", 40) == "k:in time-x@50"
+    assert joining.pipe_left("k", "late", 39) == "k:late-None@39"
 
 
 def test_an_out_of_order_record_makes_no_waiting_record_a_result() -> None:
     joining = Joining("outer", ms(10))
-    joining.L("a", "x", 0)
-    joining.R("b", "y", 10)
-    assert joining.L("c", "z", 9) == ""
-    assert joining.R("d", "w", 11) == "a:x-None@0"
+    joining.pipe_left("a", "x", 0)
+    joining.pipe_right("b", "y", 10)
+    assert joining.pipe_left("c", "z", 9) == ""
+    assert joining.pipe_right("d", "w", 11) == "a:x-None@0"
 
 
 def test_results_without_a_partner_come_by_time_then_right_before_left_then_key() -> None:
     joining = Joining("outer", ms(10))
-    joining.L("b", "1", 5)
-    joining.R("c", "2", 5)
-    joining.L("a", "3", 5)
-    joining.R("d", "4", 4)
-    joining.L("b", "5", 5)
+    joining.pipe_left("b", "1", 5)
+    joining.pipe_right("c", "2", 5)
+    joining.pipe_left("a", "3", 5)
+    joining.pipe_right("d", "4", 4)
+    joining.pipe_left("b", "5", 5)
     expected = "d:None-4@4 c:None-2@5 a:3-None@5 b:1-None@5 b:5-None@5"
-    assert joining.R("e", "6", 100) == expected
+    assert joining.pipe_right("e", "6", 100) == expected
 
 
 def test_each_side_waits_as_long_as_its_own_part_of_an_asymmetric_window() -> None:
     joining = Joining("outer", ms(100, 10))
-    joining.L("l", "x", 0)
-    joining.R("r", "y", 0)
-    assert joining.L("a", "-", 11) == "l:x-None@0"
-    assert joining.L("a", "-", 100) == "a:--None@11"
-    assert joining.L("a", "-", 101) == "r:None-y@0"
+    joining.pipe_left("l", "x", 0)
+    joining.pipe_right("r", "y", 0)
+    assert joining.pipe_left("a", "-", 11) == "l:x-None@0"
+    assert joining.pipe_left("a", "-", 100) == "a:--None@11"
+    assert joining.pipe_left("a", "-", 101) == "r:None-y@0"
 
 
 def test_a_partner_found_by_one_record_settles_all_records_of_its_key_and_time() -> None:
     joining = Joining("outer", ms(10))
-    joining.L("k", "1", 5)
-    joining.L("k", "2", 5)
-    assert joining.R("k", "x", 15) == "k:1-x@15 k:2-x@15"
-    assert joining.R("other", "y", 200) == ""
+    joining.pipe_left("k", "1", 5)
+    joining.pipe_left("k", "2", 5)
+    assert joining.pipe_right("k", "x", 15) == "k:1-x@15 k:2-x@15"
+    assert joining.pipe_right("other", "y", 200) == ""
 
 
 def test_null_values_are_dropped_and_advance_time_without_being_results() -> None:
     joining = Joining("outer", ms(10))
-    joining.L("k", "x", 0)
-    assert joining.L("k", None, 50) == ""
-    assert joining.R(None, None, 51) == ""
-    assert joining.R("k", "y", 51) == "k:x-None@0"
+    joining.pipe_left("k", "x", 0)
+    assert joining.pipe_left("k", None, 50) == ""
+    assert joining.pipe_right(None, None, 51) == ""
+    assert joining.pipe_right("k", "y", 51) == "k:x-None@0"
     assert joining.driver.dropped() == {"null-key-or-value": 2}
 
 
@@ -292,14 +299,14 @@ def test_a_result_has_the_headers_of_the_record_that_made_it() -> None:
 
 def test_the_stores_and_changelogs_have_the_bytes_of_kafka_streams() -> None:
     joining = Joining("outer", ms(10, grace=5))
-    joining.L("a", "x", 10)
-    joining.L("a", "y", 10)
+    joining.pipe_left("a", "x", 10)
+    joining.pipe_left("a", "y", 10)
     logged = joining.driver.read_raw("test-KSTREAM-OUTERTHIS-0000000004-store-changelog")
     assert [(r.key.hex(), r.value, r.timestamp) for r in logged if r.key] == [
         ("61000000000000000a00000001", b"x", 10),
         ("61000000000000000a00000002", b"y", 10),
     ]
-    joining.R("a", "q", 12)
+    joining.pipe_right("a", "q", 12)
     shared = joining.driver.read_raw("test-KSTREAM-OUTERSHARED-0000000004-store-changelog")
     assert [(r.key.hex(), r.value and r.value.hex(), r.timestamp) for r in shared if r.key] == [
         ("000000000000000a0161", "0100000001000000020178", 10),
@@ -410,12 +417,14 @@ def test_a_repartition_topic_keeps_null_keys_only_for_left_joins_downstream(down
 
 def test_an_outer_join_tells_records_without_keys_and_repartitions_drop_them() -> None:
     builder = StreamsBuilder()
-    joined = builder.stream("L", STRINGS).outer_join(builder.stream("R", STRINGS), dash, ms(60_000), joined=SERDES)
+    joined = builder.stream("left", STRINGS).outer_join(
+        builder.stream("right", STRINGS), dash, ms(60_000), joined=SERDES
+    )
     joined.to("out", TEXT)
     joined.repartition(Repartitioned(STRING, STRING)).to("repartitioned", TEXT)
     with TopologyTestDriver(builder.build()) as driver:
-        driver.input_topic("R", STRING, STRING).pipe_input(None, "right", timestamp=1)
-        driver.input_topic("L", STRING, STRING).pipe_input(None, "left", timestamp=1)
+        driver.input_topic("right", STRING, STRING).pipe_input(None, "right", timestamp=1)
+        driver.input_topic("left", STRING, STRING).pipe_input(None, "left", timestamp=1)
         found = driver.output_topic("out", STRING, STRING).read_key_values_to_list()
         assert driver.output_topic("repartitioned", STRING, STRING).is_empty()
     assert found == [(None, "None-right"), (None, "left-None")]
@@ -440,7 +449,9 @@ def test_windows_of_negative_length_and_arguments_of_other_joins_are_refused() -
 
 
 RECORDS = st.lists(
-    st.tuples(st.sampled_from("LR"), st.sampled_from(["a", "b", "aa"]), st.integers(0, 60)), min_size=1, max_size=40
+    st.tuples(st.sampled_from(["left", "right"]), st.sampled_from(["a", "b", "aa"]), st.integers(0, 60)),
+    min_size=1,
+    max_size=40,
 )
 
 
@@ -451,8 +462,8 @@ def test_an_inner_join_finds_every_pair_within_the_window_exactly_once(
 ) -> None:
     joining = Joining("inner", ms(before, after, 1000))
     numbered = [(side, key, at, number) for number, (side, key, at) in enumerate(records)]
-    found = [getattr(joining, side)(key, str(number), at).split() for side, key, at, number in numbered]
-    lefts, rights = ([r for r in numbered if r[0] == side] for side in "LR")
+    found = [joining.pipe(side, key, str(number), at).split() for side, key, at, number in numbered]
+    lefts, rights = ([r for r in numbered if r[0] == side] for side in ("left", "right"))
     expected = [
         f"{key}:{left}-{right}@{max(at, other_at)}"
         for _, key, at, left in lefts
@@ -472,30 +483,42 @@ def test_an_outer_join_tells_every_record_exactly_once_whether_it_has_a_partner(
     joining = Joining("outer", ms(before, after, grace))
     found: list[str] = []
     for number, (side, key, at) in enumerate(in_order):
-        found += getattr(joining, side)(key, str(number), at).split()
-    found += joining.L("end", "end", 10_000).split()
+        found += joining.pipe(side, key, str(number), at).split()
+    found += joining.pipe_left("end", "end", 10_000).split()
     alone = [value for value in (f.partition(":")[2].partition("@")[0] for f in found) if "None" in value]
     expected = []
     for number, (side, key, at) in enumerate(in_order):
-        early, late = (before, after) if side == "L" else (after, before)
+        early, late = (before, after) if side == "left" else (after, before)
         partners = [o for o in in_order if o[0] != side and o[1] == key and at - early <= o[2] <= at + late]
         if not partners:
-            expected.append(f"{number}-None" if side == "L" else f"None-{number}")
+            expected.append(f"{number}-None" if side == "left" else f"None-{number}")
     assert sorted(alone) == sorted(expected)
 
 
 @pytest.mark.parametrize("kind", ["inner", "left", "outer"])
 def test_a_restored_task_joins_as_if_it_had_never_stopped(kind: str) -> None:
     whole, first = Joining(kind, ms(10, grace=5)), Joining(kind, ms(10, grace=5))
-    before = [("L", "a", "1", 10), ("R", "b", "2", 11), ("L", "a", "3", 10), ("R", "c", "4", 30), ("L", "c", "5", 31)]
-    after = [("R", "a", "6", 12), ("L", "d", "7", 15), ("L", "c", "8", 31), ("R", "c", "9", 40), ("R", "z", "0", 99)]
+    before = [
+        ("left", "a", "1", 10),
+        ("right", "b", "2", 11),
+        ("left", "a", "3", 10),
+        ("right", "c", "4", 30),
+        ("left", "c", "5", 31),
+    ]
+    after = [
+        ("right", "a", "6", 12),
+        ("left", "d", "7", 15),
+        ("left", "c", "8", 31),
+        ("right", "c", "9", 40),
+        ("right", "z", "0", 99),
+    ]
     for side, key, value, at in before:
-        getattr(whole, side)(key, value, at)
-        getattr(first, side)(key, value, at)
+        whole.pipe(side, key, value, at)
+        first.pipe(side, key, value, at)
     second = Joining(kind, ms(10, grace=5))
     restore(second, first)
-    expected = [getattr(whole, side)(key, value, at) for side, key, value, at in after]
-    assert [getattr(second, side)(key, value, at) for side, key, value, at in after] == expected
+    expected = [whole.pipe(side, key, value, at) for side, key, value, at in after]
+    assert [second.pipe(side, key, value, at) for side, key, value, at in after] == expected
 
 
 def restore(joining: Joining, source: Joining) -> None:

@@ -1,4 +1,4 @@
-"""Keys whose bytes a serde does not reproduce are told of once, wherever tables depend on them."""
+"""Keys whose bytes a serde does not reproduce are reported once, wherever tables depend on them."""
 
 from __future__ import annotations
 

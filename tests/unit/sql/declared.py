@@ -1,4 +1,4 @@
-"""Whether values are in their declared types, told without the code that makes them so; and values at the types' edges."""
+"""Whether values are in their declared types, decided without the code that makes them so; and values at the types' edges."""
 
 from __future__ import annotations
 

@@ -190,16 +190,16 @@ def test_a_cache_forwards_each_key_once_by_last_update_with_the_old_value() -> N
 
 
 def test_a_cache_forwards_some_at_a_time_and_lets_others_look_between() -> None:
-    seen, told = list[int](), list[list[Any]]()
+    seen, flushed = list[int](), list[list[Any]]()
     store: Any = open_store(
         key_value(caching=True), MemoryBackend(), Context(), lambda: seen.append(store.get("999").value)
     )
-    store.set_flush_listener(lambda updates: told.append([(u.key, u.new) for u in updates]), send_old_values=False)
+    store.set_flush_listener(lambda updates: flushed.append([(u.key, u.new) for u in updates]), send_old_values=False)
     for number in range(1000):
         store.put(str(number), vt(number))
     store.flush()
-    assert [update for together in told for update in together] == [(str(number), number) for number in range(1000)]
-    assert len(seen) == len(told) > 5
+    assert [update for together in flushed for update in together] == [(str(number), number) for number in range(1000)]
+    assert len(seen) == len(flushed) > 5
     assert set(seen) == {999}
 
 

@@ -32,7 +32,7 @@ class Settings:
 
 
 @pytest.mark.parametrize(
-    ("lag_ms", "age_ms", "restores_from", "is_told"),
+    ("lag_ms", "age_ms", "restores_from", "is_warned"),
     [
         (2 * DAY_MS, 400 * DAY_MS, 0, True),
         (2 * DAY_MS, 400 * DAY_MS, 40, True),
@@ -43,7 +43,7 @@ class Settings:
     ids=["of last year", "behind", "nothing to restore", "of today", "never compacted"],
 )
 def test_versions_that_brokers_may_have_compacted_are_missed_aloud(
-    lag_ms: int, age_ms: int, restores_from: int, is_told: bool
+    lag_ms: int, age_ms: int, restores_from: int, is_warned: bool
 ) -> None:
     builder = StreamsBuilder()
     builder.table("in", Consumed(STRING, STRING), Materialized(name="table", history_retention=timedelta(days=1)))
@@ -53,5 +53,5 @@ def test_versions_that_brokers_may_have_compacted_are_missed_aloud(
     missing = Missing(backend, {CHANGELOG: OffsetRange(restores_from, 41)})
     committed = [CommittedOffset(7, OffsetMetadata(NOW_MS - age_ms).encode())]
     spec = TaskSpec(TaskId(0, 0), sub, "app", (TopicPartition("in", 0),))
-    told = list(lost_history(cast("Admin", cast("Any", Settings(lag_ms))), missing, spec, committed, NOW_MS))
-    assert [warning.startswith("Versions of store table may be lost") for warning in told] == [True] * is_told
+    warnings = list(lost_history(cast("Admin", cast("Any", Settings(lag_ms))), missing, spec, committed, NOW_MS))
+    assert [warning.startswith("Versions of store table may be lost") for warning in warnings] == [True] * is_warned

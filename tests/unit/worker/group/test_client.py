@@ -110,8 +110,8 @@ def test_a_refusal_of_its_predecessor_is_ignored_and_its_own_is_not(member: Memb
 
 
 def test_the_leader_hears_of_tasks_that_the_instance_no_longer_has(member: Member) -> None:
-    told = member.client._subscription_info(TOPICS)
-    assert (told.active, told.capacity, told.server, told.topics) == (["0_0"], 3, "here:1", TOPICS)
+    info = member.client._subscription_info(TOPICS)
+    assert (info.active, info.capacity, info.server, info.topics) == (["0_0"], 3, "here:1", TOPICS)
     assignment = member.receive(active=[])
     assert assignment is not None
     member.client.request_rebalance_if_needed(assignment)

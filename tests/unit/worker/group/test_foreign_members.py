@@ -75,8 +75,10 @@ def assignments_with(rogue: bytes, *, rogue_is: str) -> dict[str, AssignmentInfo
     """Returns what the leader tells a good member and another one."""
     members = subscriptions_of({"m-good": msgspec.json.encode(GOOD), rogue_is: rogue})
     finds_more(members.values(), TOPICS)
-    told = give_assignments(members, TOPICS, TASKS, AssignmentConfig(num_standby_replicas=1), "clicks-v1", room=ROOM)
-    return {name: assignment_info_of(data) for name, data in told.items()}
+    encoded_infos = give_assignments(
+        members, TOPICS, TASKS, AssignmentConfig(num_standby_replicas=1), "clicks-v1", room=ROOM
+    )
+    return {name: assignment_info_of(data) for name, data in encoded_infos.items()}
 
 
 @pytest.mark.parametrize(
@@ -127,11 +129,11 @@ def test_a_member_that_cannot_be_understood_gets_nothing_and_the_group_goes_on(
     change: dict[str, Any], caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.WARNING):
-        told = assignments_with(encoded(change), rogue_is="m-a-rogue")
-    assert told["m-a-rogue"].active == told["m-a-rogue"].standby == []
-    assert "cannot be read" in (told["m-a-rogue"].refusal or "")
-    assert sorted(told["m-good"].active) == ["0_0", "0_1", "0_2", "0_3"]
-    assert told["m-good"].topics == TOPICS
+        assignments = assignments_with(encoded(change), rogue_is="m-a-rogue")
+    assert assignments["m-a-rogue"].active == assignments["m-a-rogue"].standby == []
+    assert "cannot be read" in (assignments["m-a-rogue"].refusal or "")
+    assert sorted(assignments["m-good"].active) == ["0_0", "0_1", "0_2", "0_3"]
+    assert assignments["m-good"].topics == TOPICS
     assert [record.message for record in caplog.records if "m-a-rogue" in record.message]
 
 
@@ -143,9 +145,9 @@ def test_fields_of_a_newer_release_are_passed_over() -> None:
 
 def test_claims_of_members_do_not_decide_which_tasks_there_are() -> None:
     claims = encoded({"topics": {"clicks": 1000, "other": 3}})
-    told = assignments_with(claims, rogue_is="m-z")
-    assert {task for assignment in told.values() for task in assignment.active} <= {str(task) for task in TASKS}
-    assert told["m-good"].topics == told["m-z"].topics == TOPICS
+    assignments = assignments_with(claims, rogue_is="m-z")
+    assert {task for assignment in assignments.values() for task in assignment.active} <= {str(task) for task in TASKS}
+    assert assignments["m-good"].topics == assignments["m-z"].topics == TOPICS
     assert finds_more(subscriptions_of({"m": claims}).values(), TOPICS), "so the leader looks for them itself"
     assert not finds_more([GOOD, None], TOPICS)
 
@@ -160,11 +162,11 @@ def test_claims_of_members_do_not_decide_which_tasks_there_are() -> None:
 @example(b"\xff")
 @example(b"")
 def test_no_subscription_info_ends_the_leader(said_by_rogue: bytes) -> None:
-    told = assignments_with(said_by_rogue, rogue_is="m-rogue")
-    assert told.keys() == {"m-good", "m-rogue"}
-    if told["m-rogue"].refusal is not None:
-        assert len(told["m-good"].active) == len(TASKS) or told["m-good"].refusal is not None
-    for assignment in told.values():
+    assignments = assignments_with(said_by_rogue, rogue_is="m-rogue")
+    assert assignments.keys() == {"m-good", "m-rogue"}
+    if assignments["m-rogue"].refusal is not None:
+        assert len(assignments["m-good"].active) == len(TASKS) or assignments["m-good"].refusal is not None
+    for assignment in assignments.values():
         assert {TaskId.parse(task) for task in assignment.active} <= TASKS.keys()
 
 

@@ -20,7 +20,7 @@ EVENTS = ["joins", "dies", "restarts", "loses its state", "has other threads", "
 
 @dataclass
 class Group:
-    """Instances, what was told to each last, and the tasks that they share."""
+    """Instances, the last assignment of each, and the tasks that they share."""
 
     random: Random
     config: AssignmentConfig

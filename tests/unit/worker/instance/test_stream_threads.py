@@ -29,26 +29,26 @@ NONE: frozenset[TaskId] = frozenset()
 
 @dataclass
 class Process:
-    """The other end of the pipe to a stream thread: what it was told to do last, and what it says."""
+    """The other end of the pipe to a stream thread: the last order that it got, and its reports."""
 
     pipe: Connection
-    told: Assign = field(default_factory=lambda: Assign(NONE, NONE, 0))
+    order: Assign = field(default_factory=lambda: Assign(NONE, NONE, 0))
 
     def listen(self) -> None:
         while self.pipe.poll():
-            self.told = self.pipe.recv()
+            self.order = self.pipe.recv()
 
     def report(self, active: frozenset[TaskId] | None = None) -> None:
         self.listen()
-        active = self.told.active if active is None else active
+        active = self.order.active if active is None else active
         self.pipe.send(
             ThreadReport(
                 active=active,
-                standby=self.told.standby,
+                standby=self.order.standby,
                 positions={},
                 lags={},
                 summary=WorkerSummary(),
-                obeyed=self.told.number,
+                obeyed=self.order.number,
             )
         )
 
@@ -124,7 +124,7 @@ def test_a_machine_without_room_for_a_process_is_asked_again_later(
 
 
 def shares(instance: Instance) -> list[Counter[int]]:
-    return [Counter(task.sub_topology for task in other.told.active) for other in instance.others]
+    return [Counter(task.sub_topology for task in other.order.active) for other in instance.others]
 
 
 def test_each_thread_gets_its_share_of_each_sub_topology(new_instance: Callable[[int], Instance]) -> None:
@@ -138,14 +138,14 @@ def test_tasks_with_state_are_even_in_themselves(new_instance: Callable[[int], I
     one_each = [TaskId(sub, 0) for sub in range(4)]
     instance.distribute(frozenset(one_each), stateful=(0, 1))
     for other in instance.others:
-        assert len(other.told.active) == 2
-        assert len(other.told.active.intersection(one_each[:2])) == 1
+        assert len(other.order.active) == 2
+        assert len(other.order.active.intersection(one_each[:2])) == 1
 
 
 def test_threads_beyond_the_number_of_tasks_have_nothing_to_do(new_instance: Callable[[int], Instance]) -> None:
     instance = new_instance(6)
     instance.distribute(FIRST)
-    assert sorted(len(other.told.active) for other in instance.others) == [0, 0, 1, 1, 1, 1]
+    assert sorted(len(other.order.active) for other in instance.others) == [0, 0, 1, 1, 1, 1]
 
 
 def test_a_task_goes_to_a_new_thread_only_after_the_old_one_has_let_go_of_it(
@@ -157,11 +157,11 @@ def test_a_task_goes_to_a_new_thread_only_after_the_old_one_has_let_go_of_it(
     instance.add(1)
     instance.distribute(FIRST | SECOND)
     old, new = instance.others
-    assert (len(old.told.active), len(new.told.active)) == (4, 0)
+    assert (len(old.order.active), len(new.order.active)) == (4, 0)
     instance.obey()
     instance.distribute(FIRST | SECOND)
     assert shares(instance) == [{0: 2, 1: 2}, {0: 2, 1: 2}]
-    assert not old.told.active & new.told.active
+    assert not old.order.active & new.order.active
 
 
 def test_nothing_moves_between_threads_while_the_tasks_are_the_same(new_instance: Callable[[int], Instance]) -> None:
@@ -169,9 +169,9 @@ def test_nothing_moves_between_threads_while_the_tasks_are_the_same(new_instance
     for _ in range(3):
         instance.distribute(FIRST, SECOND, (0, 1))
         instance.obey()
-    told = [other.told for other in instance.others]
-    assert [order.number for order in told] == [1, 1, 1]
-    assert sorted(len(order.active | order.standby) for order in told) == [2, 3, 3]
+    orders = [other.order for other in instance.others]
+    assert [order.number for order in orders] == [1, 1, 1]
+    assert sorted(len(order.active | order.standby) for order in orders) == [2, 3, 3]
 
 
 def test_a_standby_whose_task_becomes_active_stays_where_its_state_is_open(
@@ -180,9 +180,9 @@ def test_a_standby_whose_task_becomes_active_stays_where_its_state_is_open(
     instance = new_instance(2)
     instance.distribute(NONE, FIRST)
     instance.obey()
-    before = [other.told.standby for other in instance.others]
+    before = [other.order.standby for other in instance.others]
     instance.distribute(FIRST)
-    assert [other.told.active for other in instance.others] == before
+    assert [other.order.active for other in instance.others] == before
 
 
 def test_a_task_that_another_owner_took_over_is_told_once(new_instance: Callable[[int], Instance]) -> None:

@@ -30,8 +30,8 @@ FIRST, SECOND = TaskId(0, 0), TaskId(0, 1)
 class Claimed:
     """A task without inputs, of which every step is noted; brokers answer when they may. It is its own claim."""
 
-    def __init__(self, task_id: TaskId, story: list[str]) -> None:
-        self.id, self._story = task_id, story
+    def __init__(self, task_id: TaskId, steps: list[str]) -> None:
+        self.id, self._steps = task_id, steps
         self.claim = self.task = self
         self.inputs = ()
         self.answered = threading.Event()
@@ -45,13 +45,13 @@ class Claimed:
         self.held_back_bytes = lambda: 0
 
     def __getattr__(self, step: str) -> Callable[..., None]:
-        return lambda **options: self._story.append(" ".join([f"{step} {self.id}", *map(str, options.values())]))
+        return lambda **options: self._steps.append(" ".join([f"{step} {self.id}", *map(str, options.values())]))
 
     def take_over(self, _backend: Any) -> Any:
         self.answered.wait(60)
         if self.refusals:
             raise self.refusals.pop()
-        self._story.append(f"take_over {self.id}")
+        self._steps.append(f"take_over {self.id}")
         return self
 
     def initialize(self) -> Missing:
@@ -60,7 +60,7 @@ class Claimed:
 
     def start(self) -> None:
         self.state = TaskState.RUNNING
-        self._story.append(f"start {self.id}")
+        self._steps.append(f"start {self.id}")
 
     def suspend(self) -> None:
         self.state = TaskState.SUSPENDED
@@ -69,16 +69,16 @@ class Claimed:
 class Absent:
     """Standbys, brokers and fetching of a manager that has only to do with tasks that run."""
 
-    def __init__(self, story: list[str]) -> None:
-        self._story = story
+    def __init__(self, steps: list[str]) -> None:
+        self._steps = steps
         self.tasks = frozenset[TaskId]()
         self.are_there, self.gives_up = True, False
 
     def begin(self, claimed: Any) -> None:
-        self._story.append(f"fetch {claimed.id}")
+        self._steps.append(f"fetch {claimed.id}")
 
     def end(self, claimed: Any) -> None:
-        self._story.append(f"fetch {claimed.id} no more")
+        self._steps.append(f"fetch {claimed.id} no more")
 
     def run_once(self) -> None:
         pass
@@ -91,12 +91,12 @@ class Absent:
 
 
 class Managed:
-    """A manager, and the story of its tasks."""
+    """A manager, and the steps that its tasks have taken."""
 
     def __init__(self) -> None:
-        self.story: list[str] = []
+        self.steps: list[str] = []
         self.created: dict[TaskId, Claimed] = {}
-        others: Any = Absent(self.story)
+        others: Any = Absent(self.steps)
         admin: Any = None
         self.manager = TaskManager(
             self._claim,
@@ -112,7 +112,7 @@ class Managed:
         )
 
     def _claim(self, task_id: TaskId) -> Any:
-        return self.created.setdefault(task_id, Claimed(task_id, self.story))
+        return self.created.setdefault(task_id, Claimed(task_id, self.steps))
 
     def assign(self, *task_ids: TaskId) -> None:
         self.manager.assign(frozenset(task_ids), frozenset())
@@ -123,10 +123,10 @@ class Managed:
             assert time.monotonic() < deadline
             self.manager.update(1, 0.01)
 
-    def told(self) -> list[str]:
+    def taken_steps(self) -> list[str]:
         """The events since the last call."""
-        story, self.story[:] = self.story.copy(), []
-        return story
+        steps, self.steps[:] = self.steps.copy(), []
+        return steps
 
 
 @pytest.fixture
@@ -143,10 +143,10 @@ def test_a_task_is_taken_over_then_fetched_for_and_committed_before_it_is_closed
     assert managed.manager.active == {FIRST}
     assert not managed.manager.running
     managed.run()
-    assert managed.told() == ["take_over 0_0", "start 0_0", "fetch 0_0"]
+    assert managed.taken_steps() == ["take_over 0_0", "start 0_0", "fetch 0_0"]
     assert list(managed.manager.running) == [FIRST]
     managed.assign(SECOND)
-    assert managed.told()[:5] == [
+    assert managed.taken_steps()[:5] == [
         "prepare_commit 0_0",
         "send_commit 0_0",
         "finish_commit 0_0",
@@ -161,20 +161,20 @@ def test_a_task_is_taken_over_then_fetched_for_and_committed_before_it_is_closed
 def test_a_task_that_another_owner_has_is_given_up_without_touching_what_is_open(managed: Managed) -> None:
     managed.assign(FIRST, SECOND)
     managed.run()
-    managed.told()
+    managed.taken_steps()
     managed.manager.fail(managed.manager.running[FIRST], TaskMigratedError("fenced"))
-    assert managed.told() == ["fetch 0_0 no more", "close 0_0 False"]
+    assert managed.taken_steps() == ["fetch 0_0 no more", "close 0_0 False"]
     assert managed.manager.active == set(managed.manager.running) == {SECOND}
 
 
 def test_a_task_that_fails_starts_over_unless_another_owner_has_it(managed: Managed) -> None:
     managed.assign(FIRST)
     managed.run()
-    managed.told()
+    managed.taken_steps()
     managed.manager.fail(managed.manager.running[FIRST], CorruptStateError("damaged"))
     assert managed.manager.restoring == {FIRST: None}
     managed.run()
-    assert managed.told() == [
+    assert managed.taken_steps() == [
         "fetch 0_0 no more",
         "close 0_0 False",
         "check_owner 0_0",
@@ -187,7 +187,7 @@ def test_a_task_that_fails_starts_over_unless_another_owner_has_it(managed: Mana
 def test_a_task_whose_state_cannot_be_opened_ends_the_thread(managed: Managed) -> None:
     managed.assign(FIRST)
     managed.run()
-    managed.created[SECOND] = refused = Claimed(SECOND, managed.story)
+    managed.created[SECOND] = refused = Claimed(SECOND, managed.steps)
     refused.refusals.append(StateError("full"))
     managed.assign(FIRST, SECOND)
     with pytest.raises(StateError, match="full"):
@@ -196,7 +196,7 @@ def test_a_task_whose_state_cannot_be_opened_ends_the_thread(managed: Managed) -
 
 
 def test_a_task_that_is_revoked_while_brokers_are_silent_closes_when_they_answer(managed: Managed) -> None:
-    managed.created[FIRST] = claimed = Claimed(FIRST, managed.story)
+    managed.created[FIRST] = claimed = Claimed(FIRST, managed.steps)
     claimed.answered.clear()
     managed.assign(FIRST)
     managed.assign()
@@ -204,16 +204,16 @@ def test_a_task_that_is_revoked_while_brokers_are_silent_closes_when_they_answer
     assert not managed.manager.is_starting_tasks
     claimed.answered.set()
     managed.manager.wait_until_closed({FIRST})
-    assert managed.told() == ["take_over 0_0", "close 0_0"]
+    assert managed.taken_steps() == ["take_over 0_0", "close 0_0"]
     assert managed.manager.active == frozenset()
 
 
 def test_a_task_that_is_wanted_again_before_it_is_closed_goes_on(managed: Managed) -> None:
-    managed.created[FIRST] = claimed = Claimed(FIRST, managed.story)
+    managed.created[FIRST] = claimed = Claimed(FIRST, managed.steps)
     claimed.answered.clear()
     managed.assign(FIRST)
     managed.assign()
     managed.assign(FIRST)
     claimed.answered.set()
     managed.run()
-    assert managed.told() == ["take_over 0_0", "start 0_0", "fetch 0_0"]
+    assert managed.taken_steps() == ["take_over 0_0", "start 0_0", "fetch 0_0"]

@@ -157,18 +157,18 @@ def test_a_broker_that_stands_still_for_a_while_goes_on_leading(running: Embedde
 
     client, epochs = AdminClient(kafka), list[int]()
 
-    def has_told() -> bool:
+    def has_reported() -> bool:
         (found,) = client.list_offsets({ClientTopicPartition("still", 0): OffsetSpec.latest()}).values()
         with suppress(KafkaException):  # a broker does not know at once that it leads a new topic
             epochs.append(found.result(120).leader_epoch)
         return bool(epochs)
 
-    until(has_told, "led the topic")
+    until(has_reported, "led the topic")
     pid = running.status().pid
     # Longer than sessions of brokers in a cluster. Without a leader, Kafka would lose the ends of transactions.
     subprocess.run(["sh", "-c", f"kill -STOP {pid}; sleep 8; kill -CONT {pid}"], check=True)
     before = epochs.pop()
-    until(has_told, "led the topic again")
+    until(has_reported, "led the topic again")
     assert epochs == [before]
 
 

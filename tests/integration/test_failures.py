@@ -134,7 +134,7 @@ def test_a_topic_that_refuses_old_records_is_told_at_the_start_and_each_such_rec
     place = rf"task 0_0, topic {unique}\.in, partition 0, offset 1"
     with pytest.raises(RefusedRecordError, match=rf"(?s)to {unique}\.out: time 1000 .*\({place}\).*before\.max"):
         Worker(application(broker, unique, tmp_path, str, guarantee)).run(until_caught_up=True)
-    assert f"topic {unique}.out takes no record" in caplog.text
+    assert f"topic {unique}.out refuses records" in caplog.text
     skipping = application(broker, unique, tmp_path, str, guarantee, production_exception_handler="continue")
     assert Worker(skipping).run(until_caught_up=True).dropped == {"production-failed": 1}
     assert {record.value for record in broker.read(f"{unique}.out")} == {b"1", b"3"}

@@ -418,7 +418,7 @@ def test_a_value_that_does_not_fit_the_schema_ends_the_export_until_it_is_left_o
     assert (found.value, found._key) == ("no json", "k")
 
 
-def test_records_that_went_by_retention_before_they_were_exported_are_told(
+def test_records_that_went_by_retention_before_they_were_exported_are_reported(
     broker: Broker, unique: str, tmp_path: Path, spark: SparkSession
 ) -> None:
     broker.create(1, unique)

@@ -131,7 +131,7 @@ def test_a_switch_whose_coordinator_died_is_completed_by_a_worker(
             if held.step is at:
                 assert held.barrier is not None
                 assert held.barrier.since_ms > 0
-                assert f"publication pauses since {since(held.barrier)}, for {held.barrier.by}" in str(held)
+                assert f"publication has been paused since {since(held.barrier)}, for {held.barrier.by}" in str(held)
             platform.until(partial(is_live, platform, live), f"made {live} live")
             cuts.append(platform.releaser().status())
             assert cuts[-1].pause_ms >= 3_000

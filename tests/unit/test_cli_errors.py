@@ -171,7 +171,7 @@ def test_an_executors_error_keeps_its_type_hint_and_whether_waiting_helps(may_he
         ("one line", "one line"),
     ],
 )
-def test_of_sparks_own_errors_the_cause_is_told(text: str, message: str) -> None:
+def test_of_sparks_own_errors_the_cause_is_reported(text: str, message: str) -> None:
     found = translated(text, "write batch 3")
     assert isinstance(found, EngineError)
     assert found.message == f"Spark cannot write batch 3: {message}"

@@ -464,7 +464,7 @@ def is_refused(builder):
         ("is_refused", TopologyError, r"'a b' is illegal.*Look at .*user_module.py, line 8, in is_refused"),
     ],
 )
-def test_of_a_users_function_that_raises_the_line_is_told(
+def test_of_a_users_function_that_raises_the_line_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, function: str, error: type[StreamsError], complaint: str
 ) -> None:
     (tmp_path / "user_module.py").write_text(USER_MODULE)
@@ -481,7 +481,7 @@ def test_of_a_users_function_that_raises_the_line_is_told(
         ("import re\nre.compile('(')\n", r"cannot be imported: .*Look at .*broken_\w+.py, line 2"),
     ],
 )
-def test_of_a_module_that_cannot_be_imported_the_line_is_told(
+def test_of_a_module_that_cannot_be_imported_the_line_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str, complaint: str
 ) -> None:
     name = f"broken_{len(source)}"

@@ -164,8 +164,8 @@ def test_histories_leave_out_what_cannot_be_read(caplog: pytest.LogCaptureFixtur
     values = {"clicks/v1/1-a": good, "clicks/v1/2-b": b"\xff", "clicks/v1/\x1b[2J": b"[]"}
     assert control_topic.readable("riverrun-runs", values, run_of) == [RUN]
     assert [record.message.partition(" of topic")[0] for record in caplog.records] == [
-        "record 'clicks/v1/2-b'",
-        "record 'clicks/v1/\\x1b[2J'",
+        "ignored record 'clicks/v1/2-b'",
+        "ignored record 'clicks/v1/\\x1b[2J'",
     ]
 
 

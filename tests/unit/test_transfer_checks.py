@@ -27,7 +27,7 @@ if TYPE_CHECKING:
         ({"schema": "user string", "timestamp": "at"}, "The schema has no column at", "user string"),
     ],
 )
-def test_a_mistake_in_an_import_is_told(tmp_path: Path, given: dict[str, Any], complaint: str, hint: str) -> None:
+def test_a_mistake_in_an_import_is_reported(tmp_path: Path, given: dict[str, Any], complaint: str, hint: str) -> None:
     (tmp_path / "a.json").write_text("{}")
     spec = ImportSpec(**{"topic": "t", "source": str(tmp_path / "a.json"), "format": "json", **given})
     with pytest.raises(ConfigError, match=re.escape(complaint)) as refused:

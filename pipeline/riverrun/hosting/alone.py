@@ -262,19 +262,19 @@ def await_no_sole_host(connected: ConnectedApplication) -> None:
 
 def _wait(check: Callable[[], None], session: int) -> None:
     """Repeat a check until it passes, for as long as dead members may still count as alive."""
-    deadline, is_told = time.monotonic() + session / 1000 + 2 * _MEMBERS_LOOK_SECONDS, False
+    deadline, is_logged = time.monotonic() + session / 1000 + 2 * _MEMBERS_LOOK_SECONDS, False
     while True:
         try:
             check()
         except UnderWayError as error:
             if time.monotonic() > deadline:
                 raise
-            if not is_told:
-                is_told = True
+            if not is_logged:
+                is_logged = True
                 log.warning("%s; waiting for its end for %d s, as it may have died", error.message, session // 1000)
         else:
             return
-        time.sleep(_MEMBERS_LOOK_SECONDS)
+        time.sleep(_MEMBERS_LOOK_SECONDS)  # nothing announces the end of a dead member's session
 
 
 @contextmanager
@@ -331,7 +331,7 @@ class _Place:
         # One session of a host that has died, and more for the group to rebalance.
         sessions_ms = 3 * session_ms(self._application, SOLE_SESSION_MS)
         patience_s = max(self._application.config.streams.task_timeout_ms, sessions_ms) / 1000
-        began, is_told = time.monotonic(), False
+        began, is_logged = time.monotonic(), False
         while (decision := self._next_decision(admin)) != self.host.name:
             if decision:
                 raise under_way(self._application.id, SoleHost.parse(decision))
@@ -339,8 +339,8 @@ class _Place:
             if waited_s > patience_s:
                 message = f"Group {self._group} has not decided which host may process within {waited_s:.0f} s"
                 raise BrokerError(message, retriable=True, hint="Check that the brokers run.")
-            if waited_s > _PATIENCE_SECONDS and not is_told:
-                is_told = True
+            if waited_s > _PATIENCE_SECONDS and not is_logged:
+                is_logged = True
                 self._tell_who_is_waited_for(admin)
 
     def leave(self) -> None:
@@ -375,7 +375,7 @@ class _Place:
         try:
             name = chosen_in(plan)
         except UnreadableError as error:
-            log.warning("a plan of the leader of group %s is passed over: %s", self._group, error)
+            log.warning("ignored a decision of the leader of group %s: %s", self._group, error)
             return
         with self._lock:
             if name == self.host.name:
@@ -407,7 +407,9 @@ class _Place:
             self._decisions.put(error)
             if self._state is MembershipState.AT_WORK:
                 log.warning(
-                    "runs of %s that begin now do not know of this one: %s", self._application.id, error.message
+                    "no longer a member of the group of %s, so other runs are not refused: %s",
+                    self._application.id,
+                    error.message,
                 )
         except Exception as error:
             log.exception("membership ended")

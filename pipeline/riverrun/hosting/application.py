@@ -79,7 +79,7 @@ class Application:
             ConfigError: If there is no such policy.
         """
         if policy not in BOUNDED_WALL_CLOCK:
-            message = f"{policy!r} is not a way to treat punctuations by the wall clock"
+            message = f"Wall-clock punctuation of bounded runs cannot be {policy!r}"
             raise ConfigError(message, hint=f"Allowed: {', '.join(BOUNDED_WALL_CLOCK)}")
         streams = replace(self.config.streams, bounded_wall_clock_punctuation=policy)
         return replace(self, config=replace(self.config, streams=streams))

@@ -42,7 +42,7 @@ class CompletedBarrier:
     """A barrier at which its versions pause.
 
     Args:
-        release: The record that says so.
+        release: The record that contains the barrier.
         vector: The source offsets that all of them have processed exactly.
     """
 
@@ -121,8 +121,8 @@ class BarrierCoordinator:
             if completed is not None:
                 return completed
             release = attempt.release
-        message = f"Workers of {release.app} come and go"
-        raise UnderWayError(message, hint="Try again once they run.")
+        message = f"Workers of {release.app} keep starting while its versions are to pause"
+        raise UnderWayError(message, hint="Try again once they have started.")
 
     def resume(self, release: Release) -> Release:
         """Let all versions that pause go on.
@@ -137,7 +137,7 @@ class BarrierCoordinator:
         try:
             self.resume(release)
         except VersionConflictError as error:
-            log.warning("the barrier is not given up here: %s", error.message)
+            log.warning("another process has already given up or changed the barrier: %s", error.message)
 
     def _complete(self, attempt: _Attempt, inputs: list[_Inputs], running: list[_Inputs]) -> CompletedBarrier | None:
         """Try to complete the barrier; return None if workers of a version appeared that had none."""
@@ -157,7 +157,9 @@ class BarrierCoordinator:
             beyond = [tp for tp, offset in each.positions().items() if offset != vector[tp]]
             if beyond:
                 message = f"{each.connected.id} is not at the offset of the barrier in {beyond[0]}"
-                raise UnderWayError(message, hint="Another process processes it. Try again once that has ended.")
+                raise UnderWayError(
+                    message, hint="Another process has processed records of it. Try again once that process has ended."
+                )
         return CompletedBarrier(attempt.release, OffsetVector(vector))
 
     def _drain(self, attempt: _Attempt, inputs: list[_Inputs], limits: dict[str, dict[TopicPartition, int]]) -> None:
@@ -209,7 +211,7 @@ class _Attempt:
             while missing := self._missing(version, tps):
                 if time.monotonic() > deadline:
                     message = f"{version.id} does not pause: {missing[0]} has not reached the offset of the barrier"
-                    hint = "Is a worker asleep, or a record slow? See `riverrun status`, then try again."
+                    hint = "A worker may hang, or process one record slowly. See `riverrun status`, then try again."
                     raise UnderWayError(message, hint=hint)
                 time.sleep(_POLL_SECONDS)
 

@@ -1,4 +1,4 @@
-"""The side of a worker: hears at once of barriers, and of the version that publishes, and has running tasks follow."""
+"""The worker's side of barriers: follows the control topic, and has running tasks pause and publish as its records require."""
 
 from __future__ import annotations
 
@@ -146,18 +146,18 @@ class BarrierListener:
             self._thread.join(_END_SECONDS)
 
     def _run(self) -> None:
-        is_told = False
+        is_logged = False
         while not self._ends.is_set():
             try:
                 self._turn()
-                is_told = False
+                is_logged = False
             except StreamsError as error:
                 log.log(
-                    logging.DEBUG if is_told else logging.WARNING,
-                    "the control topic is not read, which is tried again: %s",
+                    logging.DEBUG if is_logged else logging.WARNING,
+                    "cannot read the control topic, trying again: %s",
                     error,
                 )
-                is_told = True
+                is_logged = True
                 self._let_go()
                 self._ends.wait(_RETRY_SECONDS)
         self._let_go()
@@ -206,11 +206,11 @@ class BarrierListener:
     def _give_up_if_due(self, record: Release, barrier: Barrier) -> None:
         if record.step in SWITCHING or time.monotonic() < self._deadline[1]:
             return
-        log.warning("barrier %s was not completed within %d ms: it is given up", barrier.id, barrier.timeout_ms)
+        log.warning("giving up barrier %s: it was not completed within %d ms", barrier.id, barrier.timeout_ms)
         try:
             ReleaseRegistry.at(self._admin, "a worker, which gave a barrier up").write(replace(record, barrier=None))
         except (VersionConflictError, TaskMigratedError, UnknownOutcomeError) as error:
-            log.info("another process has written to the control topic, which is read again: %s", error)
+            log.info("reading the control topic again, as another process has written to it: %s", error)
         # Checked again then, unless the topic says meanwhile that the barrier is gone.
         self._deadline = barrier.id, time.monotonic() + _RETRY_SECONDS
 
@@ -226,7 +226,7 @@ class BarrierListener:
         try:
             complete()
         except Exception as error:  # noqa: BLE001 - whatever ended it, it is tried again, here or by another instance
-            log.warning("the release of %s is not completed, which is tried again: %s", self._app, error)
+            log.warning("cannot complete the release of %s, trying again: %s", self._app, error)
 
 
 class ReleaseFollower:

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from riverrun.topology.topology import Topology
 
 _LOST_HINT = (
-    "Start again if brokers were just restarted: one may not know all topics yet. If this is another topology than the one that"
-    " has worked, make it a new version. If the topics were deleted, what was in them is lost: a new version computes it again."
+    "If brokers were just restarted, start again: a broker may not know all topics yet. If the topology has changed, release it"
+    " as a new version. If the topics were deleted, their records are lost: a new version computes them again."
 )
 
 
@@ -48,7 +48,7 @@ class Publication:
         topics: Staging topics by the name that the topology uses; empty if it publishes.
         dead_letters: Topic of all its dead letters; None if the handlers decide.
         limits: Where its tasks pause at a barrier; None if they run freely.
-        revision: Revision of the record that says so; 0 if there is none.
+        revision: Revision of the record of this; 0 if there is none.
     """
 
     topics: Mapping[str, str]

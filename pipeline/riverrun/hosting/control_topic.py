@@ -153,7 +153,7 @@ def readable(topic: str, values: Mapping[str, bytes], decode: Callable[[bytes], 
         try:
             found.append(decode(value))
         except UnreadableError as error:
-            log.warning("record %s of topic %s is left out, as it cannot be read: %s", shortened(name), topic, error)
+            log.warning("ignored record %s of topic %s, which cannot be read: %s", shortened(name), topic, error)
     return found
 
 
@@ -292,7 +292,7 @@ class ReleaseRegistry:
             except VersionConflictError:
                 return
             except StreamsError as error:
-                log.warning("brokers are not told that the switch of %s goes on: %s", release.app, error.message)
+                log.warning("cannot record that the switch of %s is still at work: %s", release.app, error.message)
 
     def paused_ms(self, release: Release) -> int:
         """Return how long publication has paused for a switch that is under way, in all its attempts, ms."""

@@ -90,7 +90,7 @@ _RECREATED = (
     " record; the state of this one stays as it is."
 )
 _OWN_TOPIC = (
-    "The topic is the application's own, and somebody has deleted its records. A new version of the application computes them"
+    "The topic is the application's own, and its records have been deleted. A new version of the application computes them"
     " again; the state of this one stays as it is."
 )
 
@@ -116,7 +116,7 @@ def explained(
         return MissingOffsetError(error.message, hint=_RECREATED)
     app = connected.application.config.name
     hint = (
-        f"To go on behind the gap, with the state as it is: riverrun run {app} --from {tp}@{first}."
+        f"To continue after the gap, with the state as it is: riverrun run {app} --from {tp}@{first}."
         " Raise retention.ms of the topic if the records were needed."
     )
     return MissingOffsetError(error.message, hint=hint)
@@ -134,9 +134,9 @@ def warn_of_narrow_times(connected: ConnectedApplication) -> None:
     for topic, limits in sorted(time_limits(connected.admin, _written(connected.application)).items()):
         for setting, limit_ms in limits.narrow.items():
             log.warning(
-                "topic %s takes no record whose event time lies more than %d ms from the brokers' clock (%s): such a record"
-                " stops the application, or is the production handler's. Raise it for the topic where old records, or those of"
-                " the future, are to be processed",
+                "topic %s refuses records whose event time is more than %d ms from the brokers' clock (%s): such a record stops"
+                " the application, unless the production exception handler decides otherwise. Raise the setting of the topic"
+                " before processing older or future records",
                 topic,
                 limit_ms,
                 setting,
@@ -182,7 +182,7 @@ def reset_offsets(
                 topics = ",".join(sorted({tp.topic for tp in partitions}))
                 message = (
                     f"No valid committed offset found for input [{topics}] and no valid reset policy configured: "
-                    f"{connected.id} has not read all of it before, and may not choose where to begin"
+                    f"{connected.id} has no committed offsets of some partitions"
                 )
                 hint = "Set auto.offset.reset or the source's offset_reset_policy, or set the offsets: riverrun reset --from."
                 raise ConfigError(message, hint=hint)
@@ -270,7 +270,7 @@ def require_same(application: Application, known: Iterable[tuple[str, int]], pre
     are, each = ("Topics", "have") if len(changed) > 1 else ("Topic", "has")
     message = (
         f"{are} {', '.join(changed)} {each} been deleted and created again since {application.id} began to read:"
-        " its offsets and its state are of the earlier records"
+        " its offsets and its state belong to the earlier records"
     )
     raise TopicError(message, hint=_hint(application, changed))
 

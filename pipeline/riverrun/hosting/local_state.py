@@ -64,7 +64,7 @@ def after_predecessor(open_state: Callable[[], T], *, within_s: float, retry_s: 
         except StateInUseError:
             if time.monotonic() > deadline:
                 raise
-        time.sleep(retry_s)
+        time.sleep(retry_s)  # RocksDB cannot wait for its lock, which a dead process may hold a moment longer
 
 
 INSTANCE_DIRECTORY = "instance-{}"
@@ -113,7 +113,7 @@ def instance_id(application: Application) -> str:
         found = path.read_bytes().decode(errors="replace").strip() if path.exists() else ""
         if not _ID.fullmatch(found):
             if found:
-                log.warning("%s holds no id of an instance: it gets another one", path)
+                log.warning("%s contains no valid instance id: a new id replaces it", path)
             make_directory(path.parent)
             found = str(uuid.uuid4())
             path.write_text(f"{found}\n")
@@ -126,7 +126,7 @@ def _unusable(directory: Path, error: OSError) -> StateError:
     message = f"State in {directory} cannot be used: {error}"
     hint = "Is the disk full, or the directory read-only?"
     if error.errno in {errno.ENOTDIR, errno.EEXIST, errno.ENOENT, errno.ENAMETOOLONG}:
-        hint = "Name a directory that can be made with --state-dir or state.dir."
+        hint = "Set --state-dir or state.dir to a directory that can be created."
     return StateError(message, hint=hint)
 
 
@@ -140,7 +140,7 @@ def left_positions(application: Application) -> dict[TaskId, int]:
         try:
             backend = after_predecessor(partial(RocksDbBackend, path), within_s=_PREDECESSOR_SECONDS)
         except StateError as error:
-            log.warning("local state is left aside: %s", error)
+            log.warning("ignored local state that cannot be opened: %s", error)
             continue
         found[task] = sum(backend.positions().values())
         backend.close()
@@ -198,8 +198,8 @@ class ObsoleteState:
             if idle_ms <= self._delay_ms or not delete_unused(path):
                 return False
         except OSError as error:
-            log.warning("obsolete state of task %s is not deleted: %s", task, error, extra={"task": str(task)})
+            log.warning("cannot delete obsolete state of task %s: %s", task, error, extra={"task": str(task)})
             return False
-        message = "obsolete state of task %s is deleted: it was not used for %d ms"
+        message = "deleting obsolete state of task %s: it was not used for %d ms"
         log.info(message, task, idle_ms, extra={"task": str(task)})
         return True

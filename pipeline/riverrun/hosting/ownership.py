@@ -56,6 +56,6 @@ def settled_offsets(
     try:
         return connected.admin.committed(connected.id, asked, _COMMIT_SECONDS)
     except OpenTransactionError as error:
-        log.warning("a commit of %s was left open, and is ended now: %s", connected.id, error.message)
+        log.warning("ending a transaction of %s that an earlier owner left open: %s", connected.id, error.message)
         fence_owners(connected.application, connected.resolved().layout.tasks)
         return connected.committed(asked)

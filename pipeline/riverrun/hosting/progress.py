@@ -129,7 +129,7 @@ def looked_at(doing: str, look: Callable[[], tuple[int, int | None]]) -> Iterato
         while not ended.wait(listener.every_s):
             try:
                 listener.on_progress(Progress(doing, *look()))
-            except Exception:
+            except Exception:  # any look may fail; an error that matters also ends the body
                 log.debug("progress of %r is not known at this moment", doing, exc_info=True)
 
     thread = threading.Thread(target=follow, name="progress", daemon=True)

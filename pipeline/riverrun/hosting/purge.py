@@ -89,7 +89,7 @@ class Purge:
         try:
             self._delete(processed, old)
         except StreamsError as error:
-            log.warning("processed records of internal topics are not deleted: %s", error.message)
+            log.warning("cannot delete processed records of internal topics: %s", error.message)
 
     def _delete(self, processed: Mapping[TopicPartition, int], old: Mapping[TopicPartition, int]) -> None:
         """Delete processed records, and those before a time.

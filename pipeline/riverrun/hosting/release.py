@@ -180,7 +180,7 @@ class Release:
             lines.append(f"repaired: {self.repaired}")
         if self.barrier is not None:
             since, by = _text_of(self.barrier.since_ms), self.barrier.by
-            lines.append(f"publication pauses since {since}, for {by}; last at work: {self.changed_by}")
+            lines.append(f"publication has been paused since {since}, for {by}; last at work: {self.changed_by}")
         return "\n".join(lines)
 
     @property
@@ -393,9 +393,9 @@ def _decoded(decode: Callable[[bytes], _Record], name: str, value: bytes) -> _Re
         found = decode(value)
         if found.name != name:
             message = f"it is about {found.name}"
-            raise UnreadableError(message)  # noqa: TRY301 - told as the others
+            raise UnreadableError(message)  # noqa: TRY301 - reported as the others
     except UnreadableError as error:
         message = f"The control topic {CONTROL_TOPIC} holds a record of {name} that cannot be read: {error}"
-        hint = "Was it written by a newer version of Riverrun? If not, look at who may write to that topic."
+        hint = "Was it written by a newer version of Riverrun? If not, check who may write to that topic."
         raise ReleaseError(message, hint=hint) from error
     return found

@@ -103,7 +103,7 @@ def _why_foreign(tp: TopicPartition, start: int, first: int, last: int, *, is_sa
     if not is_same_topic:
         return f"the local state is at offset {start} of another topic {tp.topic}, which has been recreated since"
     if start > last or 0 < start < first:
-        return f"the local state is at offset {start} of {tp}, which has {first} to {last}"
+        return f"the local state is at offset {start} of {tp}, which has offsets {first} to {last}"
     return None
 
 
@@ -308,12 +308,14 @@ class StoreChangelogReader:
             raise BrokerError(message, retriable=True)
         elif now - self._asked_at > _SILENT_SECONDS:
             self._asked_at = now
+            # Raises if the last records were deleted, or lie behind an open transaction: they would never arrive.
             tails = {tp: restore.open[tp] for tp, restore in self._reader.items()}
             check_ranges(self._admin, {tp: OffsetRange(r.end - 1, r.end) for tp, r in tails.items()})
 
     @property
     def _reading(self) -> RecordConsumer:
         if self._consumer is None:
+            # A changelog ends with a transaction's marker, at which brokers would otherwise wait for more.
             self._consumer = RecordConsumer({**UP_TO_AN_END, **self._kafka})
         return self._consumer
 

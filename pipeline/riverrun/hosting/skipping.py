@@ -135,7 +135,7 @@ def _elsewhere(
         f"The next record of {tp} that task {task_id} of {application.id} processes is {record.offset}, not {offset}"
     )
     if record.offset > offset:
-        return RangeError(message, hint=f"What lies before {record.offset} is processed or skipped already.")
+        return RangeError(message, hint="Earlier records have been processed or skipped already.")
     if tp.topic not in application.topology.source_topics:
         return RangeError(message, hint=f"Set commit.interval.ms = 1 and start a worker: it stops nearer to {offset}.")
     hint = f"Process what comes before it first: riverrun run {application.config.name} --to {tp}@{offset}"

@@ -88,7 +88,7 @@ def _why_foreign(manifest: Manifest, application: Application, task_id: TaskId) 
     if manifest.format != FORMAT_VERSION:
         return f"it has format {manifest.format}, this release reads {FORMAT_VERSION}"
     if (manifest.application, manifest.task) != (application.id, str(task_id)):
-        return f"it is one of task {manifest.task} of {manifest.application}"
+        return f"it is a snapshot of task {manifest.task} of {manifest.application}"
     if manifest.fingerprint != application.topology.fingerprint():
         return "it was made by another topology"
     return None
@@ -105,7 +105,7 @@ def open_snapshot(application: Application, task_id: TaskId, name: str) -> State
     store = snapshot_store(application, task_id)
     manifest = next((found for found in store.manifests() if found.name == name), None)
     if manifest is None:
-        message = f"Snapshot {name} of task {task_id} is not at {application.config.streams.snapshot_url} any more"
+        message = f"Snapshot {name} of task {task_id} is no longer at {application.config.streams.snapshot_url}"
         raise SnapshotError(
             message, hint=f"The last {application.config.streams.snapshot_keep} are kept (snapshot.keep)."
         )
@@ -230,7 +230,7 @@ def _fetch(connected: ConnectedApplication, task_id: TaskId, clock: Clock, direc
                 else:
                     log.info("task %s begins with snapshot %s", task_id, manifest.name)
                     return
-            log.warning("snapshot %s of task %s is passed over: %s", manifest.name, task_id, reason)
+            log.warning("skipping snapshot %s of task %s: %s", manifest.name, task_id, reason)
     except SnapshotError as error:
         log.warning("task %s is restored from its changelogs: %s", task_id, error.message)
 
@@ -246,10 +246,12 @@ def _why_unusable(manifest: Manifest, admin: Admin, clock: Clock) -> str | None:
         if offset > last[tp]:
             return f"it is ahead of changelog {tp}, which ends at {last[tp]}"
         if 0 < offset < first[tp]:
-            return f"changelog {tp} begins at {first[tp]}: what was between is gone"
+            return f"changelog {tp} begins at {first[tp]}: the records in between have been deleted"
     age_ms = clock.now_ms() - manifest.created_ms
     if age_ms > min((_kept_deletions_ms(admin, topic) for topic in topics), default=_FOREVER_MS):
-        return "it is older than delete.retention.ms of its changelogs: deletions made since may be forgotten already"
+        return (
+            "it is older than delete.retention.ms of its changelogs: brokers may have removed tombstones written since"
+        )
     return None
 
 

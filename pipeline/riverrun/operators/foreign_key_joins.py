@@ -375,7 +375,7 @@ def _writing(part: str, serialize: Bytes) -> Bytes:
             return serialize(value)
         except BrokerError:  # raised by a schema registry
             raise
-        except Exception as error:
+        except Exception as error:  # a serde may raise anything
             why = f"its serde refuses it ({type(error).__name__}: {error})"
             message = f"A join by a foreign key cannot write the {type(value).__name__} {part} {shown(value)}: {why}"
             raise SerializationError(message, hint="Give the tables serdes for such keys and values.") from error

@@ -54,7 +54,7 @@ def pair_of(given: Any) -> tuple[Any, Any]:
     """
     if isinstance(given, tuple):
         return given
-    message = f"a mapper of keys and values must give pairs (key, value), not {given!r} ({type(given).__name__})"
+    message = f"a mapper of keys and values must return pairs (key, value), not {given!r} ({type(given).__name__})"
     raise TypeError(message)
 
 

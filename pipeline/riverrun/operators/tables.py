@@ -98,7 +98,7 @@ class TableStore:
         return self._store.writing_fold(fold, tells_old=self._send_old_values)  # type: ignore[no-any-return]
 
     def replaced(self, key: Any) -> Any:
-        """Return the value that an update of the key will replace; None if nobody needs it, or a cache will know it.
+        """Return the value that an update of the key will replace; None if it is not needed, or a cache will know it.
 
         It is decoded again, because an aggregator may change the result of `get` in place.
         """
@@ -188,7 +188,7 @@ class TableSource:
     recognises them.
 
     Args:
-        store: Name of the store that materialises the table, or None if nobody needs one.
+        store: Name of the store that materialises the table, or None if no store is needed.
         send_old_values: Whether downstream needs the value that an update replaced.
     """
 

@@ -309,6 +309,6 @@ def wait_for_switch(admin: Admin, app: AppConfig, complete: Callable[[], None]) 
             try:
                 complete()
             except StreamsError as error:
-                log.warning("the release of %s is not completed, which is tried again: %s", app.name, error)
+                log.warning("cannot complete the release of %s, trying again: %s", app.name, error)
         else:
             time.sleep(_LOOK_SECONDS)

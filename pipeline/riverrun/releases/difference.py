@@ -194,8 +194,8 @@ class DifferenceIndex:
 
 
 def _encoded(value: bytes, timestamp: int, headers: Headers) -> bytes:
-    told = _ENCODED.encode(headers) if headers else b""
-    return _ROW.pack(timestamp, len(told)) + told + value
+    written = _ENCODED.encode(headers) if headers else b""
+    return _ROW.pack(timestamp, len(written)) + written + value
 
 
 def _value(row: bytes | None) -> bytes | None:

@@ -294,11 +294,11 @@ class ReleasePlan:
             f"  a change would not be noticed in {node}: {', '.join(names)}" for node, names in self.unseen.items()
         ]
         lines += [f"  {each.topic} is a {each.kind.value}: {each.why}" for each in self.outputs]
-        lines += [f"  {topic} is new: {_told(*counts)}" for topic, counts in self.new.items()]
+        lines += [f"  {topic} is new: {_describe(*counts)}" for topic, counts in self.new.items()]
         lines += [f"  {topic} is not written any more: its records stay" for topic in self.ended]
         lines.append(f"{counted(self.range.size, 'offset')} to process: {self.range}")
         lines += [f"  {line}" for line in self.forecast.lines]
-        lines += [f"  gone already: {tp} below offset {offset}" for tp, offset in self.lost.items()]
+        lines += [f"  deleted already: {tp} below offset {offset}" for tp, offset in self.lost.items()]
         return "\n".join(lines)
 
 
@@ -347,7 +347,7 @@ def _offsets(version: ConnectedApplication, topic: str) -> int:
     return sum(end - first[tp] for tp, end in version.admin.end_offsets(tps).items())
 
 
-def _told(computed: int, there: int) -> str:
+def _describe(computed: int, there: int) -> str:
     computed_so_far = f" ({counted(computed, 'offset')} so far)" if computed else ""
     held = f"; it has {counted(there, 'offset')} already, which stay" if there else ""
     return f"the cut publishes all records that the candidate has computed by then{computed_so_far}{held}"

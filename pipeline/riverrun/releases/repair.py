@@ -232,8 +232,8 @@ class Repairer:
         judged = self._gate(versions).judge(live, repaired, point, replace(scope, topics=found.topics))
         suite = suite_digest(declared(self._config.quality))
         digests = {live.version: live.topology.fingerprint()}
-        told = repr((str(scope), found.digest, suite, sorted(digests.items()), sorted(judged.outcomes.items())))
-        name = hashlib.sha256(told.encode()).hexdigest()[:8]
+        basis = repr((str(scope), found.digest, suite, sorted(digests.items()), sorted(judged.outcomes.items())))
+        name = hashlib.sha256(basis.encode()).hexdigest()[:8]
         return GateVerdict(
             id=name,
             at=str(point.vector),
@@ -330,8 +330,8 @@ class Repairer:
     def _version(self, scope: Scope, live: str) -> tuple[str, Versions]:
         """Declare a version that computes the rows. Its name is a hash of its work, so that it continues after a crash."""
         application = self._versions().releasable(live)
-        told = repr((scope.start_ms, live, application.topology.fingerprint()))
-        name = _VERSION + hashlib.sha256(told.encode()).hexdigest()[:8]
+        basis = repr((scope.start_ms, live, application.topology.fingerprint()))
+        name = _VERSION + hashlib.sha256(basis.encode()).hexdigest()[:8]
         declared = replace(self._config, versions={**self._config.versions, name: self._config.topology_of(live)})
         project = replace(self._project, apps={**self._project.apps, declared.name: declared})
         return name, Versions(project, declared.name, self._admin, self._spark)
@@ -356,7 +356,7 @@ def _summed(topic: str, pairs: Iterable[Pair]) -> tuple[int, int]:
     count = total = 0
     for pair in pairs:
         values = tuple(None if row is None else row.value for row in (pair.old, pair.new))
-        told = repr((topic, pair.partition, pair.key, values)).encode()
-        total = (total + int.from_bytes(hashlib.blake2b(told, digest_size=8).digest(), "big")) & _WHOLE
+        row = repr((topic, pair.partition, pair.key, values)).encode()
+        total = (total + int.from_bytes(hashlib.blake2b(row, digest_size=8).digest(), "big")) & _WHOLE
         count += 1
     return count, total

@@ -135,7 +135,7 @@ class Switch:
         if not self.barriers.is_running(old):
             return
         if old.application.config.streams.processing_guarantee != EXACTLY_ONCE_V2:
-            message = f"{old.id} runs at least once: what an old owner has sent cannot be shut out at the switch"
+            message = f"{old.id} runs at least once: a switch cannot fence records that an old owner has sent"
             hint = 'Stop its workers for the switch, or set processing_guarantee = "exactly_once_v2".'
             raise ReleaseError(message, hint=hint)
 

@@ -1,6 +1,6 @@
 """The work of running instances as rows to be judged: records read and dropped per task, and how late they were.
 
-Instances count from when they took a task over. A check notes the counts that it was told, and the next one judges what
+Instances count from when they took a task over. A check records the counts, and the next one judges what
 has been added.
 """
 
@@ -61,7 +61,7 @@ class InstanceWork:
         """Return the work from an instance's answer to `/tasks`.
 
         Raises:
-            ValueError: If it is no such answer.
+            ValueError: If it is not such an answer.
         """
         return converter(cls)(answer)
 
@@ -71,11 +71,11 @@ class Answers:
     """The answers of a version's instances.
 
     Args:
-        told: The work of each, by address.
-        silent: Why others do not answer, by address.
+        answered: The work of each instance that answered, by address.
+        silent: Reasons why the other instances did not answer, by address.
     """
 
-    told: Mapping[str, InstanceWork]
+    answered: Mapping[str, InstanceWork]
     silent: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -83,7 +83,7 @@ def counts(answers: Answers) -> dict[str, TaskWork]:
     """Return all counts by instance and task, as the next check needs them."""
     return {
         f"{each.instance}/{task}": replace(work, maxima=())
-        for each in answers.told.values()
+        for each in answers.answered.values()
         for task, work in each.tasks.items()
     }
 
@@ -102,7 +102,7 @@ def work_rows(answers: Answers, before: Mapping[str, TaskWork]) -> Iterator[dict
         answers: The answers of all instances.
         before: The counts of an earlier check; empty to judge all work since the tasks were taken over.
     """
-    for server, each in sorted(answers.told.items()):
+    for server, each in sorted(answers.answered.items()):
         for task, work in sorted(each.tasks.items()):
             earlier = _earlier(f"{each.instance}/{task}", work, before)
             records = work.processed - earlier.processed
@@ -128,21 +128,23 @@ def answers_verdict(version: str, answers: Answers) -> Verdict:
         version: The `application.id`, for messages.
         answers: The answers.
     """
-    if not (answers.told or answers.silent):
+    if not (answers.answered or answers.silent):
         reason = f"no running instance of {version} has an address (application.server)"
         return Verdict({_ANSWER: f"failed: {reason}"}, warnings=(_ANSWER,))
     if not answers.silent:
-        return Verdict({_ANSWER: f"passed: {len(answers.told)}"})
+        return Verdict({_ANSWER: f"passed: {len(answers.answered)}"})
     reasons = "; ".join(list(answers.silent.values())[:_SHOWN])
-    outcome = {_ANSWER: f"failed: {len(answers.silent)} of {len(answers.told) + len(answers.silent)} do not: {reasons}"}
-    return Verdict(outcome, warnings=(_ANSWER,)) if answers.told else Verdict(outcome, critical=(_ANSWER,))
+    outcome = {
+        _ANSWER: f"failed: {len(answers.silent)} of {len(answers.answered) + len(answers.silent)} do not answer: {reasons}"
+    }
+    return Verdict(outcome, warnings=(_ANSWER,)) if answers.answered else Verdict(outcome, critical=(_ANSWER,))
 
 
 def span_verdict(answers: Answers, before: Mapping[str, TaskWork]) -> Verdict:
     """Note the tasks that were taken over since an earlier check: their work in between is not counted in full."""
     later = [
         f"{task} since {datetime.fromtimestamp(work.since / 1000, UTC):%Y-%m-%dT%H:%M:%SZ}"
-        for each in answers.told.values()
+        for each in answers.answered.values()
         for task, work in sorted(each.tasks.items())
         if _earlier(f"{each.instance}/{task}", work, before).at == work.since
     ]
@@ -153,6 +155,6 @@ def span_verdict(answers: Answers, before: Mapping[str, TaskWork]) -> Verdict:
 
 
 def _earlier(name: str, work: TaskWork, before: Mapping[str, TaskWork]) -> TaskWork:
-    """Return the counts that a task had at an earlier check; zeros if its counts have begun since, or were not told then."""
+    """Return the counts that a task had at an earlier check; zeros if they have begun since, or were not reported then."""
     known = before.get(name)
     return known if known is not None and known.since == work.since else TaskWork(work.since, work.since, 0)

@@ -194,7 +194,7 @@ def compile_nodes(
 
 
 def bind_fused(running: RunningNodes, fusion: Fusion, contexts: Mapping[str, NodeContext]) -> None:
-    """Let operators that are called forward by generated functions; the functions of sources have been made.
+    """Have operators that are not fused forward through generated functions, after the functions of sources have been made.
 
     Parents come first, as the functions above a node tell whether it is called.
     """
@@ -327,7 +327,7 @@ def sink(
         name = topic_of if isinstance(topic_of, str) else topic_of(key, value, timestamp)
         try:
             hashed = None if key is None else cast("Any", inner)(key)
-        except Exception as error:
+        except Exception as error:  # a serde may raise anything
             raise SerializationError(refused_text(node, name, key, error)) from error
         where = None if hashed is None else partition_for(hashed, count(name))
         write(name, where, key, value, timestamp, headers)

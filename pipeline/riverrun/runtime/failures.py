@@ -236,7 +236,7 @@ class Failures:
             fatal = as_exception(error_of_it)
             self._give_up(f"Fatal user code error in {asked} error callback: {type(fatal).__name__}: {fatal}", fatal)
         if not isinstance(response, Response):
-            self._give_up(f"The {asked} exception handler gave {response!r}, not a Response", error)
+            self._give_up(f"The {asked} exception handler returned {response!r}, not a Response", error)
         for letter in response.dead_letter_queue_records:
             self._send(letter.topic, letter.key, letter.value, letter.timestamp, letter.headers, letter.partition)
         return response

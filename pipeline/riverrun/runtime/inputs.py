@@ -276,7 +276,7 @@ class RecordQueue:
             message = f"Timestamp extractor of {self.node.name} failed: {type(error).__name__}: {error}"
             raise DeserializationError(message) from error
         if not is_time(found):
-            message = f"Timestamp extractor of {self.node.name} gave {found!r}: event times are whole numbers of ms"
+            message = f"Timestamp extractor of {self.node.name} returned {found!r}: event times are whole numbers of ms"
             raise DeserializationError(message)
         return found
 

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 PACK_HEADER = "__riverrun.pack"
 """The last header of records that are packs; its value names the writer."""
 _PLAIN_HEADER = "__riverrun.plain"
-"""The last header of records that are no packs, but whose headers end like those of a pack, or with this header."""
+"""The last header of records that are not packs, but whose headers end like those of a pack, or with this header."""
 RESERVED = frozenset({PACK_HEADER, _PLAIN_HEADER})
 """Names of last headers that a record of a user needs a guard for."""
 _GUARD: tuple[str, bytes | None] = (_PLAIN_HEADER, None)
@@ -127,7 +127,7 @@ def pack_header(writer: TaskId) -> Headers:
 
 
 def writer_of(headers: Headers) -> TaskId | None:
-    """Return the task that wrote a pack; None for records that are no packs."""
+    """Return the task that wrote a pack; None for records that are not packs."""
     if not headers:
         return None
     name, writer = headers[-1]

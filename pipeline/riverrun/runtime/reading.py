@@ -77,7 +77,7 @@ class Reading:
 
 
 def unread(source: SourceNode) -> Reading:
-    """Return the lines for records that are only counted, and decoded by nobody."""
+    """Return the lines for records that are only counted, not decoded."""
     names = {"key_of": source.key_serde.deserialize}
     return Reading("key, value = raw_key, raw_value", _AGAIN.format(targets="_, _"), "", RECORD, names, "key_of")
 

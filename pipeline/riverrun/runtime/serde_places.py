@@ -102,7 +102,7 @@ _FIRST = 100
 
 
 class KeyBytes:
-    """Compares the first keys of a task's inputs, and tells of each topic once whose keys are others.
+    """Compares the first keys of a task's inputs with the bytes of their serdes, and reports each topic that differs once.
 
     Args:
         tell: Takes the message.
@@ -112,7 +112,7 @@ class KeyBytes:
         self._tell = tell
         self.compared: dict[TopicPartition, int] = {}
         """Number of keys that are still to be compared, by input."""
-        self._told: set[str] = set()
+        self._reported: set[str] = set()
         self._serdes: dict[str, Serde[Any]] = {}
 
     def watch(self, tp: TopicPartition) -> None:
@@ -132,8 +132,8 @@ class KeyBytes:
             written = raw
             with suppress(Exception):  # the source decides about keys that cannot be read
                 written = serde.serialize(serde.deserialize(raw))
-            if written != raw and tp.topic not in self._told:
-                self._told.add(tp.topic)
+            if written != raw and tp.topic not in self._reported:
+                self._reported.add(tp.topic)
                 for known in [known for known in self.compared if known.topic == tp.topic]:
                     del self.compared[known]
                 self._tell(_message(tp, record[RAW_OFFSET], source.key_serde))
@@ -156,7 +156,7 @@ class KeyBytes:
 
 
 def teller(watch: Watch | None) -> Callable[[str], None]:
-    """Return the function that tells of keys: a warning of the test's, or the log."""
+    """Return the function that reports such keys: to the test that watches, or to the log."""
     return _log if watch is None else watch.tell_of_keys
 
 
@@ -168,9 +168,9 @@ def _message(tp: TopicPartition, offset: int, serde: Serde[Any]) -> str:
     """Describe a key without showing it: keys are the user's data."""
     how = "as the serde does, with its schema" if is_placed(serde) else "as the serde does"
     return (
-        f"Serde {serde.name} does not reproduce the bytes of keys of topic {tp.topic}, as of that at partition {tp.partition}, "
-        f"offset {offset}. With several partitions, foreign-key joins, joins of repartitioned records, and queries by key "
-        "miss its rows.\n"
+        f"Serde {serde.name} does not reproduce the bytes of keys of topic {tp.topic}, for example of the key at"
+        f" partition {tp.partition}, offset {offset}. With several partitions, foreign-key joins, joins of repartitioned"
+        " records, and queries by key miss its rows.\n"
         f"Hint: Let producers write keys {how}, or repartition the topic first: "
         "builder.stream(...).repartition().to_table()."
     )

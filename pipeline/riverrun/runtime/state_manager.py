@@ -262,7 +262,8 @@ class ProcessorStateManager:
                 f" {why_unreadable(error)}"
             )
             hint = (
-                "Another program writes to it: see who may. A new version of the application computes its state again."
+                "Another program has written to it: check who may write."
+                " A new version of the application computes its state again."
             )
             raise StateError(message, hint=hint) from error
         self._ports.backend.write(puts, {changelog: next_offset})

@@ -245,7 +245,7 @@ _BARRIER = "__riverrun.mark "  # its bytes: earlier versions have committed them
 _DROPPED = "__riverrun.dropped "
 _TOPIC = "__riverrun.topic "
 _LIMIT = 4096
-"""Characters of metadata that brokers take unless told otherwise (`offset.metadata.max.bytes`)."""
+"""Characters of metadata that brokers accept by default (`offset.metadata.max.bytes`)."""
 _COUNT = struct.Struct(">i")
 
 

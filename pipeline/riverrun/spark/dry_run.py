@@ -3,8 +3,9 @@
 It has the levels and slices of a real run, and reads its inputs in the same way. A level finishes all its slices before the
 next one begins, and records between levels stay in Spark.
 
-It is no bounded run into topics to be deleted: that needs rights to create topics, and copies of all changelogs to begin with
-the application's state. Stores of the past (`past_stores`) need tasks that commit nothing in any case, so little code would go.
+It is not a bounded run into temporary topics: that would need rights to create topics, and copies of all changelogs to begin
+with the application's state. Stores of the past (`past_stores`) need tasks that commit nothing in any case, so little code
+would go.
 """
 
 from __future__ import annotations
@@ -143,7 +144,7 @@ def refuse_cycles(levels: Iterable[tuple[SubTopology, ...]]) -> None:
     for level in levels:
         if is_cyclic(level):
             numbers = ", ".join(str(sub.id) for sub in level)
-            message = f"Sub-topologies {numbers} read what they write: there is no dry run of that"
+            message = f"Sub-topologies {numbers} read topics that they write: a dry run cannot process them"
             raise UnsupportedByHostError(message, hint="Reprocess a release of it: riverrun release plan.")
 
 

@@ -193,7 +193,7 @@ class Catalog:
             return
         source = self.find(name, start)
         if source.is_table != statement.is_table:
-            message = f"{name} is no {'table' if statement.is_table else 'stream'}"
+            message = f"{name} is not a {'table' if statement.is_table else 'stream'}"
             raise SqlError(message, start)
         if source.is_read_only and statement.deletes:
             message = f"Cannot delete topic for read-only source: {name}"

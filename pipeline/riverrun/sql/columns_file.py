@@ -315,7 +315,7 @@ def _quoted(name: str) -> str:
 
 
 class Unknown:
-    """Knows no columns (`Resolver`): for statements that are no file."""
+    """Knows no columns (`Resolver`): for statements that are not in a file."""
 
     def found(self, wanted: WantedColumns) -> ReadColumns:
         """Refuse.

@@ -30,9 +30,7 @@ PROPERTIES: Mapping[str, tuple[str, ...]] = {"auto.offset.reset": ("earliest", "
 """The properties of SET, with their values."""
 KINDS = ("STREAMS", "TABLES", "TOPICS", "QUERIES", "FUNCTIONS", "TYPES")
 
-_HINT = (
-    "There are SHOW, DESCRIBE, EXPLAIN, PRINT, SELECT, INSERT INTO ... VALUES and SET; statements stand in the file."
-)
+_HINT = "Commands are SHOW, DESCRIBE, EXPLAIN, PRINT, SELECT, INSERT INTO ... VALUES and SET. Statements belong in the file."
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +178,7 @@ class _CommandParser(KsqlParser):
         columns = self.listed(self.name) if self.word("(") else ()
         if not self.word("VALUES"):
             message = "INSERT INTO takes VALUES here"
-            raise self.fail(message, hint="INSERT INTO ... SELECT stands in the file.")
+            raise self.fail(message, hint="INSERT INTO ... SELECT belongs in the file.")
         self.expect("(")
         return InsertValues(name, tuple(columns), tuple(self.listed(self.expression_of)), start)
 
@@ -203,7 +201,7 @@ def _known(command: SetProperty) -> SetProperty:
         raise SqlError(message, command.start, hint=nearest(command.name, PROPERTIES))
     if command.value not in {None, *PROPERTIES[command.name]}:
         message = f"'{command.name}' cannot be '{command.value}'"
-        raise SqlError(message, command.start, hint=f"It is {' or '.join(PROPERTIES[command.name])}.")
+        raise SqlError(message, command.start, hint=f"It can be {' or '.join(PROPERTIES[command.name])}.")
     return command
 
 
@@ -308,7 +306,7 @@ class Statements:
         made = [each for each in self.statements if isinstance(each, CreateSource) and each.query is not None]
         found = [each for each in made if each.name == name]
         if not found:
-            message = f"No statement makes {name} of a query"
+            message = f"No statement creates {name} from a query"
             raise SqlError(message, command.start, hint=nearest(name, [each.name for each in made]))
         self.catalog.sources.pop(name, None)
         return found[-1]

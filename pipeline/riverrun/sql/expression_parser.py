@@ -53,7 +53,7 @@ def _check_height(expression: exp.Expr, token: Token) -> None:
         level, height = parts, height + 1
         if height > _MOST_HEIGHT:
             message = f"An expression has at most {_MOST_HEIGHT} operators one after the other"
-            raise SqlError(message, token.start, hint="Compute a part of it in a statement before.")
+            raise SqlError(message, token.start, hint="Compute a part of it in an earlier statement.")
 
 
 class ExpressionParser(Parser):
@@ -120,7 +120,7 @@ class ExpressionParser(Parser):
             raise self.fail(message)
         if upper in RESERVED:
             message = f"{token.text!r} is a reserved word"
-            raise self.fail(message, hint=f"As a name it stands in backquotes: `{token.text}`")
+            raise self.fail(message, hint=f"To use it as a name, put it in backquotes: `{token.text}`")
         self._advance()
         return upper, token.start
 
@@ -185,7 +185,7 @@ class ExpressionParser(Parser):
         self.expect("(")
         digits = self.listed(self.number)
         if not 1 <= len(digits) <= 2:  # noqa: PLR2004 - precision and scale
-            message = f"DECIMAL has a precision and a scale, and no {len(digits)} numbers"
+            message = f"DECIMAL takes a precision and a scale, not {len(digits)} numbers"
             raise self.fail(message, self._prev)
         precision, scale = (*digits, 0)[:2]
         if not 1 <= precision <= MOST_DIGITS or scale > precision:
@@ -307,7 +307,7 @@ class ExpressionParser(Parser):
         if name == "MAP":
             return exp.Map(keys=list(self.listed(self._entry)))
         if self.word("DISTINCT"):
-            message = f"{name}(DISTINCT ...) is not in the language"
+            message = f"{name}(DISTINCT ...) is not supported"
             raise SqlError(message, start)
         arguments = list(self.listed(self._argument))
         if name in _WITH_UNITS and arguments:

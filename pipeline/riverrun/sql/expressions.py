@@ -200,7 +200,7 @@ class Compiler:
         """Write the field of a struct."""
         value, name = self.code(node.this), node.expression.name
         if not isinstance(value.type, Struct):
-            message = f"Only a STRUCT has fields, and this is {value.type}"
+            message = f"Only a STRUCT has fields, but this is {value.type}"
             raise SqlError(message, start_of(node))
         type_ = value.type.field(name)
         if type_ is None:
@@ -260,7 +260,7 @@ class Compiler:
             return Code(self.constant(partial_timestamp(str(node.this))), Primitive.BIGINT)
         except ValueError:
             message = f"Failed to parse timestamp '{node.this}'"
-            hint = "A timestamp is written 2020-05-26T23:59:58.000+0200, or as far as it is known: 2020-05-26."
+            hint = "Write a timestamp as in 2020-05-26T23:59:58.000+0200; its end may be left out, as in 2020-05-26."
             raise SqlError(message, start_of(node), hint=hint) from None
 
     def logic(self, node: exp.Binary) -> Code:
@@ -269,15 +269,15 @@ class Compiler:
         while type(first) is type(node):  # any number of operands
             operands.append(first.expression)
             first = first.this
-        texts = [self.typed(first, Primitive.BOOLEAN, f"What stands before {word.upper()}")]
+        texts = [self.typed(first, Primitive.BOOLEAN, f"The operand before {word.upper()}")]
         texts += [
-            self.typed(each, Primitive.BOOLEAN, f"What stands behind {word.upper()}") for each in reversed(operands)
+            self.typed(each, Primitive.BOOLEAN, f"The operand after {word.upper()}") for each in reversed(operands)
         ]
         return Code(f"({f' {word} '.join(texts)})", Primitive.BOOLEAN)
 
     def negated(self, node: exp.Not) -> Code:
         """Write NOT."""
-        return Code(f"(not {self.typed(node.this, Primitive.BOOLEAN, 'What stands behind NOT')})", Primitive.BOOLEAN)
+        return Code(f"(not {self.typed(node.this, Primitive.BOOLEAN, 'The operand of NOT')})", Primitive.BOOLEAN)
 
     def is_null(self, node: exp.Is) -> Code:
         """Write IS NULL."""
@@ -317,7 +317,7 @@ class Compiler:
         return self._like(node.this, sign)
 
     def _like(self, node: exp.Like, escape: str) -> Code:
-        text = self.typed(node.this, Primitive.STRING, "What LIKE looks at")
+        text = self.typed(node.this, Primitive.STRING, "The text before LIKE")
         pattern = self.typed(node.expression, Primitive.STRING, "The pattern of LIKE")
         known, sign = self.names.get(pattern), self.constant(escape)  # both in the digest, too
         if not isinstance(known, str):
@@ -335,7 +335,7 @@ class Compiler:
         tests = []
         for each in node.args["ifs"]:
             if subject is None:
-                tests.append(self.typed(each.this, Primitive.BOOLEAN, "What stands behind WHEN"))
+                tests.append(self.typed(each.this, Primitive.BOOLEAN, "The condition after WHEN"))
             else:
                 tests.append(self._equal(self.code(subject), self.code(each.this), subject, each.this).text)
         values = [each.args["true"] for each in node.args["ifs"]]
@@ -406,9 +406,9 @@ class Compiler:
         """Write a call of a function."""
         name = str(node.this)
         if is_aggregate(name) or is_table_function(name):
-            message = f"{name} cannot stand here, or is not supported"
+            message = f"{name} cannot be used here, or is not supported"
             raise SqlError(
-                message, start_of(node), hint="Aggregates stand in the SELECT of an aggregation, or in HAVING."
+                message, start_of(node), hint="Use aggregates in the SELECT of an aggregation, or in HAVING."
             )
         given = node.expressions
         others = {number: self.code(each) for number, each in enumerate(given) if not isinstance(each, exp.Lambda)}

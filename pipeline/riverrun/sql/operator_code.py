@@ -88,7 +88,7 @@ class Operators:
         except UnknownValue:
             return code
         except Exception as error:  # noqa: BLE001 - whatever would make it NULL
-            message = f"This can never be computed: {operators.reason(error)}"
+            message = f"This expression can never be computed: {operators.reason(error)}"
             raise SqlError(message, None if node is None else start_of(node), hint=NEVER) from None
         return code
 
@@ -160,7 +160,7 @@ class Operators:
             SqlError: If the value is not a number.
         """
         if rank(value.type) is None:
-            message = f"A minus sign stands before numbers, and this is {value.type}"
+            message = f"A minus sign needs a number, not {value.type}"
             raise SqlError(message)
         if value.type is Primitive.DOUBLE:
             return Code(f"(-({value.text}))", value.type)

@@ -274,7 +274,7 @@ def parsed_boolean(text: str) -> bool:
         ValueError: If it begins with none of them.
     """
     if not _begins(text, "true", "yes", "false", "no"):
-        message = f"{text!r} is no BOOLEAN"
+        message = f"{text!r} is not a BOOLEAN"
         raise ValueError(message)
     return _begins(text, "true", "yes")
 

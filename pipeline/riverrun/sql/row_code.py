@@ -31,7 +31,7 @@ _CONSTANTS = (str, int, float, decimal.Decimal)
 _BRACKET = re.compile(r"[][(){}]")
 _MOST_BRACKETS = 150
 """Python reads 200 nested brackets, of which functions of tasks add some."""
-_TOO_DEEP = "The operators of an expression are nested too deeply: compute a part of it in a statement before"
+_TOO_DEEP = "The operators of an expression are nested too deeply: compute a part of it in an earlier statement"
 
 
 @dataclass(frozen=True, slots=True)

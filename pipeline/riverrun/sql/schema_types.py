@@ -192,7 +192,7 @@ class _Types:
         full = name if "." in name or not space else f"{space}.{name}"
         found = self._named.get(full, self._named.get(name))
         if found is None:
-            what = "it is always null" if name == "null" else f"nothing is known of the type {name}"
+            what = "it is always null" if name == "null" else f"the type {name} is unknown"
             raise UnsupportedFieldError(path, what)
         return self.of(found, path, around, space)
 

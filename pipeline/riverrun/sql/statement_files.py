@@ -109,7 +109,7 @@ def _columns(wanted: WantedColumns, type_: SqlType) -> Columns:
     if not wanted.is_wrapped:
         return (("ROWKEY" if wanted.is_key else "ROWVAL", named),)
     if not isinstance(named, Struct):
-        message = f"The values of {wanted.topic} are no records, but each is a single {named}"
+        message = f"The values of {wanted.topic} are not records: each is a single {named}"
         raise SqlError(message, hint="Set WRAP_SINGLE_VALUE = false: the column is ROWVAL.")
     return named.fields
 

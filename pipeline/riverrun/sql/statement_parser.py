@@ -46,7 +46,7 @@ def checked_duration(duration_ms: int, start: int) -> int:
         SqlError: If windows and joins cannot have it.
     """
     if duration_ms > _LONGEST_MS:
-        message = f"A duration of {duration_ms} ms is too long: there may be {_LONGEST_MS} ms"
+        message = f"A duration of {duration_ms} ms is too long: the most is {_LONGEST_MS} ms"
         raise SqlError(message, start)
     return duration_ms
 
@@ -87,7 +87,7 @@ class KsqlParser(ExpressionParser):
             found = self.property_set()
         else:
             message = f"Statement begins with {token.text!r}, which is not supported"
-            raise self.fail(message, hint="CREATE, INSERT INTO, DROP, SET and UNSET are.")
+            raise self.fail(message, hint="Statements begin with CREATE, INSERT INTO, DROP, SET or UNSET.")
         if self._curr and not self.word(";"):
             message = f"Unexpected {self._curr.text!r}"
             raise self.fail(message)

@@ -278,7 +278,7 @@ def words(text: str) -> list[Token]:
     _check_levels(found)
     for token in found:
         if token.token_type == TokenType.NUMBER and len(token.text) > _MOST_NUMBER:
-            message = f"A number of {len(token.text)} characters: there may be {_MOST_NUMBER}"
+            message = f"A number of {len(token.text)} characters is too long: the most is {_MOST_NUMBER}"
             raise SqlError(message, token.start)
     return found
 
@@ -306,4 +306,4 @@ def _check_levels(tokens: Sequence[Token]) -> None:
             message = (
                 f"Statements are nested in at most {MOST_LEVELS} levels of brackets, types, CASE, lambdas and signs"
             )
-            raise SqlError(message, token.start, hint="Compute a part of it in a statement before.")
+            raise SqlError(message, token.start, hint="Compute a part of it in an earlier statement.")

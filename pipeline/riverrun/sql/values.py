@@ -48,7 +48,7 @@ _SHOWN = 60
 
 def unfit(value: Any, type_: SqlType | str) -> ValueError:
     """Return the error for a value that its type does not have."""
-    return ValueError(f"{shortened(value, _SHOWN)} is no {type_}")
+    return ValueError(f"{shortened(value, _SHOWN)} is not of type {type_}")
 
 
 def in_range(number: int, type_: SqlType) -> int:
@@ -143,13 +143,13 @@ def bytes_of_text(text: str) -> bytes:
     True
 
     Raises:
-        ValueError: If it is no Base64.
+        ValueError: If it is not Base64.
     """
     padded = text if "=" in text else text + "=" * (-len(text) % 4)
     try:
         return binascii.a2b_base64(padded, strict_mode=True)
     except ValueError as error:
-        message = f"{shortened(text, _SHOWN)} is no Base64: {error}"
+        message = f"{shortened(text, _SHOWN)} is not Base64: {error}"
         raise ValueError(message) from None
 
 

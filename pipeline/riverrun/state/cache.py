@@ -148,7 +148,7 @@ class NamedCache:
             return copy
         try:
             return self.codec.values.deserialize(entry.data)
-        except Exception as error:
+        except Exception as error:  # a serde may raise anything
             raise self.codec.values.unreadable(entry.key, entry.data, error) from error
 
     def hold(self, entry: CacheEntry, value: Any) -> None:
@@ -243,7 +243,7 @@ class NamedCache:
             else:
                 try:
                     data = joined(serialize(value), entry.time)
-                except Exception as error:
+                except Exception as error:  # a serde may raise anything
                     raise codec.values.refused(entry.key, value, error) from error
             write(store_key, data, entry.timestamp)
             updates.append(_made(CachedUpdate, (entry.key, value, old, time_of(entry), entry.headers, entry.place)))

@@ -53,7 +53,7 @@ class StoredKeys:
         """
         try:
             return self.serialize(key)
-        except Exception as error:
+        except Exception as error:  # a serde may raise anything
             raise self.refused(key, error) from error
 
     def read(self, data: bytes) -> Any:
@@ -66,7 +66,7 @@ class StoredKeys:
             return self.serde.deserialize(data)
         except BrokerError:  # an error of a schema registry
             raise
-        except Exception as error:
+        except Exception as error:  # a serde may raise anything
             why = refusal(self.serde, error)
             message = f"Store {self.store} cannot read the key {shown(data)}: {why}"
             raise DeserializationError(message, hint="Give the store the serde that has written its keys.") from error
@@ -154,7 +154,7 @@ class PlainCodec:
         """Return the value, read from bytes."""
         try:
             return self.values.deserialize(data)
-        except Exception as error:
+        except Exception as error:  # a serde may raise anything
             raise self.values.unreadable(key, data, error) from error
 
     def joined(self, data: bytes, time: int) -> bytes:  # noqa: ARG002 - there is none
@@ -192,7 +192,7 @@ class TimestampedCodec:
         """Return the timestamp, followed by the value, as bytes."""
         try:
             time = _TIME.pack(value[1])
-        except Exception as error:
+        except Exception as error:  # a user may have put anything
             raise self._untimed(key, value) from error
         return time + self.values.encode(key, value[0])
 
@@ -204,7 +204,7 @@ class TimestampedCodec:
         """Return the value and its time, read from bytes."""
         try:
             return _made(ValueAndTimestamp, (self.values.deserialize(data[8:]), _TIME.unpack_from(data)[0]))
-        except Exception as error:
+        except Exception as error:  # a serde may raise anything
             raise self.values.unreadable(key, data, error) from error
 
     def split(self, data: bytes) -> tuple[bytes, int]:
@@ -248,7 +248,7 @@ class TimestampedCodec:
                 (time,) = time_of(data)
                 try:
                     known = decode(data[8:])
-                except Exception as error:
+                except Exception as error:  # a serde may raise anything
                     raise values.unreadable(key, data, error) from error
             new, timestamp = step(fold, key, value, timestamp, known, time)
             if tells_old and data is not None:
@@ -257,7 +257,7 @@ class TimestampedCodec:
                 return data, None, None, old, timestamp
             try:
                 written = encode(new)
-            except Exception as error:
+            except Exception as error:  # a serde may raise anything
                 raise values.refused(key, new, error) from error
             if new.__class__ not in shared:
                 values.verify(key, new, written)

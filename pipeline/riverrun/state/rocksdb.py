@@ -228,7 +228,7 @@ class RocksDbBackend:
                         return
                     last = key
                     yield key, value
-            _check_end(family, last, reverse=reverse)
+            _check_end(family, last, reverse=reverse)  # the iterator also ends, without an error, at a damaged block
         except Exception as error:
             raise self.failure(error) from error
 
@@ -238,7 +238,7 @@ class RocksDbBackend:
         Damage is marked in the directory, which is not opened any more then. It holds a copy of the changelogs' content, so
         the next process that opens it restores it.
         """
-        text = str(error)
+        text = str(error)  # rocksdict raises plain exceptions: only the text distinguishes them
         if not isinstance(error, OSError) and ("Corruption" in text or "No such file" in text):
             with suppress(OSError):
                 (self._directory / _DAMAGED).touch()
@@ -262,7 +262,7 @@ class RocksDbBackend:
         """
         if self._db is not None:
             for family in (*self.families.values(), self._db):
-                with suppress(Exception):
+                with suppress(Exception):  # a full disk: the write-ahead log has what cannot be flushed
                     family.close()
             self._db = None
             with suppress(OSError):

@@ -63,7 +63,7 @@ class StateFile:
             ValueError: If one does not.
         """
         if not _DIGEST.fullmatch(self.sha256):
-            message = f"{self.sha256!r} is no SHA-256 sum"
+            message = f"{self.sha256!r} is not a SHA-256 checksum"
             raise ValueError(message)
         if not _NAME.fullmatch(self.name):
             message = f"{self.name!r} is not a name of a file"
@@ -107,7 +107,7 @@ class Manifest:
         """Read `encode`'s form. Everyone with access to the file store can write manifests, so all content is checked.
 
         Raises:
-            SnapshotError: If the bytes are no manifest, or name files outside of the store.
+            SnapshotError: If the bytes are not a manifest, or name files outside of the store.
         """
         try:
             found = foreign_decoder(cls)(data)
@@ -150,7 +150,7 @@ def check_url(url: str) -> None:
         wanted = Path(url.removeprefix("file://").removeprefix("local://")).absolute()
         there = next(path for path in (wanted, *wanted.parents) if path.exists())
         if not (there.is_dir() and os.access(there, os.W_OK)):
-            log.warning("no snapshots can be kept at %s: %s is not a directory that can be written", url, there)
+            log.warning("snapshots cannot be kept at %s: %s is not a writable directory", url, there)
 
 
 class SnapshotStore:
@@ -187,7 +187,7 @@ class SnapshotStore:
             try:
                 yield replace(Manifest.decode(self._read(name)), name=name)
             except SnapshotError as error:
-                log.warning("snapshot %s/%s is passed over: %s", self._url, name, error.message)
+                log.warning("skipping snapshot %s/%s: %s", self._url, name, error.message)
 
     def publish(self, state: Path, draft: Manifest, digests: Digests | None = None) -> Manifest:
         """Upload the missing files of a state, then its manifest; remove the oldest snapshots beyond the number to keep.
@@ -256,7 +256,7 @@ class SnapshotStore:
         target = directory / file.name
         self._files.get_file(self._place(_FILES, file.sha256), str(target))
         if _described(target) != file:
-            message = f"File {file.name} of snapshot {self._url} is damaged: its checksum is another"
+            message = f"File {file.name} of snapshot {self._url} is damaged: its checksum does not match"
             raise SnapshotError(message)
 
     def _collect(self) -> None:

@@ -76,7 +76,7 @@ class StoredValues:
         """
         try:
             return self.serialize(value)
-        except Exception as error:
+        except Exception as error:  # a serde may raise anything
             raise self.refused(key, value, error) from error
 
     def encode(self, key: Any, value: Any) -> bytes:
@@ -118,7 +118,7 @@ class StoredValues:
         """
         try:
             return self.deserialize(data)
-        except Exception as error:
+        except Exception as error:  # a serde may raise anything
             raise self.unreadable(key, data, error) from error
 
     def unreadable(self, key: Any, data: bytes, error: Exception) -> StreamsError:
@@ -141,7 +141,7 @@ class StoredValues:
             return self.deserialize(data)
         except BrokerError:  # an error of a schema registry
             raise
-        except Exception as error:
+        except Exception as error:  # a serde may raise anything
             message = f"{self._cannot(key, value)}: serde {self.serde.name} could not read it back ({error})"
             raise SerializationError(message) from error
 

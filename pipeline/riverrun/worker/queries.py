@@ -164,7 +164,7 @@ class StoreRow(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class AnswerPage:
-    """An answer.
+    """One page of an answer.
 
     Args:
         rows: The rows, in the order of the store. There may be fewer than asked for although more follow.

@@ -72,6 +72,7 @@ def reset(plan: Reset, admin: Admin) -> None:
     clean_up(plan.directories)
     admin.delete_topics(plan.topics)
     admin.delete_group(plan.application_id)
+    # Last, as all of a group's committed offsets are deleted with it.
     admin.alter_offsets(plan.application_id, plan.offsets.offsets)
 
 

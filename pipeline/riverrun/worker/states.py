@@ -212,8 +212,8 @@ class RegularSummary:
         """Begin the first interval."""
         self._application_id = application_id
         self._interval_s = interval_ms / 1000
-        self._told_at = time.monotonic()
-        self._told = WorkerSummary()
+        self._logged_at = time.monotonic()
+        self._logged = WorkerSummary()
 
     def log_if_due(self, summary: Callable[[], WorkerSummary]) -> None:
         """Log the summary if it is time.
@@ -221,14 +221,14 @@ class RegularSummary:
         Args:
             summary: Returns the work since the start.
         """
-        if not self._interval_s or time.monotonic() - self._told_at < self._interval_s:
+        if not self._interval_s or time.monotonic() - self._logged_at < self._interval_s:
             return
-        told, now = self._told, summary()
-        self._told_at, self._told = time.monotonic(), now
+        logged, now = self._logged, summary()
+        self._logged_at, self._logged = time.monotonic(), now
         log.info(
             "Processed %d total records and committed %d total tasks since the last update",
-            now.processed - told.processed,
-            now.commits - told.commits,
+            now.processed - logged.processed,
+            now.commits - logged.commits,
             extra={"application": self._application_id},
         )
 

@@ -82,7 +82,7 @@ class StreamThreadProcess:
         return self.report.active.union(*(order.active for order in self.orders))
 
     def hear(self, message: ThreadReport | Alive | Failed) -> None:
-        """Take note of a message."""
+        """Record a message of the process."""
         self.heard_at = time.monotonic()
         match message:
             case Failed():
@@ -153,7 +153,7 @@ class StreamThreads:
         try:
             self.all.append(self._started())
         except OSError as error:
-            what = "stream thread %d cannot be started, which is tried again in %.0f s: %s"
+            what = "cannot start stream thread %d, trying again in %.0f s: %s"
             log.warning(what, self._next_number, _RETRY_SECONDS, error)
             self._next_attempt = time.monotonic() + _RETRY_SECONDS
             return False
@@ -272,7 +272,7 @@ class StreamThreads:
             self.listen(0.1)
         for stream in stopping:
             if stream.process.is_alive():
-                log.warning("stream thread %d has not ended within %.0f s: it is killed", stream.number, timeout_s())
+                log.warning("killing stream thread %d: it has not ended within %.0f s", stream.number, timeout_s())
                 stream.process.kill()
             stream.process.join()
             stream.queries.gone()
@@ -328,10 +328,8 @@ def _hint(exit_code: int | None) -> str:
         return f"Functions of the topology, or libraries that they call, may have ended the process (os._exit). {log_has_more}"
     name = _signal_name(-exit_code)
     if name == "SIGKILL":
-        return (
-            f"Somebody has killed it: the system, if it has no memory left, or a limit of its container. {log_has_more}"
-        )
-    return f"Signal {name} has ended it: a library that functions of the topology call may have crashed. {log_has_more}"
+        return f"The process was killed, perhaps because the system or its container had no memory left. {log_has_more}"
+    return f"Signal {name} ended the process: a library that functions of the topology call may have crashed. {log_has_more}"
 
 
 def _signal_name(number: int) -> str:
@@ -387,7 +385,7 @@ class UncaughtExceptionHandler:
 
     def _error(self, stream: StreamThreadProcess, reason: str) -> StreamsError:
         if stream.failure is None:
-            message = f"Stream threads ended {len(self._at)} times within {_SECONDS:.0f} s, at last with {reason}"
+            message = f"Stream threads ended {len(self._at)} times within {_SECONDS:.0f} s, the last time with {reason}"
             return ProcessingError(message, hint=_hint(stream.process.exitcode))
         kind: type[StreamsError] = getattr(riverrun.errors, stream.failure.kind, ProcessingError)
         return kind(stream.failure.message, hint=stream.failure.hint)

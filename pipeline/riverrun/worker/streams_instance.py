@@ -48,7 +48,7 @@ ANSWER_SECONDS = 10.0
 
 
 class StreamsInstance:
-    """Runs one instance until it is told to stop. All instances with one application id share its tasks.
+    """Runs one instance until it is stopped. All instances with one application id share its tasks.
 
     Args:
         application: The application to run.
@@ -188,7 +188,7 @@ class StreamsInstance:
         return self._group.assignment
 
     def run(self) -> WorkerSummary:
-        """Run until told to stop.
+        """Run until stopped.
 
         Returns:
             The work of all stream threads.
@@ -241,7 +241,7 @@ class StreamsInstance:
         for stream in self._processes.dead():
             self._handle_thread_death(stream)
         for stream in self._processes.silent(self._streams.max_poll_interval_ms / 1000):
-            log.warning("stream thread %d has been silent for too long: it is replaced", stream.number)
+            log.warning("replacing stream thread %d, which has not reported for too long", stream.number)
             stream.process.kill()
         if self._processes.take_losses():
             self._group.note_losses()

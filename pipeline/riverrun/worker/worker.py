@@ -1,4 +1,4 @@
-"""`Worker`: takes over all tasks of an application in this process, and runs them until it is told to stop."""
+"""`Worker`: takes over all tasks of an application in this process, and runs them until it is stopped."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class Worker:
         return self._thread.figures.summary()
 
     def run(self, *, until_caught_up: bool = False) -> WorkerSummary:
-        """Run until told to stop.
+        """Run until stopped.
 
         Args:
             until_caught_up: Whether to stop also when all inputs have been read to their ends and processed. Nothing else may

@@ -119,7 +119,7 @@ def test_a_record_is_late_when_its_day_has_ended_by_the_grace() -> None:
     assert [count for start, _, count in days if start == AUTUMN] == [1, 2]
 
 
-def test_the_fingerprint_knows_what_windows_do_and_what_they_are_told() -> None:
+def test_the_fingerprint_knows_what_windows_do_and_what_they_are_given() -> None:
     @dataclass(frozen=True)
     class Others(Days):
         def windows_for(self, timestamp: int) -> Iterable[Window]:

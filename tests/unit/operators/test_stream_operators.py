@@ -243,6 +243,6 @@ def test_what_is_no_pair_is_not_taken_apart_into_key_and_value(operator: str, gi
         stream = getattr(builder.stream("in", Consumed(STRING, STRING)), operator)(lambda _k, _v: result)
         stream.to("out", Produced(STRING, STRING))
     with TopologyTestDriver(builder.build()) as driver:
-        message = r"a mapper of keys and values must give pairs \(key, value\), not .*task 0_0"
+        message = r"a mapper of keys and values must return pairs \(key, value\), not .*task 0_0"
         with pytest.raises(ProcessingError, match=message):
             driver.input_topic("in", STRING, STRING).pipe_input("k", "v")

@@ -47,7 +47,7 @@ def test_columns_have_the_types_of_all_their_values(
     assert values(found, "late") == [None, None, b"\xff"]
 
 
-def test_a_full_disk_is_told(tmp_path: Path) -> None:
+def test_a_full_disk_is_reported(tmp_path: Path) -> None:
     rows = ({"value": number, "text": f"{number:0100}"} for number in range(100_000))
     with full_disk(), pytest.raises(StateError, match=r"cannot be written to .*frame") as raised:
         write_frame(tmp_path / "frame", rows)

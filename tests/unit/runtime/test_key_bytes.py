@@ -112,7 +112,7 @@ def warned(topology: Topology, *keys: bytes | None) -> list[str]:
 def test_the_driver_warns_once_of_keys_that_are_not_reproduced(what: str) -> None:
     (message,) = warned(topology_of(DEPENDING[what]), COMPACT, SPACED, SPACED)
     assert "Serde json" in message
-    assert "topic in, as of that at partition 0, offset 1" in message
+    assert "topic in, for example of the key at partition 0, offset 1" in message
     assert "repartition()" in message
     assert "{" not in message, "keys are the user's data"
 
@@ -199,7 +199,7 @@ def test_a_worker_logs_it_once_and_looks_at_the_first_keys_only(
                     task.add_records(INPUT, log[at : at + 30])
             assert len(looked) <= 100
     (message,) = [r.getMessage() for r in caplog.records if "does not reproduce" in r.getMessage()]
-    assert "topic in, as of that at partition 3, offset 40" in message
+    assert "topic in, for example of the key at partition 3, offset 40" in message
 
 
 def record_of(name: str, kind: Any = "long", **more: Any) -> Any:

@@ -208,7 +208,7 @@ def test_json_of_no_value_is_refused_after_any_record(type_: SqlType, text: str,
     serde = value_serde((("V", type_),), "JSON")
     for each in [known] * 3 if known else []:
         read_or_error(serde.deserialize, each.encode())
-    with pytest.raises(ValueError, match=r"^V: .* is no |^V: .*Base64|range"):
+    with pytest.raises(ValueError, match=r"^V: .* is not |^V: .*Base64|range"):
         serde.deserialize(f'{{"V": {text}}}'.encode())
 
 

@@ -120,7 +120,7 @@ def test_joined_rows_have_the_columns_of_all_sources(case: str) -> None:
         ("SELECT c.id, amount FROM customers c JOIN orders o ON o.customer = c.id", "Invalid join order"),
         ("SELECT o.id, city FROM orders o JOIN customers c ON o.amount = c.id", "types don't match. Got .*BIGINT"),
         ("SELECT o.id, city FROM orders o JOIN customers c ON o.id = c.city", "joined by its primary key"),
-        ("SELECT o.id, city FROM orders o JOIN customers c ON o.id > c.id", "condition of the form a = b"),
+        ("SELECT o.id, city FROM orders o JOIN customers c ON o.id > c.id", "must have the form a = b"),
         ("SELECT amount, city FROM orders o JOIN customers c ON o.customer = c.id", "Key missing from projection"),
         ("SELECT id, city FROM orders o JOIN customers c ON o.customer = c.id", "'ID' is ambiguous"),
         ("SELECT o.id FROM orders o JOIN customers o ON o.customer = o.id", "a name of its own"),

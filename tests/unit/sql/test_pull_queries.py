@@ -160,7 +160,7 @@ def test_what_stores_cannot_answer_is_no_pull_query(plan: StatementPlan, text: s
     [
         ("SELECT m FROM totals;", "Column 'M' cannot be resolved"),
         ("SELECT * FROM totals WHERE n;", "Should evaluate to boolean"),
-        ("SELECT COUNT(*) FROM totals;", "COUNT cannot stand here"),
+        ("SELECT COUNT(*) FROM totals;", "COUNT cannot be used here"),
         ("SELECT * FROM totls;", "TOTLS does not exist"),
     ],
 )

@@ -72,7 +72,7 @@ def test_an_array_of_entries_is_a_map_in_avro() -> None:
     [
         ("AVRO", record(a={"type": "array", "items": ["int", "string"]}), "field a.items: a union of several types"),
         ("AVRO", record(a="null"), "field a: it is always null"),
-        ("AVRO", record(a="other.Place"), "field a: nothing is known of the type other.Place"),
+        ("AVRO", record(a="other.Place"), "field a: the type other.Place is unknown"),
         ("AVRO", record(a=["null", "Order"]), "field a: record shop.Order contains itself"),
         ("JSON_SR", '{"type": "object", "properties": {"a": {}}}', "field a: any value is allowed"),
         ("JSON_SR", '{"type": "object", "properties": {"a": {"$ref": "b.json"}}}', "field a: b.json is not in the schema"),
@@ -99,7 +99,7 @@ def test_a_field_that_sql_has_no_type_for_is_named(format_: str, text: str, why:
 @pytest.mark.parametrize(
     ("format_", "text", "why"),
     [
-        ("AVRO", '"int"', "The values of orders are no records, but each is a single INTEGER"),
+        ("AVRO", '"int"', "The values of orders are not records: each is a single INTEGER"),
         ("AVRO", record(), "The schema of orders-value has no fields"),
         ("AVRO", record(a="int", A="int"), "The schema of orders-value has several fields that are called A"),
         ("PROTOBUF", 'syntax = "proto3"; message A { int32 }', "Schema 3 of orders-value has no columns: "),

@@ -316,6 +316,6 @@ def test_a_schema_of_another_format_is_named(registry: dict[str, str]) -> None:
     """
     with (
         TopologyTestDriver(build_sql(statements, StreamsBuilder()), schema_registry=registry) as driver,
-        pytest.raises(Exception, match="schema of JSON, and the format of the source is AVRO"),
+        pytest.raises(Exception, match="schema of JSON, but the format of the source is AVRO"),
     ):
         driver.input_topic("s", STRING, BYTES).pipe_input("a", b"\0" + schema_id.to_bytes(4) + b"{}")

@@ -227,7 +227,11 @@ MISTAKES = {
     "EMIT FINAL without windows": ("SELECT shop, n FROM sales EMIT FINAL", "windowed aggregations", ""),
     "PARTITION BY of nothing": ("SELECT shop FROM sales PARTITION BY ()", "at least one expression", ""),
     "a key format without a key": ("SELECT shop, n FROM sales PARTITION BY NULL, n", "including NULL", ""),
-    "a table function in WHERE": ("SELECT * FROM sales WHERE EXPLODE(ARRAY[n]) = 1", "in the projection alone", ""),
+    "a table function in WHERE": (
+        "SELECT * FROM sales WHERE EXPLODE(ARRAY[n]) = 1",
+        "only be used in the projection",
+        "",
+    ),
     "a table function of a number": ("SELECT shop, EXPLODE(n) FROM sales", "does not accept parameters (INTEGER)", ""),
     "a pseudo column without a name of its own": ("SELECT shop, ROWTIME FROM sales", "Reserved column name", ""),
     "an aggregate in GROUP BY": (
@@ -562,9 +566,9 @@ def test_a_declared_source_gets_more_columns_by_create_or_replace() -> None:
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ("n INT", "m INT", "columns can be added behind those that there are"),
+        ("n INT", "m INT", "columns can only be added after the existing ones"),
         ("'a',", "'other',", "its topic is a, not other"),
-        ("'JSON'", "'DELIMITED'", "its key, formats and properties have to stay"),
+        ("'JSON'", "'DELIMITED'", "its key, formats and properties must stay the same"),
         ("STREAM", "TABLE", "one is a stream, the other a table"),
     ],
 )

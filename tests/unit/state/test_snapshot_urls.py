@@ -21,7 +21,7 @@ def test_a_place_that_cannot_be_a_directory_is_warned_of(
     assert not caplog.messages
     (tmp_path / "file").touch()
     check_url(f"{prefix}{tmp_path}/file/snapshots")
-    assert f"{tmp_path}/file is not a directory that can be written" in caplog.text
+    assert f"{tmp_path}/file is not a writable directory" in caplog.text
 
 
 def test_a_kind_of_url_that_nothing_understands_is_refused() -> None:

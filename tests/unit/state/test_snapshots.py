@@ -92,7 +92,7 @@ def test_a_manifest_that_cannot_be_read_is_passed_over(tmp_path: Path, caplog: p
     good = store.publish(directory(tmp_path, "state", {"a": b"1"}), draft(1))
     (tmp_path / "store" / "manifests" / "999999999999999-x.json").write_bytes(b'{"format": 1, "app')
     assert list(store.manifests()) == [good]
-    assert "999999999999999-x.json is passed over" in caplog.text
+    assert "999999999999999-x.json: " in caplog.text
 
 
 @pytest.mark.parametrize(

@@ -142,7 +142,7 @@ def row_of(columns: Columns, schema: Any) -> MadeRecord:
         NotGenerated: If it is not the schema of a record, or two columns have one field.
     """
     if not isinstance(schema, dict) or kind_of(schema) != "record":
-        message = "a row is a record"
+        message = "the schema of a row must be a record"
         raise NotGenerated(message)
     return MadeRecord(tuple, _Fitting(definitions(schema)).parts(columns, schema))
 

@@ -288,7 +288,7 @@ def _check(columns: Columns) -> None:
     for name, type_ in columns:
         if not _NAME.fullmatch(name):
             message = f"Schema is not compatible with Avro: column `{name}` has a name that Avro does not allow"
-            raise SqlError(message, hint="Names have letters, digits and _, and begin with no digit.")
+            raise SqlError(message, hint="Names consist of letters, digits and _, and do not begin with a digit.")
         if isinstance(type_, Map) and type_.key is not Primitive.STRING:
             message = f"Avro only supports MAPs with STRING keys: column `{name}` is a {type_}"
             raise SqlError(message)
@@ -308,7 +308,7 @@ def _plain_times(schema: Any) -> Any:
 
 def _parsed(schema: Any, registry: RegistryClient) -> Any:
     if schema.schema_type not in {None, "AVRO"}:
-        message = f"A record has a schema of {schema.schema_type}, and the format of the source is AVRO"
+        message = f"A record has a schema of {schema.schema_type}, but the format of the source is AVRO"
         raise SchemaError(message)
     try:
         return parsed(schema, registry, _plain_times)

@@ -29,7 +29,7 @@ _MOST_ODD = 1000
 _ALIKE: Mapping[type, Collection[type]] = {float: {float, int, decimal.Decimal}}
 """Classes of values that msgspec reads as those of another class."""
 _SCALARS = int | float | str | bool | dict | list | None  # type: ignore[type-arg]
-"""Any JSON, for names that are no columns: as a type of its own, so that floats do not become decimals in vain."""
+"""Any JSON, for names that are not columns: as a type of its own, so that floats do not become decimals in vain."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -357,7 +357,7 @@ def json_functions(
     columns: Columns, *, wrapped: bool, used: frozenset[str] | None = None
 ) -> tuple[Callable[[Any], bytes], Callable[[bytes], Any]]:
     """Return the functions that write and read rows as JSON. Arguments are those of `json_serde`."""
-    options: dict[str, Any] = {"float_hook": decimal.Decimal}  # for values that are no DOUBLE: all digits count
+    options: dict[str, Any] = {"float_hook": decimal.Decimal}  # for values that are not DOUBLE: all digits count
     decode = json_decoder(Any, **options).decode
     if not wrapped:
         read_one, write_one = reader_of(columns[0][1]), writer_of(columns[0][1]) or _itself

@@ -111,7 +111,7 @@ class JsonSchemaRows:
         """
         if schema.schema_type != "JSON":
             message = (
-                f"A record has a schema of {schema.schema_type or 'AVRO'}, and the format of the source is JSON_SR"
+                f"A record has a schema of {schema.schema_type or 'AVRO'}, but the format of the source is JSON_SR"
             )
             raise SchemaError(message)
         read = self.payload.read

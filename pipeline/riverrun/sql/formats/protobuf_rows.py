@@ -178,7 +178,7 @@ def _check(columns: Columns) -> None:
     for name, type_ in columns:
         if not _NAME.fullmatch(name):
             message = f"Schema is not compatible with Protobuf: column `{name}` has a name that Protobuf does not allow"
-            raise SqlError(message, hint="Names have letters, digits and _, and begin with no digit.")
+            raise SqlError(message, hint="Names consist of letters, digits and _, and do not begin with a digit.")
         _check_type(name, type_, is_inner=False)
 
 
@@ -190,7 +190,7 @@ def _check_type(name: str, type_: SqlType, *, is_inner: bool) -> None:
         problem = f"PROTOBUF format does not support maps with keys of {type_.key}"
     if problem is not None:
         message = f"{problem}: column `{name}`"
-        raise SqlError(message, hint="A STRUCT in between makes it possible.")
+        raise SqlError(message, hint="Put the inner array or map into a STRUCT.")
     if isinstance(type_, Array | Map):
         _check_type(name, type_.item if isinstance(type_, Array) else type_.value, is_inner=True)
     if isinstance(type_, Struct):

@@ -153,7 +153,7 @@ def series(start: int, end: int, step: int | None = None) -> list[int]:
     """The numbers from one to another, both included, with a step that is 1 or -1 unless another is given."""
     by = step if step is not None else (1 if end >= start else -1)
     if by == 0 or (end - start) * by < 0:
-        message = f"a series from {start} to {end} with steps of {by}"
+        message = f"steps of {by} do not lead from {start} to {end}"
         raise ValueError(message)
     numbers = range(start, end + (1 if by > 0 else -1), by)
     check_size(abs(end - start) // abs(by) + 1, MOST_ITEMS)

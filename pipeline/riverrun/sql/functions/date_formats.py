@@ -90,7 +90,7 @@ class DateFormat:
         """
         found = self.reader.fullmatch(text) if is_whole else self.reader.match(text)
         if found is None:
-            message = f"{text!r} is not written as the pattern says"
+            message = f"{text!r} does not match the pattern"
             raise ValueError(message)
         fields: dict[str, Any] = {}
         for number, piece in enumerate(self.pieces):
@@ -351,7 +351,7 @@ def moment_of(fields: dict[str, Any], default_zone: dt.tzinfo) -> dt.datetime:
     if "day_of_year" in fields:
         day = day.replace(month=1, day=1) + dt.timedelta(days=fields["day_of_year"] - 1)
     if "weekday" in fields and {"day", "day_of_year"} & set(fields) and day.isoweekday() != fields["weekday"]:
-        message = f"{day:%Y-%m-%d} is no {WEEKDAYS[fields['weekday'] - 1]}"
+        message = f"{day:%Y-%m-%d} is not a {WEEKDAYS[fields['weekday'] - 1]}"
         raise ValueError(message)
     return day.replace(
         hour=_hour(fields, rest // 3600),

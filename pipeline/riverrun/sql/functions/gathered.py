@@ -32,7 +32,7 @@ def _limit(call: AggregateCall, name: str) -> int | None:
     setting = f"ksql.functions.{name}.limit"
     limit = str(call.settings.get(setting, -1))
     if not re.fullmatch(r"-?[0-9]{1,18}", limit):
-        message = f"'{setting}' is a whole number of up to 18 digits, and not '{limit[:100]}'"
+        message = f"'{setting}' must be a whole number of up to 18 digits, not '{limit[:100]}'"
         raise WrongArguments(message)
     return None if limit.startswith("-") else int(limit)
 

@@ -27,7 +27,7 @@ _STEP = re.compile(r"""\.(?P<name>[^.\[\]]+)|\[\s*(?:(?P<index>-?\d+)|'(?P<singl
 
 def _no_json(constant: str) -> None:
     """Refuse NaN and infinities, which Python reads."""
-    message = f"{constant} is no JSON"
+    message = f"{constant} is not JSON"
     raise ValueError(message)
 
 
@@ -150,7 +150,7 @@ def json_items(text: str) -> list[str] | None:
 
 @scalar("JSON_CONCAT(first STRING, [more STRING...]) -> STRING", theme=THEME)
 def json_concatenated(*texts: str) -> str | None:
-    """Objects united, or arrays and single values as one array; NULL if one is no JSON."""
+    """Objects united, or arrays and single values as one array; NULL if one is not JSON."""
     check_size(sum(map(len, texts)))
     values = [_parsed(text) for text in texts]
     if any(value is _INVALID for value in values):

@@ -289,7 +289,7 @@ def distance(
     """The distance of two points in degrees along a great circle, in `KM` (as it is by default, for NULL too) or `MI`."""
     radius = _radius(unit)
     if max(abs(latitude), abs(other_latitude)) > _NORTH or max(abs(longitude), abs(other_longitude)) > _EAST:
-        message = f"no distance of ({latitude}, {longitude}) and ({other_latitude}, {other_longitude})"
+        message = f"({latitude}, {longitude}) or ({other_latitude}, {other_longitude}) is not a place on Earth"
         raise ValueError(message)
     one, other = math.radians(latitude), math.radians(other_latitude)
     up, across = math.radians(other_latitude - latitude), math.radians(other_longitude - longitude)

@@ -53,14 +53,16 @@ def _compiled(pattern: str) -> _re2.RE2:
         ValueError: If it has a mistake, or something that takes more than linear time.
     """
     if len(pattern) > LONGEST_PATTERN:
-        message = f"a regular expression of {len(pattern)} characters; there may be {LONGEST_PATTERN}"
+        message = f"a regular expression may have {LONGEST_PATTERN} characters, not {len(pattern)}"
         raise ValueError(message)
     options = Options()
     options.log_errors = False
     found = _re2.RE2(_translated(pattern).encode(), options)
     if not found.ok():
         reason = found.error().decode(errors="replace")
-        message = f"the regular expression {pattern!r}: {reason}; there is no look-around, and no reference to a group"
+        message = (
+            f"the regular expression {pattern!r}: {reason} (look-around and references to groups are not supported)"
+        )
         raise ValueError(message)
     return found
 
@@ -76,7 +78,7 @@ def _translated(pattern: str) -> str:
     for found in _TOKEN.finditer(pattern):
         text = found[0]
         if opened is not None and (text in {"[", "&&"} or found["quoted"] is not None):
-            message = f"the regular expression {pattern!r}: a class of characters contains no [, && or \\Q"
+            message = f"the regular expression {pattern!r}: a class of characters must not contain [, && or \\Q"
             raise ValueError(message)
         if found["posix"] is not None:
             text = _class(found["posix"], found["name"], text, is_within=opened is not None)
@@ -343,6 +345,6 @@ def _segment(signs: list[str]) -> Segment:
 
 def _blanks(signs: Sequence[str]) -> _Blanks:
     if len(signs) > _LONGEST_BLANKS:
-        message = f"{len(signs)} characters with a _ between two % of LIKE; there may be {_LONGEST_BLANKS}"
+        message = f"between two % of LIKE there may be {_LONGEST_BLANKS} characters with a _, not {len(signs)}"
         raise ValueError(message)
     return _Blanks(re.compile("".join(re.escape(each) or "." for each in signs), re.DOTALL), len(signs))

@@ -131,7 +131,7 @@ def split(text: Any, delimiter: Any) -> list[Any]:
 
 def _not_empty(text: Any) -> None:
     if not text:
-        message = "nothing to pad with, or to split at"
+        message = "the padding, or the delimiter, is empty"
         raise ValueError(message)
 
 

@@ -129,7 +129,7 @@ def _sides(left: Relation, right: Relation, join: Join) -> tuple[_Side, _Side]:
     """Split the condition into its two sides."""
     condition = join.on.this if isinstance(join.on, exp.Paren) else join.on
     if not isinstance(condition, exp.EQ):
-        message = "A join has a condition of the form a = b"
+        message = "The condition of a join must have the form a = b"
         raise SqlError(message, start_of(join.on) or join.source.start)
     one, other = condition.this, condition.expression
     try:
@@ -145,7 +145,7 @@ def _side(relation: Relation, node: exp.Expr) -> _Side:
     compiler = Compiler(relation.fields)
     code = compiler.code(node)
     if not list(node.find_all(exp.Column)):
-        message = "Each side of a join's condition refers to a column of one source"
+        message = "Each side of a join's condition must refer to columns of one source"
         raise SqlError(message, start_of(node))
     place = find_field(relation.fields, node) if isinstance(node, exp.Column) else None
     return _Side(relation, node, code, place, compiler)

@@ -194,7 +194,7 @@ class StatementPlan:
     def _check_unread(self, known: Source, start: int) -> None:
         """Make sure that no query reads the earlier declaration of a table: both would be one table."""
         if known.name in self.tables:
-            message = f"Cannot replace {known.name}: a statement before reads it"
+            message = f"Cannot replace {known.name}: an earlier statement reads it"
             raise SqlError(message, start)
 
     def _derived(self, statement: CreateSource, query: Query, given: Mapping[str, Any]) -> Source:

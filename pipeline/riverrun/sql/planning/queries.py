@@ -84,7 +84,7 @@ def planned(
 def _check_clauses(query: Query) -> None:
     problem = None
     if not query.group_by and (query.having is not None or query.window is not None):
-        problem = "HAVING and WINDOW stand with GROUP BY"
+        problem = "HAVING and WINDOW need GROUP BY"
     elif query.is_final and query.window is None:
         problem = "EMIT FINAL is only supported for windowed aggregations."
     if problem:
@@ -93,7 +93,7 @@ def _check_clauses(query: Query) -> None:
 
 def _check_functions(query: Query) -> None:
     for call in table_calls([query.where, query.having, *query.group_by, *query.partition_by]):
-        message = f"Table function {call.this} stands in the projection alone"
+        message = f"Table function {call.this} can only be used in the projection"
         raise SqlError(message, start_of(call))
     for group in query.group_by:
         for inner in group.find_all(exp.Anonymous):
@@ -213,7 +213,7 @@ def _fields_of(node: exp.Dot, relation: Relation) -> list[ProjectedColumn]:
     struct = Compiler(relation.fields).code(node.this).type
     names = [name for name, _ in getattr(struct, "fields", ())]
     if not names:
-        message = f"->* stands behind a STRUCT, and this is {struct}"
+        message = f"->* needs a STRUCT, not {struct}"
         raise SqlError(message, start_of(node))
     return [
         ProjectedColumn(name, exp.Dot(this=node.this.copy(), expression=exp.Identifier(this=name))) for name in names

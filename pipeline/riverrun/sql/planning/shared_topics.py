@@ -57,9 +57,9 @@ def check_columns(known: Source, source: Source, start: int) -> None:
     elif known.topic != source.topic:
         problem = f"its topic is {known.topic}, not {source.topic}"
     elif after.value[: len(before.value)] != before.value:
-        problem = "columns can be added behind those that there are, and not be changed"
+        problem = "columns can only be added after the existing ones, not changed"
     elif replace(after, value=before.value) != before:
-        problem = "its key, formats and properties have to stay"
+        problem = "its key, formats and properties must stay the same"
     if problem:
         message = f"Cannot replace {source.name}: {problem}"
         raise SqlError(message, start)

@@ -86,7 +86,7 @@ class BufferedChange(NamedTuple):
         """Read a buffered change from bytes.
 
         Raises:
-            CorruptStateError: If the bytes are no buffered change.
+            CorruptStateError: If the bytes are not a buffered change.
         """
         try:
             return _decoded(data)

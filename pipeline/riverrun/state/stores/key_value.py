@@ -60,7 +60,7 @@ class KeyValueStateStore:
         """Return the value, or None."""
         try:
             store_key = self._key_bytes(key)
-        except Exception as error:
+        except Exception as error:  # a serde may raise anything
             raise self._keys.refused(key, error) from error
         cache = self._cache
         if cache is not None:
@@ -83,7 +83,7 @@ class KeyValueStateStore:
         """Set the value; None deletes."""
         try:
             store_key = self._key_bytes(key)
-        except Exception as error:
+        except Exception as error:  # a serde may raise anything
             raise self._keys.refused(key, error) from error
         context, cache = self._context, self._cache
         if cache is None:
@@ -170,7 +170,7 @@ class KeyValueStateStore:
             if data is not None:
                 try:
                     return decode(data)
-                except Exception as error:
+                except Exception as error:  # a serde may raise anything
                     raise values_of.unreadable(key, data, error) from error
             store_key = key_bytes(key)
             entry = cache.entries.get(store_key)
@@ -208,7 +208,7 @@ class KeyValueStateStore:
         def put(key: Any, value: Any, timestamp: int) -> Folded:
             try:
                 store_key = key_bytes(key)
-            except Exception as error:
+            except Exception as error:  # a serde may raise anything
                 raise keys.refused(key, error) from error
             pending = core.pending
             known = pending[store_key] if store_key in pending else committed(store_key)
@@ -275,7 +275,7 @@ class KeyValueStateStore:
         return self._core.stored(store_key)
 
     def _write_to_lru(self, store_key: bytes, data: bytes | None, timestamp: int) -> None:
-        """Write, and delete the least recently used rows; only the changelog is told (`ChangeLoggingKeyValueBytesStore`)."""
+        """Write, and delete the least recently used rows: here and in the changelog (`ChangeLoggingKeyValueBytesStore`)."""
         assert self._lru is not None  # noqa: S101 - callers have checked it
         self._core.write(store_key, data, timestamp)
         for eldest in self._lru.written(store_key, data):

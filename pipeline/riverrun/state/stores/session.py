@@ -79,7 +79,7 @@ class SessionStateStore:
             return
         try:
             raw = self._key_bytes(session.key)
-        except Exception as error:
+        except Exception as error:  # a serde may raise anything
             raise self._keys.refused(session.key, error) from error
         suffix = _SUFFIX.pack(end, session.window.start)
         store_key = raw + suffix
@@ -203,7 +203,7 @@ class SessionStateStore:
     ) -> Iterator[tuple[Windowed[Any], Any]]:
         try:
             raw = self._key_bytes(key)
-        except Exception as error:
+        except Exception as error:  # a serde may raise anything
             raise self._keys.refused(key, error) from error
         first = max(0, earliest_end, self._kept.find_first())
         recent = self._recent

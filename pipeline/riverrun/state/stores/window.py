@@ -181,7 +181,7 @@ class WindowStateStore:
                 return folded(None, key, value, timestamp)
             try:
                 store_key = key_bytes(key) + suffix(start, 0)
-            except Exception as error:
+            except Exception as error:  # a serde may raise anything
                 raise keys.refused(key, error) from error
             pending = core.pending
             known = pending[store_key] if store_key in pending else committed(store_key, start)
@@ -270,7 +270,7 @@ class WindowStateStore:
             return self._last_store_key
         try:
             store_key: bytes = self._key_bytes(key) + WINDOW_SUFFIX.pack(start, 0)
-        except Exception as error:
+        except Exception as error:  # a serde may raise anything
             raise self._keys.refused(key, error) from error
         if type(key) in self._fixed_keys:  # keys that can be changed in place are encoded each time
             self._last_key, self._last_start, self._last_store_key = key, start, store_key

@@ -328,7 +328,7 @@ class _Copies:
         heapq.heappush(self._least[self._values(name)], (self._busy(name), name))
 
     def _least_busy(self, heap: list[tuple[float, str]], holders: Collection[str]) -> str | None:
-        """Return the least busy instance of a group that is no holder; None if all are."""
+        """Return the least busy instance of a group that is not a holder; None if all are."""
         passed, found = [], None
         while heap:
             busy, name = heap[0]

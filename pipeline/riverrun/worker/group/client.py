@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from riverrun.worker.group.protocol import AssignmentInfo
 
 _LINGER_SECONDS = 60.0
-"""How long an instance that ends the application stays in the group, so that the others hear of it."""
+"""How long an instance that ends the application stays in the group, so that the other instances learn of it."""
 _AGAIN_SECONDS = 30.0
 """Interval of repeated reports: the leader compares positions up to a second old, and may see a false lag under load."""
 
@@ -144,7 +144,7 @@ class GroupClient:
         self._membership.join()
 
     def end_application(self) -> None:
-        """Ask all instances to end, and stay in the group until they have heard of it."""
+        """Ask all instances to end, and stay in the group until they have learned of it."""
         self._ends_application = True
         self.request_rebalance()
         deadline = time.monotonic() + _LINGER_SECONDS
@@ -206,7 +206,7 @@ class GroupClient:
         self._membership.rejoin()
 
     def request_rebalance_if_needed(self, assignment: AssignmentInfo) -> None:
-        """Ask for a rebalance when the leader has to hear of this process, of released tasks, or of a warm-up."""
+        """Request a rebalance if the leader must learn of this process, of released tasks, or of a warm-up."""
         if not self._is_heard_of:
             self._is_heard_of = True
             self.request_rebalance()

@@ -33,7 +33,7 @@ log = logging.getLogger(__name__)
 _POLL_SECONDS = 0.5
 _NEVER = float("inf")
 _ASK_AGAIN_SECONDS = 5.0
-"""Time after which a member asks for another assignment than one that it has passed over: asking interrupts the whole group."""
+"""Time after which a member asks for another assignment than one that it has ignored: asking interrupts the whole group."""
 _ROOM_BYTES = 1_000_000
 """Bytes of the messages of a whole group: brokers keep them in one record, usually of 1,048,588 bytes at most."""
 _MEMBER_BYTES = 300
@@ -128,9 +128,7 @@ class Membership:
 
     def pass_over(self, why: str) -> None:
         """Note that the last assignment is not carried out, and ask for another in a while. May be called from any thread."""
-        log.warning(
-            "an assignment by the leader of %s is passed over, and asked for again: %s", self._application.id, why
-        )
+        log.warning("ignored an assignment by the leader of %s, and asked for another: %s", self._application.id, why)
         self._asks_again_at = time.monotonic() + _ASK_AGAIN_SECONDS
 
     def join(self) -> None:

@@ -181,7 +181,7 @@ class AssignmentInfo(msgspec.Struct, frozen=True):
     Args:
         active: Tasks to process.
         standby: Tasks whose changelogs to follow.
-        warm_up: The standbys that are warming up: the leader has to hear when they have caught up.
+        warm_up: The standbys that are warming up: the leader must learn when they have caught up.
         servers: Where the active instance of each task answers queries.
         standby_servers: Where its standbys answer queries.
         refusal: Why the instance cannot take part; then it has to end.
@@ -189,7 +189,7 @@ class AssignmentInfo(msgspec.Struct, frozen=True):
         topics: Partitions of the topics that determine the tasks; equal for all instances.
         format: Format of this message.
         process: The process that it is for; empty from leaders that do not name it. A restarted static member receives the
-            assignment of its predecessor, and the leader does not hear of the restart.
+            assignment of its predecessor, and the leader does not learn of the restart.
         fingerprint: Of the topology whose tasks these are.
         omits_servers: Whether the addresses have been left out, as the messages of the group would be too large with them:
             `servers_by_task` has them.
@@ -243,7 +243,7 @@ def subscription_info_of(data: bytes) -> SubscriptionInfo:
     """Decode the subscription info of a member.
 
     Raises:
-        UnreadableError: If the bytes are no subscription info of this format, or its address is not a plain one.
+        UnreadableError: If the bytes are not a subscription info of this format, or its address is not a plain one.
     """
     info = _subscription_info(_unpacked(data))
     if info.format != FORMAT:
@@ -259,7 +259,7 @@ def assignment_info_of(data: bytes) -> AssignmentInfo:
     """Decode an assignment. Leaves out addresses of members that are not plain addresses.
 
     Raises:
-        UnreadableError: If the bytes are no assignment of this format; a refusal may have any.
+        UnreadableError: If the bytes are not an assignment of this format; a refusal may have any.
     """
     assignment = _assignment_info(_unpacked(data))
     if assignment.format != FORMAT and assignment.refusal is None:
@@ -310,7 +310,7 @@ def servers_of(admin: Admin, group: str, *, within_s: float = 0.0) -> list[str]:
     """
     deadline = time.monotonic() + within_s
     while (members := admin.member_messages(group)) is None and time.monotonic() < deadline:
-        time.sleep(_PAUSE_SECONDS)
+        time.sleep(_PAUSE_SECONDS)  # members announce themselves during a rebalance, so nothing is known before its end
     found = []
     for subscription, _ in members or ():
         try:

@@ -72,7 +72,7 @@ def run_stream_thread(
         coordinates = error.coordinates if isinstance(error, RecordError) else {}
         _last_word(pipe, Failed(type(error).__name__, error.message, error.hint, coordinates))
     except (EOFError, BrokenPipeError, ConnectionResetError):
-        log.warning("the instance is gone: the stream thread ends")
+        log.warning("the instance has ended: this stream thread ends as well")
 
 
 class _CommandLoop:
@@ -201,4 +201,4 @@ def _last_word(pipe: Connection, failed: Failed) -> None:
     try:
         pipe.send(failed)
     except (BrokenPipeError, ConnectionResetError):
-        log.warning("the instance is gone and cannot be told: %s", failed.message)
+        log.warning("the instance has ended and gets no report of this failure: %s", failed.message)

@@ -80,7 +80,7 @@ class RegularSnapshots:
         try:
             checkpoint = active.checkpoint()
         except SnapshotError as error:
-            log.warning("no snapshot of task %s: %s", active.id, error.message)
+            log.warning("cannot publish a snapshot of task %s: %s", active.id, error.message)
             return
         self._uploading = threading.Thread(target=self._upload, args=(checkpoint,), name="snapshot", daemon=True)
         self._uploading.start()
@@ -93,7 +93,7 @@ class RegularSnapshots:
         try:
             manifest = publish_checkpoint(checkpoint, digests)
         except (SnapshotError, BrokerError) as error:
-            log.warning("no snapshot of task %s: %s", checkpoint.task_id, error.message)
+            log.warning("cannot publish a snapshot of task %s: %s", checkpoint.task_id, error.message)
         else:
             log.info("task %s: snapshot %s published", checkpoint.task_id, manifest.name)
 

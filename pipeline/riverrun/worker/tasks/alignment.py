@@ -123,14 +123,14 @@ class _Progress:
     Args:
         offset: The last committed offset; -1 if there is none.
         time_ms: The next record to be processed is not earlier than this event time, ms; -1 if nothing is known.
-        told_ms: The event time of the next record as committed by the task, ms; -1 if it had no record at hand.
+        next_ms: The event time of the next record as committed by the task, ms; -1 if it had no record at hand.
         since: Since when the input could have progressed but has not (monotonic seconds).
         is_given_up: Whether others continue without it.
     """
 
     offset: int = -1
     time_ms: int = -1
-    told_ms: int = -1
+    next_ms: int = -1
     since: float = 0.0
     is_given_up: bool = False
 
@@ -138,9 +138,9 @@ class _Progress:
         """Record a commit of the input; if it is new, others wait for the input again."""
         offset, metadata = committed
         known = OffsetMetadata.decode(metadata)
-        if (offset, known.next_time) == (self.offset, self.told_ms):
+        if (offset, known.next_time) == (self.offset, self.next_ms):
             return
-        self.offset, self.told_ms = offset, known.next_time
+        self.offset, self.next_ms = offset, known.next_time
         self.time_ms = max(known.next_time, known.partition_time)
         self.since, self.is_given_up = now, False
 
@@ -352,7 +352,7 @@ class Alignment:
             elif 0 <= progress.offset < found.ends[tp] - _BEHIND and now - progress.since <= self._patience_s:
                 behind.append(tp)
         if behind:
-            log.info("inputs are far behind: tasks are at most %d ms of event time apart", self._drift_ms)
+            log.info("inputs are far behind: tasks are kept within %d ms of event time of each other", self._drift_ms)
             self._begin(found.ends)
 
     def _has_reached_ends(self, but: int = 0) -> bool:
@@ -427,8 +427,8 @@ class Alignment:
         if self._limits is not None and self._is_paused(tp, self._limits):
             return False
         if tp in self._internal:  # records that the task has at hand, or has not fetched yet
-            if progress.told_ms >= 0 or self._internal_ends is None:
-                return progress.told_ms >= 0 or self._is_answered
+            if progress.next_ms >= 0 or self._internal_ends is None:
+                return progress.next_ms >= 0 or self._is_answered
             return progress.offset < self._internal_ends.get(tp, 0)
         return self._ends is None or progress.offset < self._ends.get(tp, 0)
 
@@ -461,7 +461,7 @@ class Alignment:
             return task_id in self.held_back
         times = task.next_times()
         is_held = bool(times) and min(times.values()) > limit
-        is_news = any(self._progress[tp].told_ms != time_ms for tp, time_ms in times.items() if tp in self._progress)
+        is_news = any(self._progress[tp].next_ms != time_ms for tp, time_ms in times.items() if tp in self._progress)
         is_due = now - self._committed_at.get(task_id, 0.0) > _COMMIT_SECONDS
         if (is_held and (task.needs_commit or is_news)) or (task.needs_commit and is_due):
             task.request_commit()

@@ -138,7 +138,7 @@ class TopicWatch:
         self._missing_since: dict[str, float] = {}
 
     def run_once(self, application: Application, partitions: Mapping[str, int]) -> bool:
-        """Look if it is time, and hear what brokers have answered.
+        """Look up the topics if it is time, and compare the answer to the last look-up.
 
         Args:
             application: The application, with resolved patterns.

@@ -78,7 +78,7 @@ class StandbyUpdater:
         except BrokerError as error:
             if not error.retriable:
                 raise
-            log.warning("standbys wait: %s", error)
+            log.warning("standbys wait for brokers: %s", error)
             self._brokers.wait()
             for task_id in sorted(followed - self.tasks):
                 self.add(task_id)

@@ -211,12 +211,12 @@ def test_a_pause_counts_all_attempts_of_a_switch_and_says_since_when(attempts: l
     for held, between in attempts:
         release = write(replace(release, barrier=barrier), "bob")
         assert (pause_of(release).since_ms, pause_of(release).by) == (now, "bob")
-        assert "publication pauses since 1970-01-01 00:00:0" in str(release)
+        assert "publication has been paused since 1970-01-01 00:00:0" in str(release)
         now += held
         release = write(replace(release, barrier=replace(barrier, phase=2)), "eve")
         assert pause_of(release).by == "bob"
         release = write(replace(release, barrier=None))
-        assert "publication pauses" not in str(release)
+        assert "publication has been paused" not in str(release)
         now += between
     release = write(replace(release, barrier=barrier))
     now += 70

@@ -64,8 +64,18 @@ def test_tasks_that_stay_where_they_were_need_no_note() -> None:
     [
         ({}, {}, "failed: no running instance of clicks-v1 has an address (application.server)", "warnings"),
         ({SERVER: InstanceWork("i1", {})}, {}, "passed: 1", ""),
-        ({SERVER: InstanceWork("i1", {})}, {"b:1": "b:1 is gone"}, "failed: 1 of 2 do not: b:1 is gone", "warnings"),
-        ({}, {"a:1": "a:1 is gone", "b:1": "refused"}, "failed: 2 of 2 do not: a:1 is gone; refused", "critical"),
+        (
+            {SERVER: InstanceWork("i1", {})},
+            {"b:1": "b:1 is gone"},
+            "failed: 1 of 2 do not answer: b:1 is gone",
+            "warnings",
+        ),
+        (
+            {},
+            {"a:1": "a:1 is gone", "b:1": "refused"},
+            "failed: 2 of 2 do not answer: a:1 is gone; refused",
+            "critical",
+        ),
     ],
 )
 def test_instances_that_do_not_answer_are_a_warning_and_critical_if_none_does(

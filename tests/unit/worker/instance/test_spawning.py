@@ -60,11 +60,11 @@ def test_a_process_that_ended_without_a_word_is_replaced() -> None:
 
 @pytest.mark.parametrize(
     ("exit_code", "hint"),
-    [(3, r"ended the process \(os\._exit\)"), (-9, "has no memory left"), (-11, "Signal SIGSEGV has ended it")],
+    [(3, r"ended the process \(os\._exit\)"), (-9, "had no memory left"), (-11, "Signal SIGSEGV ended the process")],
 )
 def test_processes_that_often_end_silently_get_a_hint_at_the_cause(exit_code: int, hint: str) -> None:
     handler = UncaughtExceptionHandler(lambda _error: "shutdown_client")
     judged = next(filter(None, (handler.handle(ended_with(exit_code)) for _ in range(100))))
-    assert f"at last with exit code {exit_code}" in judged.error.message
+    assert f"the last time with exit code {exit_code}" in judged.error.message
     assert re.search(hint, judged.error.hint or "")
     assert not judged.of_all

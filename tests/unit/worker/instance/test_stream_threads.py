@@ -112,7 +112,7 @@ def test_a_machine_without_room_for_a_process_is_asked_again_later(
     with monkeypatch.context() as full:
         full.setattr(fails, Mock(side_effect=OSError(errno.EMFILE, "Too many open files")))
         assert not processes.start()
-    assert "stream thread 1 cannot be started, which is tried again in 0 s: [Errno 24]" in caplog.text
+    assert "cannot start stream thread 1, trying again in 0 s: [Errno 24]" in caplog.text
     assert len(list(Path("/proc/self/fd").iterdir())) == before
     assert processes.start()
     (stream,) = processes.all

@@ -237,7 +237,7 @@ def test_users_see_and_do_what_airflow_lets_them(services: Services) -> None:
     assert [services.ask(user, "POST", runs, run)[0] for user in ("", "ann", "bob")] == [401, 403, 200]
 
 
-def test_bad_input_is_told_where_users_look(services: Services) -> None:
+def test_bad_input_is_reported_where_users_look(services: Services) -> None:
     runs = f"/api/v2/dags/{SHOP}__backfill/dagRuns"
     code, refused = services.ask("bob", "POST", runs, {"logical_date": None, "conf": {"version": "v9"}})
     assert (code, "'v9' is not one of" in str(refused)) == (400, True), refused

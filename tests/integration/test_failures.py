@@ -124,7 +124,7 @@ def test_a_record_of_a_time_that_its_topic_refuses_is_never_sent(
     assert [record.value for record in broker.read(f"{unique}.letters")] == [b"2"]
 
 
-def test_a_topic_that_refuses_old_records_is_told_at_the_start_and_each_such_record(
+def test_a_topic_that_refuses_old_records_is_reported_at_the_start_and_each_record(
     broker: Broker, unique: str, tmp_path: Path, guarantee: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     broker.create(1, f"{unique}.in")

@@ -121,7 +121,7 @@ def test_an_import_that_fails_in_the_middle_is_completed_and_writes_nothing_twic
     assert values(broker, unique) == [*rows(0, 100), large, *rows(101, 110)]
 
 
-def test_finished_batches_are_told_of_though_the_next_one_fails(
+def test_finished_batches_are_reported_though_the_next_one_fails(
     broker: Broker, unique: str, tmp_path: Path, spark: SparkSession
 ) -> None:
     """A part of the first batch is written by an attempt that fails, the others by the next one, whose second batch fails."""
@@ -455,7 +455,9 @@ def test_a_recreated_topic_is_not_mistaken_for_the_exported_one(
     )
 
 
-def test_progress_is_told_while_transfers_run(broker: Broker, unique: str, tmp_path: Path, spark: SparkSession) -> None:
+def test_progress_is_reported_while_transfers_run(
+    broker: Broker, unique: str, tmp_path: Path, spark: SparkSession
+) -> None:
     broker.create(4, unique)
     write_lines(tmp_path / "in" / "a.json", rows(0, 50))
     reports: list[Progress] = []
@@ -468,7 +470,7 @@ def test_progress_is_told_while_transfers_run(broker: Broker, unique: str, tmp_p
     assert {everything for _, _, everything in reports} == {50, 50 + 4}  # a transaction's end has an offset, too
 
 
-def test_a_full_disk_is_told_as_such(spark: SparkSession) -> None:
+def test_a_full_disk_is_reported_as_such(spark: SparkSession) -> None:
     def fill(batches: Any) -> Any:
         with open("/dev/full", "wb", buffering=0) as full:  # noqa: PTH123 - no other file is always full
             full.write(b"x")
@@ -524,7 +526,7 @@ def test_times_of_databases_are_imported_to_the_microsecond_and_numbers_as_ms(
         "util.Utils",
     ],
 )
-def test_what_fails_on_executors_is_told_once_and_not_by_spark_as_well(spark: SparkSession, name: str) -> None:
+def test_what_fails_on_executors_is_reported_once_and_not_by_spark_as_well(spark: SparkSession, name: str) -> None:
     logger = spark._jvm.org.apache.logging.log4j.LogManager.getLogger(f"org.apache.spark.{name}")
     assert not logger.isErrorEnabled()
 

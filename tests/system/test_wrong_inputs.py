@@ -86,7 +86,7 @@ def answer(commands: subprocess.Popen[str], job: dict[str, Any]) -> tuple[int | 
     return found["code"], found["output"]
 
 
-def test_wrong_inputs_are_told_clearly(
+def test_wrong_inputs_are_reported_clearly(
     commands: subprocess.Popen[str], broker: Broker, tmp_path: Path, record_property: Any
 ) -> None:
     broker.create(4, "clicks", "click-counts")
@@ -107,7 +107,7 @@ def test_wrong_inputs_are_told_clearly(
 
 
 @pytest.mark.spark
-def test_exports_that_do_not_fit_are_told_clearly_and_without_java(
+def test_exports_that_do_not_fit_are_reported_clearly_and_without_java(
     broker: Broker, tmp_path: Path, record_property: Any
 ) -> None:
     """Exports share a Spark session, in which earlier ones have written."""

@@ -186,7 +186,7 @@ def test_what_clients_are_not_to_be_told_is_refused(tmp_path: Path, setting: str
         (('"v1"', f'"{"v" * 200}"'), "more than 199 characters", "249"),
     ],
 )
-def test_natural_mistakes_are_told_with_what_to_write(
+def test_natural_mistakes_are_reported_with_what_to_write(
     tmp_path: Path, change: tuple[str, str], complaint: str, hint: str
 ) -> None:
     assert change[0] in GOOD

@@ -168,7 +168,7 @@ def test_a_line_becomes_a_record(form: LineFormat, line: str, record: tuple[obje
         (LineFormat(STRING, STRING, separator=":"), "ann", "it has no separator ':'"),
     ],
 )
-def test_a_line_that_does_not_fit_is_told_why(form: LineFormat, line: str, complaint: str) -> None:
+def test_a_line_that_does_not_fit_is_refused_with_the_reason(form: LineFormat, line: str, complaint: str) -> None:
     with pytest.raises(ValueError, match=re.escape(complaint)):
         form.record(line, NOW)
 

@@ -72,7 +72,7 @@ def test_a_format_may_be_a_librarys() -> None:
 
 
 @pytest.mark.parametrize("master", ["foo://x", "localhost", ""])
-def test_a_master_that_is_none_is_told_without_java(master: str) -> None:
+def test_a_master_that_is_none_is_reported_without_java(master: str) -> None:
     settings = {} if master else {"spark.master": "7077"}
     with pytest.raises(ConfigError, match="is not a Spark master"):
         spark_session(master or None, settings)

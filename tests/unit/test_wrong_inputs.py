@@ -277,7 +277,7 @@ def stop(*_given: object) -> None:
     raise TimeoutError
 
 
-def test_wrong_calls_records_and_statements_are_told_clearly(record_property: Any) -> None:
+def test_wrong_calls_records_and_statements_are_reported_clearly(record_property: Any) -> None:
     calls = [
         (name, lambda call=call: call(StreamsBuilder()), names) for name, (call, names) in {**CALLS, **RECORDS}.items()
     ]

@@ -126,7 +126,7 @@ class BarrierListener:
         self._orphans = OrphanWatch()
         self._consumer: RecordConsumer | None = None
         self._newest: bytes | None = None
-        self._told: bytes | None = None
+        self._noted: bytes | None = None
         self._deadline: tuple[str, float] = ("", 0.0)
         self._ends = threading.Event()
         self._thread = threading.Thread(target=self._run, name="barrier-listener", daemon=True)
@@ -192,9 +192,9 @@ class BarrierListener:
             self._consumer = None
 
     def _tell(self) -> None:
-        if self._newest is None or self._newest == self._told:
+        if self._newest is None or self._newest == self._noted:
             return
-        self._told = self._newest
+        self._noted = self._newest
         self.latest = record = release_in({self._app: self._newest}, self._app)
         assert record is not None, "it was just put there"  # noqa: S101 - for types
         barrier = record.barrier

@@ -58,12 +58,12 @@ class Publication:
 
     @classmethod
     def at_start(cls, application: Application) -> Publication:
-        """Return that of an application that was never released: it does what it was started for."""
+        """Return the publication of an application that was never released: it publishes as it was started."""
         return cls(application.published or {}, application.dead_letters)
 
     @classmethod
     def by(cls, application: Application, release: Release) -> Publication:
-        """Return that by a release: the live version publishes, and any other version writes to its staging topics."""
+        """Return the publication by a release: the live version publishes, any other writes to its staging topics."""
         limits = None if release.barrier is None else release.barrier.limits_of(application.version)
         if release.live == application.version:
             return cls({}, None, limits, release.revision)

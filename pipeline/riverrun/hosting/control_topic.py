@@ -378,8 +378,8 @@ def _conflict(release: Release, now: Release, error: StreamsError) -> StreamsErr
     is_same = now.revision == release.revision
     if is_same and not isinstance(error, TaskMigratedError):
         return error
-    told = "another process is writing its release" if is_same else _other_revision(now, release)
-    return VersionConflictError(f"{release.app}: {told}", hint=_CONFLICT_HINT)
+    reason = "another process is writing its release" if is_same else _other_revision(now, release)
+    return VersionConflictError(f"{release.app}: {reason}", hint=_CONFLICT_HINT)
 
 
 def _other_revision(now: Release, release: Release) -> str:

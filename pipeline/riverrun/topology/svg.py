@@ -65,13 +65,13 @@ def svg(graph: Graph) -> str:
     picture = placed(graph)
     size = f'viewBox="0 0 {picture.width:.0f} {picture.height:.0f}" width="{picture.width:.0f}"'
     head = f'<svg xmlns="http://www.w3.org/2000/svg" class="riverrun-topology" {size} role="img" aria-label="Topology">'
-    description = f"<desc>{_escaped(' '.join(map(_told, graph.groups)))}</desc>"
+    description = f"<desc>{_escaped(' '.join(map(_description_of, graph.groups)))}</desc>"
     parts = [part for block in picture.blocks for part in _drawn(block)]
     parts += [_far(each) for each in picture.far]
     return "\n".join([head, "<title>Topology</title>", description, _STYLE + _HEAD, *parts, "</svg>"]) + "\n"
 
 
-def _told(group: Group) -> str:
+def _description_of(group: Group) -> str:
     """Describe the content of the picture in words."""
     said = [group.title]
     for verb, things in (

@@ -63,7 +63,7 @@ class Worker:
         return self._application
 
     def stop(self) -> None:
-        """Ask it to finish the records at hand, commit, and release its tasks. May be called from a signal handler."""
+        """Ask the worker to finish the records at hand, commit, and release its tasks. May be called from a signal handler."""
         self._stopping = True
         self._thread.stop_waiting()
 

@@ -51,7 +51,7 @@ def test_looks_end_when_nobody_asks_any_more_and_go_on_when_somebody_does(monkey
         until(lambda: watch.latest["at"] > seen, "looked again")
 
 
-def test_a_look_that_fails_is_told_and_not_the_last(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_look_that_fails_is_reported_and_not_the_last(caplog: pytest.LogCaptureFixture) -> None:
     look = Counting(fails=True)
     with closing(ProjectWatch(look, 0.05)) as watch:
         until(lambda: watch.latest.get("error") == "RuntimeError: out of order", "reported the error")

@@ -68,7 +68,7 @@ def test_a_global_table_of_another_builder_cannot_be_joined() -> None:
         a_stream(StreamsBuilder(), "mine").join(everywhere, both, key_selector=lambda key, _value: key)
 
 
-def test_what_was_repartitioned_is_told_by_its_topic() -> None:
+def test_what_was_repartitioned_is_known_by_its_topic() -> None:
     moved = a_stream(StreamsBuilder(), "mine").select_key(both).repartition(Repartitioned(STRING, STRING))
     with pytest.raises(TopologyError, match=r"\(of KSTREAM-REPARTITION-0000000002-repartition\) and .*\(of yours\)"):
         moved.merge(a_stream(StreamsBuilder(), "yours"))

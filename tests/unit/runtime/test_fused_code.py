@@ -130,7 +130,7 @@ def test_functions_of_another_text_have_a_name_of_their_own() -> None:
         assert len({name for name in listed() - before if "SOURCE" in name and "forward" not in name}) == 2
 
 
-def test_the_code_of_a_topology_is_told_with_what_was_not_fused_and_why() -> None:
+def test_the_code_of_a_topology_is_shown_with_what_was_not_fused_and_why() -> None:
     builder, stream = built()
     stream.map_values(str.upper).process(Same).to("out", STRINGS)
     stream.to(lambda key, _value, _context: key, STRINGS)

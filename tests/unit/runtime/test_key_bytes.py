@@ -118,7 +118,7 @@ def test_the_driver_warns_once_of_keys_that_are_not_reproduced(what: str) -> Non
 
 
 @pytest.mark.parametrize("what", DEPENDING)
-def test_keys_that_are_reproduced_are_not_told_of(what: str) -> None:
+def test_keys_that_are_reproduced_are_not_reported(what: str) -> None:
     assert warned(topology_of(DEPENDING[what]), COMPACT, b'"text"', b"17", None) == []
 
 
@@ -133,7 +133,7 @@ def test_keys_that_are_reproduced_are_not_told_of(what: str) -> None:
     ],
     ids=["without a store", "by another key", "bytes"],
 )
-def test_keys_on_which_no_table_depends_are_not_told_of(build: Callable[[StreamsBuilder], Any]) -> None:
+def test_keys_on_which_no_table_depends_are_not_reported(build: Callable[[StreamsBuilder], Any]) -> None:
     assert warned(topology_of(build), SPACED) == []
 
 
@@ -156,7 +156,7 @@ written = st.builds(
 
 @settings(max_examples=100, deadline=None)
 @given(st.lists(written.filter(lambda key: key != b"null"), max_size=6))
-def test_any_key_is_told_of_if_and_only_if_its_bytes_differ(keys: list[bytes]) -> None:
+def test_any_key_is_reported_if_and_only_if_its_bytes_differ(keys: list[bytes]) -> None:
     differ = [n for n, key in enumerate(keys) if JSON.serialize(JSON.deserialize(key)) != key]
     messages = warned(TABLE, *keys)
     assert [f"offset {n}." in message for n, message in zip(differ, messages, strict=False)] == [True] * len(differ[:1])
@@ -258,7 +258,7 @@ KEYS: dict[str, tuple[Serde[Any], Serde[Any]]] = {
 
 @pytest.mark.parametrize("windows", [False, True])
 @pytest.mark.parametrize("what", KEYS)
-def test_keys_with_a_schema_are_told_of_if_the_application_writes_others(what: str, *, windows: bool) -> None:
+def test_keys_with_a_schema_are_reported_if_the_application_writes_others(what: str, *, windows: bool) -> None:
     own, producers = (session_windowed(each) if windows else each for each in KEYS[what])
     builder = StreamsBuilder()
     counts = (

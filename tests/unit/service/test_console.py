@@ -84,7 +84,7 @@ def test_a_link_from_elsewhere_leads_to_the_page_alone(
     assert client(FakeInstance()).request(method, path, headers=headers).status_code == status
 
 
-def test_stores_and_the_topology_are_told_as_the_page_shows_them() -> None:
+def test_stores_and_the_topology_are_returned_as_the_page_shows_them() -> None:
     caller = client(FakeInstance())
     (store,) = caller.get("/stores").json()
     assert (store["store"], store["key_serde"], store["value_serde"]) == ("counts", "string", "long")

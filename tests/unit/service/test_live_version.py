@@ -58,7 +58,7 @@ def test_brokers_are_not_asked_again_for_each_question(monkeypatch: pytest.Monke
     assert len(asked) == 2, "once, and once more after five seconds"
 
 
-def test_the_live_version_is_told_if_no_instance_of_it_is_known() -> None:
+def test_the_live_version_is_returned_if_no_instance_of_it_is_known() -> None:
     def fail(_group: str) -> Sequence[str]:
         message = "away"
         raise BrokerError(message)

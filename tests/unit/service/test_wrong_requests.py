@@ -235,7 +235,7 @@ def nothing_differs(app: str, limit: int) -> Sequence[DifferentRow]:  # noqa: AR
     return []
 
 
-def test_wrong_requests_are_told_clearly(record_property: Any, caplog: pytest.LogCaptureFixture) -> None:
+def test_wrong_requests_are_refused_clearly(record_property: Any, caplog: pytest.LogCaptureFixture) -> None:
     judgements: list[tuple[str, str, int | None, str]] = []
     with ExitStack() as open_:
         listeners = [open_.enter_context(bound("127.0.0.1:0", wants_token=True)) for _ in range(2)]

@@ -29,7 +29,7 @@ _MOST_ODD = 1000
 _ALIKE: Mapping[type, Collection[type]] = {float: {float, int, decimal.Decimal}}
 """Classes of values that msgspec reads as those of another class."""
 _SCALARS = int | float | str | bool | dict | list | None  # type: ignore[type-arg]
-"""Any JSON, for names that are not columns: as a type of its own, so that floats do not become decimals in vain."""
+"""Any JSON, for names that are not columns: as a type of its own, so that floats do not become decimals needlessly."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -59,7 +59,7 @@ class WarmUps:
         """Begin without a task that has caught up."""
         self._acceptable_lag = acceptable_lag
         self._ready: frozenset[TaskId] = frozenset()
-        self._told_at = 0.0
+        self._reported_at = 0.0
 
     def are_news(self, warm_ups: Collection[TaskId], lags: Mapping[TaskId, int], now_s: float) -> bool:
         """Return whether to ask for a probing rebalance: more tasks have caught up, or some did long ago and still wait.
@@ -73,9 +73,9 @@ class WarmUps:
         self._ready = frozenset(
             task for task in warm_ups if lags.get(task, self._acceptable_lag + 1) <= self._acceptable_lag
         )
-        if self._ready <= before and not (self._ready and now_s - self._told_at >= _AGAIN_SECONDS):
+        if self._ready <= before and not (self._ready and now_s - self._reported_at >= _AGAIN_SECONDS):
             return False
-        self._told_at = now_s
+        self._reported_at = now_s
         return True
 
 
@@ -116,7 +116,7 @@ class GroupClient:
         self._membership = Membership(connected, self._leaves, self._subscription_info, self._tasks_of)
         self._warm_ups = WarmUps(streams.acceptable_recovery_lag)
         self._positions: Mapping[TaskId, int] = {}
-        self._told_active: frozenset[TaskId] = frozenset()
+        self._announced_active: frozenset[TaskId] = frozenset()
         self._is_heard_of = True
         self._ends_application = False
 
@@ -210,7 +210,7 @@ class GroupClient:
         if not self._is_heard_of:
             self._is_heard_of = True
             self.request_rebalance()
-        if self._told_active - self._tasks.active():
+        if self._announced_active - self._tasks.active():
             self.request_rebalance()
         if self._warm_ups.are_news(task_ids(assignment.warm_up), self._tasks.lags(), time.monotonic()):
             self.request_rebalance()
@@ -233,7 +233,7 @@ class GroupClient:
     def _subscription_info(self, topics: dict[str, int]) -> SubscriptionInfo:
         """Return the subscription info for the leader; called by the membership thread."""
         active = self._tasks.active()
-        self._told_active = active
+        self._announced_active = active
         return SubscriptionInfo(
             instance=self.id,
             fingerprint=self.connected.fingerprint,

@@ -88,7 +88,7 @@ class _CommandLoop:
         )
         self._poll_seconds = application.config.streams.poll_ms / 1000
         self._pipe = pipe
-        self._is_told = readiness(pipe)
+        self._has_order = readiness(pipe)
         self._commands: deque[Command] = deque()
         self._is_stopping = False
         self._is_paused = False
@@ -137,12 +137,12 @@ class _CommandLoop:
     def _next_command(self, timeout_s: float) -> Command | None:
         if timeout_s and not self._commands:
             with self._queries.away():
-                self._is_told(timeout_s * 1000)
+                self._has_order(timeout_s * 1000)
         self._hear()
         return self._commands.popleft() if self._commands else None
 
     def _hear(self) -> None:
-        while self._is_told(0):
+        while self._has_order(0):
             command: Command = self._pipe.recv()
             self._commands.append(command)
             if isinstance(command, Stop):

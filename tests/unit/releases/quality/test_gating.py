@@ -73,6 +73,6 @@ def test_what_lies_between_sub_topologies_is_waited_for(monkeypatch: pytest.Monk
     assert point(Brokers(moves=0, left_between=[0, 3, 4]), monkeypatch).vector == OffsetVector({INPUT: 5})
 
 
-def test_a_live_version_that_goes_on_is_told_of(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_live_version_that_goes_on_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UnderWayError, match="app-v1 continues while v2 is compared with it"):
         point(Brokers(moves=100), monkeypatch)

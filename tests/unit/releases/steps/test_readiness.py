@@ -32,7 +32,7 @@ def test_it_is_ready_once_it_was_close_to_the_end_at_several_looks_in_a_row() ->
     assert [each.lag for each in found] == [100, 5, 50, 8, 1]
 
 
-def test_the_time_that_is_left_is_told_from_what_is_processed_and_what_arrives() -> None:
+def test_the_time_that_is_left_follows_from_what_is_processed_and_what_arrives() -> None:
     first, second, third, *_ = readiness(seen((0, 100), (40, 120), (50, 150), (150, 150)), max_lag=0, looks=1)
     assert first.left_s is None
     assert (second.processed_per_s, second.arriving_per_s, second.left_s) == (40.0, 20.0, 4.0)

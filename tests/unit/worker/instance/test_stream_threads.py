@@ -185,7 +185,7 @@ def test_a_standby_whose_task_becomes_active_stays_where_its_state_is_open(
     assert [other.order.active for other in instance.others] == before
 
 
-def test_a_task_that_another_owner_took_over_is_told_once(new_instance: Callable[[int], Instance]) -> None:
+def test_a_task_that_another_owner_took_over_is_reported_once(new_instance: Callable[[int], Instance]) -> None:
     instance = new_instance(1)
     instance.distribute(FIRST)
     instance.obey()

@@ -207,7 +207,7 @@ from airflow.sdk.exceptions import AirflowException, TaskDeferred
 from airflow.sdk.execution_time.context import OutletEventAccessors
 from riverrun_airflow import submission, transfers
 from riverrun_airflow.assets import transferred_by
-from riverrun_airflow.sessions import Outcome
+from riverrun_airflow.sessions import WorkOutcome
 from riverrun.errors import EngineError
 
 class Kept(dict):
@@ -233,7 +233,7 @@ def tries_of(chance):
                 keep(each)
             if fails:
                 raise EngineError("no")
-            return Outcome("done", "1")
+            return WorkOutcome("done", "1")
 
         transfers.transfer = transfer
         try:

@@ -128,7 +128,7 @@ def test_there_is_no_dry_run_of_a_join_by_foreign_key(broker: Broker, unique: st
 
     app = application(broker, unique, tmp_path, build)
     broker.create(2, f"{unique}.left", f"{unique}.right")
-    with pytest.raises(UnsupportedByHostError, match="read what they write"):
+    with pytest.raises(UnsupportedByHostError, match="read topics that they write"):
         dry_run(broker.connected(app), resolve(broker.connected(app)), None, on_executor(build))
 
 

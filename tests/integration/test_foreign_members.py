@@ -10,9 +10,11 @@ import pytest
 from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment, ConsumerProtocolSubscription
 
 from riverrun import STRING, Consumed, Produced, Riverrun
+from riverrun.decoders import UnreadableError
 from riverrun.kafka import membership
+from riverrun.kafka.coordinators import COUNT_BYTES
 from riverrun.kafka.membership import GroupMember
-from riverrun.worker.group.protocol import assignment_info_of
+from riverrun.worker.group.protocol import assignment_info_of, subscription_info_of
 from tests.waiting import until
 
 if TYPE_CHECKING:
@@ -148,7 +150,11 @@ def _says_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def metadata(self: Any, topics: Any) -> Any:
         found = original(self, topics)
-        return found if b'"instance"' in found.user_data and b"rogue" not in found.user_data else Broken()
+        try:
+            subscription_info_of(found.user_data[COUNT_BYTES:])
+        except UnreadableError:  # what the rogue said last
+            return Broken()
+        return found
 
     monkeypatch.setattr(membership._PlanAssignor, "metadata", metadata)
 

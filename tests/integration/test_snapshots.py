@@ -215,8 +215,8 @@ def truncate_file(case: Case) -> None:
 @pytest.mark.parametrize(
     ("spoil", "reason"),
     [
-        (lambda case: edit_manifest(case, application="other-v1"), "one of task 0_0 of other-v1"),
-        (lambda case: edit_manifest(case, task="0_1"), "one of task 0_1 of"),
+        (lambda case: edit_manifest(case, application="other-v1"), "a snapshot of task 0_0 of other-v1"),
+        (lambda case: edit_manifest(case, task="0_1"), "a snapshot of task 0_1 of"),
         (lambda case: edit_manifest(case, fingerprint="other"), "made by another topology"),
         (lambda case: edit_manifest(case, format=99), "has format 99"),
         (lambda case: edit_manifest(case, changelogs={str(case.changelog): 10**6}), "ahead of changelog"),

@@ -28,8 +28,9 @@ if TYPE_CHECKING:
     from riverrun.topology.topology import Topology
 
 _LOST_HINT = (
-    "If brokers were just restarted, start again: a broker may not know all topics yet. If the topology has changed, release it"
-    " as a new version. If the topics were deleted, their records are lost: a new version computes them again."
+    "If brokers were just restarted, start again: a broker may not know all topics yet. If this is another topology than the"
+    " one that has run, release it as a new version. If the topics were deleted, their records are lost: a new version"
+    " computes them again."
 )
 
 

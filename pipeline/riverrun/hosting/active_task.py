@@ -87,7 +87,7 @@ class ActiveTask:
         self.state = TaskState.CREATED
         self.restored_records = 0
         self.publication = claimed.publication
-        """Where it publishes now."""
+        """Its present publication."""
         self.counts_since_ms = self.claim.clock.now_ms()
         """When its counts began: when it was started, ms of the wall clock."""
         self._connected = claimed.claim.connected
@@ -97,7 +97,7 @@ class ActiveTask:
         collector = decorate(KafkaRecordCollector(self._producer.records, self._connected.admin))
         self._ports = Ports(collector, self._opened.backend, self._clock, global_stores, pause)
         self.task = self._new_task(self._opened)
-        """What processes; another one if the restore starts over."""
+        """The engine's task; the restore makes another one if it starts over."""
         self._commit = TaskCommit({}, ())
         self._changelog_ends: Mapping[TopicPartition, int] = {}
 

@@ -165,7 +165,7 @@ class GroupClient:
         while (arrived := self._membership.heard()) is not None:
             self._take(arrived)
         found = self._membership.found_servers()
-        if found is not None and self.assignment is not None:
+        if found is not None and self.assignment is not None and self.assignment.omits_servers:
             active, standby = found
             self.assignment = msgspec.structs.replace(self.assignment, servers=active, standby_servers=standby)
 

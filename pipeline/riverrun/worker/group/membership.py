@@ -37,7 +37,7 @@ _ASK_AGAIN_SECONDS = 5.0
 _ROOM_BYTES = 1_000_000
 """Bytes of the messages of a whole group: brokers keep them in one record, usually of 1,048,588 bytes at most."""
 _MEMBER_BYTES = 300
-"""What brokers add to the messages of each member, at most."""
+"""Bytes that brokers add to the messages of each member, at most."""
 _GLANCE_SECONDS = 2.0
 """How often to look at the known topics."""
 
@@ -193,13 +193,15 @@ class Membership:
         """Ask the group's members for addresses, if the last assignment has none, until there is no rebalance."""
         if not self._looks_for_servers:
             return
+        self._looks_for_servers = False  # not later: another assignment may arrive while brokers are asked
         try:
             found = servers_by_task(self._connected.admin, self._application.id)
         except BrokerError as error:
             log.debug("addresses of instances cannot be looked up: %s", error)
-            return
-        if found is not None:
-            self._looks_for_servers = False
+            found = None
+        if found is None:
+            self._looks_for_servers = True
+        else:
             self._servers.put(found)
 
     def _look_for_topics(self) -> None:

@@ -136,3 +136,6 @@ def test_addresses_that_an_assignment_omits_are_added_when_they_are_found(tmp_pa
     member.client.receive()
     assignment = present(member.client.assignment)
     assert (assignment.active, assignment.servers) == ([str(FIRST)], {str(FIRST): "there:1"})
+    member.membership.servers = {str(FIRST): "gone:1"}, {}  # they were looked up for the assignment before
+    named = present(member.receive(active=[str(FIRST)], servers={str(FIRST): "here:1"}))
+    assert named.servers == {str(FIRST): "here:1"}

@@ -99,8 +99,8 @@ class RefusedError(Exception):
 class Bookmark:
     """The end of a page: its partition, and the last row.
 
-    >>> Bookmark.parse(str(Bookmark(2, Place(0, b"k"))))
-    Bookmark(partition=2, after=Place(segment=0, key=b'k', time=0, start=0))
+    >>> Bookmark.parse(str(Bookmark(2, RowPlace(0, b"k"))))
+    Bookmark(partition=2, after=RowPlace(segment=0, key=b'k', time=0, start=0))
     """
 
     partition: int

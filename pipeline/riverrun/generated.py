@@ -24,7 +24,7 @@ _compiled: WeakValueDictionary[tuple[str, str], CodeType] = WeakValueDictionary(
 def generated(label: str, text: str, names: dict[str, Any]) -> Callable[..., Any]:
     """Make a function from generated text, and keep its lines for tools that show them.
 
-    The lines are in `linecache` as long as the function, or a traceback through it, exists.
+    The lines are in `linecache` as long as the function, or a traceback through it, exists. Then an entry without lines stays.
 
     Args:
         label: Describes the function; it is part of its file name.
@@ -44,13 +44,18 @@ def text_of(function: Callable[..., Any]) -> str:
 
 def _code(label: str, text: str) -> CodeType:
     file = f"<riverrun {label}>"
-    if file in linecache.cache:  # of tasks of another application, or with other settings
-        file = next(name for n in count(2) if (name := f"<riverrun {label} #{n}>") not in linecache.cache)
+    if linecache.getlines(file):  # of tasks of another application, or with other settings
+        file = next(name for n in count(2) if not linecache.getlines(name := f"<riverrun {label} #{n}>"))
     module = compile(text, file, "exec")
     code = next(constant for constant in module.co_consts if isinstance(constant, CodeType))
-    linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)  # no time: `checkcache` keeps it
-    finalize(code, linecache.cache.pop, file, None).atexit = False
+    _keep_lines(file, text)
+    # Not removed: it may end while `linecache.checkcache`, which doctest and tracebacks call, goes through the names.
+    finalize(code, _keep_lines, file, "").atexit = False
     return code
+
+
+def _keep_lines(file: str, text: str) -> None:
+    linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)  # no time: `checkcache` keeps it
 
 
 _MOST_LINES = 2_000

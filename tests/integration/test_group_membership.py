@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -27,6 +28,9 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.broker
 
+SESSION_MS = 1000
+"""Shortest session that the embedded broker allows."""
+
 
 @dataclass
 class Member:
@@ -37,6 +41,7 @@ class Member:
     asked: int = 0
     attends: threading.Event = field(default_factory=threading.Event)
     ends: threading.Event = field(default_factory=threading.Event)
+    polls: threading.Lock = field(default_factory=threading.Lock)
 
     def take_place(self, broker: Broker, group: str, instance: str | None = None) -> None:
         self.place = GroupMember(
@@ -53,10 +58,24 @@ class Member:
 
     def take_part(self, broker: Broker, group: str) -> None:
         self.take_place(broker, group)
+        self.go_on()
+
+    def go_on(self) -> None:
+        self.attends.set()
         while not self.ends.is_set():
-            if self.attends.wait(0.1):
-                self.place.poll(0.5)
+            self.attends.wait(0.1)
+            with self.polls:
+                if self.attends.is_set():
+                    self.place.poll(0.5)
         self.place.close()
+
+    def pauses(self) -> bool:
+        """Take no part until `attends` is set again, unless it is joining: the library would complete that without a poll."""
+        self.attends.clear()
+        with self.polls:
+            if self.place.is_joining:
+                self.attends.set()
+        return not self.attends.is_set()
 
     def describe(self) -> bytes:
         self.asked += 1
@@ -81,7 +100,6 @@ def join(broker: Broker, unique: str) -> Iterator[Callable[[bytes], Member]]:
 
     def joined(says: bytes) -> Member:
         member = Member(says)
-        member.attends.set()
         thread = threading.Thread(target=member.take_part, args=(broker, unique))
         thread.start()
         members.append((member, thread))
@@ -97,7 +115,7 @@ def join(broker: Broker, unique: str) -> Iterator[Callable[[bytes], Member]]:
 def test_what_changes_while_a_member_waits_for_the_others_is_said_as_well(join: Callable[[bytes], Member]) -> None:
     first, second = join(b"one"), join(b"two")
     until(lambda: first.known == second.known == {b"one", b"two"}, "knew each other")
-    second.attends.clear()
+    until(second.pauses, "paused")
     asked = first.asked
     first.says_anew(b"changed")
     until(lambda: first.asked > asked, "said so")  # and waits for the second
@@ -112,7 +130,7 @@ def test_the_addresses_of_instances_are_known_again_after_a_rebalance(
     said = {name: subscription_info(f"{name}:1") for name in ("one", "two")}
     first, second = (join(each) for each in said.values())
     until(lambda: first.known == second.known == set(said.values()), "knew each other")
-    second.attends.clear()
+    until(second.pauses, "paused")
     first.says_anew(subscription_info("three:1"))
     admin = broker.admin()
     until(lambda: admin.member_messages(unique) is None, "waited for the second")
@@ -172,6 +190,58 @@ def test_a_member_slow_to_join_again_is_not_taken_for_a_replaced_one(
     assert member.asked == asked, "it has not joined again"
     assert not member.place.is_fenced
     member.place.close()
+
+
+@dataclass
+class SlowLeader(Member):
+    """A member that needs longer for an assignment than a session lasts."""
+
+    is_wrong: bool = False
+
+    def assign(self, said: Mapping[str, bytes]) -> dict[str, bytes]:
+        time.sleep(3 * SESSION_MS / 1000)
+        if self.is_wrong:
+            message = "cannot assign"
+            raise ValueError(message)
+        return everything_to_everybody(said)
+
+    def take_place(self, broker: Broker, group: str, instance: str | None = None) -> None:
+        self.place = GroupMember(
+            broker.kafka,
+            group,
+            [],
+            client_id="slow",
+            describe=self.describe,
+            assign=self.assign,
+            on_plan=self.plans.append,
+            session_timeout_ms=SESSION_MS,
+            heartbeat_interval_ms=200,
+            group_instance_id=instance,
+        )
+
+
+def test_a_leader_stays_in_the_group_during_a_long_assignment(
+    broker: Broker, unique: str, join: Callable[[bytes], Member]
+) -> None:
+    """Without heartbeats meanwhile, brokers would drop it before it can send the assignment, again and again."""
+    leader = SlowLeader(b"one")
+    with ThreadPoolExecutor() as threads:
+        threads.submit(leader.take_part, broker, unique)
+        try:
+            until(lambda: leader.known == {b"one"}, "led")
+            follower = join(b"two")
+            until(lambda: leader.known == follower.known == {b"one", b"two"}, "knew each other")
+        finally:
+            leader.ends.set()
+
+
+def test_an_assignment_that_fails_is_an_error_of_the_poll(broker: Broker, unique: str) -> None:
+    leader = SlowLeader(b"one", is_wrong=True)
+    leader.take_place(broker, unique)
+    leader.attends.set()
+    with pytest.raises(ValueError, match="cannot assign"):
+        leader.go_on()
+    leader.place.close()
 
 
 @pytest.fixture

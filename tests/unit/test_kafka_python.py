@@ -38,5 +38,5 @@ def test_a_consumer_of_the_library_knows_its_coordinator() -> None:
 
 def test_another_version_of_the_library_is_refused_by_its_number() -> None:
     with pytest.raises(ConfigError, match=r"kafka-python 3.* has no _lock, _manager") as refused:
-        GroupCoordinator(SimpleNamespace(_coordinator=SimpleNamespace(_heartbeat_enabled=True)))
+        GroupCoordinator(SimpleNamespace(_coordinator=SimpleNamespace(_heartbeat_enabled=True)), dict)
     assert "pip install" in (refused.value.hint or "")

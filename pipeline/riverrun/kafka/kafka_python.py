@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import logging
+import threading
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from riverrun.errors import ConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
 log = logging.getLogger(__name__)
 
@@ -36,6 +38,7 @@ PRIVATE = (
     "_on_join_complete_async",
     "_perform_assignment",
     "_send_group_coordinator_request",
+    "_send_heartbeat_request",
 )
 """Private attributes of a coordinator in use; also `_coordinator` of a consumer, and `_net` of a manager."""
 
@@ -82,12 +85,14 @@ class GroupCoordinator:
 
     Args:
         consumer: A `KafkaConsumer` of kafka-python.
+        assign: Returns what the leader adds to the assignment of each member, given what each has added to its subscription.
+            Called in a thread of its own, if this member leads.
 
     Raises:
         ConfigError: If the installed version of the library has another structure.
     """
 
-    def __init__(self, consumer: Any) -> None:
+    def __init__(self, consumer: Any, assign: Callable[[Mapping[str, bytes]], Mapping[str, bytes]]) -> None:
         """Stop the library from recreating deleted topics, and pace its look-ups of the coordinator."""
         coordinator: Any = getattr(consumer, "_coordinator", None)
         missing = [name for name in PRIVATE if not hasattr(coordinator, name)]
@@ -98,10 +103,14 @@ class GroupCoordinator:
             raise ConfigError(message, hint="pip install 'kafka-python>=3.0.12,<3.1'")
         self._coordinator = coordinator
         self._consumer = consumer
+        self._assign = assign
+        self._said: Mapping[str, bytes] | None = None
+        """The bytes of all members, from the time when this member is told to lead until it makes the assignments."""
         # A deleted input must be reported, not recreated. The library ignores its own setting for this.
         self._coordinator._manager.cluster.config["allow_auto_create_topics"] = False
         self._pace_lookups()
         self._check_messages()
+        self._assign_outside()
 
     @property
     def is_fenced(self) -> bool:
@@ -158,10 +167,9 @@ class GroupCoordinator:
             return sorted(self._consumer.subscription() or ())
 
         def perform_checked(leader: str, protocol: str, members: Any) -> Any:
+            self._said = {member.member_id: said_by(bytes(member.metadata or b"")) for member in members}
             for member in members:
-                said = said_by(bytes(member.metadata or b""))
-                kept = ConsumerProtocolSubscription(version=0, topics=own_topics(), user_data=said)
-                member.metadata = kept.encode()
+                member.metadata = ConsumerProtocolSubscription(version=0, topics=own_topics()).encode()
             return perform(leader, protocol, members)
 
         async def complete_checked(generation: int, member_id: str, protocol: str, assignment: Any) -> None:
@@ -170,3 +178,58 @@ class GroupCoordinator:
 
         coordinator._perform_assignment = perform_checked
         coordinator._on_join_complete_async = complete_checked
+
+    def _assign_outside(self) -> None:
+        """Make assignments when the library sends them: after its own `_perform_assignment`, which cannot wait for a thread."""
+        from kafka.protocol.consumer import SyncGroupRequest  # noqa: PLC0415 - as above
+        from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment  # noqa: PLC0415 - as above
+
+        manager = self._coordinator._manager
+        send = manager.send
+
+        async def send_assignments(said: Mapping[str, bytes], request: Any, **where: Any) -> Any:
+            made = await self._assigned(said)
+            request.assignments = [
+                SyncGroupRequest.SyncGroupRequestAssignment(member, ConsumerProtocolAssignment(0, [], plan).encode())
+                for member, plan in made.items()
+            ]
+            return await send(request, **where)
+
+        def send_completed(request: Any, *args: Any, **where: Any) -> Any:
+            if self._said is None or not isinstance(request, SyncGroupRequest):
+                return send(request, *args, **where)
+            said, self._said = self._said, None
+            return send_assignments(said, request, **where)
+
+        manager.send = send_completed
+
+    async def _assigned(self, said: Mapping[str, bytes]) -> Mapping[str, bytes]:
+        """Make assignments in another thread, and send heartbeats meanwhile.
+
+        The library sends none between joining and the assignment, as its heartbeats begin when the group is stable. Brokers
+        would drop a leader whose assignments take longer than its session, and the group would start over, forever.
+        """
+        from kafka.errors import KafkaError, KafkaTimeoutError  # noqa: PLC0415 - as above
+        from kafka.future import Future  # noqa: PLC0415 - as above
+
+        coordinator = self._coordinator
+        made = Future()
+
+        def make() -> None:
+            outcome: Any
+            try:
+                outcome, tell = self._assign(said), made.success
+            except Exception as error:  # noqa: BLE001 - the library raises it where the member polls
+                outcome, tell = error, made.failure
+            with suppress(RuntimeError):  # the member has been closed
+                coordinator._manager._net.call_soon_threadsafe(lambda: tell(outcome))
+
+        threading.Thread(target=make, name="assignment", daemon=True).start()
+        while not made.is_done:
+            try:
+                await coordinator._manager.wait_for(made, coordinator.config["heartbeat_interval_ms"])
+            except KafkaTimeoutError:
+                with suppress(KafkaError):  # brokers will refuse the assignments for the same reason
+                    await coordinator._send_heartbeat_request()
+        plans: Mapping[str, bytes] = made.value
+        return plans

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from kafka import KafkaConsumer
 from kafka.coordinator.assignors.abstract import AbstractPartitionAssignor, RebalanceProtocol
 from kafka.errors import KafkaConfigurationError, KafkaError, UnknownError
-from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment, ConsumerProtocolSubscription
+from kafka.protocol.consumer.metadata import ConsumerProtocolSubscription
 
 from riverrun.errors import BrokerError, ConfigError
 from riverrun.kafka.coordinators import COUNT_BYTES
@@ -27,21 +27,15 @@ _SOME_TOPIC = "__consumer_offsets"
 
 
 class _PlanAssignor(AbstractPartitionAssignor):  # type: ignore[misc] # kafka-python asks for its own class
-    """Carries the members' metadata to the leader, and the leader's plans back to the members.
+    """Carries this member's metadata to the leader, and the leader's plan back to this member.
 
-    Its methods run on the library's network thread and must not block.
+    Its methods run on the library's network thread and must not block: the leader makes plans elsewhere (`GroupCoordinator`).
     """
 
     name = "riverrun"
 
-    def __init__(
-        self,
-        describe: Callable[[], bytes],
-        assign: Callable[[Mapping[str, bytes]], Mapping[str, bytes]],
-        on_plan: Callable[[bytes], None],
-    ) -> None:
+    def __init__(self, describe: Callable[[], bytes], on_plan: Callable[[bytes], None]) -> None:
         self._describe = describe
-        self._assign = assign
         self._on_plan = on_plan
         self._count = itertools.count()
 
@@ -55,10 +49,8 @@ class _PlanAssignor(AbstractPartitionAssignor):  # type: ignore[misc] # kafka-py
             version=_PROTOCOL_VERSION, topics=sorted(topics), user_data=said, owned_partitions=[]
         )
 
-    def assign(self, _cluster: object, members: Collection[Any]) -> dict[str, Any]:
-        said = {member.member_id: bytes(member.metadata.user_data)[COUNT_BYTES:] for member in members}
-        plans = self._assign(said)
-        return {member: ConsumerProtocolAssignment(0, [], plan) for member, plan in plans.items()}
+    def assign(self, _cluster: object, _members: object) -> dict[str, Any]:
+        return {}  # `GroupCoordinator` makes the plans
 
     def on_assignment(self, assignment: Any, _generation: int) -> None:
         if assignment.user_data:
@@ -74,7 +66,7 @@ class GroupMember:
         topics: Topics that it subscribes to, shown in descriptions of the group; it never reads them.
         client_id: Its name in brokers' lists of members.
         describe: Returns this member's metadata; called at every rebalance, from another thread.
-        assign: Returns a plan per member, given the metadata of all; called in the leader, from another thread.
+        assign: Returns a plan per member, given the metadata of all; called in the leader, from a thread of its own.
         on_plan: Called with each new plan of this member, from another thread; must not block.
         session_timeout_ms: Time without heartbeats after which a member counts as dead.
         heartbeat_interval_ms: Interval of heartbeats; members learn of a rebalance with the next one.
@@ -115,13 +107,16 @@ class GroupMember:
             self._rejoins.clear()  # kafka-python asks for metadata, so it has accepted the request
             return describe()
 
+        def assign_without_counts(said: Mapping[str, bytes]) -> Mapping[str, bytes]:
+            return assign({member: each[COUNT_BYTES:] for member, each in said.items()})
+
         try:
             self._consumer = KafkaConsumer(
                 **connection(kafka),
                 client_id=client_id,
                 group_id=group_id,
                 group_instance_id=group_instance_id,
-                partition_assignment_strategy=[_PlanAssignor(say, assign, hear)],
+                partition_assignment_strategy=[_PlanAssignor(say, hear)],
                 session_timeout_ms=session_timeout_ms,
                 heartbeat_interval_ms=heartbeat_interval_ms,
                 max_poll_interval_ms=max_poll_interval_ms,
@@ -133,7 +128,7 @@ class GroupMember:
         except KafkaError as error:
             message = f"Cannot join group {group_id} at {kafka.get('bootstrap.servers')}: {error}"
             raise BrokerError(message, retriable=True, hint="Check that the brokers run.") from error
-        self._coordinator = GroupCoordinator(self._consumer)
+        self._coordinator = GroupCoordinator(self._consumer, assign_without_counts)
         self._consumer.subscribe(topics=sorted(topics) or [_SOME_TOPIC])
 
     @property

@@ -131,6 +131,7 @@ def test_memory_does_not_grow_with_the_range(tmp_path: Path) -> None:
         tracemalloc.stop()
         return peak
 
+    peak_bytes(6)  # the first time, Python also keeps what it has loaded
     assert peak_bytes(60) < 1.5 * peak_bytes(6)
 
 

@@ -31,12 +31,13 @@ FOREIGN: list[bytes] = [
     b"",
     b"\xff\xfe",
     b"[" * 50_000,
-    b'{"positions": ' + b"9" * 5000 + b"}",
+    b'{"positions": [' + b"9" * 5000 + b"]}",
     *(
         json.dumps({"instance": "rogue", "fingerprint": "F", "capacity": 1, **change}).encode()
         for change in (
-            {"positions": {"x": 1}},
-            {"active": ["zz"]},
+            {"positions": [1]},
+            {"active": "zz"},
+            {"active": "0:0-999999999"},
             {"capacity": 10**9},
             {"topics": {"../../x": 3}},
             {"server": "http://evil/"},
@@ -166,11 +167,12 @@ def test_a_worker_keeps_its_place_under_a_leader_that_cannot_be_understood(
     wrong = [
         b"\xff",
         b"[" * 50_000,
-        b'{"active": ["zz"]}',
-        b'{"active": ["77_0"]}',
-        b'{"topics": {"%s.in": 100000}, "active": ["0_99999"]}' % app.name.encode(),
+        b'{"active": "zz"}',
+        b'{"active": "77:0"}',
+        b'{"topics": {"%s.in": 100000}, "active": "0:99999"}' % app.name.encode(),
         b'{"topics": {"other": 1}}',
         b'{"format": 7}',
+        b'{"active": "0:0-999999999"}',
     ]
     with app.worker() as worker:
         until(lambda: rogue.led > 0, "led the worker")

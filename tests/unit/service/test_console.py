@@ -252,7 +252,7 @@ def test_a_store_is_asked_with_what_its_kind_takes(page: Chrome) -> None:
 def test_ten_thousand_tasks_leave_the_page_usable(page: Chrome) -> None:
     many = frozenset(TaskId(0, n) for n in range(10_000))
     servers = {str(task): f"host-{task.partition % 100}:8090" for task in many}
-    instance = FakeInstance(active=many, assignment=AssignmentInfo([], [], servers=servers))
+    instance = FakeInstance(active=many, assignment=AssignmentInfo(servers=servers))
     with shown(instance, page) as console:
         console.wait_for("tasks-found", "10,000 tasks, the first 200 shown")
         assert len(page.find_elements(By.CSS_SELECTOR, "#tasks tr")) == 200

@@ -12,7 +12,7 @@ import msgspec
 from riverrun.errors import StreamsError, TopicError, TopologyError
 from riverrun.hosting.local_state import instance_id, left_positions
 from riverrun.worker.group.membership import Membership
-from riverrun.worker.group.protocol import SubscriptionInfo, task_ids, texts
+from riverrun.worker.group.protocol import SubscriptionInfo, ranges, task_ids
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
@@ -239,13 +239,14 @@ class GroupClient:
             fingerprint=self.connected.fingerprint,
             capacity=self._capacity(),
             tags=self._tags,
-            active=texts(active),
-            positions={str(task): position for task, position in self._positions.items()},
+            active=ranges(active),
+            known=ranges(self._positions),
+            positions=[position for _, position in sorted(self._positions.items())],
             server=self.server,
             shuts_down=self._ends_application,
             topics=topics,
-            restoring=texts(self._tasks.restoring()),
-            standby=self.assignment.standby if self.assignment else [],
+            restoring=ranges(self._tasks.restoring()),
+            standby=self.assignment.standby if self.assignment else "",
             process=self._process_name,
         )
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from riverrun.decoders import UnreadableError
-from riverrun.records import TaskId, shortened
+from riverrun.records import shortened
 from riverrun.worker.group.assignment import assign, withhold
 from riverrun.worker.group.protocol import (
     AssignmentConfig,
@@ -17,14 +17,17 @@ from riverrun.worker.group.protocol import (
     Instance,
     Plan,
     SubscriptionInfo,
+    in_order,
     packed,
+    ranges,
     subscription_info_of,
     task_ids,
-    texts,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
+
+    from riverrun.records import TaskId
 
 log = logging.getLogger(__name__)
 
@@ -85,9 +88,9 @@ def give_assignments(
     for member, info in admitted.items():
         plan = plans[info.instance]
         assignments[member] = AssignmentInfo(
-            texts(plan.active),
-            texts(plan.standby),
-            texts(plan.warm_up),
+            ranges(plan.active),
+            ranges(plan.standby),
+            ranges(plan.warm_up),
             shuts_down=shuts_down,
             topics=dict(topics),
             process=info.process,
@@ -159,13 +162,13 @@ def _plans(
 
 def _instance(info: SubscriptionInfo, tasks: Mapping[TaskId, bool]) -> Instance:
     """Return an instance's description, limited to existing tasks."""
-    positions = {TaskId.parse(text): position for text, position in info.positions.items()}
+    positions = zip(in_order(info.known), info.positions, strict=True)
     return Instance(
         id=info.instance,
         capacity=info.capacity,
         tags=info.tags,
         active=task_ids(info.active) & tasks.keys(),
-        positions={task: position for task, position in positions.items() if tasks.get(task)},
+        positions={task: position for task, position in positions if tasks.get(task)},
         restoring=task_ids(info.restoring) & tasks.keys(),
         standby=task_ids(info.standby) & tasks.keys(),
     )

@@ -230,6 +230,14 @@ class Membership:
             self._found = found
             self._rejoins.set()
 
+    def _described(self) -> bytes:
+        """Return the subscription info for the leader; called in the thread, at every rebalance."""
+        said = packed(self._subscription_info(self._found))
+        if len(said) > _ROOM_BYTES:
+            message = "the subscription info of this instance has %d bytes: brokers may need a larger message.max.bytes"
+            log.warning(message, len(said))
+        return said
+
     def _assign(self, said: Mapping[str, bytes], config: AssignmentConfig) -> Mapping[str, bytes]:
         """Make the assignments of all members; called in the thread, if this instance leads."""
         members, topics = subscriptions_of(said), self._found
@@ -268,7 +276,7 @@ class Membership:
             self._application.id,
             self._application.topology.source_topics,
             client_id=f"{self._application.id}-{instance_id(self._application)}",
-            describe=lambda: packed(self._subscription_info(self._found)),
+            describe=self._described,
             assign=lambda said: self._assign(said, config),
             on_plan=self._arrived.put,
             session_timeout_ms=int(client.get("session.timeout.ms", 45_000)),

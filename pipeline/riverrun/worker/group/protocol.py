@@ -1,5 +1,7 @@
 """Messages between instances through the group's leader: JSON, as other releases may take part, compressed if that is shorter.
 
+Tasks are ranges of partitions, so that messages grow with instances rather than with tasks.
+
 Descriptions and plans of the instances of an application.
 
 Finds the addresses of a group's instances, for processes that are not members.
@@ -21,7 +23,7 @@ from riverrun.decoders import Line, Name, Natural, UnreadableError, Word, foreig
 from riverrun.records import TaskId
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from riverrun.kafka.admin import Admin
 
@@ -127,7 +129,7 @@ class Lags:
         return self(task, instance) <= self._acceptable
 
 
-FORMAT = 1
+FORMAT = 2
 """Format of subscriptions and assignments; the leader refuses instances of another format."""
 _LONGEST_MESSAGE = 8 * 2**20
 """Bytes of JSON. A broker keeps the messages of a whole group in one record, whose limit is usually 1 MiB."""
@@ -136,8 +138,15 @@ _COMPRESSED = zlib.compress(b"")[:1]
 
 Threads = Annotated[int, msgspec.Meta(ge=1, le=MOST_THREADS)]
 Partitions = Annotated[int, msgspec.Meta(ge=1, le=1_000_000)]
-Task = Annotated[str, msgspec.Meta(pattern=r"^(0|[1-9][0-9]{0,8})_(0|[1-9][0-9]{0,8})\Z")]
+_NUMBER = "(0|[1-9][0-9]{0,8})"
+_RANGE = f"{_NUMBER}(-{_NUMBER})?"
+_RANGES = f"{_NUMBER}:{_RANGE}(,{_RANGE})*"
+Task = Annotated[str, msgspec.Meta(pattern=rf"^{_NUMBER}_{_NUMBER}\Z")]
 """The text form of a task."""
+Tasks = Annotated[str, msgspec.Meta(pattern=rf"^({_RANGES}( {_RANGES})*)?\Z")]
+"""Tasks as `ranges` has them."""
+_MOST_TASKS = 200_000
+"""Most tasks that are read of one text, as a short text can have very many."""
 Tag = Annotated[str, msgspec.Meta(max_length=1000)]
 
 
@@ -150,7 +159,8 @@ class SubscriptionInfo(msgspec.Struct, frozen=True, kw_only=True):
         capacity: Number of stream threads.
         tags: Client tags.
         active: The tasks it runs.
-        positions: Sum of the applied changelog offsets, per task of which it has state.
+        known: The tasks of which it has state.
+        positions: Sum of the applied changelog offsets of each task of `known`, in its order.
         server: `host:port` where it answers queries; empty if nowhere.
         shuts_down: Whether it asks the whole application to end.
         topics: Partitions of the topics to read that it has found.
@@ -164,14 +174,15 @@ class SubscriptionInfo(msgspec.Struct, frozen=True, kw_only=True):
     fingerprint: Word
     capacity: Threads
     tags: dict[Tag, Tag] = {}
-    active: list[Task] = []
-    positions: dict[Task, Natural] = {}
+    active: Tasks = ""
+    known: Tasks = ""
+    positions: list[Natural] = []
     server: Word = ""
     shuts_down: bool = False
     topics: dict[Name, Partitions] = {}
     format: int = FORMAT
-    restoring: list[Task] = []
-    standby: list[Task] = []
+    restoring: Tasks = ""
+    standby: Tasks = ""
     process: Word = ""
 
 
@@ -195,9 +206,9 @@ class AssignmentInfo(msgspec.Struct, frozen=True):
             `servers_by_task` has them.
     """
 
-    active: list[Task] = []
-    standby: list[Task] = []
-    warm_up: list[Task] = []
+    active: Tasks = ""
+    standby: Tasks = ""
+    warm_up: Tasks = ""
     servers: dict[Task, Word] = {}
     standby_servers: dict[Task, list[Word]] = {}
     refusal: Line | None = None
@@ -252,6 +263,11 @@ def subscription_info_of(data: bytes) -> SubscriptionInfo:
     if info.server and not is_address(info.server):
         message = "its address is not host:port"
         raise UnreadableError(message)
+    for tasks in (info.active, info.known, info.restoring, info.standby):
+        _check_number(tasks)
+    if len(in_order(info.known)) != len(info.positions):
+        message = "it has another number of positions than of tasks"
+        raise UnreadableError(message)
     return info
 
 
@@ -265,6 +281,8 @@ def assignment_info_of(data: bytes) -> AssignmentInfo:
     if assignment.format != FORMAT and assignment.refusal is None:
         message = f"it has format {assignment.format}, and this release reads format {FORMAT}"
         raise UnreadableError(message)
+    for tasks in (assignment.active, assignment.standby, assignment.warm_up):
+        _check_number(tasks)
     servers = {task: server for task, server in assignment.servers.items() if is_address(server)}
     standby = {task: list(filter(is_address, named)) for task, named in assignment.standby_servers.items()}
     return msgspec.structs.replace(assignment, servers=servers, standby_servers=standby)
@@ -279,14 +297,48 @@ def is_address(server: str) -> bool:
     return True
 
 
-def task_ids(texts: Iterable[str]) -> frozenset[TaskId]:
-    """Parse the text forms of tasks."""
-    return frozenset(map(TaskId.parse, texts))
+def ranges(tasks: Iterable[TaskId]) -> str:
+    """Return tasks as a text: of each sub-topology, ranges of partitions.
+
+    >>> ranges([TaskId(0, 2), TaskId(0, 1), TaskId(0, 4), TaskId(1, 7)])
+    '0:1-2,4 1:7'
+    """
+    found: defaultdict[int, list[list[int]]] = defaultdict(list)
+    for sub_topology, partition in sorted(set(tasks)):
+        runs = found[sub_topology]
+        if runs and runs[-1][-1] == partition - 1:
+            runs[-1][1:] = [partition]
+        else:
+            runs.append([partition])
+    return " ".join(f"{sub}:{','.join('-'.join(map(str, run)) for run in runs)}" for sub, runs in found.items())
 
 
-def texts(tasks: Iterable[TaskId]) -> list[str]:
-    """Return the text forms of tasks, sorted."""
-    return [str(task) for task in sorted(tasks)]
+def in_order(text: str) -> list[TaskId]:
+    """Return the tasks of a text of ranges, in its order.
+
+    >>> in_order("0:1-2,4")
+    [TaskId(sub_topology=0, partition=1), TaskId(sub_topology=0, partition=2), TaskId(sub_topology=0, partition=4)]
+    """
+    return [TaskId(sub_topology, partition) for sub_topology, run in _runs(text) for partition in run]
+
+
+def task_ids(text: str) -> frozenset[TaskId]:
+    """Return the tasks of a text of ranges."""
+    return frozenset(in_order(text))
+
+
+def _runs(text: str) -> Iterator[tuple[int, range]]:
+    for each in text.split():
+        sub_topology, _, runs = each.partition(":")
+        for run in runs.split(","):
+            first, _, last = run.partition("-")
+            yield int(sub_topology), range(int(first), int(last or first) + 1)
+
+
+def _check_number(tasks: str) -> None:
+    if sum(len(run) for _, run in _runs(tasks)) > _MOST_TASKS:
+        message = f"it names more than {_MOST_TASKS} tasks"
+        raise UnreadableError(message)
 
 
 _PAUSE_SECONDS = 0.1
@@ -344,7 +396,7 @@ def servers_by_task(admin: Admin, group: str) -> tuple[dict[str, str], dict[str,
         except UnreadableError:
             continue
         if server:
-            active |= dict.fromkeys(assignment.active, server)
-            for task in assignment.standby:
-                standby.setdefault(task, []).append(server)
+            active |= dict.fromkeys(map(str, in_order(assignment.active)), server)
+            for task in in_order(assignment.standby):
+                standby.setdefault(str(task), []).append(server)
     return active, standby

@@ -19,8 +19,9 @@ from riverrun.worker.group.protocol import (
     Lags,
     SubscriptionInfo,
     assignment_info_of,
+    in_order,
     packed,
-    texts,
+    ranges,
 )
 
 if TYPE_CHECKING:
@@ -124,7 +125,7 @@ def test_messages_of_large_groups_fit_into_one_record(
     assert said + sum(map(len, made.values())) <= LIMIT
     assert [each.omits_servers for each in told] == [not has_addresses] * instances
     assert all(len(each.servers) == (tasks if has_addresses else 0) for each in told)
-    assert sum(len(each.active) for each in told) == tasks
+    assert sum(len(in_order(each.active)) for each in told) == tasks
 
 
 def subscription_of(number: int, instance: Instance) -> SubscriptionInfo:
@@ -132,9 +133,10 @@ def subscription_of(number: int, instance: Instance) -> SubscriptionInfo:
         instance=instance.id,
         fingerprint=hashlib.sha256(b"").hexdigest(),
         capacity=instance.capacity,
-        active=texts(instance.active),
-        standby=texts(instance.standby),
-        positions={str(task): 10**9 + 7919 * task.partition for task in instance.positions},
+        active=ranges(instance.active),
+        standby=ranges(instance.standby),
+        known=ranges(instance.positions),
+        positions=[10**9 + 7919 * task.partition for task in sorted(instance.positions)],
         server=f"10.0.{number // 250}.{number % 250}:8080",
         topics={"clicks": 1000},
         process=hashlib.sha256(instance.id.encode()).hexdigest()[:32],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -12,8 +13,9 @@ from riverrun.errors import TopologyError
 from riverrun.hosting.application import Application
 from riverrun.hosting.connected import ConnectedApplication
 from riverrun.records import TaskId
+from riverrun.worker.group import membership as membership_module
 from riverrun.worker.group.client import GroupClient
-from riverrun.worker.group.protocol import AssignmentInfo
+from riverrun.worker.group.protocol import AssignmentInfo, SubscriptionInfo, ranges, subscription_info_of
 from tests.presence import present
 
 if TYPE_CHECKING:
@@ -90,15 +92,15 @@ def member(tmp_path: Path) -> Member:
 
 
 def test_an_assignment_applies_with_the_topics_that_it_names(member: Member) -> None:
-    found = member.receive(active=["0_1"])
+    found = member.receive(active="0:1")
     assert found is not None
-    assert (found.active, member.client.is_current) == (["0_1"], True)
+    assert (found.active, member.client.is_current) == ("0:1", True)
     assert member.client.layout is not None
     assert member.client.layout.tasks.keys() == {FIRST, SECOND}
 
 
 def test_an_assignment_of_tasks_that_do_not_exist_is_passed_over(member: Member) -> None:
-    assert member.receive(active=["0_7"]) is None
+    assert member.receive(active="0:7") is None
     assert member.membership.passed_over == ["it names tasks that do not exist, such as 0_7"]
 
 
@@ -111,8 +113,8 @@ def test_a_refusal_of_its_predecessor_is_ignored_and_its_own_is_not(member: Memb
 
 def test_the_leader_hears_of_tasks_that_the_instance_no_longer_has(member: Member) -> None:
     info = member.client._subscription_info(TOPICS)
-    assert (info.active, info.capacity, info.server, info.topics) == (["0_0"], 3, "here:1", TOPICS)
-    assignment = member.receive(active=[])
+    assert (info.active, info.capacity, info.server, info.topics) == ("0:0", 3, "here:1", TOPICS)
+    assignment = member.receive(active="")
     assert assignment is not None
     member.client.request_rebalance_if_needed(assignment)
     assert member.membership.rejoined == 0
@@ -122,20 +124,32 @@ def test_the_leader_hears_of_tasks_that_the_instance_no_longer_has(member: Membe
 
 
 def test_losses_make_an_assignment_obsolete_until_the_next(member: Member) -> None:
-    member.receive(active=["0_0"])
+    member.receive(active="0:0")
     member.client.note_losses()
     assert (member.client.is_current, member.membership.rejoined) == (False, 1)
-    member.receive(active=["0_0"])
+    member.receive(active="0:0")
     assert member.client.is_current
 
 
 def test_addresses_that_an_assignment_omits_are_added_when_they_are_found(tmp_path: Path) -> None:
     member = Member(tmp_path)
-    assert present(member.receive(active=[str(FIRST)], omits_servers=True)).servers == {}
+    assert present(member.receive(active=ranges([FIRST]), omits_servers=True)).servers == {}
     member.membership.servers = {str(FIRST): "there:1"}, {}
     member.client.receive()
     assignment = present(member.client.assignment)
-    assert (assignment.active, assignment.servers) == ([str(FIRST)], {str(FIRST): "there:1"})
+    assert (assignment.active, assignment.servers) == (ranges([FIRST]), {str(FIRST): "there:1"})
     member.membership.servers = {str(FIRST): "gone:1"}, {}  # they were looked up for the assignment before
-    named = present(member.receive(active=[str(FIRST)], servers={str(FIRST): "here:1"}))
+    named = present(member.receive(active=ranges([FIRST]), servers={str(FIRST): "here:1"}))
     assert named.servers == {str(FIRST): "here:1"}
+
+
+def test_a_description_too_large_for_brokers_says_what_to_raise(
+    member: Member, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    info = SubscriptionInfo(instance="one", fingerprint="f00", capacity=1, known="0:0-1", positions=[7, 8])
+    alone = membership_module.Membership(member.client.connected, threading.Event(), lambda _: info, lambda _: {})
+    assert subscription_info_of(alone._described()) == info
+    assert not caplog.text
+    monkeypatch.setattr(membership_module, "_ROOM_BYTES", 10)
+    assert subscription_info_of(alone._described()) == info
+    assert "brokers may need a larger message.max.bytes" in caplog.text

@@ -24,7 +24,9 @@ from riverrun.worker.group.protocol import (
     SubscriptionInfo,
     assignment_info_of,
     is_address,
+    ranges,
     subscription_info_of,
+    task_ids,
 )
 from tests.malformed import malformed
 
@@ -42,26 +44,27 @@ ROGUE: dict[str, Any] = {
     "fingerprint": "f00",
     "capacity": 1,
     "tags": {"rack": "a"},
-    "active": ["0_0"],
-    "positions": {"0_0": 7},
+    "active": "0:0",
+    "known": "0:0",
+    "positions": [7],
     "server": "10.0.0.2:80",
     "shuts_down": False,
     "topics": {"clicks": 4},
-    "format": 1,
-    "restoring": ["0_0"],
-    "standby": ["0_1"],
+    "format": 2,
+    "restoring": "0:0",
+    "standby": "0:1",
     "process": "p2",
 }
 ASSIGNMENT_INFO: dict[str, Any] = {
-    "active": ["0_0"],
-    "standby": ["0_1"],
-    "warm_up": [],
+    "active": "0:0",
+    "standby": "0:1",
+    "warm_up": "",
     "servers": {"0_0": "10.0.0.2:80"},
     "standby_servers": {"0_1": ["10.0.0.2:80"]},
     "refusal": None,
     "shuts_down": False,
     "topics": {"clicks": 4},
-    "format": 1,
+    "format": 2,
     "process": "p1",
     "fingerprint": "f00",
 }
@@ -84,21 +87,29 @@ def assignments_with(rogue: bytes, *, rogue_is: str) -> dict[str, AssignmentInfo
 @pytest.mark.parametrize(
     "change",
     [
-        {"positions": {"x": 1}},
-        {"positions": {"0_0": -1}},
-        {"positions": {"0_0": 2**63}},
-        {"positions": {"0_0": 1.5}},
-        {"positions": {"0_0_0": 1}},
-        {"positions": {"٣_1": 1}},
-        {"positions": {"0_" + "9" * 5000: 1}},
+        {"positions": {"0:0": 1}},
+        {"positions": [-1]},
+        {"positions": [2**63]},
+        {"positions": [1.5]},
         {"positions": []},
-        {"active": ["zz"]},
-        {"active": ["0_-1"]},
-        {"active": ["1_0_1"]},
-        {"active": [None]},
+        {"positions": [7, 7]},
+        {"known": "0:0:0"},
+        {"known": "٣:1"},
+        {"known": "0:" + "9" * 5000},
+        {"known": "0:0-1"},
+        {"known": "0:0-999999999"},
+        {"active": "zz"},
+        {"active": "0:-1"},
+        {"active": "1:0:1"},
+        {"active": "0:0,"},
+        {"active": "0:0  1:1"},
+        {"active": "0:0\n"},
+        {"active": "0:0-999999999"},
+        {"active": ["0_0"]},
+        {"active": None},
         {"active": {"0_0": 1}},
-        {"standby": ["0"]},
-        {"restoring": [""]},
+        {"standby": "0"},
+        {"restoring": " "},
         {"capacity": 0},
         {"capacity": -3},
         {"capacity": 10**9},
@@ -119,8 +130,9 @@ def assignments_with(rogue: bytes, *, rogue_is: str) -> dict[str, AssignmentInfo
         {"server": "user@evil:80"},
         {"server": "evil:80/path"},
         {"process": ["p"]},
-        {"format": 2},
-        {"format": "1"},
+        {"format": 1},
+        {"format": 3},
+        {"format": "2"},
         {"shuts_down": "yes"},
     ],
     ids=lambda change: str(change)[:50],
@@ -130,9 +142,9 @@ def test_a_member_that_cannot_be_understood_gets_nothing_and_the_group_goes_on(
 ) -> None:
     with caplog.at_level(logging.WARNING):
         assignments = assignments_with(encoded(change), rogue_is="m-a-rogue")
-    assert assignments["m-a-rogue"].active == assignments["m-a-rogue"].standby == []
+    assert assignments["m-a-rogue"].active == assignments["m-a-rogue"].standby == ""
     assert "cannot be read" in (assignments["m-a-rogue"].refusal or "")
-    assert sorted(assignments["m-good"].active) == ["0_0", "0_1", "0_2", "0_3"]
+    assert assignments["m-good"].active == "0:0-3"
     assert assignments["m-good"].topics == TOPICS
     assert [record.message for record in caplog.records if "m-a-rogue" in record.message]
 
@@ -140,13 +152,13 @@ def test_a_member_that_cannot_be_understood_gets_nothing_and_the_group_goes_on(
 def test_fields_of_a_newer_release_are_passed_over() -> None:
     newer = {"zones": [{"deep": [[[1]]]}], "capacity_by_zone": {"a": 1}}
     assert subscription_info_of(encoded(newer)).instance == "rogue"
-    assert assignment_info_of(json.dumps({**ASSIGNMENT_INFO, **newer}).encode()).active == ["0_0"]
+    assert assignment_info_of(json.dumps({**ASSIGNMENT_INFO, **newer}).encode()).active == "0:0"
 
 
 def test_claims_of_members_do_not_decide_which_tasks_there_are() -> None:
     claims = encoded({"topics": {"clicks": 1000, "other": 3}})
     assignments = assignments_with(claims, rogue_is="m-z")
-    assert {task for assignment in assignments.values() for task in assignment.active} <= {str(task) for task in TASKS}
+    assert {task for each in assignments.values() for task in task_ids(each.active)} <= TASKS.keys()
     assert assignments["m-good"].topics == assignments["m-z"].topics == TOPICS
     assert finds_more(subscriptions_of({"m": claims}).values(), TOPICS), "so the leader looks for them itself"
     assert not finds_more([GOOD, None], TOPICS)
@@ -165,9 +177,9 @@ def test_no_subscription_info_ends_the_leader(said_by_rogue: bytes) -> None:
     assignments = assignments_with(said_by_rogue, rogue_is="m-rogue")
     assert assignments.keys() == {"m-good", "m-rogue"}
     if assignments["m-rogue"].refusal is not None:
-        assert len(assignments["m-good"].active) == len(TASKS) or assignments["m-good"].refusal is not None
+        assert task_ids(assignments["m-good"].active) == TASKS.keys() or assignments["m-good"].refusal is not None
     for assignment in assignments.values():
-        assert {TaskId.parse(task) for task in assignment.active} <= TASKS.keys()
+        assert task_ids(assignment.active) <= TASKS.keys()
 
 
 @given(malformed(ASSIGNMENT_INFO).flatmap(lambda data: st.sampled_from([data, zlib.compress(data)])))
@@ -182,8 +194,8 @@ def test_no_orders_raise_anything_but_that_they_are_unreadable(data: bytes) -> N
         if why.isprintable() and len(why) < 300:
             return
         raise
-    for task in (*assignment.active, *assignment.standby, *assignment.warm_up):
-        assert str(TaskId.parse(task)) == task
+    for tasks in (assignment.active, assignment.standby, assignment.warm_up):
+        assert task_ids(ranges(task_ids(tasks))) == task_ids(tasks)
     servers = [*assignment.servers.values(), *(each for named in assignment.standby_servers.values() for each in named)]
     assert all(map(is_address, servers))
 

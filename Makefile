@@ -79,7 +79,7 @@ coverage: setup
 		--cov=riverrun --cov-report=term:skip-covered --cov-report=html:site/coverage --cov-fail-under=$(COVERED)
 
 bench: setup
-	$(BIN)/python tests/benchmarks/bench.py $(BENCH)
+	PYTHONPATH=$(CURDIR) $(BIN)/python tests/benchmarks/bench.py $(BENCH)
 
 demo: setup
 	$(BIN)/riverrun demo run

@@ -2,7 +2,8 @@
 
     make bench BENCH="--groups tables joins --records 4000000"
 
-measures two groups. Results of other groups stay in results/, and RESULTS.md is written from all of them.
+measures two groups. Results of other groups stay in results/, and RESULTS.md is written from all of them. Rows of equal work
+are measured once, together: a side has one figure in all tables that show it, if their groups are measured at once.
 """
 
 from __future__ import annotations
@@ -18,16 +19,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from laboratory import Laboratory
-from report import charts, machine, report
+from report import SPREAD_ROUNDS, charts, machine, report
 from results import Result, keep, kept
 from rows import AT_LEAST_ONCE, EXACTLY_ONCE, GROUPS, NO_BROKER, WITH_SCHEMAS
-from sides import HERE, ROOT, compile_java
+from sides import HERE, absence, compile_java
 
 from riverrun.kafka.admin import Admin
 from riverrun.kafka.embedded.broker import EmbeddedBroker
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Container, Iterable, Iterator
 
     from measuring import Figures
     from rows import Row
@@ -61,12 +62,19 @@ def main() -> None:
                 options.home,
                 options.records,
                 options.soak_minutes * 60,
+                options.steady_seconds,
                 registry,
             )
-            for group, row in chosen:
-                for guarantee in [name for name in row.guarantees if name in {*options.guarantees, NO_BROKER}]:
-                    runs = rounds(laboratory, row, guarantee, options.rounds)
-                    result = Result(row.name, guarantee, machine(), options.records, runs)
+            absent = absences({side for _, row in chosen for side in row.sides}, options.home)
+            for side, reason in absent.items():
+                print(f"{side} takes no part: it {reason}", flush=True)
+            for guarantee, rows in works(chosen, {*options.guarantees, NO_BROKER}):
+                sides = [side for side in sides_of(row for _, row in rows) if side not in absent]
+                runs = rounds(laboratory, rows[0][1], sides, guarantee, options.rounds)
+                for group, row in rows:
+                    own = {side: runs[side] for side in row.sides if side in runs}
+                    reasons = {side: absent[side] for side in row.sides if side in absent}
+                    result = Result(row.name, guarantee, machine(), laboratory.records_of(row), own, reasons)
                     keep(options.output / "results", group, result)
         finally:
             broker.stop()
@@ -80,8 +88,7 @@ def _registry(rows: Iterable[Row]) -> Iterator[str]:
     if not any(row.kind == "stream" and side in WITH_SCHEMAS for row in rows for side in row.sides):
         yield ""
         return
-    sys.path.append(str(ROOT))
-    from tests.registries import running_registry  # noqa: PLC0415 - of the tests
+    from tests.registries import running_registry  # noqa: PLC0415 - it needs more than most rows
 
     with running_registry() as url:
         yield url
@@ -98,9 +105,33 @@ def written(output: Path) -> str:
     return text
 
 
-def rounds(laboratory: Laboratory, row: Row, guarantee: str, number: int) -> dict[str, list[Figures]]:
+def works(chosen: Iterable[tuple[str, Row]], guarantees: Container[str]) -> Iterator[tuple[str, list[tuple[str, Row]]]]:
+    """Yield guarantees, with rows of equal work and their groups: each side of them is measured once."""
+    rows: dict[tuple[str, Row], list[tuple[str, Row]]] = {}
+    for group, row in chosen:
+        for guarantee in row.guarantees:
+            if guarantee in guarantees:
+                rows.setdefault((guarantee, row.work), []).append((group, row))
+    for (guarantee, _), found in rows.items():
+        yield guarantee, found
+
+
+def sides_of(rows: Iterable[Row]) -> list[str]:
+    """Return all sides of rows, once each, in their order."""
+    return list(dict.fromkeys(side for row in rows for side in row.sides))
+
+
+def absences(sides: Iterable[str], libraries: Path) -> dict[str, str]:
+    """Return why sides cannot take part, by side; of all others there is nothing."""
+    reasons = {side: absence(side, libraries) for side in sorted(sides)}
+    return {side: reason for side, reason in reasons.items() if reason}
+
+
+def rounds(
+    laboratory: Laboratory, row: Row, sides: Iterable[str], guarantee: str, number: int
+) -> dict[str, list[Figures]]:
     """The results of each side in each round; the sides take turns."""
-    runs: dict[str, list[Figures]] = {side: [] for side in row.sides}
+    runs: dict[str, list[Figures]] = {side: [] for side in sides}
     for n in range(number):
         for side, found in runs.items():
             figures = laboratory.measure(row, side, guarantee, n)
@@ -115,9 +146,12 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--groups", nargs="+", choices=GROUPS, default=list(GROUPS))
     parser.add_argument("--rows", nargs="+", metavar="ROW", help="only these of the groups' rows, by their names")
     parser.add_argument("--records", type=int, default=1_000_000)
-    parser.add_argument("--rounds", type=int, default=2, help="fewer than five say nothing of a minimum and a maximum")
+    parser.add_argument(
+        "--rounds", type=int, default=SPREAD_ROUNDS, help="fewer than five show no minimum and no maximum"
+    )
     parser.add_argument("--report", action="store_true", help="measure nothing; write RESULTS.md and charts anew")
     parser.add_argument("--soak-minutes", type=float, default=60.0)
+    parser.add_argument("--steady-seconds", type=float, default=30.0, help="of rows of latency; as long before as well")
     parser.add_argument(
         "--guarantees", nargs="+", choices=(EXACTLY_ONCE, AT_LEAST_ONCE), default=[EXACTLY_ONCE, AT_LEAST_ONCE]
     )

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import models
 import msgspec
 from formats import format_of
-from rows import JSON
+from rows import JSON, PARTITIONS
 
 from riverrun import STRING, Window, Windowed, windowed
 from riverrun.kafka.admin import TopicSpec
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
     from riverrun.kafka.admin import Admin
 
-PARTITIONS = 4
 PAGES = 500
 COUNTRIES = 20
 MINUTE_MS = 60_000
@@ -35,7 +34,9 @@ MINUTE_MS = 60_000
 MODELLED = ("stateless", "join", "session-count", "stream-join", "foreign-key-join", "suppress")
 """Topologies whose outputs `models` computes."""
 
-Output = list[tuple[bytes | None, bytes | None]]
+Updated = tuple[bytes | None, bytes | None]
+"""A key and its value."""
+Output = list[Updated]
 """Keys and values, sorted: of a table the last value of every key, else every record."""
 
 
@@ -51,6 +52,7 @@ class Input:
         start_ms: Event time of the first page view.
         records: How many page views there are.
         serialize: Writes the fields of a page view.
+        partitions: How many each of its topics has.
     """
 
     keys: int
@@ -62,6 +64,7 @@ class Input:
     pages: Counter[str] = field(default_factory=Counter)
     modelled: dict[str, Output] = field(default_factory=dict)
     serialize: Callable[[dict[str, Any]], bytes] = msgspec.json.encode
+    partitions: int = PARTITIONS
 
     @property
     def views(self) -> str:
@@ -72,6 +75,10 @@ class Input:
     def users(self) -> str:
         """The topic of users, for the join."""
         return f"users-{self.name}"
+
+    def partitions_of(self, topic: str) -> list[TopicPartition]:
+        """All partitions of a topic that has as many as the input."""
+        return [TopicPartition(topic, n) for n in range(self.partitions)]
 
     def expected(self, topology: str) -> Output:
         """The results of a topology; rows of `models` are computed when they are first asked for."""
@@ -96,7 +103,7 @@ class Input:
         if topology == "stream-join":
             return models.failed_near_successful(views)
         if topology == "suppress":
-            return models.closed_windows(views, PARTITIONS)
+            return models.closed_windows(views, self.partitions)
         return models.last_pages(views, countries)
 
 
@@ -126,7 +133,7 @@ def generate(made: Input, admin: Admin, kafka: Mapping[str, str], records: int) 
     """
     made.keys = min(made.keys, records)
     made.start_ms = (time.time_ns() // 1_000_000 - records) // MINUTE_MS * MINUTE_MS
-    admin.create_topics([TopicSpec(made.views, PARTITIONS), TopicSpec(made.users, PARTITIONS)])
+    admin.create_topics([TopicSpec(topic, made.partitions) for topic in (made.views, made.users)])
     producer = IdempotentProducer(kafka)
     for n in range(made.keys):
         producer.send(made.users, _user(n).encode(), _country(n).encode(), made.start_ms - 1, (), None)
@@ -154,11 +161,6 @@ def page_views(made: Input, first: int, records: int) -> Iterator[PageView]:
         number = n if n < made.keys else random_of.randrange(made.keys)
         page, millis = f"/products/{random_of.randrange(PAGES)}", random_of.randrange(60_000)
         yield n, _user(number), made.start_ms + n, page, millis, random_of.random() < 0.9
-
-
-def partitions(topic: str) -> list[TopicPartition]:
-    """All of a topic's."""
-    return [TopicPartition(topic, n) for n in range(PARTITIONS)]
 
 
 def _user(n: int) -> str:

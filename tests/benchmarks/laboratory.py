@@ -8,7 +8,7 @@ import re
 import shutil
 import statistics
 import time
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from http import HTTPStatus
 from http.client import HTTPConnection
@@ -16,11 +16,25 @@ from typing import TYPE_CHECKING, Any
 
 from events import event_report
 from feeding import RELEASED_PER_SECOND, feeding
-from inputs import PARTITIONS, Input, generate, partitions, serializer
-from measuring import Progress, measure, wait
+from inputs import Input, generate, serializer
+from measuring import Meter, Progress, measure, percentile, wait
 from outputs import check
-from rows import FEW, FEW_GATED, GATED_PER_RECORD, JAVA, JSON, MANY, RIVERRUN, SPARK, WITH_SCHEMAS
+from published import PublishedCounts, PublishedProgress
+from rows import (
+    FEW,
+    FEW_GATED,
+    GATED_PER_RECORD,
+    JAVA,
+    JSON,
+    MANY,
+    PARTITIONS,
+    RIVERRUN,
+    SPARK,
+    UNCOMMITTED,
+    WITH_SCHEMAS,
+)
 from sides import Run, Side
+from steady import steady
 
 from riverrun.config import ProjectConfig
 from riverrun.hosting.release import staging_name
@@ -67,6 +81,7 @@ class Laboratory:
         libraries: Where downloads are kept.
         directory: For everything that is gone afterwards.
         soak_seconds: How long an instance is watched while another one is killed again and again.
+        steady_seconds: How long records come at a steady rate while that is measured, and before.
         registry: The schema registry's address; empty if no row needs one.
     """
 
@@ -77,6 +92,7 @@ class Laboratory:
     libraries: Path
     records: int
     soak_seconds: float
+    steady_seconds: float
     registry: str = ""
     inputs: dict[tuple[int, str], Input] = field(default_factory=dict)
 
@@ -90,31 +106,39 @@ class Laboratory:
         Raises:
             RuntimeError: If it dies, gets stuck, or writes something else than expected.
         """
-        name = "-".join((row.name, side, guarantee, str(number))).replace(" ", "-").replace(",", "")
+        name = re.sub(r"\W+", "-", f"{row.name} {side} {guarantee} {number}")
         if row.kind in {"task", "serde"}:  # it makes its own
             source = Input(row.keys, name, 0, self.records)
+        elif row.per_second:
+            source = self._made(Input(row.keys, name, 0, partitions=row.partitions), row.keys)
+        elif row.fault or row.released:
+            source = self._made(Input(row.keys, name, 0), self.records)
         else:
-            source = self._made(row.keys, name) if row.fault or row.released else self.input(row.keys, side)
+            source = self.input(row.keys, side)
         directory, registry = self.directory / name, self.registry if side in WITH_SCHEMAS else ""
         run = Run(row, side, guarantee, self.servers, name, source, directory, self.libraries, registry=registry)
         return MEASURE[row.kind](self, run)
+
+    def records_of(self, row: Row) -> int:
+        """How many records the figures of a row are of."""
+        return int(row.per_second * self.steady_seconds) if row.per_second else self.records
 
     def input(self, keys: int, side: str = JSON) -> Input:
         """The input with so many keys, in the side's format; written when it is first asked for."""
         format_ = side if side in WITH_SCHEMAS else JSON
         if (keys, format_) not in self.inputs:
             name = f"{keys}-{format_}".replace(" ", "-")
-            self.inputs[keys, format_] = self._made(keys, name, format_)
+            made = Input(keys, name, 0, serialize=serializer(format_, self.registry))
+            self.inputs[keys, format_] = self._made(made, self.records)
         return self.inputs[keys, format_]
 
-    def _made(self, keys: int, name: str, format_: str = JSON) -> Input:
-        made = Input(keys, name, 0, serialize=serializer(format_, self.registry))
-        return generate(made, self.admin, self.kafka, self.records)
+    def _made(self, made: Input, records: int) -> Input:
+        return generate(made, self.admin, self.kafka, records)
 
     @contextmanager
     def running(self, run: Run) -> Iterator[tuple[Side, Progress]]:
         """A side at work. When the block has ended, and with it the side, its output is checked."""
-        self.admin.create_topics([TopicSpec(run.target, PARTITIONS)])
+        self.admin.create_topics([TopicSpec(run.target, run.source.partitions)])
         with Side(run) as side, closing(self.progress(run)) as progress:
             yield side, progress
         check(self.admin, run.row, run.side, run.target, run.source)
@@ -122,9 +146,17 @@ class Laboratory:
 
     def progress(self, run: Run) -> Progress:
         topics = INTERNAL.get(run.row.topology, ())
-        internal = [tp for topic in topics for tp in partitions(f"{run.group}-{topic}")]
-        source = partitions(run.source.views)
+        internal = [tp for topic in topics for tp in run.source.partitions_of(f"{run.group}-{topic}")]
+        source = run.source.partitions_of(run.source.views)
         return Progress(self.admin, self.kafka, run.group, source, internal, run.source.records)
+
+    def meter(self, side: Side) -> Meter:
+        return Meter(side, self._broker)
+
+    def _broker(self) -> int:
+        pid = self.broker.status().pid
+        assert pid is not None
+        return pid
 
     def clean(self, run: Run) -> None:
         """Remove a run's topics and files."""
@@ -135,7 +167,34 @@ class Laboratory:
 def stream(laboratory: Laboratory, run: Run) -> Figures:
     """How fast a side works through its input."""
     with laboratory.running(run) as (side, progress):
-        return measure(side, progress)
+        if run.side not in UNCOMMITTED:
+            return measure(laboratory.meter(side), progress)
+        counts = PublishedCounts(laboratory.kafka, run.side, run.source.partitions_of(run.target))
+        with closing(PublishedProgress(counts, run.source.records)) as published:
+            return measure(laboratory.meter(side), published)
+
+
+def latency(laboratory: Laboratory, run: Run) -> Figures:
+    """How long records wait that come at a steady rate, and what the side takes meanwhile."""
+    source, per_second = run.source, run.row.per_second
+    with laboratory.running(run) as (side, progress):
+        wait(side, progress)
+        meter = laboratory.meter(side)
+        with steady(source, laboratory.kafka, run.side, run.target, per_second) as coming:
+            coming.feed(laboratory.steady_seconds)  # until Java has compiled what it runs
+            first = meter.now()
+            began_s, ended_s = coming.feed(laboratory.steady_seconds)
+            used = meter.now().since(first)
+            held = {"threads": float(side.threads()), "memory": side.memory_bytes() / 2**20}
+            progress.total = source.records
+            wait(side, progress)
+            coming.settle()
+    return {
+        **coming.waiting.figures(began_s, ended_s),
+        "cores": used.cores,
+        **used.of_broker,
+        **held,
+    }
 
 
 def alone(_laboratory: Laboratory, run: Run) -> Figures:
@@ -158,11 +217,18 @@ def restore(laboratory: Laboratory, run: Run) -> Figures:
         script = "restored" if run.side == RIVERRUN else ""
         with Side(replace(run, script=script)) as again:
             began = again.event("restoring" if run.side == JAVA else "rebalancing")
-            cpu_s = again.cpu_seconds()
+            meter = laboratory.meter(again)
+            first = meter.now()
             ended = again.event("running")
-            cpu_s = again.cpu_seconds() - cpu_s
+            used = meter.now().since(first)
     seconds, records = (ended["at_ms"] - began["at_ms"]) / 1000, ended["restored"]
-    return {"seconds": seconds, "records": records, "speed": records / seconds, "cpu": cpu_s / records * 1_000_000}
+    return {
+        "seconds": seconds,
+        "records": records,
+        "speed": records / seconds,
+        "cpu": used.cpu_s / records * 1_000_000,
+        **used.of_broker,
+    }
 
 
 def queries(laboratory: Laboratory, run: Run) -> Figures:
@@ -202,7 +268,7 @@ def recovery(laboratory: Laboratory, run: Run) -> Figures:
                 second.kill()
             since = time.monotonic()
             until_grown()
-            ends = laboratory.admin.end_offsets(partitions(run.source.views))
+            ends = laboratory.admin.end_offsets(run.source.partitions_of(run.source.views))
             while not progress.covers(ends):
                 side.check()
                 time.sleep(_PAUSE_SECONDS)
@@ -316,14 +382,17 @@ def bounded(laboratory: Laboratory, run: Run) -> Figures:
     """How long a fresh application takes from the beginning of its input to the end."""
     run = replace(run, script="bounded" if run.side == SPARK else "")
     with laboratory.running(run) as (side, progress):
+        meter = laboratory.meter(side)
+        started = meter.now()
         began_ms = side.event("running")["at_ms"]
-        cpu_at_begin_s = side.cpu_seconds()
+        began = meter.now()
         if run.side == JAVA:
             wait(side, progress)
             ended_ms = time.time() * 1000
         else:
             ended_ms = side.event("done")["at_ms"]
-        cpu_s = side.cpu_seconds()
+        ended = meter.now()
+    used, whole = ended.since(began), ended.since(started)
     seconds, whole_seconds = (ended_ms - began_ms) / 1000, (ended_ms - side.started_ms) / 1000
     records = run.source.records
     return {
@@ -331,8 +400,10 @@ def bounded(laboratory: Laboratory, run: Run) -> Figures:
         "whole seconds": whole_seconds,
         "speed": records / seconds,
         "whole speed": records / whole_seconds,
-        "cpu": (cpu_s - cpu_at_begin_s) / records * 1_000_000,
-        "whole cpu": cpu_s / records * 1_000_000,
+        "cpu": used.cpu_s / records * 1_000_000,
+        "whole cpu": ended.cpu_s / records * 1_000_000,
+        **used.of_broker,
+        **{f"whole {name}": figure for name, figure in whole.of_broker.items()},
     }
 
 
@@ -375,14 +446,14 @@ def _watched(side: Side, event: str) -> float:
     most = 0.0
     while event_report(side.log(), event) is None:
         side.check()
-        with suppress(FileNotFoundError, ProcessLookupError):  # a child has ended just now
-            most = max(most, side.memory_bytes() / 2**20)
+        most = max(most, side.memory_bytes() / 2**20)
         time.sleep(_PAUSE_SECONDS)
     return most
 
 
 MEASURE: Mapping[str, Callable[[Laboratory, Run], Figures]] = {
     "stream": stream,
+    "latency": latency,
     "task": alone,
     "serde": alone,
     "restore": restore,
@@ -408,10 +479,9 @@ def _latencies(when: str, side: Side, port: int, keys: int, after: int) -> Figur
             _ask(connection, number)
             over_http.append((time.perf_counter() - started) * 1e6)
     return {
-        f"{when} {where} {name}": micros[rank] / 1000
+        f"{when} {where} p{percent}": percentile(sorted(found), percent) / 1000
         for where, found in (("inside", inside), ("http", over_http))
-        for micros in [statistics.quantiles(found, n=100, method="inclusive")]
-        for name, rank in (("p50", 49), ("p99", 98))
+        for percent in (50, 99)
     }
 
 

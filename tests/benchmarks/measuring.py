@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import time
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
+import usage
 from confluent_kafka import Consumer, KafkaException
 from confluent_kafka import TopicPartition as ClientTopicPartition
 
@@ -15,7 +17,7 @@ from riverrun.kafka.ranges import read_range
 from riverrun.records import OffsetRange
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from sides import Side
 
@@ -33,12 +35,66 @@ _MARKERS = 1_000
 
 
 @dataclass(frozen=True)
+class Moment:
+    """The CPU time that a side and the broker have used until then."""
+
+    at_s: float
+    cpu_s: float
+    broker_cpu_s: float
+
+    def since(self, first: Moment) -> Moment:
+        """Return the times that have passed since an earlier moment."""
+        return Moment(self.at_s - first.at_s, self.cpu_s - first.cpu_s, self.broker_cpu_s - first.broker_cpu_s)
+
+    @property
+    def cores(self) -> float:
+        """Cores that the side kept busy, of a difference of moments."""
+        return self.cpu_s / self.at_s
+
+    @property
+    def of_broker(self) -> Figures:
+        """Cores that the broker kept busy, of a difference of moments; and its percentage of all CPU time of both."""
+        both_s = self.cpu_s + self.broker_cpu_s
+        return {
+            "broker cores": self.broker_cpu_s / self.at_s,
+            "broker share": 100 * self.broker_cpu_s / both_s if both_s else 0.0,
+        }
+
+
+@dataclass(frozen=True)
+class Meter:
+    """Reads the CPU time of a side and of the broker.
+
+    Args:
+        side: The side.
+        broker: Returns the process of the broker, which may have been started again.
+    """
+
+    side: Side
+    broker: Callable[[], int]
+
+    def now(self) -> Moment:
+        """Return the present moment."""
+        return Moment(time.monotonic(), self.side.cpu_seconds(), usage.cpu_seconds(self.broker()))
+
+
+@dataclass(frozen=True)
 class Sample:
     """How far a side was at a moment."""
 
-    at_s: float
+    moment: Moment
     records: int
-    cpu_s: float
+
+
+class Watched(Protocol):
+    """The progress of a side."""
+
+    total: int
+    """Records in the source."""
+
+    def records(self) -> int:
+        """How many it is done with."""
+        ...
 
 
 class Progress:
@@ -112,7 +168,7 @@ class Progress:
         return not any(records for _, records in read_range(self._admin, left))
 
 
-def measure(side: Side, progress: Progress) -> Figures:
+def measure(meter: Meter, progress: Watched) -> Figures:
     """Wait until everything is done. Start-up is in no figure: they count from the first commit to the last.
 
     The second half of the records is counted on its own: by then Java has compiled what it runs.
@@ -120,34 +176,36 @@ def measure(side: Side, progress: Progress) -> Figures:
     Raises:
         RuntimeError: If there were too few commits to tell, or it died, or got stuck.
     """
-    samples = list(_samples(side, progress))
+    samples = [Sample(meter.now(), done) for done in _seen(meter.side, progress)]
     second_half = [sample for sample in samples if sample.records >= progress.total / 2]
     if len(second_half) < 2:
         message = f"{progress.total} records are too few: all of the second half are in one commit"
         raise RuntimeError(message)
-    speed, cpu = _figures(samples)
-    warm_speed, warm_cpu = _figures(second_half)
+    whole, warm = _figures(samples), _figures(second_half)
     return {
-        "speed": speed,
-        "cpu": cpu,
-        "warm speed": warm_speed,
-        "warm cpu": warm_cpu,
-        "memory": side.memory_bytes() / 2**20,
+        **whole,
+        **{f"warm {name}": figure for name, figure in warm.items()},
+        "memory": meter.side.memory_bytes() / 2**20,
     }
 
 
-def wait(side: Side, progress: Progress) -> None:
+def percentile(ascending: Sequence[float], percent: float) -> float:
+    """Return the least of sorted figures that so many percent of them do not exceed."""
+    return ascending[max(0, math.ceil(len(ascending) * percent / 100) - 1)]
+
+
+def wait(side: Side, progress: Watched) -> None:
     """Wait until everything is done.
 
     Raises:
         RuntimeError: If it died, or got stuck.
     """
-    for _ in _samples(side, progress):
+    for _ in _seen(side, progress):
         pass
 
 
-def _samples(side: Side, progress: Progress) -> Iterator[Sample]:
-    """One at every progress that is seen."""
+def _seen(side: Side, progress: Watched) -> Iterator[int]:
+    """Yield how many records are done, at every progress that is seen."""
     done, changed = 0, time.monotonic()
     while done < progress.total:
         side.check()
@@ -155,14 +213,14 @@ def _samples(side: Side, progress: Progress) -> Iterator[Sample]:
         now, before, done = time.monotonic(), done, progress.records()
         if done > before:
             changed = now
-            yield Sample(now, done, side.cpu_seconds())
+            yield done
         elif now - changed > _STALLED_SECONDS:
             message = f"{done} of {progress.total} records, and no progress for {_STALLED_SECONDS} s"
             raise RuntimeError(message)
 
 
-def _figures(samples: Sequence[Sample]) -> tuple[float, float]:
-    """Records/s, and CPU seconds per million records."""
-    first, last = samples[0], samples[-1]
-    records = last.records - first.records
-    return records / (last.at_s - first.at_s), (last.cpu_s - first.cpu_s) / records * 1_000_000
+def _figures(samples: Sequence[Sample]) -> Figures:
+    """Records/s, CPU seconds of the side per million records, and the broker's CPU."""
+    records = samples[-1].records - samples[0].records
+    used = samples[-1].moment.since(samples[0].moment)
+    return {"speed": records / used.at_s, "cpu": used.cpu_s / records * 1_000_000, **used.of_broker}

@@ -1,22 +1,25 @@
-"""Whether a side wrote what it should have."""
+"""The output of a side, in one form for all; and whether it is what it should be."""
 
 from __future__ import annotations
 
 import json
 from typing import TYPE_CHECKING
 
-from inputs import is_table, partitions, window_key
-from rows import BARE, QUIX
+from inputs import is_table, window_key
+from rows import BARE, PATHWAY, QUIX
 
 from riverrun.kafka.ranges import read_range
 from riverrun.records import OffsetRange
 from riverrun.serde.serdes import LONG
 
 if TYPE_CHECKING:
-    from inputs import Input, Output
+    from collections.abc import Sequence
+
+    from inputs import Input, Output, Updated
     from rows import Row
 
     from riverrun.kafka.admin import Admin
+    from riverrun.records import TopicPartition
 
 
 def check(admin: Admin, row: Row, side: str, topic: str, source: Input) -> None:
@@ -25,9 +28,8 @@ def check(admin: Admin, row: Row, side: str, topic: str, source: Input) -> None:
     Raises:
         RuntimeError: If it is another; or, without a cache, if an update of a table is missing.
     """
-    found = _read(admin, topic)
-    if side == QUIX:
-        found = [_from_quixstreams(row.topology, key, value) for key, value in found]
+    written = _read(admin, source.partitions_of(topic))
+    found = [one for key, value in written if (one := adapted(side, row.topology, key, value)) is not None]
     if is_table(row.topology):
         if not row.cache and side != BARE and len(found) != source.records:
             message = f"{topic} has {len(found)} updates, not {source.records}"
@@ -38,18 +40,32 @@ def check(admin: Admin, row: Row, side: str, topic: str, source: Input) -> None:
         raise RuntimeError(message)
 
 
-def _read(admin: Admin, topic: str) -> Output:
-    tps = partitions(topic)
+def _read(admin: Admin, tps: Sequence[TopicPartition]) -> Output:
     first, last = admin.beginning_offsets(tps), admin.settled_end_offsets(tps)
     ranges = {tp: OffsetRange(first[tp], last[tp]) for tp in tps}
     return [(r.key, r.value) for _, records in read_range(admin, ranges) for r in records]
 
 
-def _from_quixstreams(topology: str, key: bytes | None, value: bytes | None) -> tuple[bytes | None, bytes | None]:
+def adapted(side: str, topology: str, key: bytes | None, value: bytes | None) -> Updated | None:
+    """Return a record of a side's output as Kafka Streams writes it; None if it is no update."""
+    if key is None or value is None:
+        return key, value
+    if side == PATHWAY:
+        return _from_pathway(value)
+    return _from_quixstreams(topology, key, value) if side == QUIX else (key, value)
+
+
+def _from_quixstreams(topology: str, key: bytes, value: bytes) -> Updated:
     """Its windows are part of the value, its numbers JSON."""
-    if key is None or value is None or topology == "stateless":
+    if topology == "stateless":
         return key, value
     found = json.loads(value)
     if topology == "windowed-count":
         return window_key(key.decode(), found["start"]), LONG.serialize(found["value"])
     return key, LONG.serialize(found)
+
+
+def _from_pathway(value: bytes) -> Updated | None:
+    """It takes each earlier count back in a record of its own, next to the one that has the new count."""
+    found = json.loads(value)
+    return (window_key(found["user"], found["start"]), LONG.serialize(found["n"])) if found["diff"] > 0 else None

@@ -13,40 +13,65 @@ from typing import TYPE_CHECKING
 import confluent_kafka
 from charts import Bars, chart
 from feeding import RECORDS_PER_SECOND, RELEASED_PER_SECOND
-from rows import FEW_GATED, GROUPS, QUIX
-from sides import COMMIT_INTERVAL_MS, QUIX_VERSION, SESSION_TIMEOUT_MS
+from rows import FEW_GATED, GROUPS, PATHWAY, QUIX, SOME
+from sides import COMMIT_INTERVAL_MS, PATHWAY_VERSION, QUIX_VERSION, SESSION_TIMEOUT_MS
+from steady import IN_TIME_S
 
 from riverrun.kafka.embedded.artifacts import find_java
 from riverrun.kafka.embedded.broker import KAFKA_VERSION
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from measuring import Figures
     from results import Result
     from rows import Row
 
 
-_SPREAD_ROUNDS = 5
+SPREAD_ROUNDS = 5
 """Fewer rounds say nothing of a minimum and a maximum."""
+_UNKNOWN = "n/a"
+"""Shown for a figure that was not measured."""
+_TELLING = ("records/s", "CPU")
+_WHY_SEVERAL = """These rows do equal work, but were measured at different times: in other rounds, and some with other numbers
+of records. Of fewer records, Java spends more of the time on code that it has not compiled yet. The machine is shared, and does
+not always run at one speed: where Riverrun's CPU time per record differs as well, the machine was slower. Only figures of one
+table were measured in turn, so only they can be compared. A run of all groups measures equal work once; then this section is
+gone."""
 
 
 @dataclass(frozen=True)
 class Column:
-    """The median of a figure; or its ratio to the first side's in the same round, with minimum and maximum of many rounds."""
+    """A figure, or its ratio to the first side's in the same round: the median, with minimum and maximum of many rounds."""
 
     title: str
     figure: str
     digits: int = 0
     is_ratio: bool = False
 
+    def is_known(self, runs: Sequence[Figures]) -> bool:
+        """Whether all of the rounds have the figure."""
+        return all(self.figure in figures for figures in runs)
+
     def cell(self, runs: Sequence[Figures], first: Sequence[Figures]) -> str:
+        """Return the text of rounds of a side, given those of the first side."""
+        if not self.is_known(runs):
+            return _UNKNOWN
+        found = [figures[self.figure] for figures in runs]
         if not self.is_ratio:
-            return f"{statistics.median(figures[self.figure] for figures in runs):,.{self.digits}f}"
-        ratios = [own[self.figure] / other[self.figure] for own, other in zip(runs, first, strict=True)]
-        middle = statistics.median(ratios)
-        shown = (min(ratios), middle, max(ratios)) if len(ratios) >= _SPREAD_ROUNDS else (middle,)
-        return " / ".join(f"{ratio:.2f}" for ratio in shown)
+            return spread(found, self.digits)
+        if not self.is_known(first):
+            return _UNKNOWN
+        others = [figures[self.figure] for figures in first]
+        return spread([own / other for own, other in zip(found, others, strict=True)], 2)
+
+
+def spread(figures: Sequence[float], digits: int) -> str:
+    """Return the median, between minimum and maximum if there are rounds enough; equal texts once."""
+    middle = statistics.median(figures)
+    shown = (min(figures), middle, max(figures)) if len(figures) >= SPREAD_ROUNDS else (middle,)
+    texts = [f"{figure:,.{digits}f}" for figure in shown]
+    return texts[0] if len(set(texts)) == 1 else " / ".join(texts)
 
 
 @dataclass(frozen=True)
@@ -64,6 +89,14 @@ class Kind:
     charted: tuple[str, str] | None = None
 
 
+def _broker(suffix: str = "", prefix: str = "") -> tuple[Column, Column]:
+    """Columns of the broker's CPU: next to each CPU time of a side."""
+    return (
+        Column(f"broker cores{suffix}", f"{prefix}broker cores", 2),
+        Column(f"broker %{suffix}", f"{prefix}broker share"),
+    )
+
+
 KINDS: Mapping[str, Kind] = {
     "stream": Kind(
         "Speed is counted from the first committed offset to the last, CPU seconds (user and system, all threads,\n"
@@ -76,10 +109,31 @@ KINDS: Mapping[str, Kind] = {
             Column("records/s, 2nd half", "warm speed"),
             Column("ratio, 2nd half", "warm speed", is_ratio=True),
             Column("CPU", "cpu", 1),
+            *_broker(),
             Column("CPU, 2nd half", "warm cpu", 1),
+            *_broker(", 2nd half", "warm "),
             Column("MiB", "memory"),
         ),
         charted=("records/s", "records per second"),
+    ),
+    "latency": Kind(
+        f"A windowed count of {SOME:,} keys, by partitions and records per second. These come at a steady rate, with the time\n"
+        "of their production. Latency is the time from there until a consumer of committed records has read a count with\n"
+        "that record in it; p50 and p99 are ms, of all records of the measured time. In time are those that take at most\n"
+        f"{IN_TIME_S:g} s: a side that falls behind has few of them. Before, records come at that rate for as long, so that\n"
+        "Java compiles what it runs. Produced is the rate that the machine reached. Cores are those that each kept busy in\n"
+        "the measured time; the broker's have the requests of the producer and the consumer in them.",
+        (
+            Column("produced/s", "produced"),
+            Column("% in time", "in time", 1),
+            Column("p50", "p50"),
+            Column("p99", "p99"),
+            Column("cores", "cores", 2),
+            *_broker(),
+            Column("threads", "threads"),
+            Column("MiB", "memory"),
+        ),
+        charted=("p50", "ms until half of the records are published"),
     ),
     "task": Kind(
         "A task in memory: no broker, no client, stores in memory, records at hand, a commit after every 25,000 of them.\n"
@@ -106,6 +160,7 @@ KINDS: Mapping[str, Kind] = {
             Column("records/s", "speed"),
             Column("ratio", "speed", is_ratio=True),
             Column("CPU", "cpu", 1),
+            *_broker(),
         ),
         charted=("records/s", "records per second"),
     ),
@@ -196,10 +251,12 @@ KINDS: Mapping[str, Kind] = {
             Column("records/s", "speed"),
             Column("ratio", "speed", is_ratio=True),
             Column("CPU", "cpu", 1),
+            *_broker(),
             Column("s with start-up", "whole seconds", 2),
             Column("records/s with start-up", "whole speed"),
             Column("ratio with start-up", "whole speed", is_ratio=True),
             Column("CPU with start-up", "whole cpu", 1),
+            *_broker(" with start-up", "whole "),
         ),
         charted=("records/s", "records per second"),
     ),
@@ -220,11 +277,53 @@ their results are compared with the expected ones, record by record, before a ru
 - Java is Kafka Streams {KAFKA_VERSION} with one stream thread, Riverrun is `riverrun worker` with one as well, each with
   its own defaults, where the row does not say otherwise. Commit interval: {intervals}.
 - The bare loop is the same work written by hand in confluent-kafka, msgspec and rocksdict: the floor of what Python can do.
-- {QUIX} {QUIX_VERSION} runs in a Python environment of its own.
-- Figures are medians of all rounds. A ratio is to the first side's figure in the same round: minimum / median / maximum of
-  {_SPREAD_ROUNDS} rounds or more, the median alone of fewer.
+- {QUIX} {QUIX_VERSION} and {PATHWAY} {PATHWAY_VERSION} run in Python environments of their own.
+- Figures are minimum / median / maximum of {SPREAD_ROUNDS} rounds or more, the median alone of fewer. A ratio is to the first
+  side's figure in the same round.
+- Broker cores are those that the broker's Java kept busy in the measured time, next to CPU time of the side. The percentage
+  is the broker's part of the CPU time of both.
 
-{sections}"""
+{sections}{_repeated(results)}"""
+
+
+def _repeated(results: Mapping[str, Sequence[Result]]) -> str:
+    """A section of rows whose equal work was measured at different times, with the difference; empty if there are none."""
+    found: dict[tuple[Row, str, str], list[tuple[str, Result]]] = {}
+    for row, result in _kept(results):
+        for side in result.runs:
+            found.setdefault((row.work, result.guarantee, side), []).append((row.name, result))
+    lines = [
+        f"| {' | '.join([guarantee, side, name, *_telling(work, result, side)])} |"
+        for (work, guarantee, side), shown in found.items()
+        if any(result.runs[side] != shown[0][1].runs[side] for _, result in shown)
+        for name, result in shown
+    ]
+    if not lines:
+        return ""
+    table = "\n".join(lines)
+    return f"""
+## Equal work, measured several times
+
+{_WHY_SEVERAL}
+
+| guarantee | side | row | records | rounds | records/s | CPU |
+|---|---|---|--:|--:|--:|--:|
+{table}
+"""
+
+
+def _kept(results: Mapping[str, Sequence[Result]]) -> Iterator[tuple[Row, Result]]:
+    """Yield the rows that have results, with these."""
+    for group, rows in GROUPS.items():
+        found = {row.name: row for row in rows}
+        yield from ((found[result.row], result) for result in results.get(group, ()) if result.row in found)
+
+
+def _telling(work: Row, result: Result, side: str) -> list[str]:
+    """Cells of a row that can be compared with those of equal work."""
+    runs = result.runs[side]
+    columns = [column for column in KINDS[work.kind].columns if column.title in _TELLING]
+    return [f"{result.records:,}", str(len(runs)), *(column.cell(runs, runs) for column in columns)]
 
 
 def charts(results: Mapping[str, Sequence[Result]]) -> dict[str, str]:
@@ -246,7 +345,11 @@ def _chart(group: str, rows: Sequence[Row], results: Sequence[Result]) -> str | 
     bars = [
         Bars(
             f"{row.name}, {guarantee}" if len(row.guarantees) > 1 else row.name,
-            {side: statistics.median(run[drawn.figure] for run in result.runs[side]) for side in row.sides},
+            {
+                side: statistics.median(run[drawn.figure] for run in result.runs[side])
+                for side in row.sides
+                if side in result.runs
+            },
         )
         for row in rows
         for guarantee in row.guarantees
@@ -276,36 +379,42 @@ def _section(group: str, results: Sequence[Result]) -> str:
     rows = GROUPS[group]
     found = {(result.row, result.guarantee): result for result in results}
     kind = KINDS[rows[0].kind]
-    titles = ["row", "guarantee", "side", *(column.title for column in kind.columns)]
+    columns = [c for c in kind.columns if any(c.is_known(runs) for r in results for runs in r.runs.values())]
+    titles = ["row", "guarantee", "side", *(column.title for column in columns)]
     lines = [
         line
         for row in rows
         for guarantee in row.guarantees
         if (result := found.get((row.name, guarantee))) is not None
-        for line in _lines(row, kind, result)
+        for line in _lines(row, columns, result)
     ]
-    texts = "\n".join(f"- {row.name}: {row.text}" for row in rows)
-    measured = sorted({f"{r.records:,} records, {_rounds(r)}; {r.machine}" for r in results})
+    absent = dict.fromkeys(
+        f"{side} takes no part: it {reason}" for result in results for side, reason in result.absent.items()
+    )
+    texts = [f"- {row.name}: {row.text}" for row in rows if row.text]
+    measured = sorted({f"{r.records:,} records, {_rounds(r)}; {r.machine}" for r in found.values()})
     picture = [f"![{group}: {kind.charted[1]}](charts/{group}.svg)\n"] if kind.charted is not None else []
     return "\n".join(
         [
             f"## {group}\n",
-            f"{texts}\n",
+            *(["\n".join(texts) + "\n"] if texts else []),
             f"{kind.text}\n",
             *(f"Measured: {one}.\n" for one in measured),
             *picture,
             f"| {' | '.join(titles)} |",
-            f"|---|---|---{'|--:' * len(kind.columns)}|",
+            f"|---|---|---{'|--:' * len(columns)}|",
             *lines,
+            *(f"\n{one}." for one in absent),
             "",
         ]
     )
 
 
-def _lines(row: Row, kind: Kind, result: Result) -> list[str]:
-    """One per side."""
+def _lines(row: Row, columns: Sequence[Column], result: Result) -> list[str]:
+    """One per side that took part."""
     first = result.runs[row.sides[0]]
     return [
-        f"| {' | '.join([row.name, result.guarantee, side, *(c.cell(result.runs[side], first) for c in kind.columns)])} |"
+        f"| {' | '.join([row.name, result.guarantee, side, *(c.cell(result.runs[side], first) for c in columns)])} |"
         for side in row.sides
+        if side in result.runs
     ]

@@ -19,6 +19,7 @@ class Result(msgspec.Struct, frozen=True):
         machine: What it was measured on.
         records: How many the input had.
         runs: Figures of each run, by side.
+        absent: Why sides did not take part, by side.
     """
 
     row: str
@@ -26,6 +27,7 @@ class Result(msgspec.Struct, frozen=True):
     machine: str
     records: int
     runs: dict[str, list[dict[str, float]]]
+    absent: dict[str, str] = {}
 
 
 def keep(directory: Path, group: str, result: Result) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 JSON, AVRO, PROTOBUF, JSON_SCHEMA = "JSON", "Avro", "Protobuf", "JSON Schema"
 WITH_SCHEMAS = (AVRO, PROTOBUF, JSON_SCHEMA)
@@ -12,12 +12,20 @@ NO_BROKER = "in memory"
 """No guarantee: rows of tasks that commit nowhere."""
 JAVA, RIVERRUN, SPARK, BARE, QUIX = "Java", "Riverrun", "Riverrun on Spark", "bare loop", "quixstreams"
 SQL = "Riverrun in SQL"
+JAVA_SMALL = "Java -Xmx256m"
+"""With so small a heap; by default it takes what it likes, up to a quarter of the machine."""
+STRUCTURED, PATHWAY = "Spark Structured Streaming", "Pathway"
+UNCOMMITTED = (STRUCTURED, PATHWAY)
+"""Sides that commit no offsets: what they are done with is seen from what they publish."""
 CALLED, FUSED = "called", "fused"
 """A task whose operators call each other, and one with generated functions."""
-FEW, MANY = 1_000, 1_000_000
+FEW, SOME, MANY = 1_000, 10_000, 1_000_000
+"""Numbers of keys; of fewer records than keys, each has its own."""
 FEW_GATED, GATED_PER_RECORD = 50_000, 5
 """Rows that a gate judges: so many, and so many per record of the other rows' inputs."""
-"""Numbers of keys; of fewer records than keys, each has its own."""
+PARTITIONS = 4
+PER_TRIGGER = 100_000
+"""Records of a batch of Spark Structured Streaming."""
 
 
 @dataclass(frozen=True)
@@ -28,9 +36,11 @@ class Row:
         name: Its name in the report.
         kind: How it is measured: a key of `report.KINDS` and `laboratory.MEASURE`.
         topology: The topology: its names in topologies.py, Bench.java, and of the scripts of other sides.
-        text: Describes it in the report.
+        text: Describes it in the report; empty if its name says all.
         sides: The sides that take part; ratios are to the first.
         keys: How many users the input has.
+        partitions: How many the input and the output have.
+        per_second: How many records come in a second; 0 if all of them are there from the beginning.
         cache: Whether stores have one (of the default size).
         threads: Stream threads; Riverrun's are processes.
         in_memory: Whether stores are kept in memory rather than in RocksDB.
@@ -47,6 +57,8 @@ class Row:
     text: str
     sides: tuple[str, ...] = (JAVA, RIVERRUN)
     keys: int = FEW
+    partitions: int = PARTITIONS
+    per_second: int = 0
     cache: bool = True
     threads: int = 1
     in_memory: bool = False
@@ -55,6 +67,11 @@ class Row:
     standbys: int = 0
     released: bool = False
     guarantees: tuple[str, ...] = (EXACTLY_ONCE, AT_LEAST_ONCE)
+
+    @property
+    def work(self) -> Row:
+        """The row without its words and sides. Rows of equal work are measured together, so a side has one figure in all."""
+        return replace(self, name="", text="", sides=(), guarantees=())
 
 
 _COUNT = "JSON to objects, count per key and minute, to a topic"
@@ -68,6 +85,9 @@ _CLOSED = "JSON to objects, count per key and minute, suppressed until the minut
 _STATELESS = "JSON to objects, filter (90 % stay), map, objects to JSON, to a topic"
 _UNCACHED = "without a cache: every update is forwarded, and goes to the changelog and the output"
 _KILLED = "One of two instances of table-sum is killed"
+_ENGINES = f"""Spark Structured Streaming (`transformWithState` in Python) takes {PER_TRIGGER:,} records at a time, on
+  two cores. Pathway has one thread, and keeps its state on disk. Both write to Kafka at least once, and commit no offsets:
+  they are done with the records that the counts in their output tell of."""
 _CHANGELOG = "the local state is deleted, and made again from the changelog of"
 
 
@@ -81,6 +101,24 @@ def _from_scratch(keys: int, suffix: str) -> tuple[Row, ...]:
     )
 
 
+def _steady() -> tuple[Row, ...]:
+    return tuple(
+        Row(
+            f"{partitions} partitions, {per_second:,}/s",
+            "latency",
+            "windowed-count",
+            "",
+            (JAVA, JAVA_SMALL, RIVERRUN),
+            keys=SOME,
+            partitions=partitions,
+            per_second=per_second,
+            guarantees=(EXACTLY_ONCE,),
+        )
+        for per_second in (3_000, 30_000)
+        for partitions in (4, 16, 64, 256)
+    )
+
+
 def _step(name: str, topology: str, text: str, keys: int = FEW) -> Row:
     return Row(name, "task", topology, f"{text}.", (CALLED, FUSED), keys=keys, guarantees=(NO_BROKER,))
 
@@ -88,7 +126,7 @@ def _step(name: str, topology: str, text: str, keys: int = FEW) -> Row:
 GROUPS: dict[str, tuple[Row, ...]] = {
     "stateless": (Row("stateless", "stream", "stateless", f"{_STATELESS}.", (JAVA, RIVERRUN, BARE)),),
     "windows": (
-        Row("windowed-count", "stream", "windowed-count", f"{_COUNT}.", (JAVA, RIVERRUN, BARE)),
+        Row("windowed-count", "stream", "windowed-count", f"{_COUNT}.", (JAVA, JAVA_SMALL, RIVERRUN, BARE)),
         Row("windowed-count, no cache", "stream", "windowed-count", f"The same {_UNCACHED}.", cache=False),
     ),
     "fusion": (
@@ -122,8 +160,8 @@ GROUPS: dict[str, tuple[Row, ...]] = {
             "windowed-count of formats",
             "stream",
             "windowed-count",
-            "Page views to objects, count per key and minute, to a topic. A registry has the schemas.",
-            (JSON, AVRO, PROTOBUF, JSON_SCHEMA),
+            "Page views to objects, count per key and minute, to a topic. Riverrun: of JSON. A registry has the schemas.",
+            (RIVERRUN, AVRO, PROTOBUF, JSON_SCHEMA),
         ),
     ),
     "sql": (
@@ -133,7 +171,7 @@ GROUPS: dict[str, tuple[Row, ...]] = {
         Row("stream-table join in SQL", "stream", "join", f"{_JOIN}.", (RIVERRUN, SQL)),
     ),
     "tables": (
-        Row("table-sum", "stream", "table-sum", f"{_SUM}."),
+        Row("table-sum", "stream", "table-sum", f"{_SUM}.", (JAVA, JAVA_SMALL, RIVERRUN)),
         Row("table-sum, no cache", "stream", "table-sum", f"The same {_UNCACHED}.", cache=False),
     ),
     "joins": (
@@ -158,6 +196,7 @@ GROUPS: dict[str, tuple[Row, ...]] = {
         Row("windowed-count, 1", "stream", "windowed-count", "One stream thread."),
         Row("windowed-count, 2", "stream", "windowed-count", "Two of them.", threads=2),
     ),
+    "latency": _steady(),
     "restore": (
         Row("restore of table-sum", "restore", "table-sum", f"{_CHANGELOG} table-sum, a million keys.", keys=MANY),
         Row(
@@ -232,8 +271,15 @@ GROUPS: dict[str, tuple[Row, ...]] = {
         ),
     ),
     "memory": (
-        Row("memory, RocksDB", "memory", "table-sum", "table-sum, stores in RocksDB."),
-        Row("memory, in memory", "memory", "table-sum", "table-sum, stores in memory.", in_memory=True),
+        Row("memory, RocksDB", "memory", "table-sum", "table-sum, stores in RocksDB.", (JAVA, JAVA_SMALL, RIVERRUN)),
+        Row(
+            "memory, in memory",
+            "memory",
+            "table-sum",
+            "table-sum, stores in memory.",
+            (JAVA, JAVA_SMALL, RIVERRUN),
+            in_memory=True,
+        ),
     ),
     "gate": (
         Row(
@@ -265,6 +311,16 @@ GROUPS: dict[str, tuple[Row, ...]] = {
             cache=False,
         ),
     ),
+    "engines": (
+        Row(
+            "windowed-count of engines",
+            "stream",
+            "windowed-count",
+            f"{_COUNT}. {_ENGINES}",
+            (JAVA, RIVERRUN, STRUCTURED, PATHWAY),
+            guarantees=(AT_LEAST_ONCE,),
+        ),
+    ),
     "bounded": _from_scratch(FEW, ""),
     "bounded-many-keys": _from_scratch(MANY, ", many keys"),
     "costs": (
@@ -275,6 +331,7 @@ GROUPS: dict[str, tuple[Row, ...]] = {
             "A bounded table-sum of a million keys.",
             (SPARK,),
             keys=MANY,
+            threads=2,
         ),
         Row(
             "changelog",
@@ -283,6 +340,7 @@ GROUPS: dict[str, tuple[Row, ...]] = {
             "With its changelog: the difference is what that costs.",
             (SPARK,),
             keys=MANY,
+            threads=2,
         ),
         Row(
             "changelog and snapshot",
@@ -291,6 +349,7 @@ GROUPS: dict[str, tuple[Row, ...]] = {
             "And a snapshot of each task.",
             (SPARK,),
             keys=MANY,
+            threads=2,
             snapshots=True,
         ),
     ),

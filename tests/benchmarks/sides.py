@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
+import usage
 from events import event_report
 from rows import (
     AVRO,
@@ -20,15 +21,19 @@ from rows import (
     EXACTLY_ONCE,
     FUSED,
     JAVA,
-    JSON,
+    JAVA_SMALL,
     JSON_SCHEMA,
+    PATHWAY,
+    PER_TRIGGER,
     PROTOBUF,
     QUIX,
     RIVERRUN,
     SPARK,
     SQL,
+    STRUCTURED,
 )
 
+from riverrun.errors import EmbeddedBrokerError
 from riverrun.kafka.embedded.artifacts import Artifact, find_java, resolve
 from riverrun.kafka.embedded.broker import KAFKA_VERSION
 
@@ -42,7 +47,9 @@ HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 COMMIT_INTERVAL_MS = {EXACTLY_ONCE: 100, "at_least_once": 500}
 """The default of both, and one that shows progress: the default of `at_least_once` is 30 s."""
-QUIX_VERSION = "3.28.1"
+QUIX_VERSION, PATHWAY_VERSION = "3.28.1", "0.33.0"
+_CONNECTOR_VERSION = "4.1.1"
+"""Of Spark's libraries for Kafka: not every repository has those of each patch of 4.1."""
 SESSION_TIMEOUT_MS = 6_000
 """Of the instances of rows in which one dies."""
 _STOP_SECONDS = 60
@@ -112,6 +119,7 @@ def java(run: Run) -> list[str]:
     properties = run.directory / "streams.properties"
     properties.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
     options = ["-Dsun.net.httpserver.nodelay=true"]  # else each answer over HTTP waits 40 ms for an acknowledgement
+    options += ["-Xmx256m"] if run.side == JAVA_SMALL else []
     return [find_java(), *options, "-cp", _classpath(run.libraries), "Bench", row.topology, str(properties)]
 
 
@@ -192,31 +200,70 @@ def serde(run: Run) -> list[str]:
 
 
 def quixstreams(run: Run) -> list[str]:
-    """In an environment of its own, made at its first use."""
-    environment = run.libraries / f"quixstreams-{QUIX_VERSION}"
-    python = environment / "bin" / "python"
-    if not (environment / ".ready").exists():
-        subprocess.run([sys.executable, "-m", "venv", "--clear", str(environment)], check=True)
-        install = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check", f"quixstreams=={QUIX_VERSION}"]
-        subprocess.run([str(python), *install], check=True)
-        (environment / ".ready").touch()
+    python = _environment(run.libraries, "quixstreams", QUIX_VERSION)
     arguments = [run.row.topology, run.servers, run.group, run.guarantee, run.commit_interval_ms, run.state]
     return [str(python), str(HERE / "processes" / "quix.py"), *map(str, arguments)]
 
 
+def structured_streaming(run: Run) -> list[str]:
+    return _script("structured", run.servers, str(_connector(run.libraries)), str(run.state), str(PER_TRIGGER))
+
+
+def pathway(run: Run) -> list[str]:
+    python = _environment(run.libraries, "pathway", PATHWAY_VERSION)
+    arguments = [run.servers, run.group, run.commit_interval_ms, run.state]
+    return [str(python), str(HERE / "processes" / "pathways.py"), *map(str, arguments)]
+
+
+def absence(side: str, libraries: Path) -> str:
+    """Return why a side cannot take part on this machine; empty if it can. What it needs is downloaded at its first use."""
+    try:
+        if side == PATHWAY:
+            _environment(libraries, "pathway", PATHWAY_VERSION)
+        if side == QUIX:
+            _environment(libraries, "quixstreams", QUIX_VERSION)
+        if side == STRUCTURED:
+            _connector(libraries)
+    except subprocess.CalledProcessError as error:
+        return f"cannot be installed here: {(error.stderr or str(error)).strip().splitlines()[-1]}"
+    except EmbeddedBrokerError as error:
+        return f"needs a library that cannot be downloaded here: {error}"
+    return ""
+
+
+def _environment(libraries: Path, package: str, version: str) -> Path:
+    """Return the interpreter of an environment of its own with a package, made at its first use."""
+    environment = libraries / f"{package}-{version}"
+    python = environment / "bin" / "python"
+    if not (environment / ".ready").exists():
+        subprocess.run([sys.executable, "-m", "venv", "--clear", str(environment)], check=True)
+        install = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check", f"{package}=={version}"]
+        subprocess.run([str(python), *install], check=True, stderr=subprocess.PIPE, text=True)
+        (environment / ".ready").touch()
+    return python
+
+
+def _connector(libraries: Path) -> Path:
+    """Return the directory of Spark's libraries for Kafka, downloaded at their first use."""
+    artifact = Artifact("org.apache.spark", "spark-sql-kafka-0-10_2.13", _CONNECTOR_VERSION)
+    return resolve([artifact], libraries / f"spark-kafka-{_CONNECTOR_VERSION}", find_java())
+
+
 SIDES: Mapping[str, Callable[[Run], list[str]]] = {
     JAVA: java,
+    JAVA_SMALL: java,
     RIVERRUN: riverrun,
     SPARK: riverrun,
     SQL: riverrun,
     BARE: bare_loop,
     CALLED: task,
     FUSED: task,
-    JSON: riverrun,
     AVRO: riverrun,
     PROTOBUF: riverrun,
     JSON_SCHEMA: riverrun,
     QUIX: quixstreams,
+    STRUCTURED: structured_streaming,
+    PATHWAY: pathway,
 }
 
 
@@ -259,7 +306,7 @@ class Side:
 
     def kill(self) -> None:
         """End it and all its processes, as a power failure would."""
-        for pid in _family(self._process.pid):
+        for pid in usage.family(self._process.pid):
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         self._process.wait()
@@ -297,20 +344,20 @@ class Side:
         raise RuntimeError(message)
 
     def cpu_seconds(self) -> float:
-        """User and system time so far of the process and its children, all threads (`man 5 proc`)."""
-        return sum(map(_ticks, _family(self._process.pid))) / os.sysconf("SC_CLK_TCK")
+        """User and system time so far of the process and its children, all threads."""
+        return usage.cpu_seconds(self._process.pid)
 
     def memory_bytes(self) -> int:
-        """Resident memory of the process and its children; pages that some of them share count once (`Pss`)."""
-        return sum(map(_resident_bytes, _family(self._process.pid)))
+        """Resident memory of the process and its children."""
+        return usage.memory_bytes(self._process.pid)
 
     def handles(self) -> int:
         """Open file handles of the process and its children."""
-        return sum(len(list(Path(f"/proc/{pid}/fd").iterdir())) for pid in _family(self._process.pid))
+        return usage.handles(self._process.pid)
 
     def threads(self) -> int:
         """Threads of the process and its children."""
-        return sum(len(list(Path(f"/proc/{pid}/task").iterdir())) for pid in _family(self._process.pid))
+        return usage.threads(self._process.pid)
 
 
 def compile_java(libraries: Path) -> None:
@@ -334,23 +381,3 @@ def _classpath(libraries: Path) -> str:
 
 def _script(name: str, *arguments: str) -> list[str]:
     return [sys.executable, str(HERE / "processes" / f"{name}.py"), *arguments]
-
-
-def _family(pid: int) -> list[int]:
-    """A process and all below it."""
-    children = []
-    for thread in Path(f"/proc/{pid}/task").glob("*/children"):
-        with suppress(FileNotFoundError, ProcessLookupError):  # it has ended just now; its process adopts what it began
-            children += [int(child) for child in thread.read_text().split()]
-    return [pid, *(below for child in children for below in _family(child))]
-
-
-def _ticks(pid: int) -> int:
-    """Of a process, and of its children that have ended."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return sum(map(int, fields[11:15]))
-
-
-def _resident_bytes(pid: int) -> int:
-    lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
-    return sum(int(line.split()[1]) * 1024 for line in lines if line.startswith("Pss:"))

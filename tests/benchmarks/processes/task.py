@@ -10,8 +10,8 @@ from typing import Any
 import msgspec
 import steps
 from events import tell
-from inputs import PARTITIONS, Input, page_views
-from rows import CALLED
+from inputs import Input, page_views
+from rows import CALLED, PARTITIONS
 
 from riverrun import StreamsBuilder, TopicPartition
 from riverrun.records import TaskId

@@ -66,20 +66,25 @@ def main() -> None:
                 registry,
             )
             absent = absences({side for _, row in chosen for side in row.sides}, options.home)
+            has_failed = False
             for side, reason in absent.items():
                 print(f"{side} takes no part: it {reason}", flush=True)
             for guarantee, rows in works(chosen, {*options.guarantees, NO_BROKER}):
                 sides = [side for side in sides_of(row for _, row in rows) if side not in absent]
-                runs = rounds(laboratory, rows[0][1], sides, guarantee, options.rounds)
+                runs, failed = rounds(laboratory, rows[0][1], sides, guarantee, options.rounds)
+                has_failed |= bool(failed)
+                missing = {**absent, **failed}
                 for group, row in rows:
                     own = {side: runs[side] for side in row.sides if side in runs}
-                    reasons = {side: absent[side] for side in row.sides if side in absent}
+                    reasons = {side: missing[side] for side in row.sides if side in missing}
                     result = Result(row.name, guarantee, machine(), laboratory.records_of(row), own, reasons)
                     keep(options.output / "results", group, result)
         finally:
             broker.stop()
             text = written(options.output)
     print(text)
+    if has_failed:
+        sys.exit("Some sides have failed: see what was printed above.")
 
 
 @contextmanager
@@ -129,16 +134,22 @@ def absences(sides: Iterable[str], libraries: Path) -> dict[str, str]:
 
 def rounds(
     laboratory: Laboratory, row: Row, sides: Iterable[str], guarantee: str, number: int
-) -> dict[str, list[Figures]]:
-    """The results of each side in each round; the sides take turns."""
+) -> tuple[dict[str, list[Figures]], dict[str, str]]:
+    """Return the results of each side in each round; the sides take turns. Then the reasons of sides that failed."""
     runs: dict[str, list[Figures]] = {side: [] for side in sides}
+    failed: dict[str, str] = {}
     for n in range(number):
-        for side, found in runs.items():
-            figures = laboratory.measure(row, side, guarantee, n)
+        for side in [side for side in runs if side not in failed]:
+            try:
+                figures = laboratory.measure(row, side, guarantee, n)
+            except RuntimeError as error:  # other rows are measured all the same, and the report says so
+                failed[side] = f"failed in round {n + 1}: {str(error).splitlines()[0].rstrip(':.')}"
+                print(f"{row.name}, {guarantee}, {side} failed: {error}", flush=True)
+                continue
             shown = ", ".join(f"{name} {value:,.1f}" for name, value in figures.items())
             print(f"{row.name}, {guarantee}, {side}: {shown}", flush=True)
-            found.append(figures)
-    return runs
+            runs[side].append(figures)
+    return {side: found for side, found in runs.items() if side not in failed}, failed
 
 
 def _options() -> argparse.Namespace:

@@ -127,6 +127,8 @@ class Progress:
         self._source, self._internal = list(source), list(internal)
         self._committed: dict[TopicPartition, int] = {}
         self.total = total
+        self.is_given_up = False
+        """Whether nobody waits for the rest: the output has not all that it should have."""
 
     def records(self) -> int:
         """How many; those on their way through a repartition topic count half, and the last one when nothing is there any more.
@@ -194,14 +196,14 @@ def percentile(ascending: Sequence[float], percent: float) -> float:
     return ascending[max(0, math.ceil(len(ascending) * percent / 100) - 1)]
 
 
-def wait(side: Side, progress: Watched) -> None:
-    """Wait until everything is done.
+def wait(side: Side, progress: Watched, seconds: float = math.inf) -> bool:
+    """Wait until everything is done, or so long; return whether it is.
 
     Raises:
         RuntimeError: If it died, or got stuck.
     """
-    for _ in _seen(side, progress):
-        pass
+    end = time.monotonic() + seconds
+    return all(done >= progress.total or time.monotonic() < end for done in _seen(side, progress))
 
 
 def _seen(side: Side, progress: Watched) -> Iterator[int]:

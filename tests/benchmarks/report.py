@@ -15,7 +15,7 @@ from charts import Bars, chart
 from feeding import RECORDS_PER_SECOND, RELEASED_PER_SECOND
 from rows import FEW_GATED, GROUPS, PATHWAY, QUIX, SOME
 from sides import COMMIT_INTERVAL_MS, PATHWAY_VERSION, QUIX_VERSION, SESSION_TIMEOUT_MS
-from steady import IN_TIME_S
+from steady import DRAINED_S, IN_TIME_S
 
 from riverrun.kafka.embedded.artifacts import find_java
 from riverrun.kafka.embedded.broker import KAFKA_VERSION
@@ -35,9 +35,9 @@ _UNKNOWN = "n/a"
 _TELLING = ("records/s", "CPU")
 _WHY_SEVERAL = """These rows do equal work, but were measured at different times: in other rounds, and some with other numbers
 of records. Of fewer records, Java spends more of the time on code that it has not compiled yet. The machine is shared, and does
-not always run at one speed: where Riverrun's CPU time per record differs as well, the machine was slower. Only figures of one
-table were measured in turn, so only they can be compared. A run of all groups measures equal work once; then this section is
-gone."""
+not always run at one speed: where Riverrun's CPU time per record differs as well, the machine was slower. A ratio of one round
+compares two moments of such a machine, so the ratios of these rows differ too. Only figures of one table were measured in turn,
+so only they can be compared. A run of all groups measures equal work once; then this section is gone."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class Column:
         found = [figures[self.figure] for figures in runs]
         if not self.is_ratio:
             return spread(found, self.digits)
-        if not self.is_known(first):
+        if not first or not self.is_known(first):
             return _UNKNOWN
         others = [figures[self.figure] for figures in first]
         return spread([own / other for own, other in zip(found, others, strict=True)], 2)
@@ -122,7 +122,8 @@ KINDS: Mapping[str, Kind] = {
         "that record in it; p50 and p99 are ms, of all records of the measured time. In time are those that take at most\n"
         f"{IN_TIME_S:g} s: a side that falls behind has few of them. Before, records come at that rate for as long, so that\n"
         "Java compiles what it runs. Produced is the rate that the machine reached. Cores are those that each kept busy in\n"
-        "the measured time; the broker's have the requests of the producer and the consumer in them.",
+        "the measured time; the broker's have the requests of the producer and the consumer in them. Records that are not\n"
+        f"published {DRAINED_S:.0f} s after the end count with the time until then.",
         (
             Column("produced/s", "produced"),
             Column("% in time", "in time", 1),
@@ -389,7 +390,9 @@ def _section(group: str, results: Sequence[Result]) -> str:
         for line in _lines(row, columns, result)
     ]
     absent = dict.fromkeys(
-        f"{side} takes no part: it {reason}" for result in results for side, reason in result.absent.items()
+        f"{result.row}, {result.guarantee}: {side} takes no part, as it {reason}"
+        for result in found.values()
+        for side, reason in result.absent.items()
     )
     texts = [f"- {row.name}: {row.text}" for row in rows if row.text]
     measured = sorted({f"{r.records:,} records, {_rounds(r)}; {r.machine}" for r in found.values()})
@@ -412,7 +415,7 @@ def _section(group: str, results: Sequence[Result]) -> str:
 
 def _lines(row: Row, columns: Sequence[Column], result: Result) -> list[str]:
     """One per side that took part."""
-    first = result.runs[row.sides[0]]
+    first = result.runs.get(row.sides[0], [])
     return [
         f"| {' | '.join([row.name, result.guarantee, side, *(c.cell(result.runs[side], first) for c in columns)])} |"
         for side in row.sides

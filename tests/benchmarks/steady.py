@@ -24,9 +24,11 @@ if TYPE_CHECKING:
 
 IN_TIME_S = 5.0
 """Records that wait longer are not published in time."""
+DRAINED_S = 60.0
+"""So long after the last record a side is waited for."""
 _STEP_SECONDS = 0.005
 _READ_SECONDS = 0.02
-_LEFT_SECONDS = 60.0
+_LEFT_SECONDS = 30.0
 _UNLIMITED = 2**62
 _PROMPT = {"linger.ms": "2"}
 
@@ -59,15 +61,26 @@ class Waiting:
         """Whether every record is published."""
         return len(self._waited) == sum(map(len, self._sent.values()))
 
-    def figures(self, begin_s: float, end_s: float) -> Figures:
-        """Return the figures of the records that were produced within a time, all of which are published."""
-        waits = sorted(waited for at, waited in self._waited if begin_s <= at < end_s)
+    def figures(self, begin_s: float, end_s: float, until_s: float) -> Figures:
+        """Return the figures of the records that were produced within a time.
+
+        Args:
+            begin_s: When that began.
+            end_s: When it ended.
+            until_s: When nobody looked any more: those that were not published count with the time until then.
+        """
+        waits = sorted(waited for at, waited in [*self._waited, *self._left(until_s)] if begin_s <= at < end_s)
         return {
             "produced": len(waits) / (end_s - begin_s),
             "in time": 100 * sum(waited <= IN_TIME_S for waited in waits) / len(waits),
             "p50": percentile(waits, 50) * 1000,
             "p99": percentile(waits, 99) * 1000,
         }
+
+    def _left(self, until_s: float) -> Iterator[tuple[float, float]]:
+        for key, sent in self._sent.items():
+            done = self._published.get(key, 0) - self._before.get(key, 0)
+            yield from ((at, until_s - at) for at in sent[done:])
 
 
 class Steady:

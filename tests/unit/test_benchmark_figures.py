@@ -76,13 +76,37 @@ def test_records_wait_until_a_count_with_them_in_it_is_published(module: Any) ->
     waiting.published(b"b", 1, 13.0)
     waiting.published(b"a", 4, 21.0)
     assert waiting.is_over()
-    assert waiting.figures(10.0, 12.0) == {
+    assert waiting.figures(10.0, 12.0, 21.0) == {
         "produced": 1.5,
         "in time": pytest.approx(100 * 2 / 3),
         "p50": 2_000.0,
         "p99": 10_000.0,
     }
-    assert waiting.figures(10.5, 11.5)["p50"] == 10_000.0
+    assert waiting.figures(10.5, 11.5, 21.0)["p50"] == 10_000.0
+
+
+def test_records_that_are_never_published_have_waited_to_the_end(module: Any) -> None:
+    waiting = module("steady").Waiting({b"a": 2})
+    for at_s in (10.0, 11.0, 12.0):
+        waiting.produced(b"a", at_s)
+    waiting.published(b"a", 3, 10.5)
+    figures = waiting.figures(10.0, 13.0, 20.0)
+    assert (figures["produced"], figures["p50"], figures["p99"]) == (1.0, 8_000.0, 9_000.0)
+    assert figures["in time"] == pytest.approx(100 / 3)
+
+
+def test_rounds_of_a_side_that_fails_do_not_count(module: Any) -> None:
+    class Failing:
+        def measure(self, _row: Any, side: str, _guarantee: str, number: int) -> dict[str, float]:
+            if (side, number) == ("Java", 1):
+                message = "Ended with 3:\nout of memory"
+                raise RuntimeError(message)
+            return {"speed": float(number)}
+
+    row = module("rows").GROUPS["windows"][0]
+    runs, failed = module("bench").rounds(Failing(), row, ["Java", "Riverrun"], "exactly_once_v2", 3)
+    assert runs == {"Riverrun": [{"speed": 0.0}, {"speed": 1.0}, {"speed": 2.0}]}
+    assert failed == {"Java": "failed in round 2: Ended with 3"}
 
 
 def test_spread_is_shown_of_many_rounds_that_differ(module: Any) -> None:
@@ -133,9 +157,18 @@ def test_results_say_why_a_side_takes_no_part(module: Any) -> None:
         "windowed-count of engines", rows.AT_LEAST_ONCE, "here", 100, runs, {rows.PATHWAY: "cannot be installed"}
     )
     text = module("report").report({"engines": [one]})
-    assert "Pathway takes no part: it cannot be installed." in text
+    assert "windowed-count of engines, at_least_once: Pathway takes no part, as it cannot be installed." in text
     assert "| windowed-count of engines | at_least_once | Pathway |" not in text
     assert "| row | guarantee | side | records/s | ratio | CPU |" in text, "columns that nothing has are left out"
+
+
+def test_results_without_the_first_side_have_no_ratios(module: Any) -> None:
+    runs = {"Riverrun": [{"speed": 10.0, "cpu": 1.0}]}
+    one = module("results").Result(
+        "stateless", "at_least_once", "here", 100, runs, {"Java": "failed in round 1: stuck"}
+    )
+    text = module("report").report({"stateless": [one]})
+    assert "| stateless | at_least_once | Riverrun | 10 | n/a | 1.0 |" in text
 
 
 def test_earlier_counts_that_pathway_takes_back_are_no_updates(module: Any) -> None:

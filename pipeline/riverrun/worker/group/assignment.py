@@ -17,7 +17,7 @@ from __future__ import annotations
 import heapq
 from collections import Counter, defaultdict
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from riverrun.worker.group.protocol import RUNNING, Instance, Lags, Plan
 
@@ -209,6 +209,9 @@ def standbys(
     return copies.of
 
 
+_Tag: TypeAlias = "tuple[str, str | None]"
+
+
 class _Copies:
     """The instances that are to follow each task's changelog.
 
@@ -224,10 +227,13 @@ class _Copies:
     ) -> None:
         self.of: dict[TaskId, set[str]] = {task: set() for task in sorted(owners)}
         self._instances = {instance.id: instance for instance in instances}
-        self._tags = tags
+        self._tags = {name: tuple((tag, each.tags.get(tag)) for tag in tags) for name, each in self._instances.items()}
+        """The tags of each instance, with their values; a missing tag has the value None."""
         self._lags = lags
         self._load = Counter(owners.values())
         self._holders = {task: {owner} for task, owner in owners.items()}
+        self._present = {task: Counter(self._tags[owner]) for task, owner in owners.items()}
+        """How many holders of a task have each tag's value."""
         self._owned: defaultdict[str, set[TaskId]] = defaultdict(set)
         for task, owner in owners.items():
             self._owned[owner].add(task)
@@ -238,12 +244,15 @@ class _Copies:
         self._state = {name: instance.active.union(instance.positions) for name, instance in self._instances.items()}
         self._rank = {task: n for n, task in enumerate(sorted(owners, key=lambda task: (lags.end(task), task)))}
         """Orders tasks by the lag of an instance without state of them."""
-        self._least: defaultdict[tuple[str | None, ...], list[tuple[float, str]]] = defaultdict(list)
-        """Instances by the values of their tags, each group a heap by load. Entries of former loads are passed over."""
+        self._alike: defaultdict[tuple[_Tag, ...], list[str]] = defaultdict(list)
+        """Instances by their tags."""
+        self._least: defaultdict[tuple[_Tag, ...], list[tuple[float, str]]] = defaultdict(list)
+        """The same, each a heap by load. Entries of former loads are passed over."""
         for name, instance in self._instances.items():
             for task in instance.standby:
                 self._followers[task].add(name)
-            heapq.heappush(self._least[self._values(name)], (self._busy(name), name))
+            self._alike[self._tags[name]].append(name)
+            heapq.heappush(self._least[self._tags[name]], (self._busy(name), name))
 
     def add(self, task: TaskId) -> None:
         """Add a copy at the best instance that has none, if there is one.
@@ -259,7 +268,7 @@ class _Copies:
 
         def badness(name: str) -> tuple[int, bool, bool, float, str]:
             return (
-                self._shared_tags(name, holders),
+                self._shared_tags(task, name),
                 name not in followers,
                 not self._lags.is_caught_up(task, name),
                 self._load[name] / instances[name].capacity,
@@ -269,20 +278,20 @@ class _Copies:
         self._hold(task, min(others, key=badness))
 
     def even_out(self) -> None:
-        """Move copies until no move brings a gain."""
-        while self._move_between_extremes() or self._move_one():
+        """Move copies until no move brings a gain.
+
+        Tries extremes first, which mostly works: those of all instances, then those of instances with equal tags, then anybody.
+        """
+        choices = [list(self._instances)], list(self._alike.values()), [[name] for name in self._instances]
+        while any(map(self._move_one, choices)):
             pass
 
-    def _move_between_extremes(self) -> bool:
-        """Move a copy from the busiest instance to the least busy one, if that can be done, which it mostly can."""
-        source = max(self._instances, key=lambda name: (self._busy(name), name))
-        target = min(self._instances, key=lambda name: (self._busy(name), name))
-        return self._gain(source, target) > 0 and self._move_any(source, target)
-
-    def _move_one(self) -> bool:
-        by_load = sorted(self._instances, key=lambda name: (self._busy(name), name))
-        for source in reversed(by_load):
-            for target in by_load:
+    def _move_one(self, groups: Collection[Collection[str]]) -> bool:
+        """Move a copy from the busiest instance of a group to the least busy one of a group, if that can be done."""
+        sources = sorted((max(names, key=self._order) for names in groups), key=self._order, reverse=True)
+        targets = sorted((min(names, key=self._order) for names in groups), key=self._order)
+        for source in sources:
+            for target in targets:
                 if self._gain(source, target) <= 0:
                     break
                 if self._move_any(source, target):
@@ -292,8 +301,9 @@ class _Copies:
     def _move_any(self, source: str, target: str) -> bool:
         """Move the copy of which the target lacks least, if there is one that may be moved."""
         movable = self._held[source] - self._held[target] - self._owned[target]
-        if self._tags:
-            movable = {task for task in movable if self._is_as_far_apart(task, source, target)}
+        differing = [pair for pair in zip(self._tags[source], self._tags[target], strict=True) if pair[0] != pair[1]]
+        if differing:
+            movable = {task for task in movable if self._is_as_far_apart(task, differing)}
         if not movable:
             return False
         known = movable & self._state[target]
@@ -308,24 +318,31 @@ class _Copies:
         capacities = self._instances[source].capacity, self._instances[target].capacity
         return gain(self._load[source], capacities[0], self._load[target], capacities[1])
 
-    def _is_as_far_apart(self, task: TaskId, source: str, target: str) -> bool:
-        """Return whether a copy shares no more tags with the others at the target than at the source."""
-        others = self._holders[task] - {source}
-        return self._shared_tags(target, others) <= self._shared_tags(source, others)
+    def _is_as_far_apart(self, task: TaskId, differing: Iterable[tuple[_Tag, _Tag]]) -> bool:
+        """Return whether a copy shares no more tags with the others at a target than at its source.
+
+        Args:
+            task: The task.
+            differing: The tags of source and target that differ; the source's count the copy itself.
+        """
+        present = self._present[task]
+        return sum(present[there] - (present[here] - 1) for here, there in differing) <= 0
 
     def _hold(self, task: TaskId, name: str) -> None:
         self.of[task].add(name)
         self._holders[task].add(name)
         self._held[name].add(task)
+        self._present[task].update(self._tags[name])
         self._load[name] += 1
-        heapq.heappush(self._least[self._values(name)], (self._busy(name), name))
+        heapq.heappush(self._least[self._tags[name]], (self._busy(name), name))
 
     def _drop(self, task: TaskId, name: str) -> None:
         self.of[task].remove(name)
         self._holders[task].remove(name)
         self._held[name].remove(task)
+        self._present[task].subtract(self._tags[name])
         self._load[name] -= 1
-        heapq.heappush(self._least[self._values(name)], (self._busy(name), name))
+        heapq.heappush(self._least[self._tags[name]], (self._busy(name), name))
 
     def _least_busy(self, heap: list[tuple[float, str]], holders: Collection[str]) -> str | None:
         """Return the least busy instance of a group that is not a holder; None if all are."""
@@ -346,15 +363,13 @@ class _Copies:
     def _busy(self, name: str) -> float:
         return self._load[name] / self._instances[name].capacity
 
-    def _values(self, name: str) -> tuple[str | None, ...]:
-        return tuple(map(self._instances[name].tags.get, self._tags))
+    def _order(self, name: str) -> tuple[float, str]:
+        return self._busy(name), name
 
-    def _shared_tags(self, name: str, holders: Iterable[str]) -> int:
-        """Count the tags whose values an instance shares with the others; a missing tag has the value None."""
-        if not self._tags:
-            return 0
-        own = self._instances[name].tags
-        return sum(own.get(tag) == self._instances[other].tags.get(tag) for other in holders for tag in self._tags)
+    def _shared_tags(self, task: TaskId, name: str) -> int:
+        """Count the tags whose values an instance shares with holders of a task."""
+        present = self._present[task]
+        return sum(present[tag] for tag in self._tags[name])
 
 
 def assign(instances: Collection[Instance], tasks: Mapping[TaskId, bool], config: AssignmentConfig) -> dict[str, Plan]:

@@ -29,9 +29,15 @@ def cluster(tmp_path: Path, new_port: Callable[[], int]) -> Iterator[Cluster]:
 
 @pytest.fixture
 def group(
-    broker: Broker, unique: str, tmp_path: Path, record_property: Callable[[str, object], None]
+    broker: Broker,
+    unique: str,
+    tmp_path: Path,
+    record_property: Callable[[str, object], None],
+    request: pytest.FixtureRequest,
 ) -> Iterator[Group]:
-    broker.create(PARTITIONS, f"{unique}.in", f"{unique}.out")
+    """Instances of an application, whose input may have another number of partitions as a parameter."""
+    broker.create(getattr(request, "param", PARTITIONS), f"{unique}.in")
+    broker.create(PARTITIONS, f"{unique}.out")
     group = Group(broker, unique, tmp_path)
     yield group
     for instance in group.instances:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 from pathlib import Path
@@ -53,6 +54,29 @@ def test_instances_come_and_go_under_load(group: Group) -> None:
     group.until_done()
     assert group.stop(group.instances[2]) == 0
     group.check()
+
+
+@pytest.mark.parametrize("group", [256], indirect=True)
+def test_hundreds_of_tasks_are_shared_again_when_an_instance_dies_and_one_joins(group: Group) -> None:
+    for _ in range(6):
+        group.start(build="build_copied")
+    group.until(lambda: shares(group) == [42, 42, 43, 43, 43, 43], "shared the tasks")
+    group.instances[0].kill()
+    group.instances[0].wait()
+    group.until(lambda: shares(group) == [51, 51, 51, 51, 52], "took over the tasks of the dead one")
+    group.start(build="build_copied")
+    group.until(lambda: shares(group) == [42, 42, 43, 43, 43, 43], "shared the tasks with the new one")
+    group.write(5000)
+    group.until(lambda: len(group.broker.read(f"{group.name}.out")) >= group.written, "copied all words")
+    copied = [present(record.key) for record in group.broker.read(f"{group.name}.out")]
+    assert sorted(copied) == sorted(b"%d" % n for n in range(group.written))
+
+
+def shares(group: Group) -> list[int]:
+    """How many tasks the live instances said last that they run."""
+    live = [number for number, instance in enumerate(group.instances) if instance.poll() is None]
+    said = [re.findall(r"all (\d+) tasks of this instance run", group.log(number)) for number in live]
+    return sorted(int(counts[-1]) for counts in said if counts)
 
 
 def test_an_instance_that_is_stopped_commits_before_others_get_its_tasks(group: Group) -> None:

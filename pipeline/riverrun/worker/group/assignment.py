@@ -202,7 +202,7 @@ def standbys(
         config: Settings.
     """
     copies = _Copies(instances, owners, config.rack_aware_assignment_tags, lags)
-    for _ in range(config.num_standby_replicas):
+    for _ in range(min(config.num_standby_replicas, len(instances) - 1)):
         for task in sorted(owners):
             copies.add(task)
     copies.even_out()
@@ -241,6 +241,8 @@ class _Copies:
         """The copies of each instance."""
         self._followers: defaultdict[TaskId, set[str]] = defaultdict(set)
         """The present standbys of each task."""
+        self._in_vain: defaultdict[str, set[str]] = defaultdict(set)
+        """Instances to which no copy of an instance may be moved at present."""
         self._state = {name: instance.active.union(instance.positions) for name, instance in self._instances.items()}
         self._rank = {task: n for n, task in enumerate(sorted(owners, key=lambda task: (lags.end(task), task)))}
         """Orders tasks by the lag of an instance without state of them."""
@@ -300,11 +302,14 @@ class _Copies:
 
     def _move_any(self, source: str, target: str) -> bool:
         """Move the copy of which the target lacks least, if there is one that may be moved."""
+        if target in self._in_vain[source]:
+            return False
         movable = self._held[source] - self._held[target] - self._owned[target]
         differing = [pair for pair in zip(self._tags[source], self._tags[target], strict=True) if pair[0] != pair[1]]
         if differing:
             movable = {task for task in movable if self._is_as_far_apart(task, differing)}
         if not movable:
+            self._in_vain[source].add(target)
             return False
         known = movable & self._state[target]
         blank = min(movable - known, key=self._rank.__getitem__, default=None)  # it lacks all of these, to their ends
@@ -312,6 +317,12 @@ class _Copies:
         task = min(choices, key=lambda task: (self._lags(task, target), task))
         self._drop(task, source)
         self._hold(task, target)
+        if differing:
+            self._in_vain.clear()
+        else:  # the holders' tags are as before
+            self._in_vain[target].clear()
+            for targets in self._in_vain.values():
+                targets.discard(source)
         return True
 
     def _gain(self, source: str, target: str) -> int:

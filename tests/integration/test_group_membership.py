@@ -238,7 +238,6 @@ def test_a_leader_stays_in_the_group_during_a_long_assignment(
 def test_an_assignment_that_fails_is_an_error_of_the_poll(broker: Broker, unique: str) -> None:
     leader = SlowLeader(b"one", is_wrong=True)
     leader.take_place(broker, unique)
-    leader.attends.set()
     with pytest.raises(ValueError, match="cannot assign"):
         leader.go_on()
     leader.place.close()

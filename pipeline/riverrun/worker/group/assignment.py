@@ -1,15 +1,13 @@
 """Assigns tasks by plain arithmetic on what the instances of an application report of themselves.
 
-The rules are those of Kafka Streams' `HighAvailabilityTaskAssignor`. First they determine the intended places of tasks and
-standbys, as even as capacities allow. Then an active task goes only to an instance whose state is caught up, while the
-intended instance warms up as a standby. Standbys follow the same rule. Unlike in Kafka Streams, which distributes all tasks
-from scratch, tasks stay where they are as far as balance allows.
+The rules are those of Kafka Streams' `HighAvailabilityTaskAssignor`, in three steps:
 
-Computes how many tasks of each sub-topology each place runs: as even as capacities allow, with as few moves as possible.
-
-Spreads tasks over places, which are instances of an application or stream threads of an instance.
-
-Places copies of tasks' states on other instances, in other racks if possible, and as even as capacities allow.
+- `spread` finds the intended place of each task, as even as capacities allow (`Balance`). Unlike in Kafka Streams, which
+  distributes all tasks from scratch, tasks stay where they are as far as balance allows. Places are instances of an
+  application, or stream threads of an instance.
+- `standbys` finds the intended places of copies of tasks' states, in other racks if possible.
+- `_Present` runs a task only where its state is caught up, while the intended instance warms up as a standby. Standbys follow
+  the same rule.
 """
 
 from __future__ import annotations
@@ -206,7 +204,7 @@ def standbys(
         for task in sorted(owners):
             copies.add(task)
     copies.even_out()
-    return copies.of
+    return {task: holders - {owners[task]} for task, holders in copies.holders.items()}
 
 
 _Tag: TypeAlias = "tuple[str, str | None]"
@@ -225,13 +223,13 @@ class _Copies:
     def __init__(
         self, instances: Iterable[Instance], owners: Mapping[TaskId, str], tags: tuple[str, ...], lags: Lags
     ) -> None:
-        self.of: dict[TaskId, set[str]] = {task: set() for task in sorted(owners)}
+        self.holders = {task: {owner} for task, owner in owners.items()}
+        """The instances that have each task or a copy of it."""
         self._instances = {instance.id: instance for instance in instances}
         self._tags = {name: tuple((tag, each.tags.get(tag)) for tag in tags) for name, each in self._instances.items()}
         """The tags of each instance, with their values; a missing tag has the value None."""
         self._lags = lags
         self._load = Counter(owners.values())
-        self._holders = {task: {owner} for task, owner in owners.items()}
         self._present = {task: Counter(self._tags[owner]) for task, owner in owners.items()}
         """How many holders of a task have each tag's value."""
         self._owned: defaultdict[str, set[TaskId]] = defaultdict(set)
@@ -249,31 +247,31 @@ class _Copies:
         self._alike: defaultdict[tuple[_Tag, ...], list[str]] = defaultdict(list)
         """Instances by their tags."""
         self._least: defaultdict[tuple[_Tag, ...], list[tuple[float, str]]] = defaultdict(list)
-        """The same, each a heap by load. Entries of former loads are passed over."""
+        """The names of `_alike`, as heaps by load. Entries of former loads are passed over."""
         for name, instance in self._instances.items():
             for task in instance.standby:
                 self._followers[task].add(name)
             self._alike[self._tags[name]].append(name)
-            heapq.heappush(self._least[self._tags[name]], (self._busy(name), name))
+            self._weigh(name, 0)
 
     def add(self, task: TaskId) -> None:
         """Add a copy at the best instance that has none, if there is one.
 
         Of instances with equal tags and without any state of the task, the least busy one is best. So few are compared.
         """
-        holders = self._holders[task]
+        holders = self.holders[task]
         least = (self._least_busy(group, holders) for group in self._least.values())
         others = self._followers[task].union(self._lags.known(task), filter(None, least)) - holders
         if not others:
             return
-        followers, instances = self._followers[task], self._instances
+        followers = self._followers[task]
 
         def badness(name: str) -> tuple[int, bool, bool, float, str]:
             return (
                 self._shared_tags(task, name),
                 name not in followers,
                 not self._lags.is_caught_up(task, name),
-                self._load[name] / instances[name].capacity,
+                self._busy(name),
                 name,
             )
 
@@ -340,19 +338,19 @@ class _Copies:
         return sum(present[there] - (present[here] - 1) for here, there in differing) <= 0
 
     def _hold(self, task: TaskId, name: str) -> None:
-        self.of[task].add(name)
-        self._holders[task].add(name)
+        self.holders[task].add(name)
         self._held[name].add(task)
         self._present[task].update(self._tags[name])
-        self._load[name] += 1
-        heapq.heappush(self._least[self._tags[name]], (self._busy(name), name))
+        self._weigh(name, 1)
 
     def _drop(self, task: TaskId, name: str) -> None:
-        self.of[task].remove(name)
-        self._holders[task].remove(name)
+        self.holders[task].remove(name)
         self._held[name].remove(task)
         self._present[task].subtract(self._tags[name])
-        self._load[name] -= 1
+        self._weigh(name, -1)
+
+    def _weigh(self, name: str, by: int) -> None:
+        self._load[name] += by
         heapq.heappush(self._least[self._tags[name]], (self._busy(name), name))
 
     def _least_busy(self, heap: list[tuple[float, str]], holders: Collection[str]) -> str | None:

@@ -159,6 +159,13 @@ def run(
             " Left out, the setting bounded.wall.clock.punctuation decides."
         ),
     ] = None,
+    engine: Annotated[
+        str | None,
+        typer.Option(
+            help="What processes the tasks: spark; local, this process without Spark; or auto, which is local if there are few"
+            " records and Spark would run on this machine. Left out, the setting bounded.engine decides."
+        ),
+    ] = None,
     max_records_per_slice: Annotated[
         int,
         typer.Option(
@@ -173,7 +180,7 @@ def run(
         bool, typer.Option("--dry-run", metavar="", help="Show what the run would write, and commit nothing.")
     ] = False,
 ) -> None:
-    """Process a bounded range of offsets on Spark, exactly once.
+    """Process a bounded range of offsets, exactly once: on Spark or, if there are few records, in this process.
 
     Windows that are open at the end of the range stay open. The next run, or a worker, continues them. To close them
     now, advance event time with --advance-stream-time-to. Later records of these windows are late, as they are after a
@@ -193,6 +200,7 @@ def run(
             end,
             wall_clock_punctuation=wall_clock_punctuation,
             advance_stream_time_to=advance_stream_time_to,
+            engine=engine,
             max_records_per_slice=max_records_per_slice,
         )
     )
@@ -218,6 +226,7 @@ def _tell(summary: RunSummary, chosen: RunRange, console: Console) -> None:
     if summary.tasks:
         done = f"{counted(summary.processed, 'record')} processed in {counted(summary.slices, 'slice')}"
         show_figures(done, summary.dropped, summary.totals)
+        typer.echo(f"engine: {summary.engine}")
     elif chosen.size:
         typer.echo("Nothing was processed: the range was already processed")
 

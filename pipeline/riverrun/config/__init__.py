@@ -12,6 +12,7 @@ from riverrun.config.project import ProjectConfig
 from riverrun.config.sections import AppConfig, OutputKind
 from riverrun.config.streams import (
     AT_LEAST_ONCE,
+    BOUNDED_ENGINES,
     BOUNDED_WALL_CLOCK,
     EXACTLY_ONCE_V2,
     Optimization,
@@ -22,6 +23,7 @@ from riverrun.config.streams import (
 
 __all__ = [
     "AT_LEAST_ONCE",
+    "BOUNDED_ENGINES",
     "BOUNDED_WALL_CLOCK",
     "EXACTLY_ONCE_V2",
     "AppConfig",

@@ -12,6 +12,7 @@ from riverrun.config.checks import check_path, check_type, expanded_user, neares
 from riverrun.config.secrets import checked_token
 from riverrun.config.streams import (
     AT_LEAST_ONCE,
+    BOUNDED_ENGINES,
     BOUNDED_WALL_CLOCK,
     EXACTLY_ONCE_V2,
     MOST_THREADS,
@@ -289,6 +290,7 @@ def _names(*names: str) -> dict[str, str]:
 
 
 CHOICES: Mapping[str, Mapping[str, str]] = {
+    "bounded.engine": _names(*BOUNDED_ENGINES),
     "bounded.wall.clock.punctuation": _names(*BOUNDED_WALL_CLOCK),
     "default.dsl.store": _names("rocksDB", "in_memory"),
     "default.timestamp.extractor": _names(*_TIMESTAMP_EXTRACTORS),

@@ -62,6 +62,8 @@ AT_LEAST_ONCE = "at_least_once"
 EXACTLY_ONCE_V2 = "exactly_once_v2"
 SECRETS = frozenset({"server.token", "server.read.token", "server.ssl.key.password"})
 """Settings that are never shown; `${NAME}` is expanded in them."""
+BOUNDED_ENGINES = ("auto", "local", "spark")
+"""What may process the tasks of a bounded run; `auto` decides for each run."""
 BOUNDED_WALL_CLOCK = ("refuse", "once", "never")
 """How a bounded run may treat wall-clock punctuations."""
 MOST_THREADS = 1000
@@ -73,6 +75,7 @@ UNCAUGHT_EXCEPTION_RESPONSES = ("shutdown_client", "replace_thread", "shutdown_a
 OWN = frozenset(
     {
         "bounded.buffer.max.bytes",
+        "bounded.engine",
         "bounded.wall.clock.punctuation",
         "server.allowed.hosts",
         "server.query.max.bytes",
@@ -143,6 +146,8 @@ class StreamsConfig:
             disables snapshots.
         snapshot_keep: Number of snapshots to keep per task.
         snapshot_interval_ms: How often workers write snapshots of tasks whose state has changed; 0 for never.
+        bounded_engine: What processes the tasks of a bounded run: `spark`, `local` (the process that starts the run, without
+            Spark), or `auto`: `local` if the run is small and Spark would run on this machine.
         bounded_wall_clock_punctuation: Treatment of wall-clock punctuations in bounded runs: `refuse` them, call each
             `once` at the end of every slice of its task, or `never`.
         metadata_max_age_ms: How often a worker looks for new topics that match a pattern. It looks at known topics more often.
@@ -208,6 +213,7 @@ class StreamsConfig:
     acceptable_recovery_lag: int = 10_000
     rack_aware_assignment_tags: tuple[str, ...] = ()
     client_tag: Mapping[str, str] = field(default_factory=dict)
+    bounded_engine: str = "auto"
     bounded_wall_clock_punctuation: str = "refuse"
     bounded_buffer_max_bytes: int = 128 * 1024 * 1024
     snapshot_url: str = ""

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from riverrun.config import BOUNDED_WALL_CLOCK
+from riverrun.config import BOUNDED_ENGINES, BOUNDED_WALL_CLOCK
 from riverrun.errors import ConfigError
 from riverrun.processor.handlers import error_handlers
 from riverrun.processor.timestamps import timestamp_extractor
@@ -81,7 +81,21 @@ class Application:
         if policy not in BOUNDED_WALL_CLOCK:
             message = f"Wall-clock punctuation of bounded runs cannot be {policy!r}"
             raise ConfigError(message, hint=f"Allowed: {', '.join(BOUNDED_WALL_CLOCK)}")
-        streams = replace(self.config.streams, bounded_wall_clock_punctuation=policy)
+        return self._with(bounded_wall_clock_punctuation=policy)
+
+    def with_engine(self, engine: str) -> Application:
+        """Return a copy whose bounded runs have another engine (`bounded.engine`).
+
+        Raises:
+            ConfigError: If there is no such engine.
+        """
+        if engine not in BOUNDED_ENGINES:
+            message = f"A bounded run has no engine {engine!r}"
+            raise ConfigError(message, hint=f"Allowed: {', '.join(BOUNDED_ENGINES)}")
+        return self._with(bounded_engine=engine)
+
+    def _with(self, **settings: Any) -> Application:
+        streams = replace(self.config.streams, **settings)
         return replace(self, config=replace(self.config, streams=streams))
 
     def sub_topology(self, number: int) -> SubTopology:

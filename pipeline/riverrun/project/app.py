@@ -223,14 +223,16 @@ class App:
         *,
         progress: bool = False,
         advance_stream_time_to: str | None = None,
+        engine: str | None = None,
     ) -> RunSummary:
-        """Process a bounded range of offsets on Spark, exactly once. Work that is done already is not repeated.
+        """Process a bounded range of offsets, exactly once. Work that is done already is not repeated.
 
         Args:
             start: As in `AppRuns.bounded`.
             to: As in `AppRuns.bounded`.
             progress: Whether to show a bar, in a terminal or a notebook.
             advance_stream_time_to: As in `AppRuns.bounded`.
+            engine: As in `AppRuns.bounded`.
 
         Returns:
             The work done.
@@ -238,7 +240,8 @@ class App:
         Raises:
             StreamsError: As in `BoundedRun.run`.
         """
-        return self.runs.bounded(start, to, advance_stream_time_to=advance_stream_time_to).run(progress=progress)
+        chosen = self.runs.bounded(start, to, advance_stream_time_to=advance_stream_time_to, engine=engine)
+        return chosen.run(progress=progress)
 
     def dry_run(self, start: str | RunRange = "committed", to: str = "latest") -> dict[str, Any]:
         """Process a bounded range without committing anything.

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from contextlib import AbstractContextManager
 
+    from riverrun.spark.session import SessionOnDemand
+
 
 class Cluster:
     """Brokers, and the Spark for bounded runs. Connections are opened on demand.
@@ -77,6 +79,15 @@ class SparkSessions:
         self.starting: Callable[[], AbstractContextManager[None]] = nullcontext
         """Context in which a session starts in this process: the command line hides Java's output with it."""
         self._environ = environ
+
+    @property
+    def on_demand(self) -> SessionOnDemand:
+        """What makes a session when it is called; it knows whether that would be on this machine."""
+        from riverrun.spark.session import SessionOnDemand, on_demand
+
+        if self._session is not None:
+            return SessionOnDemand(self.session)
+        return on_demand(self.session, self.master, self.settings)
 
     def session(self, packages: Sequence[str] = (), defaults: Mapping[str, str] | None = None) -> Any:
         """Return a session.

@@ -6,6 +6,7 @@ from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 from riverrun.config.checks import check_number
+from riverrun.errors import ConfigError
 from riverrun.hosting.progress import LOOK_SECONDS, telling
 from riverrun.releases.topology import build_topology
 
@@ -27,7 +28,7 @@ MAX_RECORDS_PER_SLICE = 2_000_000
 
 
 class BoundedRun:
-    """A range of offsets to process on Spark.
+    """A range of offsets to process on Spark or, if they are few, in this process.
 
     Args:
         connected: The application.
@@ -84,6 +85,7 @@ class BoundedRun:
             By public topic, a DataFrame of the records it would get (`riverrun.spark.dry_run.dry_run`).
 
         Raises:
+            ConfigError: If the engine is `local`: frames are Spark's.
             UnsupportedByHostError: If sub-topologies write to each other: foreign-key joins.
             RangeError: If the range begins neither at the application's position nor at the beginning, or the position
                 changes.
@@ -92,6 +94,9 @@ class BoundedRun:
         """
         from riverrun.spark.dry_run import dry_run
 
+        if self.application.config.streams.bounded_engine == "local":
+            message = "A dry run returns DataFrames, which the engine local does not have"
+            raise ConfigError(message, hint="Leave the engine out, or choose auto or spark.")
         session = self._cluster.sessions.session()
         limit = self._max_records_per_slice
         return dry_run(self._connected, self.range, session, build_topology, max_records_per_slice=limit)
@@ -118,7 +123,7 @@ class BoundedRun:
             RecordError: If a record cannot be handled.
             UnderWayError: If another run, or a worker, of the application lives; or a switch of versions is under way.
             UnsupportedByHostError: If a processor schedules by the wall clock, and no treatment is set.
-            EngineError: If Spark fails.
+            EngineError: If Spark fails, or a task ends with an error of no kind that Riverrun knows.
             BrokerError: If brokers do not answer.
         """
         from riverrun.project.progress_bar import progress_bar
@@ -128,7 +133,7 @@ class BoundedRun:
             return run(
                 self._connected,
                 self.range,
-                self._cluster.sessions.session,
+                self._cluster.sessions.on_demand,
                 build_topology,
                 max_records_per_slice=self._max_records_per_slice,
                 advance_to_ms=self._advance_to_ms,
@@ -155,6 +160,7 @@ class AppRuns:
         *,
         advance_stream_time_to: str | None = None,
         wall_clock_punctuation: str | None = None,
+        engine: str | None = None,
         max_records_per_slice: int = MAX_RECORDS_PER_SLICE,
     ) -> BoundedRun:
         """Return a bounded run. This determines its range, and does nothing else yet.
@@ -164,9 +170,12 @@ class AppRuns:
             to: `latest`, a vector or a time; ignored if `start` is a whole range.
             advance_stream_time_to: Time to which event time advances after the last record. Windows that end before it close.
             wall_clock_punctuation: `refuse`, `once` or `never`. Default: the setting.
+            engine: `spark`; `local` for this process, without Spark; or `auto`: `local` if there are few records and Spark
+                would run on this machine. Default: the setting.
             max_records_per_slice: Each slice is one transaction per task: larger slices are fewer, and need more memory.
 
         Raises:
+            ConfigError: If there is no such engine or treatment of punctuations.
             RangeError: If it is not a range of the application's inputs.
             TopicError: If a topic is missing.
         """
@@ -176,6 +185,8 @@ class AppRuns:
         application = chosen.processing()
         if wall_clock_punctuation is not None:
             application = application.with_wall_clock_punctuation(wall_clock_punctuation)
+        if engine is not None:
+            application = application.with_engine(engine)
         connected = chosen.on_brokers(application)
         return BoundedRun(
             connected,

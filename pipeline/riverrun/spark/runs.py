@@ -61,6 +61,8 @@ class RunRecord:
         error: The error that it failed with.
         outputs_before: End offset of each partition of its public topics when it began, before it wrote.
         outputs_after: Those when it ended; empty while it runs, or if it died.
+        engine: `local` or `spark`, what processed its tasks; empty if there was nothing to process, or while it runs.
+        engine_reason: Why, in words.
     """
 
     id: Word
@@ -82,6 +84,8 @@ class RunRecord:
     error: str | None = None
     outputs_before: dict[str, Natural] = field(default_factory=dict)
     outputs_after: dict[str, Natural] = field(default_factory=dict)
+    engine: Word = ""
+    engine_reason: Line = ""
 
     @property
     def name(self) -> str:

@@ -7,6 +7,7 @@ import signal
 import sys
 import threading
 from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -26,7 +27,11 @@ if TYPE_CHECKING:
 DEFAULT_MASTER = "local[2,4]"
 """Two cores, and up to four attempts of a task: `local[2]` would never retry."""
 
+DEFAULT_ATTEMPTS = 4
+"""Spark's `spark.task.maxFailures`."""
+
 _CONNECT = "sc://"
+_LOCAL = re.compile(r"local(\[\s*(\d+|\*)\s*(,\s*(?P<attempts>\d+)\s*)?\])?")
 _MASTERS = re.compile(r"local(\[.+\])?|(sc|spark|k8s|local-cluster|yarn|mesos)\b.*")
 _OF_A_SESSION = "spark.sql."
 _PYTHON, _PY_FILES, _ARCHIVES = "spark.pyspark.python", "spark.submit.pyFiles", "spark.archives"
@@ -42,6 +47,56 @@ _TELLING_OF_FAILURES = (
     "org.apache.spark.sql.util.ExecutionListenerBus",  # logs listeners that fail on a query that cannot be planned
     "org.apache.spark.util.Utils",
 )
+
+
+@dataclass(frozen=True, slots=True)
+class SessionOnDemand:
+    """Makes a session when it is called.
+
+    Args:
+        make: Makes it, or returns one that was passed.
+        master: The master of the session that it would make; None if a session was passed.
+        attempts: Number of times that this master tries a task whose error may pass.
+    """
+
+    make: Callable[[], Any]
+    master: str | None = None
+    attempts: int = DEFAULT_ATTEMPTS
+
+    def __call__(self) -> Any:
+        """Return the session."""
+        return self.make()
+
+    @property
+    def is_local(self) -> bool:
+        """Whether a session would be made on this machine alone."""
+        return self.master is not None and _LOCAL.fullmatch(self.master) is not None
+
+
+def on_demand(make: Callable[[], Any], master: str | None, settings: Mapping[str, str]) -> SessionOnDemand:
+    """Return a function that makes a session, with the master and the number of attempts that Spark would have.
+
+    Spark's local masters ignore `spark.task.maxFailures`: a task has one attempt unless the master names a number.
+
+    >>> [on_demand(dict, master, {}).attempts for master in (None, "local[2]", "local[*,3]", "spark://a:7077")]
+    [4, 1, 3, 4]
+
+    Args:
+        make: Makes the session.
+        master: The master that was chosen; None if the settings decide.
+        settings: Settings of Spark.
+    """
+    chosen = chosen_master(master, settings)
+    local = _LOCAL.fullmatch(chosen)
+    if local is None:
+        failures = settings.get("spark.task.maxFailures", "")
+        return SessionOnDemand(make, chosen, int(failures) if failures.isdecimal() else DEFAULT_ATTEMPTS)
+    return SessionOnDemand(make, chosen, max(1, int(local["attempts"] or 1)))
+
+
+def chosen_master(master: str | None, settings: Mapping[str, str]) -> str:
+    """Return the master that a session has: the chosen one, or that of the settings, or two cores of this machine."""
+    return master or settings.get("spark.remote") or settings.get("spark.master") or DEFAULT_MASTER
 
 
 def lazily(spark: Any) -> Callable[[], Any]:
@@ -84,8 +139,8 @@ def spark_session(
     given = dict(settings or {})
     if packages:
         given[_PACKAGES] = ",".join([*_listed(given, _PACKAGES), *packages])
-    remote, cluster = given.pop("spark.remote", None), given.pop("spark.master", None)
-    chosen = master or remote or cluster or DEFAULT_MASTER
+    chosen = chosen_master(master, given)
+    given = {key: value for key, value in given.items() if key not in {"spark.remote", "spark.master"}}
     if not _MASTERS.fullmatch(chosen):
         message = f"{chosen!r} is not a Spark master"
         raise ConfigError(

@@ -1,4 +1,6 @@
-"""Submits work to Spark, one Spark task per stream task. Spark retries errors that may pass; all others end the run.
+"""Engines of a bounded run: Spark, with one Spark task per stream task; or this process, one task after the other.
+
+Both attempt a task in the same way. They retry errors that may pass; all others end the run.
 
 The progress of a bounded run in records: of tasks that are done, and of running tasks as they report it.
 
@@ -8,14 +10,17 @@ The work of each level of a bounded run in a step, and the ends of its slices in
 from __future__ import annotations
 
 import json
+import logging
 import sys
 import threading
-from dataclasses import asdict, replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Any, Final
 from zipimport import zipimporter
 
+from riverrun.config.secrets import redacted
 from riverrun.errors import EngineError, StreamsError
-from riverrun.records import OffsetRange, OffsetVector, TopicPartition
+from riverrun.hosting.process import collect_rarely
+from riverrun.records import OffsetRange, OffsetVector, TopicPartition, counted
 from riverrun.runtime.layout import full_name
 from riverrun.spark.bounded_runs.executor import run_task
 from riverrun.spark.failures import (
@@ -27,6 +32,7 @@ from riverrun.spark.failures import (
     text_row,
 )
 from riverrun.spark.ranges import RunRange
+from riverrun.spark.session import DEFAULT_ATTEMPTS, SessionOnDemand
 from riverrun.spark.tasks.reporting import place_of
 from riverrun.spark.tasks.work import SliceWork, TaskResult, admin_here
 from riverrun.spark.unfinished import InterruptedRun, steps
@@ -41,6 +47,60 @@ if TYPE_CHECKING:
     from riverrun.spark.tasks.work import Job
     from riverrun.spark.unfinished import Slice, Step
     from riverrun.topology.topology import Topology
+
+
+log = logging.getLogger(__name__)
+
+LOCAL: Final = "local"
+SPARK: Final = "spark"
+AUTO: Final = "auto"
+MAX_LOCAL_OFFSETS = 100_000
+"""Number of offsets up to which `auto` processes a run in this process. Spark's start takes longer than their records do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Engine:
+    """What processes the tasks of a run.
+
+    Args:
+        name: `local`, this process; or `spark`.
+        reason: Why, in words.
+        attempts: How often this process tries a task whose error may pass: as often as Spark would.
+    """
+
+    name: str
+    reason: str
+    attempts: int = DEFAULT_ATTEMPTS
+
+    def __str__(self) -> str:
+        """Return the engine and the reason.
+
+        >>> str(Engine("spark", "its master is spark://host:7077"))
+        'spark (its master is spark://host:7077)'
+        """
+        return f"{self.name} ({self.reason})"
+
+
+def chosen_engine(wanted: str, spark: Any, offsets: int) -> Engine:
+    """Return the engine of a run.
+
+    Args:
+        wanted: `local`, `spark`, or `auto` to decide here (`bounded.engine`).
+        spark: A Spark session, or a function that makes one. Only a `SessionOnDemand` lets this decide for `local`.
+        offsets: Number of offsets to process.
+    """
+    lazy = spark if isinstance(spark, SessionOnDemand) else SessionOnDemand(lambda: spark)
+    if wanted == LOCAL:
+        return Engine(LOCAL, "as chosen", lazy.attempts)
+    if wanted == SPARK:
+        return Engine(SPARK, "as chosen")
+    if lazy.master is None:
+        return Engine(SPARK, "its session was passed")
+    if not lazy.is_local:
+        return Engine(SPARK, redacted(f"its master is {lazy.master}"))
+    if offsets > MAX_LOCAL_OFFSETS:
+        return Engine(SPARK, f"{counted(offsets, 'offset')}, more than {MAX_LOCAL_OFFSETS}")
+    return Engine(LOCAL, f"{counted(offsets, 'offset')}, at most {MAX_LOCAL_OFFSETS}", lazy.attempts)
 
 
 class RunProgress:
@@ -114,6 +174,7 @@ def run_on_spark(spark: Any, works: Sequence[SliceWork], build: Callable[[Job], 
         return []
 
     def process(batches: Iterable[Any]) -> Iterator[Any]:
+        collect_rarely()  # a process of Spark's
         for batch in batches:
             for number in batch.column(0).to_pylist():
                 with on_executor():
@@ -123,12 +184,59 @@ def run_on_spark(spark: Any, works: Sequence[SliceWork], build: Callable[[Job], 
 
     frame = spark.range(0, len(works), 1, len(works)).mapInArrow(process, _SCHEMA)
     with spark_failures(f"process tasks {', '.join(str(work.task_id) for work in works)}"):
-        results = [TaskResult(**json.loads(row.result)) for row in frame.collect()]
+        results = [_result(row.result) for row in frame.collect()]
+    _raise_errors(results)
+    _check_all_answered(works, results)
+    return results
+
+
+def run_here(works: Sequence[SliceWork], build: Callable[[Job], Topology], attempts: int) -> list[TaskResult]:
+    """Run tasks in this process, one after the other, as `run_on_spark` does.
+
+    A task that fails for good does not keep the others from committing their work, as on Spark.
+
+    Args:
+        works: The work of the tasks.
+        build: Builds the topology.
+        attempts: Number of attempts of a task whose error may pass.
+
+    Returns:
+        One result per task.
+
+    Raises:
+        StreamsError: If a task failed for good.
+        EngineError: If a task ended with an error of another kind.
+    """
+    results = [_result(_attempted(work, build, attempts)) for work in works]
+    _raise_errors(results)
+    return results
+
+
+def _attempted(work: SliceWork, build: Callable[[Job], Topology], attempts: int) -> str:
+    """Attempt a task until it succeeds, at most a number of times."""
+    for number in range(1, attempts):
+        try:
+            return attempt(work, build)
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - Spark tries again whatever users' functions raise
+            log.info("attempt %d of task %s failed: %s", number, work.task_id, error)
+    try:
+        return attempt(work, build)
+    except StreamsError:
+        raise
+    except (Exception, SystemExit) as error:
+        message = redacted(f"Task {work.task_id} cannot be processed: {type(error).__name__}: {error}")
+        raise EngineError(message) from error
+
+
+def _result(text: str) -> TaskResult:
+    return TaskResult(**json.loads(text))
+
+
+def _raise_errors(results: Iterable[TaskResult]) -> None:
+    """Raise the first error of tasks that failed for good."""
     for result in results:
         if result.error is not None:
             raise rebuilt_error(result.error)
-    _check_all_answered(works, results)
-    return results
 
 
 def _check_all_answered(works: Sequence[SliceWork], results: Sequence[TaskResult]) -> None:

@@ -14,7 +14,7 @@ from riverrun.errors import BrokerError, RangeError, SnapshotError, StreamsError
 from riverrun.hosting.active_task import start_task
 from riverrun.hosting.claim import Claim
 from riverrun.hosting.local_state import after_predecessor
-from riverrun.hosting.process import SystemClock, collect_rarely
+from riverrun.hosting.process import SystemClock
 from riverrun.hosting.purge import Purge
 from riverrun.hosting.snapshots import has_snapshots
 from riverrun.hosting.standby_tasks import open_global_state
@@ -62,7 +62,6 @@ def run_task(work: SliceWork, build: Callable[[Job], Topology]) -> TaskResult:
         UnsupportedByHostError: If a processor schedules by the wall clock, and no setting says how to treat this.
         BrokerError: If brokers do not answer.
     """
-    collect_rarely()
     connected = connected_here(work.job, build)
     sent: list[_Done] = []
     timeout_ms = connected.application.config.streams.task_timeout_ms

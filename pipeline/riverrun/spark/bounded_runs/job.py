@@ -1,4 +1,4 @@
-"""A bounded run: its plan, slices, levels of sub-topologies, one Spark task per stream task, and its outcome."""
+"""A bounded run: its plan, slices, levels of sub-topologies, an attempt of each stream task, and its outcome."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from riverrun.hosting.inputs import found_ids, warn_of_narrow_times
 from riverrun.hosting.ownership import fence_owners, settled_offsets
 from riverrun.hosting.progress import looked_at, tell
 from riverrun.records import OffsetRange, TaskId, TopicPartition, counted
-from riverrun.spark.bounded_runs.attempts import Levels, RunProgress, run_on_spark
+from riverrun.spark.bounded_runs.attempts import LOCAL, Levels, RunProgress, chosen_engine, run_here, run_on_spark
 from riverrun.spark.ranges import RunRange, completed
 from riverrun.spark.runs import RunLog, committed_at_end, ends_of_outputs
 from riverrun.spark.session import lazily
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from riverrun.hosting.alone import SoleHost
     from riverrun.hosting.connected import ConnectedApplication
     from riverrun.kafka.admin import CommittedOffset
+    from riverrun.spark.bounded_runs.attempts import Engine
+    from riverrun.spark.runs import RunRecord
     from riverrun.spark.tasks.work import Job, SliceWork
     from riverrun.spark.unfinished import InterruptedRun, Slice, Step
     from riverrun.topology.topology import Topology
@@ -107,6 +109,7 @@ class RunSummary:
         tasks: The result of each task, all slices together.
         warnings: Failures that do not affect the results.
         totals: Totals of processors' sensors over all tasks, by the text of their names.
+        engine: What processed the tasks, with the reason; None if nothing was left to process.
     """
 
     range: RunRange
@@ -117,16 +120,18 @@ class RunSummary:
     tasks: tuple[TaskResult, ...] = ()
     warnings: tuple[str, ...] = ()
     totals: Mapping[str, float] = field(default_factory=dict)
+    engine: Engine | None = None
 
     def __str__(self) -> str:
         """Return a line with the outcome."""
         dropped = ", ".join(f"{reason} {count}" for reason, count in sorted(self.dropped.items())) or "none"
         done = f"{counted(self.processed, 'record')} processed in {counted(self.slices, 'slice')}"
-        return f"{done}, up to {self.range.end}; dropped: {dropped}"
+        engine = f"; engine: {self.engine}" if self.engine is not None else ""
+        return f"{done}, up to {self.range.end}; dropped: {dropped}{engine}"
 
 
-def summary_of(plan: RunPlan, results: Iterable[TaskResult]) -> RunSummary:
-    """Sum up the results of tasks."""
+def summary_of(plan: RunPlan, results: Iterable[TaskResult], engine: Engine | None) -> RunSummary:
+    """Sum up the results of tasks that an engine has processed."""
     by_task: dict[str, list[TaskResult]] = {}
     for result in results:
         by_task.setdefault(result.task_id, []).append(result)
@@ -141,6 +146,7 @@ def summary_of(plan: RunPlan, results: Iterable[TaskResult]) -> RunSummary:
         tasks=tasks,
         warnings=everything.warnings,
         totals=everything.totals,
+        engine=engine if tasks else None,
     )
 
 
@@ -161,8 +167,9 @@ def run(
     Args:
         connected: The application to run.
         run_range: The range to process.
-        spark: A Spark session, or a function that makes one, called when there is something to process.
-        build: Builds the topology on executors; must be picklable.
+        spark: A Spark session, or a function that makes one, called when there is something to process on Spark. With a
+            `SessionOnDemand`, the setting `bounded.engine` may choose this process instead.
+        build: Builds the topology where tasks run; must be picklable.
         max_records_per_slice: Maximum number of records of a slice. A slice is one transaction per task: larger slices are
             fewer, and need more memory.
         advance_to_ms: Event time to which all tasks move after the last slice, ms since the epoch. Windows that end before,
@@ -186,7 +193,7 @@ def run(
             plan = plan_run(connected, run_range, max_records_per_slice)
             on_plan(plan)
             if not plan.is_over:
-                return _Run(connected, plan, lazily(spark), build).recorded(host, check, advance_to_ms)
+                return _Run(connected, plan, spark, build).recorded(host, check, advance_to_ms)
     except UnderWayError:
         plan = plan_run(connected, run_range, max_records_per_slice)
         if not plan.is_over:
@@ -209,20 +216,22 @@ class _Run:
     Args:
         connected: The application.
         plan: The plan.
-        spark: Makes a Spark session.
-        build: Builds the topology on executors.
+        spark: A Spark session, or a function that makes one.
+        build: Builds the topology where tasks run.
     """
 
     def __init__(
         self,
         connected: ConnectedApplication,
         plan: RunPlan,
-        spark: Callable[[], Any],
+        spark: Any,
         build: Callable[[Job], Topology],
     ) -> None:
         self._connected = connected.reading({tp.topic for tp in plan.range.ranges})
         self._plan = plan
-        self._spark = spark
+        self._wanted = spark
+        self._spark = lazily(spark)
+        self._engine: Engine | None = None
         self._build = build
         self._runs = RunLog(connected.admin)
         self._sources = frozenset(tp.topic for tp in plan.range.ranges)
@@ -236,12 +245,13 @@ class _Run:
             check()
             results = self._process(advance_to_ms)
         except BaseException as error:  # Ctrl-C as well: a run without an end counts as unfinished
-            self._runs.failed(record, error, self._ends())
+            self._runs.failed(_with_engine(record, self._engine), error, self._ends())
             raise
-        summary = summary_of(self._plan, results)
+        summary = summary_of(self._plan, results, self._engine)
         snapshots = {task.task_id: task.snapshot for task in summary.tasks if task.snapshot is not None}
         committed = self._committed() if snapshots else {}
         result = total(application.id, results)
+        record = _with_engine(record, summary.engine)
         self._runs.ended(record, summary.slices, result, snapshots, committed, self._ends())
         return summary
 
@@ -253,6 +263,8 @@ class _Run:
         slices = self._slices_left(known)
         everything = self._plan.range.size
         left = sum(wanted.size for part in slices for wanted in part.values())
+        wanted = self._connected.application.config.streams.bounded_engine
+        self._engine = chosen_engine(wanted, self._wanted, left)
         counts = Counts(self._connected.admin, group)
         self._progress = RunProgress(counts, max(everything, left), max(0, everything - left))
         with closing(counts), looked_at(self._connected.id, self._progress.look):
@@ -299,7 +311,7 @@ class _Run:
             begun = levels.begun(step, slices, origin)
             self._outlasting(partial(self._runs.begin, self._connected.application, begun))
         while works := self._outlasting(partial(levels.works, step, slices)):
-            results += self._on_spark(works)
+            results += self._take_on(works)
             if not levels.repeats(step):
                 break
         self._outlasting(partial(levels.finish, step))
@@ -311,14 +323,21 @@ class _Run:
         results: list[TaskResult] = []
         for level in range(len(self._plan.levels)):
             works = [replace(work, advance_to_ms=advance_to_ms) for work in levels.last_works(level, end)]
-            results += self._on_spark(works)
+            results += self._take_on(works)
         return results
 
-    def _on_spark(self, works: Sequence[SliceWork]) -> list[TaskResult]:
+    def _take_on(self, works: Sequence[SliceWork]) -> list[TaskResult]:
+        """Have the engine process tasks that are independent of each other."""
         works = self._progress.begin(works)
-        results = run_on_spark(self._spark(), works, self._build)
+        results = self._processed(works)
         self._progress.end(works, results, self._sources)
         return results
+
+    def _processed(self, works: Sequence[SliceWork]) -> list[TaskResult]:
+        engine = self._engine
+        if engine is not None and engine.name == LOCAL:
+            return run_here(works, self._build, engine.attempts)
+        return run_on_spark(self._spark(), works, self._build)
 
     def _slices_left(self, known: Mapping[TopicPartition, CommittedOffset]) -> Sequence[Slice]:
         """Return the slices that are not done; without records, one for the leftovers of a run that died."""
@@ -348,6 +367,11 @@ class _Run:
         return retry_until_available(
             step, self._connected.admin, self._connected.application.config.streams.task_timeout_ms
         )
+
+
+def _with_engine(record: RunRecord, engine: Engine | None) -> RunRecord:
+    """Return the record of a run with its engine; None if it has processed nothing."""
+    return record if engine is None else replace(record, engine=engine.name, engine_reason=engine.reason)
 
 
 def _origin(first: Slice, begun: InterruptedRun | None) -> dict[TopicPartition, int]:

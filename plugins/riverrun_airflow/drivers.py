@@ -246,7 +246,8 @@ def _done(project: ProjectConfig, request: Request, keep: Callable[[str], None])
     if isinstance(request, TransferRequest):
         return transfer(project, request, logged_progress(log), keep)
     summary = run(bounded(project, request), lambda done, of: log.info("%d of %d offsets", done, of))
-    return WorkOutcome(f"{summary.processed} records processed, dropped: {dict(summary.dropped)}")
+    said = f"{summary.processed} records processed, dropped: {dict(summary.dropped)}"
+    return WorkOutcome(said if summary.engine is None else f"{said}, engine: {summary.engine}")
 
 
 def _forgotten(topic: ControlTopic) -> dict[str, None]:

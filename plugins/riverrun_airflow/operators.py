@@ -56,10 +56,10 @@ _TRUE, _FALSE = frozenset({"true", "1", "yes"}), frozenset({"false", "0", "no", 
 
 
 class BoundedRunOperator(BaseOperator):
-    """Processes a range of offsets on Spark, exactly once (`riverrun run`).
+    """Processes a range of offsets, exactly once (`riverrun run`).
 
     The range is resolved once and kept with the task. A retry processes the remainder of that range. An empty range starts no
-    Spark.
+    Spark, nor does a small one if Spark would run on this machine.
 
     Args:
         app: The application.
@@ -70,6 +70,7 @@ class BoundedRunOperator(BaseOperator):
         advance_stream_time_to: A time to advance event time to at the end: windows that end before it are closed. Empty for
             none.
         dry: Whether to commit nothing: the log says what would be written.
+        engine: `spark`, `local` or `auto`, as in `AppRuns.bounded`; by default, as the application's setting says.
         master: Spark's master URL, or that of a Spark Connect server; by default, as the connection or `[spark]` says.
         apart: Whether the driver is a separate process, and the task waits without a slot; by default, if Spark is a cluster.
         riverrun_conn_id: The connection.
@@ -83,6 +84,7 @@ class BoundedRunOperator(BaseOperator):
         "version",
         "advance_stream_time_to",
         "dry",
+        "engine",
         "master",
         "riverrun_conn_id",
     )
@@ -99,6 +101,7 @@ class BoundedRunOperator(BaseOperator):
         version: str = "",
         advance_stream_time_to: str = "",
         dry: bool | str = False,
+        engine: str = "",
         master: str = "",
         apart: bool | None = None,
         riverrun_conn_id: str = CONNECTION,
@@ -115,6 +118,7 @@ class BoundedRunOperator(BaseOperator):
         self.version = version
         self.advance_stream_time_to = advance_stream_time_to
         self.dry = dry
+        self.engine = engine
         self.master = master
         self.apart = apart
         self.riverrun_conn_id = riverrun_conn_id
@@ -183,6 +187,7 @@ class BoundedRunOperator(BaseOperator):
             master=self.master,
             by=self._author(context),
             range=chosen or "",
+            engine=self.engine,
         )
 
     def _author(self, context: Context) -> str:
@@ -240,7 +245,8 @@ class BoundedRunOperator(BaseOperator):
         for warning in summary.warnings:
             self.log.warning("%s", warning)
         if summary.tasks:
-            self.log.info("%d records processed, dropped: %s", summary.processed, dict(summary.dropped))
+            dropped = dict(summary.dropped)
+            self.log.info("%d records processed, dropped: %s, engine: %s", summary.processed, dropped, summary.engine)
         else:
             done = (
                 "everything requested was already processed" if chosen.size else "there are no new records in the range"

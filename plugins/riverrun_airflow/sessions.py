@@ -111,11 +111,12 @@ def bounded(project: ProjectConfig, request: RunRequest) -> BoundedRun:
 
     app = front_door(project, request.master, request.by).app(request.app, version=request.version or None)
     start = RunRange.parse(request.range) if request.range else request.start
-    return app.runs.bounded(start, request.end, advance_stream_time_to=request.advance_to or None)
+    advance, engine = request.advance_to or None, request.engine or None
+    return app.runs.bounded(start, request.end, advance_stream_time_to=advance, engine=engine)
 
 
 def run(chosen: BoundedRun, report: Callable[[int, int], None]) -> RunSummary:
-    """Process a range on Spark, exactly once. An empty range starts no Spark.
+    """Process a range, exactly once. An empty range starts no Spark.
 
     Raises:
         StreamsError: If it cannot be processed.

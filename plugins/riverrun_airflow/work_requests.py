@@ -19,6 +19,7 @@ class RunRequest(msgspec.Struct, frozen=True, tag="run"):
         master: Spark's master URL; if empty, as the project says.
         by: The author of the run, for the record of runs.
         range: The offsets that start and end have been resolved to, as text; empty if they have not been.
+        engine: As in `AppRuns.bounded`; if empty, as the application's setting says.
     """
 
     app: str
@@ -29,6 +30,7 @@ class RunRequest(msgspec.Struct, frozen=True, tag="run"):
     master: str = ""
     by: str = ""
     range: str = ""
+    engine: str = ""
 
 
 class StepRequest(msgspec.Struct, frozen=True, tag="step"):

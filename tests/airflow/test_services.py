@@ -88,6 +88,8 @@ def services(
 topology = "{SHOP}:build"
 schedule = "0 */6 * * *"
 quality = "{SHOP}:expectations"
+[apps.{SHOP}.config]
+"bounded.engine" = "spark"
 [apps.{SHOP}.versions]
 v2 = "{SHOP}:build_v2"
 v4 = "{SHOP}:build_in_thousandths"

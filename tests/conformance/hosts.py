@@ -13,7 +13,7 @@ from riverrun.config import EXACTLY_ONCE_V2, AppConfig, StreamsConfig
 from riverrun.hosting.application import Application
 from riverrun.spark.bounded_runs.job import run
 from riverrun.spark.ranges import resolve
-from riverrun.spark.session import spark_session
+from riverrun.spark.session import on_demand, spark_session
 from riverrun.testing import TopologyTestDriver
 from riverrun.worker.worker import Worker
 
@@ -25,6 +25,10 @@ if TYPE_CHECKING:
     from riverrun.spark.tasks.work import Job
     from riverrun.topology.topology import Topology
     from tests.brokers import Broker
+
+
+SPARK_ON_DEMAND = on_demand(spark_session, None, {})
+"""Spark on this machine, as programs have it: bounded runs of tests are small, and do without it."""
 
 
 class Host(Protocol):

@@ -39,10 +39,9 @@ from riverrun.hosting.progress import Progress, telling
 from riverrun.spark.bounded_runs.job import run
 from riverrun.spark.ranges import resolve
 from riverrun.spark.runs import RunLog
-from riverrun.spark.session import spark_session
 from riverrun.transfers.exports import ExportSpec, run_export
 from riverrun.transfers.imports import ImportSpec, run_import
-from tests.conformance.hosts import on_executor
+from tests.conformance.hosts import SPARK_ON_DEMAND, on_executor
 from tests.presence import present
 
 if TYPE_CHECKING:
@@ -136,7 +135,7 @@ class Case:
         return run(
             self.broker.connected(app),
             resolve(self.broker.connected(app)),
-            spark_session(),
+            SPARK_ON_DEMAND,
             on_executor(build),
             **options,
         )
@@ -255,13 +254,13 @@ def test_lost_input_records_are_passed_over_only_if_the_start_is_named(
         run(
             case.broker.connected(app),
             resolve(case.broker.connected(app), f"{first}@9,{second}@9"),
-            spark_session(),
+            SPARK_ON_DEMAND,
             on_executor(build),
         )
     run(
         case.broker.connected(app),
         resolve(case.broker.connected(app), f"{first}@8,{second}@9"),
-        spark_session(),
+        SPARK_ON_DEMAND,
         on_executor(build),
     )
     counts = {r.key: LONG.deserialize(r.value or b"") for r in case.broker.read(f"{case.name}.out")}
@@ -317,14 +316,15 @@ def wait(key, value):
 """
 
 
-def test_ctrl_c_ends_a_run_at_once_and_without_a_trace(case: Case, tmp_path: Path) -> None:
+@pytest.mark.parametrize("engine", ["local", "spark"])
+def test_ctrl_c_ends_a_run_at_once_and_without_a_trace(case: Case, tmp_path: Path, engine: str) -> None:
     case.broker.write(f"{case.name}.in", [(b"k", b"v", 1)])
     (tmp_path / "slow.py").write_text(SLOW.format(name=case.name))
     (tmp_path / "streams.toml").write_text(
         f'[kafka]\n"bootstrap.servers" = "{case.broker.bootstrap_servers}"\n'
         f'[apps.{case.name}]\ntopology = "slow:build"\n'
     )
-    command = [sys.executable, "-m", "riverrun.cli", "run", case.name]
+    command = [sys.executable, "-m", "riverrun.cli", "run", case.name, "--engine", engine]
     with (tmp_path / "log").open("w") as log:
         started = subprocess.Popen(command, cwd=tmp_path, stdout=log, stderr=log, start_new_session=True)
     while not (tmp_path / "begun").exists():
@@ -335,7 +335,8 @@ def test_ctrl_c_ends_a_run_at_once_and_without_a_trace(case: Case, tmp_path: Pat
     assert "Traceback" not in (tmp_path / "log").read_text()
 
 
-def test_progress_in_records_is_seen_before_anything_is_committed(case: Case, tmp_path: Path) -> None:
+@pytest.mark.parametrize("engine", ["local", "spark"])
+def test_progress_in_records_is_seen_before_anything_is_committed(case: Case, tmp_path: Path, engine: str) -> None:
     topic, seen, open_counts = f"{case.name}.in", tmp_path / "seen", []
     case.broker.write(topic, [(b"k", b"word", n + 1) for n in range(2_999)] + [(b"k", b"last", 3_000)], partition=0)
     admin, tp = case.broker.admin(), TopicPartition(topic, 0)
@@ -346,7 +347,7 @@ def test_progress_in_records_is_seen_before_anything_is_committed(case: Case, tm
             seen.touch()
 
     with telling(hear, every_s=0.1):
-        assert case.run(held_back(case.name, seen)).processed == 3_000
+        assert case.run(held_back(case.name, seen), {"bounded_engine": engine}).processed == 3_000
     ((progress, committed),) = open_counts
     assert (progress.doing, progress.everything, committed) == (f"{case.name}-v1", 3_000, {})
     assert progress.done % 1_000 == 0

@@ -237,7 +237,7 @@ def test_a_task_that_fails_for_good_leaves_the_work_of_the_others(
 
 
 def rival(kafka: dict[str, str], name: str, seen: Path, times: int) -> Callable[[str, str], None]:
-    """What takes the task over in the middle of the first attempts, as another attempt of it would."""
+    """Takes the task over in the middle of the first attempts, as another attempt of it would."""
 
     def take_over(_key: str, value: str) -> None:
         count = len(seen.read_text()) if seen.exists() else 0

@@ -12,9 +12,8 @@ from riverrun import LONG, STRING, Consumed, Produced, StreamsBuilder, TimeWindo
 from riverrun.config import AT_LEAST_ONCE, EXACTLY_ONCE_V2
 from riverrun.spark.bounded_runs.job import run
 from riverrun.spark.ranges import resolve
-from riverrun.spark.session import spark_session
 from riverrun.worker.worker import Worker
-from tests.conformance.hosts import on_executor
+from tests.conformance.hosts import SPARK_ON_DEMAND, on_executor
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
     from riverrun import Topology
     from tests.brokers import Broker
 
-pytestmark = [pytest.mark.broker, pytest.mark.spark]
+pytestmark = pytest.mark.broker
 
 START_MS = 1_767_226_240_000
 
@@ -52,7 +51,7 @@ def test_a_record_is_late_whichever_host_continues(
         if host == "worker":
             Worker(app).run(until_caught_up=True)
         else:
-            run(broker.connected(app), resolve(broker.connected(app)), spark_session(), on_executor(build))
+            run(broker.connected(app), resolve(broker.connected(app)), SPARK_ON_DEMAND, on_executor(build))
 
     work(hosts[0], (b"k", 1000), (b"other", 17_900))
     if guarantee == AT_LEAST_ONCE:

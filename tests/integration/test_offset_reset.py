@@ -12,9 +12,8 @@ from riverrun.errors import ConfigError
 from riverrun.hosting.process import SystemClock
 from riverrun.spark.bounded_runs.job import run
 from riverrun.spark.ranges import resolve
-from riverrun.spark.session import spark_session
 from riverrun.worker.worker import Worker
-from tests.conformance.hosts import on_executor
+from tests.conformance.hosts import SPARK_ON_DEMAND, on_executor
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -97,13 +96,12 @@ def test_a_range_begins_where_a_worker_would_unless_it_is_said(topics: Any, uniq
     assert str(resolve(topics.connected(none), f"{unique}.in-0@0")) == f"{unique}.in-0@0..2"
 
 
-@pytest.mark.spark
 def test_a_first_run_from_the_latest_offsets_notes_where_the_next_begins(
     topics: Any, unique: str, tmp_path: Path
 ) -> None:
     chosen = application(topics, unique, tmp_path, configured="latest")
     build = on_executor(copying(unique, None))
-    assert run(topics.connected(chosen), resolve(topics.connected(chosen)), spark_session(), build).processed == 0
+    assert run(topics.connected(chosen), resolve(topics.connected(chosen)), SPARK_ON_DEMAND, build).processed == 0
     write(topics, unique, new=0)
-    run(topics.connected(chosen), resolve(topics.connected(chosen)), spark_session(), build)
+    run(topics.connected(chosen), resolve(topics.connected(chosen)), SPARK_ON_DEMAND, build)
     assert [record.value for record in topics.read(f"{unique}.out")] == [b"new"]

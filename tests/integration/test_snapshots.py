@@ -23,9 +23,8 @@ from riverrun.hosting.standby_tasks import publish_snapshots
 from riverrun.records import TopicPartition
 from riverrun.spark.bounded_runs.job import run
 from riverrun.spark.ranges import resolve
-from riverrun.spark.session import spark_session
 from riverrun.worker.worker import Worker
-from tests.conformance.hosts import on_executor
+from tests.conformance.hosts import SPARK_ON_DEMAND, on_executor
 from tests.presence import present
 from tests.waiting import until
 
@@ -159,33 +158,36 @@ def test_a_worker_publishes_what_has_changed_now_and_then(case: Case) -> None:
     assert case.counts() == {b"w%d" % n: 12 for n in range(WORDS)}
 
 
-@pytest.mark.spark
 def test_every_slice_leaves_a_snapshot_with_which_another_machine_goes_on(case: Case) -> None:
-    spark = spark_session()
     case.write(0, 50)
     summary = run(
-        case.broker.connected(case.app), resolve(case.broker.connected(case.app)), spark, on_executor(case.build)
+        case.broker.connected(case.app),
+        resolve(case.broker.connected(case.app)),
+        SPARK_ON_DEMAND,
+        on_executor(case.build),
     )
     (task,) = summary.tasks
     assert task.snapshot == case.manifests()[-1].name
     case.lose_state()
     case.write(50, 60)
     summary = run(
-        case.broker.connected(case.app), resolve(case.broker.connected(case.app)), spark, on_executor(case.build)
+        case.broker.connected(case.app),
+        resolve(case.broker.connected(case.app)),
+        SPARK_ON_DEMAND,
+        on_executor(case.build),
     )
     assert summary.restored == 0
     assert summary.warnings == ()
     assert case.counts() == {b"w%d" % n: 12 for n in range(WORDS)}
 
 
-@pytest.mark.spark
 def test_a_store_that_cannot_be_written_is_a_warning_of_the_run(case: Case) -> None:
     (case.tmp_path / "snapshots").write_text("a file, no directory")
     case.write(0, 50)
     summary = run(
         case.broker.connected(case.app),
         resolve(case.broker.connected(case.app)),
-        spark_session(),
+        SPARK_ON_DEMAND,
         on_executor(case.build),
     )
     assert "cannot be" in summary.warnings[0]

@@ -82,7 +82,7 @@ class SparkSessions:
 
     @property
     def on_demand(self) -> SessionOnDemand:
-        """What makes a session when it is called; it knows whether that would be on this machine."""
+        """Makes a session when called, and knows whether that would be on this machine."""
         from riverrun.spark.session import SessionOnDemand, on_demand
 
         if self._session is not None:

@@ -41,9 +41,9 @@ class AppRelease:
         if to is not None:
             project.app(name).topology_of(to)
         self._to = to
-        self.releaser = Releaser(project, name, cluster.admin, cluster.sessions.on_demand, cluster.by or "")
+        self.releaser = Releaser(project, name, cluster.admin, cluster.sessions.session, cluster.by or "")
         """All steps of a release, with their results."""
-        self.repairer = Repairer(project, name, cluster.admin, cluster.sessions.on_demand, cluster.by or "")
+        self.repairer = Repairer(project, name, cluster.admin, cluster.sessions.session, cluster.by or "")
         """Corrects a time range of the live version's tables."""
 
     @property

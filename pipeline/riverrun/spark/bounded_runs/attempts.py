@@ -14,6 +14,7 @@ import logging
 import sys
 import threading
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 from zipimport import zipimporter
 
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from riverrun.hosting.connected import ConnectedApplication
+    from riverrun.kafka.admin import Admin
     from riverrun.records import TaskId
     from riverrun.spark.tasks.reporting import Counts
     from riverrun.spark.tasks.work import Job
@@ -60,11 +62,11 @@ MAX_LOCAL_OFFSETS = 100_000
 
 @dataclass(frozen=True, slots=True)
 class Engine:
-    """What processes the tasks of a run.
+    """An engine of bounded runs, and the reason for its choice.
 
     Args:
         name: `local`, this process; or `spark`.
-        reason: Why, in words.
+        reason: The reason, in words.
         attempts: How often this process tries a task whose error may pass: as often as Spark would.
     """
 
@@ -190,7 +192,9 @@ def run_on_spark(spark: Any, works: Sequence[SliceWork], build: Callable[[Job], 
     return results
 
 
-def run_here(works: Sequence[SliceWork], build: Callable[[Job], Topology], attempts: int) -> list[TaskResult]:
+def run_here(
+    works: Sequence[SliceWork], build: Callable[[Job], Topology], attempts: int, admin: Admin
+) -> list[TaskResult]:
     """Run tasks in this process, one after the other, as `run_on_spark` does.
 
     A task that fails for good does not keep the others from committing their work, as on Spark.
@@ -199,6 +203,7 @@ def run_here(works: Sequence[SliceWork], build: Callable[[Job], Topology], attem
         works: The work of the tasks.
         build: Builds the topology.
         attempts: Number of attempts of a task whose error may pass.
+        admin: Client for requests to the brokers.
 
     Returns:
         One result per task.
@@ -207,24 +212,24 @@ def run_here(works: Sequence[SliceWork], build: Callable[[Job], Topology], attem
         StreamsError: If a task failed for good.
         EngineError: If a task ended with an error of another kind.
     """
-    results = [_result(_attempted(work, build, attempts)) for work in works]
+    results = [_result(_attempted(partial(attempt, work, build, admin), work.task_id, attempts)) for work in works]
     _raise_errors(results)
     return results
 
 
-def _attempted(work: SliceWork, build: Callable[[Job], Topology], attempts: int) -> str:
+def _attempted(attempt_once: Callable[[], str], task_id: TaskId, attempts: int) -> str:
     """Attempt a task until it succeeds, at most a number of times."""
     for number in range(1, attempts):
         try:
-            return attempt(work, build)
+            return attempt_once()
         except (Exception, SystemExit) as error:  # noqa: BLE001 - Spark tries again whatever users' functions raise
-            log.info("attempt %d of task %s failed: %s", number, work.task_id, error)
+            log.info("attempt %d of task %s failed: %s", number, task_id, error)
     try:
-        return attempt(work, build)
+        return attempt_once()
     except StreamsError:
         raise
     except (Exception, SystemExit) as error:
-        message = redacted(f"Task {work.task_id} cannot be processed: {type(error).__name__}: {error}")
+        message = redacted(f"Task {task_id} cannot be processed: {type(error).__name__}: {error}")
         raise EngineError(message) from error
 
 
@@ -261,15 +266,21 @@ def _forget_archives() -> None:
             del sys.path_importer_cache[path]
 
 
-def attempt(work: SliceWork, build: Callable[[Job], Topology]) -> str:
+def attempt(work: SliceWork, build: Callable[[Job], Topology], admin: Admin | None = None) -> str:
     """Attempt a task's work once, and return the result as JSON. Raises errors that may pass, so that Spark retries the task.
 
     It does not raise that no broker answers: another attempt would wait just as long as this one has.
+
+    Args:
+        work: The work.
+        build: Builds the topology.
+        admin: As in `run_task`.
     """
     try:
-        result = run_task(work, build)
+        result = run_task(work, build, admin)
     except StreamsError as error:
-        if another_attempt_may_help(error) and admin_here(work.job.kafka).is_answered(_ANSWER_SECONDS):
+        asked = admin or admin_here(work.job.kafka)
+        if another_attempt_may_help(error) and asked.is_answered(_ANSWER_SECONDS):
             raise
         result = TaskResult(str(work.task_id), 0, 0, {}, describe_error(error))
     return json.dumps(asdict(result))

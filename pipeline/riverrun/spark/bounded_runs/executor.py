@@ -48,12 +48,13 @@ _ELSEWHERE = (
 _DONE_BEFORE = "an attempt died after its commit: figures leave out the part of the range that it processed"
 
 
-def run_task(work: SliceWork, build: Callable[[Job], Topology]) -> TaskResult:
+def run_task(work: SliceWork, build: Callable[[Job], Topology], admin: Admin | None = None) -> TaskResult:
     """Do one task's work, unless it is done. Retries for `task.timeout.ms` while brokers are away.
 
     Args:
         work: The work.
         build: Builds the topology in this process.
+        admin: Client for requests to the brokers; by default, the one that all tasks of this process share.
 
     Raises:
         TaskMigratedError: If another attempt has taken over meanwhile.
@@ -62,7 +63,7 @@ def run_task(work: SliceWork, build: Callable[[Job], Topology]) -> TaskResult:
         UnsupportedByHostError: If a processor schedules by the wall clock, and no setting says how to treat this.
         BrokerError: If brokers do not answer.
     """
-    connected = connected_here(work.job, build)
+    connected = connected_here(work.job, build, admin)
     sent: list[_Done] = []
     timeout_ms = connected.application.config.streams.task_timeout_ms
     return retry_until_available(lambda: _take_on(work, connected, sent), connected.admin, timeout_ms)

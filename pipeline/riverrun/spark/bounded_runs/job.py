@@ -336,7 +336,7 @@ class _Run:
     def _processed(self, works: Sequence[SliceWork]) -> list[TaskResult]:
         engine = self._engine
         if engine is not None and engine.name == LOCAL:
-            return run_here(works, self._build, engine.attempts)
+            return run_here(works, self._build, engine.attempts, self._connected.admin)
         return run_on_spark(self._spark(), works, self._build)
 
     def _slices_left(self, known: Mapping[TopicPartition, CommittedOffset]) -> Sequence[Slice]:

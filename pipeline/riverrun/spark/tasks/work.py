@@ -78,12 +78,13 @@ def job_of(connected: ConnectedApplication, progress: str = "") -> Job:
     )
 
 
-def connected_here(job: Job, build: Callable[[Job], Topology]) -> ConnectedApplication:
+def connected_here(job: Job, build: Callable[[Job], Topology], admin: Admin | None = None) -> ConnectedApplication:
     """Return the application of a job, with the topology built in this process.
 
     Args:
         job: The job.
         build: Builds the topology.
+        admin: Client for requests to the brokers; by default, the one that all tasks of this process share.
 
     Raises:
         TopologyError: If that topology differs from the driver's.
@@ -101,7 +102,7 @@ def connected_here(job: Job, build: Callable[[Job], Topology]) -> ConnectedAppli
         published=job.published,
         dead_letters=job.dead_letters,
     )
-    return ConnectedApplication(application, admin_here(job.kafka), job.partitions)
+    return ConnectedApplication(application, admin or admin_here(job.kafka), job.partitions)
 
 
 def require_same_topics(job: Job, connected: ConnectedApplication, known: Mapping[str, int]) -> None:

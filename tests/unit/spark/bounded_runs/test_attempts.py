@@ -59,8 +59,8 @@ def test_ctrl_c_is_no_reason_for_another_attempt() -> None:
         run_here(works, build, attempts=3, admin=None)  # type: ignore[arg-type]  # nobody asks it
 
 
-def chosen(master: str | None, wanted: str = "auto", offsets: int = 7, **settings: str) -> tuple[str, str, int]:
-    engine = chosen_engine(wanted, on_demand(object, master, settings), offsets)
+def chosen(master: str | None, wanted: str = "auto", offsets: int = 7, settings: Any = None) -> tuple[str, str, int]:
+    engine = chosen_engine(wanted, on_demand(object, master, settings or {}), offsets)
     return engine.name, engine.reason, engine.attempts
 
 
@@ -69,12 +69,12 @@ def test_small_runs_on_this_machine_need_no_spark_unless_somebody_says_so() -> N
     many = f"{MAX_LOCAL_OFFSETS + 1} offsets, more than {MAX_LOCAL_OFFSETS}"
     assert chosen(None) == ("local", few, 4)
     assert chosen("local") == chosen("local[2]") == ("local", few, 1)
-    assert chosen("local[*,3]", **{"spark.task.maxFailures": "9"}) == ("local", few, 3)
+    assert chosen("local[*,3]", settings={"spark.task.maxFailures": "9"}) == ("local", few, 3)
     assert chosen(None, offsets=MAX_LOCAL_OFFSETS + 1) == ("spark", many, 4)
     for master in ("spark://host:7077", "yarn", "sc://host:15002", "local-cluster[2,1,1024]"):
         assert chosen(master)[:2] == ("spark", f"its master is {master}")
-        assert chosen(None, **{"spark.master": master})[:2] == ("spark", f"its master is {master}")
-    assert chosen("yarn", "local", **{"spark.task.maxFailures": "9"}) == ("local", "as chosen", 9)
+        assert chosen(None, settings={"spark.master": master})[:2] == ("spark", f"its master is {master}")
+    assert chosen("yarn", "local", settings={"spark.task.maxFailures": "9"}) == ("local", "as chosen", 9)
     assert chosen(None, "spark")[:2] == ("spark", "as chosen")
     for passed in (object(), object, SessionOnDemand(object)):
         assert str(chosen_engine("auto", passed, 7)) == "spark (its session was passed)"

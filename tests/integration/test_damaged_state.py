@@ -216,7 +216,7 @@ def test_a_changelog_cut_off_during_a_take_over_is_restored_from_there(case: Cas
     while not (updated := updater.run_once(10_000, 0.1)).complete:
         assert not updated.refused
     (active,) = updated.complete
-    assert (active.state, active.restored_records) == (TaskState.RUNNING, len(KEYS))
+    assert (active.state, active.restored_records) == (TaskState.RESTORING, len(KEYS))
     updater.take(active.id)
     updater.close()
     active.close()

@@ -16,7 +16,7 @@ from riverrun.errors import (
     TopicError,
     UnknownOutcomeError,
 )
-from riverrun.hosting.active_task import ActiveTask
+from riverrun.hosting.ownership import StreamsProducer
 from riverrun.hosting.process import SystemClock
 from riverrun.worker.worker import Worker
 from tests import handlers
@@ -166,11 +166,14 @@ def test_a_record_that_the_brokers_refuse_stops_the_worker_whatever_the_handler(
 def test_a_task_whose_commits_stay_in_doubt_stops_after_its_timeout(
     broker: Broker, unique: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gets_on: bool
 ) -> None:
-    in_doubt, send = list[Any](), ActiveTask.send_commit
+    in_doubt, commit = list[Any](), StreamsProducer.commit
 
-    def leave_in_doubt(active: ActiveTask) -> None:
+    def leave_in_doubt(producer: StreamsProducer, offsets: Any) -> None:
+        if not producer.owner:  # it claims the task
+            commit(producer, offsets)
+            return
         if gets_on:
-            send(active)
+            commit(producer, offsets)
             if len(in_doubt) == 4:
                 return
             broker.write(f"{unique}.in", [(b"a", b"again", 1)])
@@ -181,11 +184,11 @@ def test_a_task_whose_commits_stay_in_doubt_stops_after_its_timeout(
     broker.create(1, f"{unique}.in", f"{unique}.out")
     broker.write(f"{unique}.in", [(b"a", b"first", 1)])
     chosen = application(broker, unique, tmp_path, str, task_timeout_ms=1)
-    monkeypatch.setattr(ActiveTask, "send_commit", leave_in_doubt)
+    monkeypatch.setattr(StreamsProducer, "commit", leave_in_doubt)
     if gets_on:
         assert Worker(chosen).run(until_caught_up=True).processed == 5
     else:
-        with pytest.raises(UnknownOutcomeError, match=r"Task 0_0 has made no progress for .* It is unknown") as stopped:
+        with pytest.raises(UnknownOutcomeError, match=r"Tasks have made no progress for .* It is unknown") as stopped:
             Worker(chosen).run(until_caught_up=True)
         assert len(in_doubt) == 2, "it tries once more, at least"
         assert "task.timeout.ms" in str(stopped.value)

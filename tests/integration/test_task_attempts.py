@@ -14,7 +14,7 @@ import pytest
 
 from riverrun import LONG, STRING, Consumed, Grouped, Materialized, Produced, StreamsBuilder
 from riverrun.errors import BrokerError, ConfigError, UnknownOutcomeError
-from riverrun.hosting.active_task import ActiveTask
+from riverrun.hosting.ownership import StreamsProducer
 from riverrun.records import OffsetRange, TaskId, TopicPartition
 from riverrun.spark.bounded_runs.attempts import attempt
 from riverrun.spark.bounded_runs.executor import run_task
@@ -124,15 +124,15 @@ def test_an_attempt_whose_brokers_stay_away_names_them_and_is_not_retried(
 def test_an_attempt_without_an_answer_to_its_commit_tells_what_was_committed(
     broker: Broker, unique: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    case, send = Case(broker, unique, tmp_path), ActiveTask.send_commit
+    case, commit = Case(broker, unique, tmp_path), StreamsProducer.commit
 
-    def lose_the_answer(active: ActiveTask) -> None:
-        send(active)
+    def lose_the_answer(producer: StreamsProducer, offsets: Any) -> None:
+        commit(producer, offsets)
         monkeypatch.undo()
         message = "the answer is lost"
         raise UnknownOutcomeError(message)
 
-    monkeypatch.setattr(ActiveTask, "send_commit", lose_the_answer)
+    monkeypatch.setattr(StreamsProducer, "commit", lose_the_answer)
     done = run_task(case.work, case.build)
     assert (done.read, done.processed, done.published, done.commits) == (RECORDS, RECORDS, 1, 1)
     assert (case.counts(), done.warnings) == ([RECORDS], ())

@@ -156,7 +156,8 @@ topology = "{name}_app:{build}"
 {settings}
 """
 WORDS = [f"w{n}" for n in range(23)]
-PARTITIONS = 4
+PARTITIONS = int(os.environ.get("GROUP_PARTITIONS", "4"))
+"""Of the topics of a group."""
 
 
 @dataclass

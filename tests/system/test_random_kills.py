@@ -1,4 +1,4 @@
-"""Three instances of which one is killed, again and again, while records come in."""
+"""Three instances of which one is killed or sleeps, again and again, while records come in."""
 
 from __future__ import annotations
 
@@ -20,24 +20,43 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.broker
 
-KILLS = 20
+FAULTS = 20
+SLEEPS = {3, 8, 13, 18}
+LONGEST_SLEEP_S = 4.0
+"""Longer than the session: others have taken the tasks over, or are about to."""
+
+
+def processes(group: Group, instance: int) -> list[int]:
+    """The processes of an instance, its own first."""
+    pid = group.instances[instance].pid
+    children = subprocess.run(["pgrep", "-P", str(pid)], capture_output=True, text=True, check=False).stdout.split()
+    return [pid, *map(int, children)]
+
+
+def send(pids: list[int], sent: signal.Signals) -> None:
+    for pid in pids:
+        try:
+            os.kill(pid, sent)
+        except ProcessLookupError:
+            continue
 
 
 def kill(group: Group, instance: int, chance: random.Random) -> None:
     """Kill an instance: its own process alone, whose stream threads then have to notice, or all of it at once."""
-    pid = group.instances[instance].pid
-    children = subprocess.run(["pgrep", "-P", str(pid)], capture_output=True, text=True, check=False).stdout.split()
-    os.kill(pid, signal.SIGKILL)
-    if chance.random() < 0.5:
-        for child in children:
-            try:
-                os.kill(int(child), signal.SIGKILL)
-            except ProcessLookupError:
-                continue
+    pids = processes(group, instance)
+    send(pids if chance.random() < 0.5 else pids[:1], signal.SIGKILL)
     group.instances[instance].wait()
 
 
-def test_one_of_three_killed_twenty_times_outputs_what_a_single_pass_does(group: Group) -> None:
+def sleep(group: Group, instance: int, chance: random.Random) -> None:
+    """Let an instance sleep in the middle of anything, and wake it up when others may have its tasks."""
+    pids = processes(group, instance)
+    send(pids, signal.SIGSTOP)
+    time.sleep(chance.uniform(0, LONGEST_SLEEP_S))
+    send(pids, signal.SIGCONT)
+
+
+def test_one_of_three_killed_or_asleep_twenty_times_outputs_what_a_single_pass_does(group: Group) -> None:
     seed = random.randrange(1_000_000)
     print(f"seed {seed}")
     chance = random.Random(seed)
@@ -59,9 +78,12 @@ def test_one_of_three_killed_twenty_times_outputs_what_a_single_pass_does(group:
     with loading(group.broker, f"{group.name}.in") as load:
         living = {place: start(place) for place in range(3)}
         group.until(lambda: output() > 0, "began")
-        for _ in range(KILLS):
+        for number in range(FAULTS):
             load.until_grown(group, chance.randrange(1, 1200))
             place = chance.randrange(3)
+            if number in SLEEPS:
+                sleep(group, living[place], chance)
+                continue
             kill(group, living[place], chance)
             living[place] = start(place)
     began = time.monotonic()

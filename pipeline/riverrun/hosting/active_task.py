@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import logging
 from enum import Enum
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from riverrun.errors import RangeError, StreamsError
-from riverrun.hosting.inputs import ids_to_commit, reset_offsets
+from riverrun.hosting.inputs import ids_to_commit
 from riverrun.hosting.restoring import restore, silently
 from riverrun.hosting.snapshots import TaskCheckpoint, publish_checkpoint, take_checkpoint
 from riverrun.kafka.producer import KafkaRecordCollector
@@ -17,10 +18,11 @@ from riverrun.state.api import idle
 
 if TYPE_CHECKING:
     from collections import Counter
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from riverrun.hosting.claim import Claim, ClaimedTask
     from riverrun.hosting.connected import Publication
+    from riverrun.hosting.ownership import StreamsProducer
     from riverrun.hosting.restoring import Missing, OnRestore
     from riverrun.hosting.task_start import OpenedTask
     from riverrun.processor.metrics import Measurement
@@ -92,9 +94,15 @@ class ActiveTask:
         """When its counts began: when it was started, ms of the wall clock."""
         self._connected = claimed.claim.connected
         self._clock = claimed.claim.clock
-        self._producer = claimed.producer
+        self.producer = claimed.producer
+        """The producer, which other tasks of a stream thread share."""
+        self._is_sole = claimed.is_sole
+        self._starts = claimed.starts
         self._opened = claimed.opened
-        collector = decorate(KafkaRecordCollector(self._producer.records, self._connected.admin))
+        self._sender = self.producer.new_sender()
+        self._sender.publish(self.publication.topics)
+        self._sender.learn_limits(claimed.limits)
+        collector = decorate(KafkaRecordCollector(self._sender, self._connected.admin))
         self._ports = Ports(collector, self._opened.backend, self._clock, global_stores, pause)
         self.task = self._new_task(self._opened)
         """The engine's task; the restore makes another one if it starts over."""
@@ -143,7 +151,7 @@ class ActiveTask:
         self.counts_since_ms = self._clock.now_ms()
         committed = {tp: (c.offset, c.metadata) for tp, c in self._opened.point.commits.items()}
         topics = {tp: ids_to_commit(tp, self.topics, self._connected.id) for tp in self.inputs}
-        self.task.start(committed, topics)
+        self.task.start(committed, topics, self.producer.owner)
         self.task.pause_at(self.publication.limits)
         self._move_to(TaskState.RUNNING)
 
@@ -152,25 +160,25 @@ class ActiveTask:
         self._move_to(TaskState.SUSPENDED)
 
     def close(self, *, abort: bool = True) -> None:
-        """Close the task; discard and abort uncommitted work. Idempotent.
+        """Close the task, and discard uncommitted work. A task with its own producer closes it. Idempotent.
 
         Args:
-            abort: Whether to abort the open transaction at once. Pointless if brokers are out of reach, and wrong if another
-                process has the task.
+            abort: Whether its own producer aborts the open transaction at once.
         """
         if self.state is TaskState.CLOSED:
             return
         if self.state is not TaskState.SUSPENDED:
             self.suspend()
         self._move_to(TaskState.CLOSED)
-        if abort:
-            self._producer.abort()
+        if self._is_sole and abort:
+            self.producer.abort()
         try:
             self.task.close()
         except StreamsError as error:  # commits stay valid, and the task ends for another reason
             log.error("%s", error, extra={"task": str(self.id)})  # noqa: TRY400 - the message says what happened
         self._opened.close()
-        self._producer.close()
+        if self._is_sole:
+            self.producer.close()
 
     def _new_task(self, opened: OpenedTask) -> Task:
         return opened.new_task(self._ports, self.publication.dead_letters)
@@ -219,7 +227,7 @@ class ActiveTask:
 
     def sent(self) -> dict[str, int]:
         """Return how many records it has sent, by topic."""
-        return self._producer.sent()
+        return self._sender.sent()
 
     def position(self) -> int:
         """Return the sum of the changelog offsets that are applied to the local state."""
@@ -229,21 +237,15 @@ class ActiveTask:
         """Return, per changelog, the next offset that is not in the local state."""
         return self._opened.backend.positions()
 
-    def starts(self) -> dict[TopicPartition, int]:
-        """Return where to start reading each input: at the committed offset, or else as the policy of its source says.
-
-        Raises:
-            ConfigError: If an input has no committed offset, and the policy of its source is `none`.
-        """
-        commits = self._opened.point.commits
-        starts = reset_offsets(self._connected, [tp for tp in self.inputs if tp not in commits], self._clock.now_ms())
-        return starts | {tp: committed.offset for tp, committed in commits.items()}
+    def starts(self) -> Mapping[TopicPartition, int]:
+        """Return where to start reading each input: at the committed offset, or else as the policy of its source says."""
+        return self._starts
 
     # Releases
 
     def follow(self, publication: Publication) -> None:
         """Apply a later record of the control topic. Only between two commits, with nothing to commit: see `may_follow`."""
-        self._producer.publish(publication.topics)
+        self._sender.publish(publication.topics)
         self.task.keep_letters_in(publication.dead_letters)
         self.task.pause_at(publication.limits)
         self.publication = publication
@@ -260,29 +262,16 @@ class ActiveTask:
     def commit(self) -> None:
         """Commit all progress since the last commit: records, changelogs and input offsets together, then the local state.
 
-        The three steps are methods as well, for hosts that commit several tasks at once. Errors are those of the steps.
+        For a task with its own producer. The steps are methods as well, and `send_commits`. Errors are those of the steps.
         """
         self.prepare_commit()
-        self.send_commit()
+        send_commits(self.producer, [self])
         self.finish_commit()
 
     def prepare_commit(self) -> None:
         """Flush the stores, which may process records, and send their changelog records."""
         self._commit = self.task.prepare_commit()
         self.claim.begin_commit(self._commit.offsets)
-
-    def send_commit(self) -> None:
-        """Make the prepared commit durable in Kafka. Waits for brokers; may run in another thread.
-
-        Raises:
-            TaskMigratedError: If another owner has taken over: close this task, and do nothing else.
-            UnknownOutcomeError: If it is unknown whether the commit succeeded: close it, and take the task over again.
-            BrokerError: If brokers refused it: close it, and take the task over again.
-        """
-        self._producer.flush()
-        # Before the commit, which proves that no other owner has written yet; a successor's later records must not count.
-        self._changelog_ends = self._connected.admin.written_offsets(self._commit.changelogs)
-        self._producer.commit(self._commit.offsets)
 
     def finish_commit(self) -> None:
         """Bring the local state to the durable point."""
@@ -329,14 +318,50 @@ class ActiveTask:
         offsets = _offsets(self.claim.newest_commit)
         return take_checkpoint(self._connected, self.id, self._clock, self._opened.backend, offsets)
 
+    @property
+    def prepared(self) -> TaskCommit:
+        """Return the commit that was prepared last."""
+        return self._commit
+
+    def note_changelog_ends(self, ends: Mapping[TopicPartition, int]) -> None:
+        """Note the ends of changelogs as they were before the commit."""
+        self._changelog_ends = {changelog: ends[changelog] for changelog in self._commit.changelogs}
+
     def _settled_ends(self) -> Mapping[TopicPartition, int]:
         """Return the ends of the changelogs at the last commit; its markers may have been written after its acknowledgement.
 
         Records of a successor must not count. Committing the same offsets once more proves that there was none.
         """
         ends = self._connected.admin.settled_end_offsets(self._commit.changelogs)
-        self._producer.commit(self._commit.offsets)
+        self.producer.commit(self._commit.offsets)
         return ends
+
+
+def send_commits(
+    producer: StreamsProducer,
+    tasks: Sequence[ActiveTask],
+    released: Mapping[TopicPartition, tuple[int, str]] = MappingProxyType({}),
+) -> None:
+    """Make prepared commits durable in Kafka, in one transaction. Waits for brokers; may run in another thread.
+
+    Args:
+        producer: The producer of the tasks; of its tasks, only the given ones have sent records since the last commit.
+        tasks: The tasks, whose commits are prepared.
+        released: Last commits of tasks that this process lets go.
+
+    Raises:
+        TaskMigratedError: If another owner has taken over a task: close all tasks of the producer, and do nothing else.
+        UnknownOutcomeError: If it is unknown whether the commit succeeded: close them, and take them over again.
+        BrokerError: If brokers refused it: close them, and take them over again.
+    """
+    producer.flush()
+    changelogs = [changelog for active in tasks for changelog in active.prepared.changelogs]
+    # Before the commit, which proves that no other owner has written yet; a successor's later records must not count.
+    ends = tasks[0].claim.connected.admin.written_offsets(changelogs) if changelogs else {}
+    for active in tasks:
+        active.note_changelog_ends(ends)
+    offsets = {tp: found for active in tasks for tp, found in active.prepared.offsets.items()}
+    producer.commit({**offsets, **released})
 
 
 def start_task(

@@ -1,98 +1,37 @@
 """Claims tasks: fences their previous owners, and remembers what this process has committed for them.
 
-A task has one owner among all processes: the one that last initialised the task's transactional id.
+A task has one owner among all processes (`hosting.ownership`).
 """
 
 from __future__ import annotations
 
-from contextlib import ExitStack, suppress
-from dataclasses import dataclass
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
-from riverrun.config import EXACTLY_ONCE_V2
-from riverrun.errors import StreamsError, TaskMigratedError
+from riverrun.errors import TaskMigratedError, UnknownOutcomeError
 from riverrun.hosting.connected import Publication
-from riverrun.hosting.inputs import found_ids, require_same
-from riverrun.hosting.ownership import transactional_id
-from riverrun.hosting.task_start import open_task, read_committed
-from riverrun.kafka.producer import IdempotentProducer, TransactionalProducer
+from riverrun.hosting.inputs import found_ids, ids_to_commit, require_same, reset_offsets
+from riverrun.hosting.ownership import StreamsProducer, fence, fence_named
+from riverrun.hosting.task_start import committed_point, open_task
 from riverrun.kafka.sending import time_limits
 from riverrun.runtime.layout import full_name
+from riverrun.runtime.times import OffsetMetadata
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterator, Mapping
 
-    from riverrun.hosting.application import Application
     from riverrun.hosting.connected import ConnectedApplication
+    from riverrun.hosting.ownership import ThreadProducer
     from riverrun.hosting.task_start import CommittedPoint, OpenedTask
-    from riverrun.kafka.admin import Admin
+    from riverrun.kafka.admin import CommittedOffset
+    from riverrun.kafka.sending import TimeLimits
     from riverrun.records import TaskId, TopicPartition
     from riverrun.runtime.ports import Clock
     from riverrun.state.api import StateBackend
 
     _Commit = dict[TopicPartition, tuple[int, str]]
-
-
-class StreamsProducer:
-    """Sends the records of a task, and commits its offsets (`StreamsProducer`).
-
-    With exactly once one transaction does both. At least once needs the transactional producer too: a group with members
-    accepts plain commits from its members only.
-
-    Args:
-        application: The application.
-        owner: The producer that owns the task, and commits its offsets.
-    """
-
-    def __init__(self, application: Application, owner: TransactionalProducer) -> None:
-        streams = application.config.streams
-        self._group_id = application.id
-        self._owner = owner
-        is_exactly_once = streams.processing_guarantee == EXACTLY_ONCE_V2
-        self.records = owner if is_exactly_once else IdempotentProducer(application.kafka, streams.producer)
-        """The producer that sends records."""
-
-    def publish(self, published: Mapping[str, str]) -> None:
-        """Redirect the records of some topics from now on, between two transactions."""
-        self.records.publish(published)
-
-    def learn_limits(self, admin: Admin, topics: Iterable[str]) -> None:
-        """Look up the limits of record times of the topics that receive the records of the given topics."""
-        self.records.learn_limits(time_limits(admin, map(self.records.target, topics)))
-
-    def sent(self) -> dict[str, int]:
-        """Return how many records it has sent, by topic."""
-        return self.records.sent()
-
-    def flush(self) -> None:
-        """Wait until everything sent has arrived. Errors are those of the producer of records."""
-        self.records.flush()
-
-    def commit(self, offsets: Mapping[TopicPartition, tuple[int, str]]) -> None:
-        """Commit offsets, in one transaction with the records if these are sent exactly once.
-
-        Raises:
-            TaskMigratedError: If another owner has taken over.
-            UnknownOutcomeError: If it is unknown whether the commit succeeded.
-            BrokerError: If brokers refused it.
-        """
-        self._owner.commit(offsets, self._group_id)
-
-    def abort(self) -> None:
-        """Abort the open transaction at once, so that no reader waits for it.
-
-        Without transactions, sends remaining records to the end, including dead letters of the failure that ends the task,
-        as `KafkaProducer.close` does for `RecordCollectorImpl`.
-        """
-        with suppress(StreamsError):  # a successor's takeover aborts the transaction as well
-            if isinstance(self.records, IdempotentProducer):
-                self.records.flush()
-            self._owner.abort()
-
-    def close(self) -> None:
-        """Stop sending: its remaining records must not be written after a takeover. Idempotent."""
-        self.records.close()
-        self._owner.close()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -103,18 +42,28 @@ class ClaimedTask:
         claim: The claim.
         publication: Where it publishes, as read after the predecessor was fenced.
         producer: Sends its records and commits.
+        starts: Where to start reading each input.
+        limits: Limits of record times of the topics that it is known to write to.
         opened: Its committed offsets and its local state.
     """
 
     claim: Claim
     publication: Publication
     producer: StreamsProducer
+    starts: Mapping[TopicPartition, int]
+    limits: Mapping[str, TimeLimits]
     opened: OpenedTask
+
+    @property
+    def is_sole(self) -> bool:
+        """Return whether the producer has no other task, and ends with this one."""
+        return not self.producer.owner
 
     def close(self) -> None:
         """Release everything. Idempotent."""
         self.opened.close()
-        self.producer.close()
+        if self.is_sole:
+            self.producer.close()
 
 
 class Claim:
@@ -124,9 +73,10 @@ class Claim:
         connected: The application of the task.
         task_id: The task.
         clock: Tells the time.
-        transaction_timeout_ms: How long a transaction may stay open, ms.
-        follows_releases: Whether it pauses at barriers, and publishes as the application's record in the control topic says at
-            the time. Bounded runs do not: they end before a release takes its next step, or are refused.
+        thread: The producer that the task shares with others, pausing at barriers and publishing as the application's record in
+            the control topic says at the time. None for bounded runs: each task has its own producer there. They end before a
+            release takes its next step, or are refused.
+        transaction_timeout_ms: How long a transaction of a task with its own producer may stay open, ms.
     """
 
     def __init__(
@@ -135,19 +85,18 @@ class Claim:
         task_id: TaskId,
         clock: Clock,
         *,
+        thread: ThreadProducer | None = None,
         transaction_timeout_ms: int = 60_000,
-        follows_releases: bool = False,
     ) -> None:
         self.id = task_id
         self.connected = connected
         self.clock = clock
         self.spec = connected.application.task_spec(task_id, connected.layout.tasks[task_id])
         """The definition of the task."""
-        self.doubted_since: float | None = None
-        """Time of the first commit with unknown outcome since the last successful one (monotonic seconds); set by its host."""
+        self._thread = thread
         self._transaction_timeout_ms = transaction_timeout_ms
-        self._follows_releases = follows_releases
         self._topics: Mapping[str, int] = {}
+        self._has_owned = False
         self._own_commits: list[_Commit] = []
         """The last commit with its metadata: within a pack only the metadata differs. A commit that is under way follows."""
 
@@ -164,27 +113,56 @@ class Claim:
         Raises:
             NotLiveError: If the version would publish and is not live.
             UnderWayError: If a switch to another version is under way, and no barrier says how far this version may process.
+            UnknownOutcomeError: If another process claims the task at the same time.
+            ConfigError: If an input has no committed offset, and the policy of its source is `none`.
             BrokerError: If the brokers do not answer.
             StateError: If the local state is in use by another process.
         """
+        connected, spec = self.connected, self.spec
         with ExitStack() as opened:
             if backend is not None:
                 opened.callback(backend.close)
-            owner = self._new_owner()
-            opened.callback(owner.close)
-            owner.init()
-            publication = self._publication()  # after the predecessor is fenced: see `Publication`
-            producer = StreamsProducer(self.connected.application, owner)
-            opened.callback(producer.close)
-            producer.publish(publication.topics)
-            producer.learn_limits(self.connected.admin, self._written())
-            point = read_committed(self.connected, self.spec, self.spec.inputs)
+            lock = self._new_lock()
+            opened.callback(lock.close)
+            lock.init()
+            point = committed_point(connected, spec, self._fenced_commits())
+            starts = self._starts(point)
             self._note(point)
+            producer = lock if self._thread is None else self._commit_owner(lock, self._thread, point, starts)
+            self._has_owned = True
+            publication = self._publication()  # after the predecessor is fenced: see `Publication`
+            topics = (publication.topics.get(topic, topic) for topic in self._written())
             claimed = ClaimedTask(
-                self, publication, producer, open_task(self.connected, self.spec, self.clock, point, backend)
+                self,
+                publication,
+                producer,
+                starts,
+                time_limits(connected.admin, topics),
+                open_task(connected, spec, self.clock, point, backend),
             )
             opened.pop_all()
+        if producer is not lock:
+            lock.close()
         return claimed
+
+    def release(self) -> None:
+        """Let go of a task that was taken over, but has not been started: its next owner then fences nobody.
+
+        Raises:
+            TaskMigratedError: If another process claims the task at the same time.
+            BrokerError: If the brokers do not answer. The next owner fences the producer of this thread.
+        """
+        lock = self._new_lock()
+        try:
+            lock.init()
+            if self.connected.committed(self.spec.inputs) == self.last_commit:
+                lock.commit(self.released())
+        finally:
+            lock.close()
+
+    def released(self) -> dict[TopicPartition, tuple[int, str]]:
+        """Return the newest commit without an owner, to be committed as the last one."""
+        return {tp: (offset, _owned(metadata, "")) for tp, (offset, metadata) in self.newest_commit.items()}
 
     def check_owner(self) -> None:
         """Find out, before taking the task over once more, whether another owner has continued it.
@@ -197,7 +175,7 @@ class Claim:
             TaskMigratedError: If the last commit is another owner's.
             BrokerError: If the brokers do not answer.
         """
-        if not self._own_commits:  # it was never taken over
+        if not self._has_owned:
             return
         self.require_same_topics()
         if self.connected.committed(self.spec.inputs) not in self._own_commits:
@@ -213,18 +191,47 @@ class Claim:
         """
         require_same(self.connected.application, self._topics.items(), found_ids(self.connected.admin, self._topics))
 
-    def _new_owner(self) -> TransactionalProducer:
-        application = self.connected.application
-        return TransactionalProducer(
-            application.kafka,
-            transactional_id(application.id, self.id),
-            transaction_timeout_ms=self._transaction_timeout_ms,
-            overrides=application.config.streams.producer,
-        )
+    def _new_lock(self) -> StreamsProducer:
+        return StreamsProducer(self.connected.application, self.id, self._transaction_timeout_ms)
+
+    def _fenced_commits(self) -> Mapping[TopicPartition, CommittedOffset]:
+        """Fence the owner that the offsets name, and return the last commits."""
+        if self._thread is not None:
+            return fence_named(self.connected, self.spec.inputs, self._thread.fence, self._thread.known)
+        return fence_named(self.connected, self.spec.inputs, partial(fence, self.connected.application))
+
+    def _starts(self, point: CommittedPoint) -> dict[TopicPartition, int]:
+        """Return where to start reading each input: at the committed offset, or else as the policy of its source says."""
+        missing = [tp for tp in self.spec.inputs if tp not in point.commits]
+        starts = reset_offsets(self.connected, missing, self.clock.now_ms())
+        return starts | {tp: committed.offset for tp, committed in point.commits.items()}
+
+    def _commit_owner(
+        self, lock: StreamsProducer, thread: ThreadProducer, point: CommittedPoint, starts: Mapping[TopicPartition, int]
+    ) -> StreamsProducer:
+        """Commit the offsets again, with the producer of this thread as the owner. Returns the producer.
+
+        An empty transaction would prove nothing: brokers accept it even from a producer that is fenced. So inputs without
+        committed offsets get their start.
+        """
+        producer = thread.present()
+        unread = {
+            tp: OffsetMetadata(-1, topics=ids_to_commit(tp, point.topics, self.connected.id)).encode()
+            for tp in starts.keys() - point.commits.keys()
+        }
+        known = {tp: committed.metadata for tp, committed in point.commits.items()} | unread
+        self.begin_commit({tp: (starts[tp], _owned(metadata, producer.owner)) for tp, metadata in known.items()})
+        try:
+            lock.commit(self.newest_commit)
+        except TaskMigratedError as error:
+            message = f"Another process claims task {self.id} of {self.connected.id} at the same time"
+            raise UnknownOutcomeError(message) from error
+        self.end_commit()
+        return producer
 
     def _publication(self) -> Publication:
         """Read where to publish: see `Publication`."""
-        if self._follows_releases:
+        if self._thread is not None:
             return self.connected.publication()
         self.connected.require_publishing()
         return Publication.at_start(self.connected.application)
@@ -255,10 +262,14 @@ class Claim:
     def end_commit(self) -> None:
         """Note that the commit has succeeded."""
         self._own_commits = self._own_commits[-1:]
-        self.doubted_since = None
 
     def _note(self, point: CommittedPoint) -> None:
         self._topics = point.topics
-        if [point.commits] != self._own_commits[:1]:  # the commit with unknown outcome has succeeded
-            self.doubted_since = None
+        if self._thread is not None and [point.commits] != self._own_commits[:1]:
+            self._thread.doubted_since = None  # the commit with unknown outcome has succeeded
         self._own_commits = [dict(point.commits)]
+
+
+def _owned(metadata: str, owner: str) -> str:
+    """Return the metadata of an offset with another owner."""
+    return replace(OffsetMetadata.decode(metadata), owner=owner).encode()

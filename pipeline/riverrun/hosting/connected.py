@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from riverrun.errors import TopicError
 from riverrun.hosting.control_topic import ReleaseRegistry, require_never_released
 from riverrun.hosting.release import staging_name
-from riverrun.kafka.admin import TopicSpec
+from riverrun.kafka.admin import STABLE_SECONDS, TopicSpec
 from riverrun.processor.handlers import error_handlers, may_keep_letters
 from riverrun.processor.timestamps import timestamp_extractor
 from riverrun.runtime.layout import changelog_name, internal_name, is_internal_topic, plan_layout
@@ -170,17 +170,28 @@ class ConnectedApplication:
         """Return all partitions that its tasks read, including those of repartition topics."""
         return frozenset(tp for inputs in self.layout.tasks.values() for tp in inputs)
 
-    def committed(self, tps: Iterable[TopicPartition] | None = None) -> dict[TopicPartition, CommittedOffset]:
+    def committed(
+        self, tps: Iterable[TopicPartition] | None = None, patience_s: float = STABLE_SECONDS
+    ) -> dict[TopicPartition, CommittedOffset]:
         """Return committed offsets by partition; partitions without one are left out.
 
         Args:
             tps: The partitions; all inputs if left out.
+            patience_s: How long to wait for transactions that commit offsets of these partitions.
 
         Raises:
             OpenTransactionError: If a transaction that commits offsets of these partitions stays open.
             BrokerError: If brokers do not answer.
         """
-        return self.admin.committed(self.id, self.inputs if tps is None else tps)
+        return self.admin.committed(self.id, self.inputs if tps is None else tps, patience_s)
+
+    def noted(self, tps: Iterable[TopicPartition]) -> dict[TopicPartition, CommittedOffset]:
+        """Return committed offsets by partition as they are now: an open transaction may be about to replace them.
+
+        Raises:
+            BrokerError: If brokers do not answer.
+        """
+        return self.admin.committed(self.id, tps, isolation="read_uncommitted")
 
     # Topics
 

@@ -1,44 +1,276 @@
-"""Ownership of tasks: a task belongs to the producer that last initialised its transactional id."""
+"""Ownership of tasks: the producers that own them, and how a process takes a task over from another producer.
+
+Two kinds of transactional ids are involved. That of a task is its *lock*: the last process that initialised it may claim the
+task. That of a stream thread carries data, for all tasks that the thread has claimed; the metadata of their offsets names it
+(`OffsetMetadata.owner`). A bounded run sends data under the lock itself, and names no owner.
+
+A process takes a task over in this order:
+
+1. It initialises the lock, which fences all others that claim the task, and bounded runs.
+2. It reads the name of the owner, and initialises its id, which aborts its open transaction and fences it. It reads the
+   offsets afterwards.
+3. A stream thread commits these offsets again under the lock, with itself as the owner. If that is refused, another process
+   claims the task meanwhile.
+
+In any other order a predecessor could still commit after its offsets have been read.
+"""
 
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+import secrets
+import threading
+from contextlib import suppress
+from typing import TYPE_CHECKING, Protocol
 
-from riverrun.errors import OpenTransactionError
-from riverrun.kafka.producer import TransactionalProducer
+from riverrun.config import EXACTLY_ONCE_V2
+from riverrun.errors import OpenTransactionError, StreamsError
+from riverrun.kafka.admin import STABLE_SECONDS
+from riverrun.kafka.producer import IdempotentProducer, TransactionalProducer
+from riverrun.runtime.times import OffsetMetadata
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Set as AbstractSet
 
     from riverrun.hosting.application import Application
     from riverrun.hosting.connected import ConnectedApplication
     from riverrun.kafka.admin import CommittedOffset
+    from riverrun.kafka.sending import RecordSender
     from riverrun.records import TaskId, TopicPartition
 
 log = logging.getLogger(__name__)
 
 _COMMIT_SECONDS = 10.0
 """How long a live owner may take to end a commit, which usually takes milliseconds."""
+_GLANCE_SECONDS = 1.0
+"""How long to wait for an open transaction that commits offsets of a task before its owner is fenced."""
+_ID_BYTES = 8
+"""Random bytes in the name of an owner: no two producers ever have the same."""
 
 
-def transactional_id(application_id: str, task_id: TaskId) -> str:
-    """Return the transactional id of a task; it allows only one owner among all processes."""
-    return f"{application_id}-{task_id}"
+def transactional_id(application_id: str, owner: TaskId | str) -> str:
+    """Return the transactional id of a task, which is its lock, or of the owner of tasks."""
+    return f"{application_id}-{owner}"
 
 
-def fence_owners(application: Application, task_ids: Iterable[TaskId]) -> None:
+def named_owners(commits: Mapping[TopicPartition, CommittedOffset]) -> set[str]:
+    """Return the owners that committed offsets name."""
+    return {owner for found in commits.values() if (owner := OffsetMetadata.decode(found.metadata).owner)}
+
+
+class CommittedOffsets(Protocol):
+    """Reads committed offsets of the inputs of tasks (`ConnectedApplication`)."""
+
+    def committed(
+        self, tps: Iterable[TopicPartition], patience_s: float = STABLE_SECONDS
+    ) -> Mapping[TopicPartition, CommittedOffset]:
+        """Return them once no transaction is open that commits any."""
+        ...
+
+    def noted(self, tps: Iterable[TopicPartition]) -> Mapping[TopicPartition, CommittedOffset]:
+        """Return them as they are now, without those of open transactions."""
+        ...
+
+
+def fence_named(
+    offsets: CommittedOffsets,
+    inputs: Iterable[TopicPartition],
+    fence: Callable[[str], None],
+    known: Callable[[], AbstractSet[str]] = frozenset,
+) -> Mapping[TopicPartition, CommittedOffset]:
+    """Fence the owner of a task, and return its last commits. To be called after its lock was initialised.
+
+    A transaction may be open that commits offsets of the task. It is the owner's, and ends when the owner is fenced.
+
+    Args:
+        offsets: Reads committed offsets.
+        inputs: The inputs of the task.
+        fence: Fences an owner.
+        known: Returns the owners that commit nothing more. What is read after an owner is known need not be read again.
+
+    Raises:
+        BrokerError: If the brokers do not answer.
+    """
+    asked, fenced = list(inputs), frozenset[str]()
+    while True:
+        harmless = fenced | known()
+        try:
+            commits, is_stable = offsets.committed(asked, _GLANCE_SECONDS), True
+        except OpenTransactionError:
+            commits, is_stable = offsets.noted(asked), False
+        named = named_owners(commits) - harmless
+        if not named:
+            return commits if is_stable else offsets.committed(asked)
+        for owner in named:
+            fence(owner)
+        fenced |= named
+
+
+def fence(application: Application, owner: TaskId | str) -> None:
+    """Fence the producer with a task's or an owner's transactional id, and abort its open transaction.
+
+    Raises:
+        BrokerError: If the brokers do not answer.
+    """
+    producer = TransactionalProducer(application.kafka, transactional_id(application.id, owner))
+    try:
+        producer.init()
+    finally:
+        producer.close()
+
+
+class StreamsProducer:
+    """Sends the records of one or more tasks, and commits their offsets (`StreamsProducer`).
+
+    With exactly once one transaction does both. At least once needs the transactional producer too: a group with members
+    accepts plain commits from its members only.
+
+    Args:
+        application: The application.
+        name: The task, if it is the only one; else the name of this producer among the owners of tasks.
+        transaction_timeout_ms: How long a transaction may stay open, ms.
+    """
+
+    def __init__(self, application: Application, name: TaskId | str, transaction_timeout_ms: int = 60_000) -> None:
+        streams = application.config.streams
+        self.owner = name if isinstance(name, str) else ""
+        """The owner that the offsets of its tasks name; empty for a producer of one task, whose id is the task's lock."""
+        self.is_closed = False
+        """Whether it has been discarded."""
+        self._group_id = application.id
+        self._offsets = TransactionalProducer(
+            application.kafka,
+            transactional_id(application.id, name),
+            transaction_timeout_ms=transaction_timeout_ms,
+            overrides=streams.producer,
+        )
+        self._application = application
+        self._plain: IdempotentProducer | None = None
+        """Sends records at least once; made with the first sender."""
+
+    def init(self) -> None:
+        """Fence earlier producers with this transactional id, and abort what they have open.
+
+        Raises:
+            BrokerError: If the brokers do not answer.
+        """
+        self._offsets.init()
+
+    def new_sender(self) -> RecordSender:
+        """Return a sender for the records of one task."""
+        streams = self._application.config.streams
+        if streams.processing_guarantee == EXACTLY_ONCE_V2:
+            return self._offsets.new_sender()
+        self._plain = self._plain or IdempotentProducer(self._application.kafka, streams.producer)
+        return self._plain.new_sender()
+
+    def flush(self) -> None:
+        """Wait until everything sent has arrived. Errors are those of the producer of records."""
+        (self._plain or self._offsets).flush()
+
+    def commit(self, offsets: Mapping[TopicPartition, tuple[int, str]]) -> None:
+        """Commit offsets, in one transaction with all records sent so far if these are sent exactly once.
+
+        Raises:
+            TaskMigratedError: If another owner has taken over a task.
+            UnknownOutcomeError: If it is unknown whether the commit succeeded.
+            BrokerError: If brokers refused it.
+        """
+        self._offsets.commit(offsets, self._group_id)
+
+    def abort(self) -> None:
+        """Abort the open transaction at once, so that no reader waits for it.
+
+        Without transactions, sends remaining records to the end, including dead letters of the failure that ends the task,
+        as `KafkaProducer.close` does for `RecordCollectorImpl`.
+        """
+        with suppress(StreamsError):  # a successor's takeover aborts the transaction as well
+            if self._plain is not None:
+                self._plain.flush()
+            self._offsets.abort()
+
+    def close(self) -> None:
+        """Stop sending: its remaining records must not be written after a takeover. Idempotent."""
+        self.is_closed = True
+        if self._plain is not None:
+            self._plain.close()
+        self._offsets.close()
+
+
+class ThreadProducer:
+    """The producer that all tasks of a stream thread share, and the owners that this thread has fenced.
+
+    After any failure it is replaced by one with another transactional id (`StreamsProducer.resetProducer`).
+
+    Args:
+        application: The application.
+    """
+
+    def __init__(self, application: Application) -> None:
+        self.doubted_since: float | None = None
+        """Time of the first commit with unknown outcome since the last successful one (monotonic seconds)."""
+        self._application = application
+        self._producer: StreamsProducer | None = None
+        self._fenced: set[str] = set()
+        self._mutex = threading.Lock()
+
+    def present(self) -> StreamsProducer:
+        """Return the producer, ready to send. Threads that take tasks over may call this at the same time.
+
+        Raises:
+            BrokerError: If the brokers do not answer.
+        """
+        with self._mutex:
+            if self._producer is None:
+                producer = StreamsProducer(self._application, secrets.token_hex(_ID_BYTES))
+                try:
+                    producer.init()
+                except BaseException:
+                    producer.close()
+                    raise
+                self._producer = producer
+            return self._producer
+
+    def known(self) -> frozenset[str]:
+        """Return the owners that commit nothing more for a task that is being taken over: those fenced, and this one."""
+        fenced, producer = frozenset(self._fenced.copy()), self._producer
+        return fenced if producer is None else fenced | {producer.owner}
+
+    def fence(self, owner: str) -> None:
+        """Fence the owner of a task, unless that has been done: an owner never comes back.
+
+        Raises:
+            BrokerError: If the brokers do not answer.
+        """
+        with self._mutex:
+            if owner not in self._fenced:
+                fence(self._application, owner)
+                self._fenced.add(owner)
+
+    def discard(self, *, abort: bool) -> None:
+        """Close the producer, whose tasks have been closed; the next task to be taken over gets another one. Idempotent.
+
+        Args:
+            abort: Whether to abort its open transaction at once; else the next owner of one of its tasks does.
+        """
+        producer, self._producer = self._producer, None
+        if producer is not None:
+            if abort:
+                producer.abort()
+            producer.close()
+
+
+def fence_owners(connected: ConnectedApplication, task_ids: Iterable[TaskId]) -> None:
     """Fence the owners of tasks and abort their open transactions, without processing the tasks.
 
     Raises:
         BrokerError: If the brokers do not answer.
     """
+    thread = ThreadProducer(connected.application)
     for task_id in task_ids:
-        owner = TransactionalProducer(application.kafka, transactional_id(application.id, task_id))
-        try:
-            owner.init()
-        finally:
-            owner.close()
+        fence(connected.application, task_id)
+        fence_named(connected, connected.layout.tasks[task_id], thread.fence, thread.known)
 
 
 def settled_offsets(
@@ -57,5 +289,6 @@ def settled_offsets(
         return connected.admin.committed(connected.id, asked, _COMMIT_SECONDS)
     except OpenTransactionError as error:
         log.warning("ending a transaction of %s that an earlier owner left open: %s", connected.id, error.message)
-        fence_owners(connected.application, connected.resolved().layout.tasks)
+        resolved = connected.resolved()
+        fence_owners(resolved, resolved.layout.tasks)
         return connected.committed(asked)

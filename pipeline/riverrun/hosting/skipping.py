@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -11,7 +12,7 @@ from riverrun.errors import ProcessingError, RangeError
 from riverrun.hosting.alone import require_nobody
 from riverrun.hosting.control_topic import ControlTopic
 from riverrun.hosting.inputs import reset_offsets
-from riverrun.hosting.ownership import transactional_id
+from riverrun.hosting.ownership import fence, fence_named, transactional_id
 from riverrun.hosting.process import SystemClock, this_user
 from riverrun.kafka.producer import TransactionalProducer
 from riverrun.kafka.ranges import read_range
@@ -104,8 +105,10 @@ def carry_out(connected: ConnectedApplication, planned: Skip) -> Skip:
         transactional_id(application.id, planned.task_id),
         overrides=application.config.streams.producer,
     )
+    connected = connected.resolved()
     try:
         owner.init()
+        fence_named(connected, connected.layout.tasks[planned.task_id], partial(fence, application))
         found = plan_skip(connected, planned.tp, planned.record.offset)
         _send_letter(application, found, owner)
         owner.commit({found.tp: (found.offset, found.metadata)}, application.id)

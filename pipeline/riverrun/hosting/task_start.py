@@ -44,7 +44,7 @@ class CommittedPoint:
 def read_committed(
     connected: ConnectedApplication, spec: TaskSpec, inputs: Collection[TopicPartition]
 ) -> CommittedPoint:
-    """Read committed offsets; a host that writes has fenced the predecessor, which could still commit otherwise.
+    """Read committed offsets, for a host that writes nothing: owners of the task may commit further ones.
 
     Args:
         connected: The application.
@@ -55,7 +55,18 @@ def read_committed(
         TopicError: If a topic was deleted and created again since the last commit.
         BrokerError: If the brokers do not answer.
     """
-    commits = connected.committed(inputs) if inputs else {}
+    return committed_point(connected, spec, connected.committed(inputs) if inputs else {})
+
+
+def committed_point(
+    connected: ConnectedApplication, spec: TaskSpec, commits: Mapping[TopicPartition, CommittedOffset]
+) -> CommittedPoint:
+    """Return committed offsets with the topics that they depend on.
+
+    Raises:
+        TopicError: If a topic was deleted and created again since the last commit.
+        BrokerError: If the brokers do not answer.
+    """
     topics = found_ids(connected.admin, spec.topics)
     require_same(connected.application, committed_ids(commits, connected.id).items(), topics)
     return CommittedPoint(commits, topics)

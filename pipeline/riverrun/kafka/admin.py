@@ -27,7 +27,7 @@ from riverrun.records import TopicPartition, counted, is_legal_topic
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-_STABLE_SECONDS = 90.0
+STABLE_SECONDS = 90.0
 """Longest wait for an open transaction to end; longer than `transaction.timeout.ms`."""
 _NOT_YET = frozenset(
     {
@@ -231,7 +231,7 @@ class Admin:
             return found == self.written_offsets(partitions)
 
         self._requests.until(
-            is_settled, "confirm the end of all transactions", _STABLE_SECONDS, OpenTransactionError, _HANGING
+            is_settled, "confirm the end of all transactions", STABLE_SECONDS, OpenTransactionError, _HANGING
         )
         return found
 
@@ -253,7 +253,7 @@ class Admin:
             return all(found[tp] >= written[tp] for tp in partitions)
 
         self._requests.until(
-            have_ended, "confirm the end of open transactions", _STABLE_SECONDS, OpenTransactionError, _HANGING
+            have_ended, "confirm the end of open transactions", STABLE_SECONDS, OpenTransactionError, _HANGING
         )
         return found
 
@@ -281,7 +281,12 @@ class Admin:
         return {tp: ends[tp] if found[tp] < 0 else min(found[tp], ends[tp]) for tp in partitions}
 
     def committed(
-        self, group: str, tps: Iterable[TopicPartition], patience_s: float = _STABLE_SECONDS
+        self,
+        group: str,
+        tps: Iterable[TopicPartition],
+        patience_s: float = STABLE_SECONDS,
+        *,
+        isolation: str = "read_committed",
     ) -> dict[TopicPartition, CommittedOffset]:
         """Return the committed offsets of a group; partitions without one are left out.
 
@@ -291,6 +296,7 @@ class Admin:
             group: The group.
             tps: The partitions.
             patience_s: How long to wait for them.
+            isolation: With `read_uncommitted`, waits for no transaction, and may return offsets that one replaces.
 
         Raises:
             OpenTransactionError: If such a transaction stays open.
@@ -299,7 +305,7 @@ class Admin:
         partitions = [ClientTopicPartition(*tp) for tp in tps]
         if not partitions:
             return {}
-        consumer = self._requests.consumer(group)
+        consumer = self._requests.consumer(group, isolation)
         try:
             found = self._stable_offsets(consumer, group, partitions, patience_s)
         finally:

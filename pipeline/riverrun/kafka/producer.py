@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from riverrun.errors import StreamsError
     from riverrun.kafka.admin import Admin
-    from riverrun.kafka.sending import TimeLimits
+    from riverrun.kafka.sending import RecordSender
     from riverrun.records import TopicPartition
 
 _COMMIT_SECONDS = 30.0
@@ -43,7 +43,7 @@ def group_metadata(group_id: str) -> bytes:
 
 
 class TransactionalProducer:
-    """The producer of one task. The latest caller of `init` owns the task; all earlier ones are fenced.
+    """A producer with transactions. The latest caller of `init` owns its transactional id; all earlier ones are fenced.
 
     A producer that raised an error must be closed and replaced. (After a refused record the library continues with
     sequence numbers that the brokers see as a gap.)
@@ -68,7 +68,10 @@ class TransactionalProducer:
         self._timeout_ms = transaction_timeout_ms
         self._began = 0.0
         self._client = SendingClient(kafka, {**(overrides or {}), **forced}, self._begin, self._refusal)
-        self.send = self._client.sending()
+        self.new_sender = self._client.new_sender
+        """Makes a further sender, for a task that shares this producer."""
+        self._sender = self.new_sender()
+        self.send = self._sender.send
         """Sends a record within the current transaction, which begins with its first record: see `RecordCollector.send`.
 
         Raises:
@@ -77,28 +80,8 @@ class TransactionalProducer:
             BrokerError: If this record, or one before it, was refused: abort.
         """
 
-    def sent(self) -> dict[str, int]:
-        """Return the number of records sent by topic, in all transactions."""
-        return self._client.sent()
-
-    def learn_limits(self, limits: Mapping[str, TimeLimits]) -> None:
-        """Add known limits of record times; other topics are looked up with their first record."""
-        self._client.times.learn(limits)
-
-    def publish(self, published: Mapping[str, str]) -> None:
-        """Redirect the records of some topics from now on. Not within a transaction, which would write to both topics.
-
-        Args:
-            published: The receiving topic by requested topic.
-        """
-        self._client.publish(published)
-
-    def target(self, topic: str) -> str:
-        """Return the topic that receives a topic's records."""
-        return self._client.target(topic)
-
     def init(self) -> None:
-        """Take over the task: abort the open transaction of an earlier owner, and fence that owner for good.
+        """Take the transactional id over: abort the open transaction of an earlier owner, and fence that owner for good.
 
         Raises:
             BrokerError: If the brokers cannot be reached.
@@ -152,7 +135,7 @@ class TransactionalProducer:
             doing = f"commit the transaction of {self.transactional_id} at {self._servers}"
             cause = self._cause_of(error.args[0])
             unknown = f"It is unknown whether {self.transactional_id} committed at {self._servers}: {cause.str()}"
-            written = self._client.sent()
+            written = self._client.open_topics()
             failure = self._failure(cause, doing) or UnknownOutcomeError(unknown)
             self._end()
             if not isinstance(failure, TaskMigratedError):
@@ -248,28 +231,15 @@ class IdempotentProducer:
         own = {"delivery.report.only.error": True, "on_delivery": delivered}
         begin, explain = lambda: None, lambda error, topic: streams_error(error, f"write to {topic}")
         self._client = SendingClient(kafka, {**(overrides or {}), **own}, begin, explain)
-        self.send = self._client.sending()
+        self.new_sender = self._client.new_sender
+        """Makes a further sender, for a task that shares this producer."""
+        self._sender = self.new_sender()
+        self.send = self._sender.send
         """Sends a record; `flush` tells whether it arrived. Arguments as of `RecordCollector.send`."""
 
     def sent(self) -> dict[str, int]:
-        """Return the number of records sent by topic."""
-        return self._client.sent()
-
-    def learn_limits(self, limits: Mapping[str, TimeLimits]) -> None:
-        """Add known limits of record times; other topics are looked up with their first record."""
-        self._client.times.learn(limits)
-
-    def publish(self, published: Mapping[str, str]) -> None:
-        """Redirect the records of some topics from now on.
-
-        Args:
-            published: The receiving topic by requested topic.
-        """
-        self._client.publish(published)
-
-    def target(self, topic: str) -> str:
-        """Return the topic that receives a topic's records."""
-        return self._client.target(topic)
+        """Return the number of records sent by topic, with `send`."""
+        return self._sender.sent()
 
     def flush(self) -> None:
         """Wait until everything sent has arrived.
@@ -293,16 +263,16 @@ class IdempotentProducer:
 
 
 class KafkaRecordCollector:
-    """The `RecordCollector` of a live host: sends records to a producer, and asks brokers for partition counts once each.
+    """The `RecordCollector` of a live host: sends records, and asks brokers for partition counts once each.
 
     Args:
-        producer: Receives the records.
+        sender: Sends the records.
         admin: Asks the brokers.
     """
 
-    def __init__(self, producer: TransactionalProducer | IdempotentProducer, admin: Admin) -> None:
-        self.send = producer.send
-        self._target = producer.target
+    def __init__(self, sender: RecordSender, admin: Admin) -> None:
+        self.send = sender.send
+        self._target = sender.target
         self._admin = admin
         self._counts: dict[str, int] = {}
 

@@ -10,6 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
+from weakref import ref
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 
@@ -158,40 +159,63 @@ def _as_text(timestamp: int) -> str:
         return ""
 
 
-class SendingClient:
-    """Wraps the library's producer, and waits while its queue is full.
-
-    The library looks up a topic's partitions by a timer, up to a second after the first record. A task or a test that
-    writes little would spend its time waiting. So the first record of a topic triggers the look-up at once.
+class RecordSender:
+    """Sends records through a client, which other senders may share: redirects them, checks their times, and counts them.
 
     Args:
-        kafka: Properties of all clients.
-        properties: Properties of this client, which override the others.
-        begin: Called before a topic's first record, and again before the first one after `end`.
-        explain: Translates a refusal of the library: `(error, topic)`.
+        client: The client.
     """
 
-    def __init__(
-        self,
-        kafka: Mapping[str, str],
-        properties: Mapping[str, Any],
-        begin: Callable[[], None],
-        explain: Callable[[KafkaError, str], StreamsError],
-    ) -> None:
-        self._begin = begin
-        self._explain = explain
+    def __init__(self, client: SendingClient) -> None:
+        self._client = client
         self._counts: dict[str, int] = {}
         self._targets: dict[str, str] = {}
         self._published: Mapping[str, str] = {}
         self._earlier: dict[str, int] = {}
-        self._known: set[str] = set()
-        self.times = RecordTimes(kafka)
-        with mapped_errors("create a producer"):
-            self.producer = Producer({**_SETTINGS, **kafka, **properties}, logger=quiet)
+        self._times = RecordTimes(client.kafka)
+        self.send = self._sending()
+        """Sends a record: see `RecordCollector.send`. Errors are those of the producer."""
 
-    def sending(self) -> Send:
-        """Return the `send` of both producers as a function: a method's attribute look-ups take as long as counting."""
-        counts, targets, latest = self._counts, self._targets, -1
+    def learn_limits(self, limits: Mapping[str, TimeLimits]) -> None:
+        """Add known limits of record times; other topics are looked up with their first record."""
+        self._times.learn(limits)
+
+    def publish(self, published: Mapping[str, str]) -> None:
+        """Redirect the records of some topics from now on, at no cost per record.
+
+        Not between two records of one transaction, which would write to both topics.
+
+        Args:
+            published: The receiving topic by requested topic.
+        """
+        self._published = published
+        self._targets.clear()
+
+    def target(self, topic: str) -> str:
+        """Return the topic that receives a topic's records."""
+        return self._published.get(topic, topic)
+
+    def sent(self) -> dict[str, int]:
+        """Return the number of records sent by topic, in finished transactions and in the current one."""
+        sent = dict(self._earlier)
+        for topic, count in self._counts.items():
+            sent[topic] = sent.get(topic, 0) + count
+        return sent
+
+    def end(self) -> None:
+        """Mark the end of a transaction."""
+        self._earlier = self.sent()
+        self._counts.clear()
+        self._targets.clear()
+
+    @property
+    def open_topics(self) -> Iterable[str]:
+        """Return the topics written to in the current transaction."""
+        return tuple(self._counts)
+
+    def _sending(self) -> Send:
+        """Return the function that sends: a method's attribute look-ups take as long as counting."""
+        client, counts, targets, latest = self._client, self._counts, self._targets, -1
 
         def send(
             topic: str,
@@ -207,60 +231,89 @@ class SendingClient:
             except KeyError:
                 target, latest = self._begin_with(topic, partition), -1  # the topic may not have been looked up yet
             if timestamp > latest:
-                latest = self.times.unsuspicious(target, partition, timestamp)
+                latest = self._times.unsuspicious(target, partition, timestamp)
             where = _ANY_PARTITION if partition is None else partition
             named = list(headers) if headers else None
             while True:
                 try:  # by name, it takes twice as long
-                    self.producer.produce(target, value, key, where, None, None, timestamp or _EARLIEST_TIME_MS, named)
+                    client.producer.produce(
+                        target, value, key, where, None, None, timestamp or _EARLIEST_TIME_MS, named
+                    )
                     break
                 except BufferError:
-                    self.producer.poll(0.1)
+                    client.producer.poll(0.1)
                 except KafkaException as error:
-                    raise self._failure(error.args[0], target, partition) from error
+                    raise client.failure(error.args[0], target, partition) from error
             try:
                 counts[target] += 1
             except KeyError:
-                self._ask_for(target)
+                client.ask_for(target)
                 counts[target] = 1
 
         return send
-
-    def publish(self, published: Mapping[str, str]) -> None:
-        """Redirect the records of some topics from now on, at no cost per record."""
-        self._published = published
-        self._targets.clear()
-
-    def target(self, topic: str) -> str:
-        """Return the topic that receives a topic's records."""
-        return self._published.get(topic, topic)
-
-    def end(self) -> None:
-        """Mark the end of a transaction."""
-        self._earlier = self.sent()
-        self._counts.clear()
-        self._targets.clear()
-
-    def sent(self) -> dict[str, int]:
-        """Return the number of records sent by topic, in finished transactions and in the current one."""
-        sent = dict(self._earlier)
-        for topic, count in self._counts.items():
-            sent[topic] = sent.get(topic, 0) + count
-        return sent
 
     def _begin_with(self, topic: str, partition: int | None) -> str:
         """Begin if necessary, and return the topic that receives the records.
 
         An explicit partition that does not exist is refused here, rather than without a name at the commit.
         """
-        self._begin()
+        self._client.begin()
         target = self.target(topic)
         if partition is not None:
-            self._ask_for(target)
+            self._client.ask_for(target)
         self._targets[topic] = target
         return target
 
-    def _failure(self, error: KafkaError, topic: str, partition: int | None) -> StreamsError:
+
+class SendingClient:
+    """Wraps the library's producer for one or more senders. They wait while its queue is full.
+
+    The library looks up a topic's partitions by a timer, up to a second after the first record. A task or a test that
+    writes little would spend its time waiting. So the first record of a topic triggers the look-up at once.
+
+    Args:
+        kafka: Properties of all clients.
+        properties: Properties of this client, which override the others.
+        begin: Called before a sender's first record of a topic, and again before the first one after `end`.
+        explain: Translates a refusal of the library: `(error, topic)`.
+    """
+
+    def __init__(
+        self,
+        kafka: Mapping[str, str],
+        properties: Mapping[str, Any],
+        begin: Callable[[], None],
+        explain: Callable[[KafkaError, str], StreamsError],
+    ) -> None:
+        self.kafka = kafka
+        self.begin = begin
+        self._explain = explain
+        self._senders: list[ref[RecordSender]] = []
+        self._known: set[str] = set()
+        with mapped_errors("create a producer"):
+            self.producer = Producer({**_SETTINGS, **kafka, **properties}, logger=quiet)
+
+    def new_sender(self) -> RecordSender:
+        """Return a new sender, for one task. It may be made while another thread commits."""
+        sender = RecordSender(self)
+        self._senders.append(ref(sender))
+        return sender
+
+    def end(self) -> None:
+        """Mark the end of a transaction."""
+        for sender in self._living():
+            sender.end()
+        self._senders = [kept for kept in self._senders if kept() is not None]
+
+    def open_topics(self) -> set[str]:
+        """Return the topics written to in the current transaction."""
+        return {topic for sender in self._living() for topic in sender.open_topics}
+
+    def _living(self) -> list[RecordSender]:
+        return [sender for kept in tuple(self._senders) if (sender := kept()) is not None]
+
+    def failure(self, error: KafkaError, topic: str, partition: int | None) -> StreamsError:
+        """Translate the library's refusal of a record."""
         if error.code() == librdkafka.UNKNOWN_PARTITION:
             message = f"Cannot write to partition {partition} of {topic}: the topic has no such partition"
             return TopicError(message, hint="Correct the partitioner, or give the topic more partitions.")
@@ -268,7 +321,7 @@ class SendingClient:
             return RefusedRecordError(f"Cannot write to {topic}: {error.str()}", hint=_TOO_LARGE)
         return self._explain(error, topic)
 
-    def _ask_for(self, topic: str) -> None:
+    def ask_for(self, topic: str) -> None:
         """Make the library look up a topic's partitions. Without an answer, the library retries."""
         if topic not in self._known:
             with suppress(KafkaException):
@@ -284,7 +337,7 @@ class SendingClient:
 
     def unwritten(self, message: str) -> StreamsError:
         """Return the error for records that do not arrive: `TopicError` if topics are missing, otherwise a retriable one."""
-        missing = self._missing(self._counts)
+        missing = self._missing(self.open_topics())
         if missing:
             return TopicError(f"{message}; the brokers do not know topic {', '.join(missing)}", hint=MISSING_HINT)
         return BrokerError(message, retriable=True)

@@ -247,4 +247,5 @@ class Switch:
 
 def _fence(version: ConnectedApplication) -> None:
     """Take all tasks over for a moment: processes that still run them can commit nothing more."""
-    fence_owners(version.application, version.resolved().prepare().tasks)
+    resolved = version.resolved()
+    fence_owners(resolved, resolved.prepare().tasks)

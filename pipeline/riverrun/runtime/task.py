@@ -103,6 +103,7 @@ class Task:
         self._tells_next_times = False
         self._prepared = TaskCommit({}, ())
         self._topics: Mapping[TopicPartition, Mapping[str, int]] = {}
+        self._owner = ""
         self._dropped_before: Counter[str] = Counter()
         self._begun: dict[TopicPartition, int] = {}
 
@@ -158,14 +159,16 @@ class Task:
         self,
         committed: Mapping[TopicPartition, tuple[int, str]],
         topics: Mapping[TopicPartition, Mapping[str, int]] = MappingProxyType({}),
+        owner: str = "",
     ) -> None:
         """Continue from committed offsets: take over their times, initialise the processors.
 
         Args:
             committed: Offset and metadata per input.
             topics: Ids of topics to commit with each input.
+            owner: The owner to commit (`OffsetMetadata.owner`).
         """
-        self._topics = topics
+        self._topics, self._owner = topics, owner
         for queue in self._queues.all():
             if queue.tp in committed:
                 offset, metadata = committed[queue.tp]
@@ -423,7 +426,15 @@ class Task:
                 taken = self._packs[tp].taken(offset, queue.waiting_at(offset)) if tp in self._packs else 0
                 topics = self._topics.get(tp, {})
                 metadata = OffsetMetadata(
-                    queue.partition_time, kept, taken, times, next_time, barrier=barrier, topics=topics, dropped=dropped
+                    queue.partition_time,
+                    kept,
+                    taken,
+                    times,
+                    next_time,
+                    barrier=barrier,
+                    topics=topics,
+                    dropped=dropped,
+                    owner=self._owner,
                 )
                 yield tp, (offset, metadata.encode())
 

@@ -10,6 +10,7 @@ does not know are stored among the latter, which it reads and ignores:
 - the times from which operators and stores continue (`ObservedTimes`)
 - the time of the next record, by which tasks are aligned
 - the barrier at which a task pauses
+- the producer that owns the task
 - how many records a task has dropped, on all hosts, so that a release can tell
 - the ids of the topics that a task depends on, so that a topic that was deleted and created again is noticed
 """
@@ -244,6 +245,9 @@ _NEXT_TIME = "__riverrun.next-time"
 _BARRIER = "__riverrun.mark "  # its bytes: earlier versions have committed them
 _DROPPED = "__riverrun.dropped "
 _TOPIC = "__riverrun.topic "
+_OWNER = "__riverrun.owner "
+_FURTHER = (_TIMES, _BARRIER, _TOPIC, _DROPPED, _OWNER)
+"""Beginnings of keys that are not processors' own."""
 _LIMIT = 4096
 """Characters of metadata that brokers accept by default (`offset.metadata.max.bytes`)."""
 _COUNT = struct.Struct(">i")
@@ -269,6 +273,7 @@ class OffsetMetadata:
         topics: Ids of topics that the task depends on, by short name, the most important first. Those that do not fit into
             4 KiB are left out: a check that is missing is better than a commit that brokers refuse.
         dropped: How many records the task has not processed so far, by reason; left out likewise.
+        owner: The producer that owns the task (`hosting.ownership`); empty if none does, or a bounded run.
     """
 
     partition_time: int
@@ -279,6 +284,7 @@ class OffsetMetadata:
     barrier: tuple[str, int] | None = None
     topics: Mapping[str, int] = field(default_factory=dict)
     dropped: Mapping[str, int] = field(default_factory=dict)
+    owner: str = ""
 
     def encode(self) -> str:
         """Return the Base64 text of Kafka Streams' version 2 layout."""
@@ -290,6 +296,8 @@ class OffsetMetadata:
             kept[_NEXT_TIME] = self.next_time
         if self.barrier is not None:
             kept[_BARRIER + self.barrier[0]] = self.barrier[1]
+        if self.owner:
+            kept[_OWNER + self.owner] = 1
         entries = [_entry(key, value) for key, value in kept.items()]
         size = len(head) + _COUNT.size + sum(map(len, entries))
         further = chain(_prefixed(_DROPPED, self.dropped), _prefixed(_TOPIC, self.topics))
@@ -314,12 +322,11 @@ class OffsetMetadata:
             taken, next_time, times = max(0, kept.pop(_TAKEN, 0)), kept.pop(_NEXT_TIME, _UNKNOWN), _ungrouped(kept)
             barrier = next(((key[len(_BARRIER) :], n) for key, n in kept.items() if key.startswith(_BARRIER)), None)
             topics, dropped = _named(_TOPIC, kept), _named(_DROPPED, kept)
-            own = {
-                key: value for key, value in kept.items() if not key.startswith((_TIMES, _BARRIER, _TOPIC, _DROPPED))
-            }
+            owner = next(iter(_named(_OWNER, kept)), "")
+            own = {key: value for key, value in kept.items() if not key.startswith(_FURTHER)}
             known = max(_UNKNOWN, partition_time), own, taken, times, max(_UNKNOWN, next_time)
             counts = {reason: count for reason, count in dropped.items() if count >= 0}
-            return cls(*known, barrier=barrier, topics=topics, dropped=counts)
+            return cls(*known, barrier=barrier, topics=topics, dropped=counts, owner=owner)
         except (struct.error, ValueError):  # errors of base64 and of UTF-8 are ValueErrors
             return cls(_UNKNOWN)
 

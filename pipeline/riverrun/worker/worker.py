@@ -120,7 +120,7 @@ class Worker:
             if self.state is WorkerState.REBALANCING and not self._thread.figures.restoring:
                 self._move_to(WorkerState.RUNNING)
         self._move_to(WorkerState.PENDING_SHUTDOWN)
-        self._thread.commit_all()
+        self._thread.assign(frozenset(), frozenset())  # commits them, and lets them go
         return self.summary()
 
     def _move_to(self, state: WorkerState) -> None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from riverrun.errors import BrokerError, RangeError, SnapshotError, StreamsError, TaskError
-from riverrun.hosting.active_task import start_task
+from riverrun.hosting.active_task import send_commits, start_task
 from riverrun.hosting.claim import Claim
 from riverrun.hosting.local_state import after_predecessor
 from riverrun.hosting.process import SystemClock
@@ -211,7 +211,7 @@ class _Processing:
         if not (is_done and sent):
             sent.append(self._done(read, processed))
         require_same_topics(work.job, self._connected, self._active.topics)
-        self._active.send_commit()
+        send_commits(self._active.producer, [self._active])
         self._active.finish_commit()
         return sent[-1]
 

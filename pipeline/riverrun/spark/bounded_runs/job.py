@@ -294,7 +294,7 @@ class _Run:
         warn_of_narrow_times(connected)
         if connected.admin.has_open_transactions(connected.inputs - ranges.keys()):
             # Open transactions of a run that died would hide where repartition topics end.
-            fence_owners(connected.application, connected.layout.tasks)
+            fence_owners(connected, connected.layout.tasks)
         known = settled_offsets(connected, connected.inputs)
         # Partitions that begin behind their last record: the next run continues from there.
         begun = {tp: r.start for tp, r in ranges.items() if r.size == 0 and r.start > 0 and tp not in known}

@@ -54,6 +54,10 @@ class GlobalTables:
         self._clock = clock
         self._on_restore = on_restore
 
+    def reads(self, topic: str) -> bool:
+        """Return whether a table is filled from a topic."""
+        return self.state is not None and topic in self.state.topics
+
     @property
     def stores(self) -> Mapping[str, Any]:
         """Return the stores by name; empty before they are filled."""

@@ -9,11 +9,12 @@ import logging
 from typing import TYPE_CHECKING, TypeVar
 
 from riverrun.errors import BrokerError, MissingOffsetError, TaskMigratedError
-from riverrun.hosting.active_task import ActiveTask
+from riverrun.hosting.active_task import ActiveTask, TaskState
 from riverrun.hosting.barrier_listener import ReleaseFollower
 from riverrun.hosting.claim import Claim
 from riverrun.hosting.connected import ConnectedApplication
 from riverrun.hosting.inputs import explained, found_ids, require_same
+from riverrun.hosting.ownership import ThreadProducer
 from riverrun.hosting.process import SystemClock
 from riverrun.hosting.purge import Purge
 from riverrun.hosting.restoring import WHOLE_SLICE, silently
@@ -208,7 +209,7 @@ class StreamThread:
         self._manager.begin_commits(now_ms)
         if commits.under_way and not processed:
             with self._interruptions.away():
-                commits.under_way.wait_for_any(_COMMIT_SECONDS)
+                commits.under_way.wait(_COMMIT_SECONDS)
         self._upkeep.run_if_due(now_ms)
 
     def rest(self) -> None:
@@ -267,16 +268,19 @@ class StreamThread:
         except MissingOffsetError as error:
             active = self._fetching.reader_of(TopicPartition(error.topic, error.partition))
             if active is None:
+                if not self._tables.reads(error.topic):  # of a task that has just been closed
+                    return
                 known = self._tables.topic_ids
                 require_same(self._topics.application, known.items(), found_ids(self._topics.connected.admin, known))
                 hint = "Start again: the global table is then filled from its topic."
                 raise MissingOffsetError(error.message, hint=hint) from error
-            if not self._manager.commits.come_to_end(active):  # its outcome has already shown who owns the task
+            self._manager.commits.come_to_end()
+            if active.state is not TaskState.RUNNING:  # the outcome has already shown who owns the task
                 return
             try:
                 active.claim.check_owner()
             except (BrokerError, TaskMigratedError) as found:
-                self._manager.fail(active, found)
+                self._manager.fail(found)
             else:
                 raise explained(error, self._topics.connected, active.committed_offsets) from error
 
@@ -338,16 +342,16 @@ def new_stream_thread(
         on_restore,
         create=lambda claimed: ActiveTask(claimed, tables.stores, pause=hooks.pause),
     )
-    standbys = StandbyUpdater(topics, clock, brokers)
+    standbys, producer = StandbyUpdater(topics, clock, brokers), ThreadProducer(application)
     manager = TaskManager(
-        claim=lambda task_id: Claim(topics.connected, task_id, clock, follows_releases=True),
+        claim=lambda task_id: Claim(topics.connected, task_id, clock, thread=producer),
+        producer=producer,
         updater=updater,
         standbys=standbys,
         fetching=fetching,
         counts=counts,
         brokers=brokers,
         interruptions=hooks,
-        clock=clock,
         streams=streams,
         gives_up=gives_up,
     )

@@ -96,7 +96,7 @@ class Aligned(Protocol):
 
 
 class Resting(Protocol):
-    """The tasks whose commit is under way (`OpenCommits`)."""
+    """The tasks whose commit is under way (`OpenCommit`)."""
 
     def __contains__(self, task_id: TaskId) -> bool:
         """Return whether a task's commit is under way."""

@@ -155,6 +155,7 @@ class _Update:
         is_wanted: Whether it is still assigned here. If not, it is closed as soon as a thread that waits for brokers on its
             behalf has ended.
         deadline: When to stop trying (monotonic seconds); None while nothing has failed.
+        is_released: Whether brokers are told that it is let go when it is closed.
     """
 
     claim: Claim
@@ -162,6 +163,7 @@ class _Update:
     again: bool = False
     is_wanted: bool = True
     deadline: float | None = None
+    is_released: bool = False
 
 
 class Refused(NamedTuple):
@@ -205,6 +207,7 @@ class StateUpdater:
         self._create = create
         self._updates: dict[TaskId, _Update] = {}
         self._openers = ThreadPoolExecutor(_AT_ONCE, "take-over")
+        self._releases: list[Future[None]] = []
 
     @property
     def is_busy(self) -> bool:
@@ -259,15 +262,22 @@ class StateUpdater:
     def recall(self, task_ids: Iterable[TaskId]) -> None:
         """Resume tasks that were removed and are wanted again, unless they are closed already."""
         for update in self._leaving(task_ids):
-            update.is_wanted = True
+            update.is_wanted, update.is_released = True, False
 
-    def remove(self, task_ids: Iterable[TaskId]) -> None:
-        """Close tasks; a task that waits for brokers is closed as soon as they have answered."""
+    def remove(self, task_ids: Iterable[TaskId], *, release: bool = False) -> None:
+        """Close tasks; a task that waits for brokers is closed as soon as they have answered.
+
+        Args:
+            task_ids: The tasks.
+            release: Whether brokers are asked to let their next owner take over without fencing this thread's producer.
+        """
         for update in [self._updates[task_id] for task_id in task_ids if task_id in self._updates]:
+            update.is_released = release
             if isinstance(update.phase, _Opening):
                 update.is_wanted = False
             else:
                 self._end(update)
+        self._wait_until_released()
 
     def wait_until_closed(self, task_ids: Iterable[TaskId]) -> None:
         """Wait until removed tasks are closed."""
@@ -284,7 +294,7 @@ class StateUpdater:
             gives_up: Whether not to repeat failed attempts.
 
         Returns:
-            The tasks whose state is complete, which have to be taken (`take`), and those that cannot be taken over.
+            The tasks whose state is complete, which have to be taken (`take`) and started, and those that cannot be taken over.
 
         Raises:
             StateError: If the state of a task cannot be opened or written.
@@ -311,6 +321,7 @@ class StateUpdater:
         for update in self._leaving(list(self._updates)):
             if not isinstance(update.phase, _Opening) or update.phase.outcome.done():
                 self._end(update)
+        self._wait_until_released()
 
     def close(self) -> None:
         """Close all tasks. Idempotent."""
@@ -367,9 +378,7 @@ class StateUpdater:
         self._reader.add(phase.active.task, missing, show)
 
     def _complete(self, restored: Task) -> ActiveTask:
-        active = next(phase.active for _, phase in self._restoring() if phase.active.task is restored)
-        active.start()
-        return active
+        return next(phase.active for _, phase in self._restoring() if phase.active.task is restored)
 
     def _start_over(self, *, gives_up: bool) -> list[Refused]:
         refused = []
@@ -400,12 +409,23 @@ class StateUpdater:
 
     def _end(self, update: _Update) -> None:
         del self._updates[update.claim.id]
-        self._close(update.phase)
+        is_taken_over = self._close(update.phase)
+        if is_taken_over and update.is_released:
+            self._releases.append(self._openers.submit(update.claim.release))
 
-    def _close(self, phase: _Waiting | _Opening | _Restoring) -> None:
+    def _wait_until_released(self) -> None:
+        """Wait for releases that have begun. After one that fails, the next owner fences the producer of this thread."""
+        wait(self._releases)
+        self._releases.clear()
+
+    def _close(self, phase: _Waiting | _Opening | _Restoring) -> bool:
+        """Close a task that is being taken over or restored. Returns whether it was taken over."""
         match phase:
             case _Opening(outcome) if outcome.exception() is None:
                 outcome.result().close()
+                return True
             case _Restoring(active):
                 self._reader.remove(active.task)
                 active.close(abort=False)  # it has sent nothing
+                return True
+        return False

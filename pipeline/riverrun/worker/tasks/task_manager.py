@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from riverrun.errors import StreamsError
     from riverrun.hosting.active_task import ActiveTask
     from riverrun.hosting.claim import Claim
+    from riverrun.hosting.ownership import ThreadProducer
     from riverrun.records import TaskId
-    from riverrun.runtime.ports import Clock
     from riverrun.state.api import StateBackend
     from riverrun.worker.states import TaskCounts
     from riverrun.worker.tasks.fetching import AbsentBrokers, Fetching, Interruptions
@@ -36,13 +36,13 @@ class TaskManager:
 
     Args:
         claim: Makes the claim to a task that is assigned.
+        producer: The producer of all tasks.
         updater: Takes tasks over, and restores them.
         standbys: Follows tasks that run elsewhere.
         fetching: Fetches for running tasks.
         counts: Counts the work of tasks.
         brokers: Waits for absent brokers.
         interruptions: Called while waiting for brokers.
-        clock: Tells the time.
         streams: Settings.
         gives_up: Whether to give up tasks that another owner has taken over; otherwise a takeover is an error.
     """
@@ -50,6 +50,7 @@ class TaskManager:
     def __init__(
         self,
         claim: Callable[[TaskId], Claim],
+        producer: ThreadProducer,
         updater: StateUpdater,
         *,
         standbys: StandbyUpdater,
@@ -57,25 +58,24 @@ class TaskManager:
         counts: TaskCounts,
         brokers: AbsentBrokers,
         interruptions: Interruptions,
-        clock: Clock,
         streams: StreamsConfig,
         gives_up: bool,
     ) -> None:
         self._running: dict[TaskId, ActiveTask] = {}
         self.running: Mapping[TaskId, ActiveTask] = MappingProxyType(self._running)
-        """The tasks that process, or whose commit is under way."""
+        """The tasks that process, except while a commit is under way."""
         self._claim = claim
+        self._producer = producer
         self._updater = updater
         self._standbys = standbys
         self._fetching = fetching
         self._counts = counts
         self._brokers = brokers
         self._interruptions = interruptions
-        self._clock = clock
         self._timeout_s = streams.task_timeout_ms / 1000
         self._gives_up = gives_up
-        self._schedule = CommitSchedule(streams.commit_interval_ms, streams.statestore_cache_max_bytes)
-        self.commits = Commits(self._schedule, interruptions, self.fail)
+        schedule = CommitSchedule(streams.commit_interval_ms, streams.statestore_cache_max_bytes)
+        self.commits = Commits(self.running, producer, schedule, interruptions, self.fail)
         """The commits of running tasks."""
 
     @property
@@ -125,10 +125,12 @@ class TaskManager:
 
     def revoke(self, task_ids: AbstractSet[TaskId]) -> None:
         """Commit and close tasks (`handleRevocation`). One that a thread is taking over is closed once brokers answer."""
-        self.commits.commit([active for task_id, active in self._running.items() if task_id in task_ids])
-        for active in [active for task_id, active in self._running.items() if task_id in task_ids]:
+        leaving = [active for task_id, active in self._running.items() if task_id in task_ids]
+        if leaving:
+            self.commits.commit(leaving)
+        for active in [active for active in leaving if active.id in self._running]:
             self._close(active)
-        self._updater.remove(task_ids)
+        self._updater.remove(task_ids, release=self._brokers.are_there)
 
     def wait_until_closed(self, task_ids: AbstractSet[TaskId]) -> None:
         """Wait until revoked tasks are closed."""
@@ -150,42 +152,56 @@ class TaskManager:
             return
         with self._interruptions.away():
             updated = self._updater.run_once(max_records, timeout_s, gives_up=self._brokers.gives_up)
-        for active in updated.complete:
-            self._run(active)
         for task_id, error in updated.refused:
             self._refuse(task_id, error)
+        if updated.complete:
+            self.commits.come_to_end()  # tasks may write when they start
+        for active in updated.complete:
+            self._run(active)
 
     def close_left(self) -> None:
         """Close revoked tasks for which brokers have answered by now."""
         self._updater.close_left()
 
     def begin_commits(self, now_ms: int) -> None:
-        """Begin the commits that are due."""
-        self.commits.begin_due(list(self._running.values()), now_ms)
+        """Begin a commit if it is due."""
+        self.commits.begin_if_due(now_ms)
 
     def commit_all(self) -> None:
-        """Commit every task that has made progress, and wait until the commits end."""
-        self.commits.commit(list(self._running.values()))
+        """Commit every task that has made progress, and wait until the commit ends."""
+        self.commits.commit()
 
-    def fail(self, active: ActiveTask, error: StreamsError) -> None:
-        """Restart a task that has failed, or give it up if another owner has taken it over.
+    def fail(self, error: StreamsError) -> None:
+        """Restart all tasks from their last commit: they share a transaction. Those that another owner has are then given up.
+
+        That goes on until brokers are back, for up to `task.timeout.ms`. That is also how long the outcomes of successive
+        commits may be unknown while brokers answer.
 
         Raises:
-            StreamsError: The given error, if neither is possible.
+            StreamsError: The given error, if a restart does not help.
         """
-        if not isinstance(error, TaskMigratedError):
-            self._start_over(active, error)
-        elif self._gives_up:
-            _log_given_up(active.id, error)
-            self._close(active, is_ours=False)
-        else:
+        is_fenced = isinstance(error, TaskMigratedError)
+        if (is_fenced and not self._gives_up) or (isinstance(error, BrokerError) and not error.retriable):
             raise error
+        if isinstance(error, UnknownOutcomeError):
+            self._check_progress(error)
+        failed = list(self._running.values())
+        names = ", ".join(str(active.id) for active in failed)
+        log.warning("tasks %s start over from their last commit: %s", names, error)
+        for active in failed:
+            self._suspend(active)
+            self._updater.add_again(active.claim)
+            active.close()
+        self._producer.discard(abort=False)  # a new one fences it, before it continues with one of these tasks
+        if not is_fenced:
+            self._brokers.wait()
 
     def close(self) -> None:
         """Close all tasks. Uncommitted work is discarded. Idempotent."""
         self.commits.under_way.close()
+        self._producer.discard(abort=self._brokers.are_there)
         for active in self._running.values():
-            active.close(abort=self._brokers.are_there)
+            active.close()
         self._running.clear()
         self._updater.close()
         self._standbys.close()
@@ -202,14 +218,18 @@ class TaskManager:
         return states
 
     def _run(self, active: ActiveTask) -> None:
-        """Start to fetch for a task whose state is complete."""
-        self._running[active.id] = active
+        """Start a task whose state is complete, and fetch for it. If its producer was discarded, take it over again."""
         self._updater.take(active.id)
-        self._schedule.note(active.id, self._clock.now_ms())
+        if active.producer.is_closed:
+            active.close()
+            self._updater.add_again(active.claim)
+            return
+        active.start()
+        self._running[active.id] = active
         try:
             self._fetching.begin(active)
         except BrokerError as error:
-            self.fail(active, error)
+            self.fail(error)
             return
         offsets = {str(tp): offset for tp, offset in active.committed_offsets.items()}
         known = {"task": str(active.id), "offsets": offsets}
@@ -224,45 +244,27 @@ class TaskManager:
         if not isinstance(error, TaskMigratedError) or not self._gives_up:
             self._brokers.are_there = not isinstance(error, BrokerError)
             raise error
-        _log_given_up(task_id, error)
+        self.commits.forget(task_id)
+        log.warning("task %s is given up: %s", task_id, error, extra={"task": str(task_id)})
 
-    def _start_over(self, active: ActiveTask, error: StreamsError) -> None:
-        """Take a task over again, repeatedly until brokers are back, for up to `task.timeout.ms`.
-
-        That is also how long the outcomes of successive commits may be unknown while brokers answer.
-        """
-        if isinstance(error, BrokerError) and not error.retriable:
-            raise error
-        if isinstance(error, UnknownOutcomeError):
-            self._check_progress(active.claim, error)
-        log.warning("task %s starts over from its last commit: %s", active.id, error, extra={"task": str(active.id)})
-        self._suspend(active)
-        self._updater.add_again(active.claim)
-        active.close(abort=False)
-        self._brokers.wait()
-
-    def _check_progress(self, claim: Claim, error: UnknownOutcomeError) -> None:
-        """Let a task restart, or end with an error if it has restarted in vain for too long."""
-        claim.doubted_since = claim.doubted_since or time.monotonic()
-        stuck_s = time.monotonic() - claim.doubted_since
+    def _check_progress(self, error: UnknownOutcomeError) -> None:
+        """Let tasks restart, or end with an error if they have restarted in vain for too long."""
+        producer = self._producer
+        producer.doubted_since = producer.doubted_since or time.monotonic()
+        stuck_s = time.monotonic() - producer.doubted_since
         if stuck_s > self._timeout_s:
-            message = f"Task {claim.id} has made no progress for {stuck_s:.0f} s: {error.message}"
-            raise UnknownOutcomeError(message, hint="It starts over until task.timeout.ms has passed.") from error
+            message = f"Tasks have made no progress for {stuck_s:.0f} s: {error.message}"
+            raise UnknownOutcomeError(message, hint="They start over until task.timeout.ms has passed.") from error
 
-    def _close(self, active: ActiveTask, *, is_ours: bool = True) -> None:
-        """Close a task that runs. Its uncommitted work is discarded."""
+    def _close(self, active: ActiveTask) -> None:
+        """Close a task that this process has let go."""
         self._suspend(active)
         self.commits.forget(active.id)
-        active.close(abort=is_ours and self._brokers.are_there)
+        active.close()
 
     def _suspend(self, active: ActiveTask) -> None:
         """Neither process a task nor fetch for it any more."""
         self._counts.stopped(active)
         self._fetching.end(active)
-        self._schedule.forget(active.id)
         active.suspend()
         del self._running[active.id]
-
-
-def _log_given_up(task_id: TaskId, error: TaskMigratedError) -> None:
-    log.warning("task %s is given up: %s", task_id, error, extra={"task": str(task_id)})

@@ -56,30 +56,30 @@ def tasks() -> list[Any]:
 
 
 @pytest.fixture
-def schedule(tasks: list[Any]) -> CommitSchedule:
+def schedule() -> CommitSchedule:
     schedule = CommitSchedule(INTERVAL_MS, 0)
-    for task in tasks:
-        schedule.note(task.id, 0)
+    schedule.note(0)
     return schedule
 
 
-def test_tasks_that_are_busy_begin_to_commit_in_parts(tasks: list[Any], schedule: CommitSchedule) -> None:
+def test_tasks_commit_together_when_the_interval_is_over(tasks: list[Any], schedule: CommitSchedule) -> None:
+    tasks[-1].process_a_record()
+    assert not schedule.is_due(tasks, INTERVAL_MS - 1)
+    assert schedule.is_due(tasks, INTERVAL_MS)
+    schedule.note(INTERVAL_MS)
+    assert not schedule.is_due(tasks, 2 * INTERVAL_MS - 1)
+
+
+def test_a_task_that_asks_for_a_commit_does_not_wait(tasks: list[Any], schedule: CommitSchedule) -> None:
+    assert not schedule.is_due(tasks, 1)
+    tasks[3].task.request_commit()
+    assert schedule.is_due(tasks, 1)
+
+
+def test_tasks_commit_early_if_their_stores_hold_back_too_much(tasks: list[Any]) -> None:
+    schedule = CommitSchedule(INTERVAL_MS, 19)
+    schedule.note(0)
     for task in tasks:
-        task.process_a_record()
-    assert schedule.due(tasks, tasks, INTERVAL_MS - 1) == []
-    assert schedule.due(tasks, tasks, INTERVAL_MS) == tasks[:5]
-    for task in tasks[:5]:
-        schedule.note(task.id, INTERVAL_MS)
-    assert schedule.due(tasks, tasks[5:], INTERVAL_MS) == tasks[5:10]
-
-
-def test_a_busy_task_does_not_wait_for_those_that_have_nothing_to_commit(
-    tasks: list[Any], schedule: CommitSchedule
-) -> None:
-    busy = tasks[-1]
-    busy.process_a_record()
-    assert busy in schedule.due(tasks, tasks, INTERVAL_MS)
-
-
-def test_the_interval_of_a_task_with_nothing_to_commit_restarts(tasks: list[Any], schedule: CommitSchedule) -> None:
-    assert schedule.due(tasks, tasks, INTERVAL_MS) == tasks
+        task.task.held_back_bytes = lambda: 1
+    assert schedule.is_due(tasks, 1)
+    assert not schedule.is_due(tasks[1:], 1)

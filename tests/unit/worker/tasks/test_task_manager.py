@@ -14,8 +14,8 @@ from riverrun.errors import CorruptStateError, StateError, TaskMigratedError
 from riverrun.hosting.active_task import TaskState
 from riverrun.hosting.restoring import Missing
 from riverrun.records import TaskId
+from riverrun.runtime.task import TaskCommit
 from riverrun.state.memory import MemoryBackend
-from riverrun.testing.driver import MockClock
 from riverrun.worker.states import TaskCounts
 from riverrun.worker.tasks.fetching import Undisturbed
 from riverrun.worker.tasks.state_updater import StateUpdater
@@ -27,18 +27,42 @@ if TYPE_CHECKING:
 FIRST, SECOND = TaskId(0, 0), TaskId(0, 1)
 
 
+class Producer:
+    """The producer of all tasks, of which every step is noted. A discarded one goes on under the same name."""
+
+    def __init__(self, steps: list[str]) -> None:
+        self.is_closed = False
+        self.doubted_since = None
+        self._steps = steps
+
+    def present(self) -> Producer:
+        return self
+
+    def flush(self) -> None:
+        pass
+
+    def commit(self, _offsets: Any) -> None:
+        self._steps.append("commit")
+
+    def discard(self, *, abort: bool) -> None:
+        self._steps.append("abort" if abort else "discard")
+
+
 class Claimed:
     """A task without inputs, of which every step is noted; brokers answer when they may. It is its own claim."""
 
     def __init__(self, task_id: TaskId, steps: list[str]) -> None:
         self.id, self._steps = task_id, steps
+        self.producer = Producer(steps)
+        self.prepared = TaskCommit({}, ())
+        self.released = dict
+        self.is_lost = False
         self.claim = self.task = self
         self.inputs = ()
         self.answered = threading.Event()
         self.answered.set()
         self.refusals: list[Exception] = []
         self.restored_records, self.committed_offsets, self.dropped = 0, dict[Any, int](), Counter[str]()
-        self.doubted_since = None
         self.state = TaskState.CREATED
         self.needs_commit, self.commit_requested, self.stream_time = True, False, -1
         self.measured = self.starts = self.sent = dict
@@ -53,6 +77,15 @@ class Claimed:
             raise self.refusals.pop()
         self._steps.append(f"take_over {self.id}")
         return self
+
+    def check_owner(self) -> None:
+        self._steps.append(f"check_owner {self.id}")
+        if self.is_lost:
+            message = "another owner has committed"
+            raise TaskMigratedError(message)
+
+    def note_changelog_ends(self, _ends: Any) -> None:
+        pass
 
     def initialize(self) -> Missing:
         self.state = TaskState.RESTORING
@@ -100,13 +133,13 @@ class Managed:
         admin: Any = None
         self.manager = TaskManager(
             self._claim,
+            Producer(self.steps),  # type: ignore[arg-type]
             StateUpdater(admin, {}, 60_000, lambda *_: None, lambda claimed: claimed),  # type: ignore[arg-type,return-value]
             standbys=others,
             fetching=others,
             counts=TaskCounts(),
             brokers=others,
             interruptions=Undisturbed(),
-            clock=MockClock(),
             streams=StreamsConfig(),
             gives_up=True,
         )
@@ -148,40 +181,68 @@ def test_a_task_is_taken_over_then_fetched_for_and_committed_before_it_is_closed
     managed.assign(SECOND)
     assert managed.taken_steps()[:5] == [
         "prepare_commit 0_0",
-        "send_commit 0_0",
+        "commit",
         "finish_commit 0_0",
         "fetch 0_0 no more",
-        "close 0_0 True",
+        "close 0_0",
     ]
     assert managed.manager.active == {SECOND}
     assert managed.manager.commits.done == 1
     assert not managed.manager.commits.last
 
 
-def test_a_task_that_another_owner_has_is_given_up_without_touching_what_is_open(managed: Managed) -> None:
+def test_a_fenced_thread_gives_up_those_tasks_that_another_owner_has(managed: Managed) -> None:
     managed.assign(FIRST, SECOND)
     managed.run()
     managed.taken_steps()
-    managed.manager.fail(managed.manager.running[FIRST], TaskMigratedError("fenced"))
-    assert managed.taken_steps() == ["fetch 0_0 no more", "close 0_0 False"]
+    managed.created[FIRST].is_lost = True
+    managed.manager.fail(TaskMigratedError("fenced"))
+    assert managed.taken_steps() == [
+        "fetch 0_0 no more",
+        "close 0_0",
+        "fetch 0_1 no more",
+        "close 0_1",
+        "discard",
+    ]
+    managed.run()
     assert managed.manager.active == set(managed.manager.running) == {SECOND}
+    assert sorted(managed.taken_steps()) == [
+        "check_owner 0_0",
+        "check_owner 0_1",
+        "fetch 0_1",
+        "start 0_1",
+        "take_over 0_1",
+    ]
 
 
 def test_a_task_that_fails_starts_over_unless_another_owner_has_it(managed: Managed) -> None:
     managed.assign(FIRST)
     managed.run()
     managed.taken_steps()
-    managed.manager.fail(managed.manager.running[FIRST], CorruptStateError("damaged"))
+    managed.manager.fail(CorruptStateError("damaged"))
     assert managed.manager.restoring == {FIRST: None}
     managed.run()
     assert managed.taken_steps() == [
         "fetch 0_0 no more",
-        "close 0_0 False",
+        "close 0_0",
+        "discard",
         "check_owner 0_0",
         "take_over 0_0",
         "start 0_0",
         "fetch 0_0",
     ]
+
+
+def test_a_task_restored_for_a_producer_that_was_discarded_is_taken_over_again(managed: Managed) -> None:
+    managed.created[FIRST] = claimed = Claimed(FIRST, managed.steps)
+    claimed.producer.is_closed = True
+    managed.assign(FIRST)
+    while "close 0_0" not in managed.steps:
+        managed.manager.update(1, 0.01)
+    claimed.producer.is_closed = False
+    assert managed.taken_steps() == ["take_over 0_0", "close 0_0"]
+    managed.run()
+    assert managed.taken_steps() == ["check_owner 0_0", "take_over 0_0", "start 0_0", "fetch 0_0"]
 
 
 def test_a_task_whose_state_cannot_be_opened_ends_the_thread(managed: Managed) -> None:
@@ -204,7 +265,7 @@ def test_a_task_that_is_revoked_while_brokers_are_silent_closes_when_they_answer
     assert not managed.manager.is_starting_tasks
     claimed.answered.set()
     managed.manager.wait_until_closed({FIRST})
-    assert managed.taken_steps() == ["take_over 0_0", "close 0_0"]
+    assert managed.taken_steps() == ["take_over 0_0", "close 0_0", "release 0_0"]
     assert managed.manager.active == frozenset()
 
 

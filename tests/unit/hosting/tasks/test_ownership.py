@@ -1,0 +1,119 @@
+"""Tasks change hands between threads and bounded runs: each record is written once, whatever comes in between."""
+
+from __future__ import annotations
+
+import os
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from riverrun.hosting import claim, ownership
+from tests.unit.hosting.tasks.ownership import (
+    END,
+    TASKS,
+    Actor,
+    BoundedRun,
+    Brokers,
+    Connected,
+    Mutex,
+    Producer,
+    StreamThread,
+)
+
+if TYPE_CHECKING:
+    import pytest
+
+FAULTS = st.sampled_from(["", *[""] * 12, "lose", "kill"])
+MOVES = st.lists(st.tuples(st.integers(0, 11), st.integers(1, 12), FAULTS), max_size=60)
+"""Which process takes how many turns, and what happens to it then."""
+THREADS = st.lists(
+    st.tuples(st.sets(st.sampled_from(TASKS), min_size=1), st.integers(1, 6), st.integers(0, 8)), min_size=1, max_size=3
+)
+"""The tasks of each stream thread, how many rounds it takes, and after which it lets them go."""
+RUNS = st.lists(st.tuples(st.sampled_from(TASKS), st.integers(1, 4)), max_size=3)
+
+
+@settings(
+    max_examples=int(os.environ.get("OWNERSHIP_EXAMPLES", "300")),
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+)
+@given(threads=THREADS, runs=RUNS, moves=MOVES)
+def test_each_record_is_written_once_by_the_owner_that_claimed_its_task_last(
+    threads: list[tuple[set[Any], int, int]],
+    runs: list[tuple[Any, int]],
+    moves: list[tuple[int, int, str]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    brokers = Brokers()
+    _connect(brokers, monkeypatch)
+    connected = Connected(brokers)
+    actors: list[Actor] = []
+    for each in threads:
+        Actor("thread", StreamThread(connected, *each).run, actors)
+    for run in runs:
+        Actor("run", BoundedRun(connected, *run).run, actors)
+    for number, turns, fault in moves:
+        actor = actors[number % len(actors)]
+        for _ in range(turns):
+            if not actor.is_done:
+                actor.turn()
+        if fault == "kill":
+            actor.kill()
+        actor.loses_answer = fault == "lose"
+    _finish(actors)
+    _finish_all(connected, actors, brokers)
+
+
+def test_a_commit_between_the_read_of_one_thread_and_the_fence_of_another_is_seen(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Two threads of a process take over tasks of one owner, which commits once more before the first one fences it."""
+    for turns_of_reader in range(1, 12):
+        for turns_of_owner in range(8):
+            brokers, actors = Brokers(), list[Actor]()
+            _connect(brokers, monkeypatch)
+            connected = Connected(brokers)
+            owner = Actor("owner", StreamThread(connected, TASKS[:2], 9, 9).run, actors)
+            while not brokers.written[TASKS[1]]:
+                owner.turn()
+                _finish(actors[1:])
+            Actor("successor", StreamThread(connected, TASKS[:2], 2, 9).run, actors).turn()
+            fencing, reading = actors[-2:]
+            for actor, turns in ((reading, turns_of_reader), (owner, turns_of_owner)):
+                for _ in range(turns):
+                    actor.turn()
+            for _ in range(30):  # it waits for the other thread if that one fences
+                if not fencing.is_done:
+                    fencing.turn()
+            _finish(actors)
+            _finish_all(connected, actors, brokers)
+
+
+def _finish_all(connected: Connected, actors: list[Actor], brokers: Brokers) -> None:
+    """Let one thread process what is left, and look at everything that was written."""
+    Actor("last", StreamThread(connected, TASKS, 4 * END, 4 * END).run, actors)
+    _finish(actors)
+    assert brokers.written == {task: list(range(END)) for task in TASKS}
+
+
+def _finish(actors: list[Actor]) -> None:
+    while left := [actor for actor in actors if not actor.is_done]:
+        for actor in left:
+            if not actor.is_done:
+                actor.turn()
+
+
+def _connect(brokers: Brokers, monkeypatch: pytest.MonkeyPatch) -> None:
+    def producer(_kafka: Any, transactional_id: str, **_options: Any) -> Producer:
+        return Producer(brokers, transactional_id)
+
+    monkeypatch.setattr(ownership, "TransactionalProducer", producer)
+    monkeypatch.setattr(ownership, "threading", SimpleNamespace(Lock=Mutex))
+    monkeypatch.setattr(claim, "committed_point", lambda *given: SimpleNamespace(commits=given[2], topics={}))
+    monkeypatch.setattr(claim, "reset_offsets", lambda _connected, tps, _now_ms: dict.fromkeys(tps, 0))
+    monkeypatch.setattr(claim, "time_limits", lambda _admin, _topics: {})
+    monkeypatch.setattr(claim, "open_task", lambda *_: None)
+    monkeypatch.setattr(claim.Claim, "_written", lambda _self: ())

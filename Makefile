@@ -61,7 +61,7 @@ unit: setup
 # and sessions that end: files are taken in turn, long ones first, and those that one of the processes takes share its broker and
 # its Spark session. Two cores and ten JVMs can be too slow for a deadline: failed tests run once more, alone. Both reports are
 # printed; a second failure is final.
-# A process that crashes is reported with its trace and replaced, three times at most, and its test runs again: pytest ends with 5 if
+# A process that crashes is reported with its trace and replaced, twelve times at most, and its test runs again: pytest ends with 5 if
 # that was all. Clients can crash where a topic is deleted under them (docs/pitfalls.md).
 # Brokers and Spark make Java load thousands of classes at each start: with archives of these they need half of the time.
 test: setup
@@ -69,7 +69,7 @@ test: setup
 	$(MAKE) coverage
 	$(IN_MEMORY_PYTEST) tests/oracle tests/architecture
 	$(BIN)/riverrun prepare-spark
-	$(PYTEST) --numprocesses $(BROKERS) --dist loadfile --no-loadscope-reorder --max-worker-restart 3 --durations 20 -m "not driver" $(ON_BROKERS) \
+	$(PYTEST) --numprocesses $(BROKERS) --dist loadfile --no-loadscope-reorder --max-worker-restart 12 --durations 20 -m "not driver" $(ON_BROKERS) \
 		|| { test $$? = 1 && { $(PYTEST) --last-failed --last-failed-no-failures none --maxfail 1 $(ON_BROKERS) || test $$? = 5; }; }
 
 # All tests in memory but the oracle's, slow ones as well, and the lines that they reach; tests with brokers reach most of the

@@ -128,7 +128,7 @@ class Progress:
         self._committed: dict[TopicPartition, int] = {}
         self.total = total
         self.is_given_up = False
-        """Whether nobody waits for the rest: the output has not all that it should have."""
+        """Whether the measurement ended before the output was complete."""
 
     def records(self) -> int:
         """How many; those on their way through a repartition topic count half, and the last one when nothing is there any more.

@@ -50,7 +50,7 @@ class Column:
     is_ratio: bool = False
 
     def is_known(self, runs: Sequence[Figures]) -> bool:
-        """Whether all of the rounds have the figure."""
+        """Return whether every round has the figure."""
         return all(self.figure in figures for figures in runs)
 
     def cell(self, runs: Sequence[Figures], first: Sequence[Figures]) -> str:

@@ -63,7 +63,7 @@ EXACTLY_ONCE_V2 = "exactly_once_v2"
 SECRETS = frozenset({"server.token", "server.read.token", "server.ssl.key.password"})
 """Settings that are never shown; `${NAME}` is expanded in them."""
 BOUNDED_ENGINES = ("auto", "local", "spark")
-"""What may process the tasks of a bounded run; `auto` decides for each run."""
+"""The engines that process the tasks of a bounded run; `auto` decides for each run."""
 BOUNDED_WALL_CLOCK = ("refuse", "once", "never")
 """How a bounded run may treat wall-clock punctuations."""
 MOST_THREADS = 1000

@@ -234,7 +234,7 @@ class ThreadProducer:
 
     def known(self) -> frozenset[str]:
         """Return the owners that commit nothing more for a task that is being taken over: those fenced, and this one."""
-        fenced, producer = frozenset(self._fenced.copy()), self._producer
+        fenced, producer = frozenset(self._fenced), self._producer
         return fenced if producer is None else fenced | {producer.owner}
 
     def fence(self, owner: str) -> None:

@@ -97,7 +97,7 @@ class GroupMember:
         self._group_id = group_id
         self._rejoins = threading.Event()
         self.is_refused = False
-        """Whether brokers have refused the messages of the group since the last plan: all of them are in one record."""
+        """Whether brokers have refused the record of the group's messages since the last plan."""
 
         def hear(plan: bytes) -> None:
             self.is_refused = False

@@ -1,4 +1,4 @@
-"""Writes records: in a task's transactions, or without transactions."""
+"""Writes records: in transactions, or without them."""
 
 from __future__ import annotations
 

@@ -69,7 +69,7 @@ class SessionOnDemand:
 
     @property
     def is_local(self) -> bool:
-        """Whether a session would be made on this machine alone."""
+        """Return whether Spark would run on this machine alone."""
         return self.master is not None and _LOCAL.fullmatch(self.master) is not None
 
 

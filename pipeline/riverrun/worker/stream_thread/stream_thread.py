@@ -1,4 +1,4 @@
-"""Runs the tasks of a stream thread: each turn fetches, processes a few records of each task, and begins due commits.
+"""Runs the tasks of a stream thread: each turn fetches, processes a few records of each task, and commits if due.
 
 Shares time between tasks, and with queries that are answered between records.
 """
@@ -189,7 +189,7 @@ class StreamThread:
         self._follower.learn(record)
 
     def run_once(self) -> None:
-        """Fetch, process a few records of each task, and start commits that are due."""
+        """Fetch, process a few records of each task, and start a commit if it is due."""
         waiting = self._fetching.waiting()
         is_idle = waiting == 0 or self._is_stalled
         if waiting < ENOUGH or self._is_stalled:

@@ -217,7 +217,7 @@ def announce(
     context: Context,
     outlet: AssetAlias,
     read: Iterable[Asset],
-    events: Iterable[tuple[Asset, Mapping[str, str]]],
+    events: Iterable[tuple[Asset, Mapping[str, Any]]],
 ) -> None:
     """Make events, unless the task's author has given it outlets without this one.
 

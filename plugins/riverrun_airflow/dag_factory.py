@@ -38,7 +38,7 @@ _EPOCH = datetime(2000, 1, 1, tzinfo=UTC)
 _RETRIES = {"retries": 2, "retry_delay": timedelta(minutes=1)}
 _NO_INTERVALS = frozenset({"@once", "@continuous"})
 _LIVE = "live"
-_VERDICT = "{{ ti.xcom_pull(task_ids='gate') }}"
+_VERDICT = "{{ ti.xcom_pull(task_ids='gate')['verdict'] }}"
 _END = (
     "{{ data_interval_end.isoformat() if params['to'] == 'interval' or"
     " (not params['to'] and dag_run.run_type == 'backfill') else params['to'] or 'latest' }}"

@@ -19,7 +19,7 @@ import threading
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -86,7 +86,7 @@ class Note:
         at_ms: Time of the message, ms since the epoch.
         said: What the driver has done, or why it failed.
         may_help: Whether another attempt may help.
-        found: What the task returns, or finds its result by.
+        found: Facts for the task's result: see `sessions.WorkOutcome`.
         is_under_way: Whether it failed since another run has to end first.
         ranges: The offsets that an import has written, or an export has exported, as text: one range for each finished batch.
     """
@@ -95,7 +95,7 @@ class Note:
     at_ms: Natural
     said: str = ""
     may_help: bool = True
-    found: str = ""
+    found: dict[str, Any] = field(default_factory=dict)
     is_under_way: bool = False
     ranges: tuple[str, ...] = ()
 
@@ -242,7 +242,7 @@ def _done(project: ProjectConfig, request: Request, keep: Callable[[str], None])
         return WorkOutcome(take(project, request))
     if isinstance(request, CheckRequest):
         check = judge_live(project, request)
-        return WorkOutcome(f"check {check.id}: judged up to {check.at}", check.id)
+        return WorkOutcome(f"check {check.id}: judged up to {check.at}", {"check": check.id})
     if isinstance(request, TransferRequest):
         return transfer(project, request, logged_progress(log), keep)
     summary = run(bounded(project, request), lambda done, of: log.info("%d of %d offsets", done, of))

@@ -68,6 +68,21 @@ def page_of(app: str) -> str:
     return f"{base()}{PAGE}/apps/{quote(app)}" if app else f"{base()}{PAGE}/"
 
 
+def address_of(app: str) -> str:
+    """Return the whole address of an application's page, for messages to people; its path if Airflow has no base URL."""
+    return f"{_site()}{page_of(app)}"
+
+
+def address_of_docs(app: str, page: str) -> str:
+    """Return the whole address of a page of an application's Data Docs."""
+    return f"{_site()}{docs_of(app)}/{quote(page)}"
+
+
+def _site() -> str:
+    url = urlsplit(conf.get("api", "base_url", fallback="") or "")
+    return f"{url.scheme}://{url.netloc}" if url.netloc else ""
+
+
 def base() -> str:
     """Return the path at which Airflow is served; empty at the root of a host."""
     return urlsplit(conf.get("api", "base_url", fallback="") or "").path.rstrip("/")

@@ -15,6 +15,13 @@ from riverrun_airflow.acting import acting, end_at_once
 from riverrun_airflow.assets import TopicLineage, announce, is_template, judged_by_topic, outputs_of, topic_asset
 from riverrun_airflow.hooks import CONNECTION, located
 from riverrun_airflow.links import ApplicationLink, DocsLink, SparkLink
+from riverrun_airflow.results import (
+    result_of_check,
+    result_of_rehearsal,
+    result_of_runs,
+    result_of_step,
+    unless_empty,
+)
 from riverrun_airflow.sessions import (
     STEPS,
     bounded,
@@ -26,6 +33,7 @@ from riverrun_airflow.sessions import (
     releaser_of,
     retired_by,
     run,
+    runs_by,
     spark_page,
     take,
     topics_of,
@@ -45,6 +53,7 @@ if TYPE_CHECKING:
     from riverrun.project.runs import BoundedRun
     from riverrun.spark.bounded_runs.job import RunSummary
     from riverrun.spark.ranges import RunRange
+    from riverrun_airflow.drivers import Note
     from riverrun_airflow.sessions import Check
 
 _RANGE, _TOLD, _RETIRED = "range", "told", "retired"
@@ -71,6 +80,8 @@ class BoundedRunOperator(BaseOperator):
             none.
         dry: Whether to commit nothing: the log says what would be written.
         engine: `spark`, `local` or `auto`, as in `AppRuns.bounded`; by default, as the application's setting says.
+        max_records_per_slice: Maximum number of records of a slice, which is one transaction per task; 0 for the default.
+        skip_if_empty: Whether the task is skipped if there was nothing to process, and the tasks after it with it.
         master: Spark's master URL, or that of a Spark Connect server; by default, as the connection or `[spark]` says.
         apart: Whether the driver is a separate process, and the task waits without a slot; by default, if Spark is a cluster.
         riverrun_conn_id: The connection.
@@ -85,6 +96,7 @@ class BoundedRunOperator(BaseOperator):
         "advance_stream_time_to",
         "dry",
         "engine",
+        "max_records_per_slice",
         "master",
         "riverrun_conn_id",
     )
@@ -102,6 +114,8 @@ class BoundedRunOperator(BaseOperator):
         advance_stream_time_to: str = "",
         dry: bool | str = False,
         engine: str = "",
+        max_records_per_slice: int | str = 0,
+        skip_if_empty: bool = False,
         master: str = "",
         apart: bool | None = None,
         riverrun_conn_id: str = CONNECTION,
@@ -119,16 +133,19 @@ class BoundedRunOperator(BaseOperator):
         self.advance_stream_time_to = advance_stream_time_to
         self.dry = dry
         self.engine = engine
+        self.max_records_per_slice = max_records_per_slice
+        self.skip_if_empty = skip_if_empty
         self.master = master
         self.apart = apart
         self.riverrun_conn_id = riverrun_conn_id
         self.lineage = TopicLineage()
 
-    def execute(self, context: Context) -> str:
-        """Run, and return the range as text. While another run of the application lives, defer the task."""
-        return self._unless_another_runs(lambda: acting(lambda: self._run(context)))
+    def execute(self, context: Context) -> dict[str, Any]:
+        """Run, and return the result (`results.RunResult`). While another run of the application lives, defer the task."""
+        result = self._unless_another_runs(lambda: acting(lambda: self._run(context)))
+        return unless_empty(context, result, skip=self.skip_if_empty)
 
-    def resume(self, context: Context, event: dict[str, Any]) -> str:
+    def resume(self, context: Context, event: dict[str, Any]) -> dict[str, Any]:
         """Run after the other run has ended."""
         ended(event)
         return self.execute(context)
@@ -141,12 +158,12 @@ class BoundedRunOperator(BaseOperator):
         """Return the topics that were read and written, for OpenLineage."""
         return self.lineage.told()
 
-    def driven(self, context: Context, event: dict[str, Any]) -> str:
+    def driven(self, context: Context, event: dict[str, Any]) -> dict[str, Any]:
         """Continue after a driver has ended; another attempt does the work that it left."""
         conclude = partial(concluded, self, context, event, lambda _: self._concluded(context))
-        return self._unless_another_runs(conclude)
+        return unless_empty(context, self._unless_another_runs(conclude), skip=self.skip_if_empty)
 
-    def _unless_another_runs(self, action: Callable[[], str]) -> str:
+    def _unless_another_runs(self, action: Callable[[], dict[str, Any]]) -> dict[str, Any]:
         """Act, or else wait without a slot until no other run of the application lives: see `resume`."""
         try:
             return action()
@@ -159,7 +176,7 @@ class BoundedRunOperator(BaseOperator):
         self.defer(trigger=LookTrigger(wanted, self.config, self.riverrun_conn_id), method_name="resume")
         raise AssertionError  # `defer` leaves by an exception, which its type does not say
 
-    def _run(self, context: Context) -> str:
+    def _run(self, context: Context) -> dict[str, Any]:
         is_dry = truth("dry", self.dry)
         location = located(self.config, self.riverrun_conn_id)
         project = location.project()
@@ -169,9 +186,10 @@ class BoundedRunOperator(BaseOperator):
         store.set(_RANGE, str(chosen))
         self.log.info("%s processes %s", planned.application.id, chosen)
         if is_dry:
-            for topic, count in rehearse(planned).items():
+            counts = rehearse(planned)
+            for topic, count in counts.items():
                 self.log.info("%s: %d records would be written", topic, count)
-            return str(chosen)
+            return result_of_rehearsal(self.app, planned.application.version, chosen, counts).told()
         if chosen.size and is_apart(self, project):
             submit(self, context, location, self._request(context, str(chosen)))
         self._tell(run(planned, partial(self._report, context)), chosen)
@@ -188,6 +206,7 @@ class BoundedRunOperator(BaseOperator):
             by=self._author(context),
             range=chosen or "",
             engine=self.engine,
+            max_records_per_slice=number("max_records_per_slice", self.max_records_per_slice),
         )
 
     def _author(self, context: Context) -> str:
@@ -196,22 +215,26 @@ class BoundedRunOperator(BaseOperator):
         mapped = "" if index in {None, -1} else f"/{index}"
         return author_of(f"{self.dag_id}.{self.task_id}/{context['run_id']}{mapped}")
 
-    def _concluded(self, context: Context) -> str:
+    def _concluded(self, context: Context) -> dict[str, Any]:
         project = located(self.config, self.riverrun_conn_id).project()
         store: Any = context["task_state_store"]
         return self._told(context, project, bounded(project, self._request(context, store.get(_RANGE))))
 
-    def _told(self, context: Context, project: ProjectConfig, planned: BoundedRun) -> str:
-        """Tell OpenLineage and readers of topics, once, what was done."""
+    def _told(self, context: Context, project: ProjectConfig, planned: BoundedRun) -> dict[str, Any]:
+        """Tell OpenLineage and readers of topics, once, what was done, and return the result."""
         store: Any = context["task_state_store"]
+        runs, version = runs_by(planned, self._author(context)), planned.application.version
+        result = result_of_runs(self.app, version, planned.range, runs).told()
         facet = {"app": self.app, "version": planned.application.version, "range": str(planned.range)}
         self.lineage = TopicLineage(project.kafka["bootstrap.servers"], *topics_of(planned.application), facet)
         if store.get(_TOLD) is None:
-            self._tell_readers(context, project, planned)
+            self._tell_readers(context, project, planned, result)
             store.set(_TOLD, "yes")
-        return str(planned.range)
+        return result
 
-    def _tell_readers(self, context: Context, project: ProjectConfig, planned: BoundedRun) -> None:
+    def _tell_readers(
+        self, context: Context, project: ProjectConfig, planned: BoundedRun, result: dict[str, Any]
+    ) -> None:
         """Make an event of each topic that an attempt of this task wrote, with its offsets and those that were processed."""
         brokers, version = project.kafka["bootstrap.servers"], planned.application.version
         events = [
@@ -223,6 +246,8 @@ class BoundedRunOperator(BaseOperator):
                     "offsets": written.offsets,
                     "processed": written.processed,
                     "run": written.run,
+                    "records": written.records,
+                    "result": result,
                 },
             )
             for written in written_by(planned, self._author(context))
@@ -302,20 +327,20 @@ class ReleaseOperator(BaseOperator):
         self.apart = apart
         self.riverrun_conn_id = riverrun_conn_id
 
-    def execute(self, context: Context) -> str:
-        """Take the step, and return the state of the release; for `gate`, its verdict. A failed gate is not retried."""
+    def execute(self, context: Context) -> dict[str, Any]:
+        """Take the step, and return the state of the release (`results.result_of_step`). A failed gate is not retried."""
         return acting(partial(self._take, context))
 
     def on_kill(self) -> None:
         """End the task, and Spark with its process; the step may be taken again."""
         end_at_once()
 
-    def driven(self, context: Context, event: dict[str, Any]) -> str:
+    def driven(self, context: Context, event: dict[str, Any]) -> dict[str, Any]:
         """Continue after a driver has taken the step, or has failed: a failed gate has a verdict, too."""
         found = acting(lambda: self._found(located(self.config, self.riverrun_conn_id).project()))
         return concluded(self, context, event, lambda _: found)
 
-    def _take(self, context: Context) -> str:
+    def _take(self, context: Context) -> dict[str, Any]:
         if self.step not in STEPS:
             message = f"{self.step!r} is not a step of a release: {', '.join(STEPS)}"
             raise AirflowFailException(message)
@@ -344,13 +369,12 @@ class ReleaseOperator(BaseOperator):
         store.set(_RETIRED, version)
         return version
 
-    def _found(self, project: ProjectConfig) -> str:
-        """Return the state of the release; for a gate, its verdict."""
+    def _found(self, project: ProjectConfig) -> dict[str, Any]:
+        """Return the state of the release. After a gate, note what it has judged."""
         release = releaser_of(project, self.app, "", "").status()
-        if self.step != "gate" or release.verdict is None:
-            return release.step.value
-        self._judged(project, release.verdict)
-        return release.verdict.id
+        if self.step == "gate" and release.verdict is not None:
+            self._judged(project, release.verdict)
+        return result_of_step(self.step, release, self.docs_page)
 
     def _judged(self, project: ProjectConfig, verdict: GateVerdict) -> None:
         """Record the page of a verdict, and its lineage for OpenLineage."""
@@ -405,16 +429,20 @@ class QualityOperator(BaseOperator):
         self.apart = apart
         self.riverrun_conn_id = riverrun_conn_id
 
-    def execute(self, context: Context) -> dict[str, str]:
-        """Judge, and return the outcome of each expectation. A failed check is not retried."""
+    def execute(self, context: Context) -> dict[str, Any]:
+        """Judge, and return what was found (`results.result_of_check`). A failed check is not retried."""
         return acting(partial(self._judge, context))
 
-    def driven(self, context: Context, event: dict[str, Any]) -> dict[str, str]:
+    def driven(self, context: Context, event: dict[str, Any]) -> dict[str, Any]:
         """Continue after a driver has judged, or has failed."""
         project = acting(lambda: located(self.config, self.riverrun_conn_id).project())
-        return concluded(self, context, event, lambda note: self._told(project, judged(project, self.app, note.found)))
 
-    def _judge(self, context: Context) -> dict[str, str]:
+        def conclude(note: Note) -> dict[str, Any]:
+            return self._told(project, judged(project, self.app, note.found["check"]))
+
+        return concluded(self, context, event, conclude)
+
+    def _judge(self, context: Context) -> dict[str, Any]:
         location = located(self.config, self.riverrun_conn_id)
         project = location.project()
         request = CheckRequest(self.app, self.since, self.master, f"airflow:{self.dag_id}/{context['run_id']}")
@@ -422,7 +450,7 @@ class QualityOperator(BaseOperator):
             submit(self, context, location, request)
         return self._told(project, judge_live(project, request))
 
-    def _told(self, project: ProjectConfig, found: Check) -> dict[str, str]:
+    def _told(self, project: ProjectConfig, found: Check) -> dict[str, Any]:
         """Record the page of a check, and its lineage for OpenLineage."""
         outcomes, critical = found.verdict.outcomes, found.verdict.critical
         facet = {"app": self.app, "verdict": found.id, "range": found.at}
@@ -435,7 +463,7 @@ class QualityOperator(BaseOperator):
         if critical:
             message = f"{self.app}: {'; '.join(f'{name}: {outcomes[name]}' for name in critical)}"
             raise AirflowFailException(message)
-        return dict(outcomes)
+        return result_of_check(self.app, found, self.docs_page)
 
     def get_openlineage_facets_on_complete(self, task_instance: Any) -> Any:  # noqa: ARG002 - the provider's signature
         """Return the topics that were judged, for OpenLineage."""
@@ -488,6 +516,22 @@ def documented(operator: BaseOperator, kwargs: dict[str, Any]) -> dict[str, Any]
     """Return an operator's arguments, with its class's docstring as the task's description."""
     said = (type(operator).__doc__ or "").partition("    Args:")[0]
     return {"doc_md": "\n".join(line.strip() for line in said.splitlines()).strip(), **kwargs}
+
+
+def number(name: str, value: int | str) -> int:
+    """Return a natural number that a template may have turned into text; 0 for an empty text.
+
+    >>> number("max_records_per_slice", "500"), number("max_records_per_slice", "")
+    (500, 0)
+
+    Raises:
+        AirflowFailException: If the text is not such a number.
+    """
+    text = str(value).strip() or "0"
+    if not text.isdecimal():
+        message = f"{name} is {value!r}, which is not a natural number"
+        raise AirflowFailException(message)
+    return int(text)
 
 
 def truth(name: str, value: bool | str) -> bool:  # noqa: FBT001 - templates give text

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from riverrun.errors import BegunRangeError, EngineError, NotReadyError, StreamsError, UnderWayError
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from riverrun.releases.releaser import Releaser
     from riverrun.spark.bounded_runs.job import RunSummary
     from riverrun.spark.ranges import RunRange
+    from riverrun.spark.runs import RunRecord
     from riverrun_airflow.work_requests import CheckRequest, RunRequest, StepRequest, TransferRequest
 
 _REPORT_SECONDS = 10.0
@@ -48,11 +49,11 @@ class WorkOutcome:
 
     Args:
         said: What was done, in words.
-        found: The result for other tasks: the id of a check, the records of an import, the range of an export.
+        found: Facts for the task's result: `check`, the id of a check; `read` and `written`, the records of a transfer.
     """
 
     said: str
-    found: str = ""
+    found: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,12 +108,18 @@ def bounded(project: ProjectConfig, request: RunRequest) -> BoundedRun:
         ConfigError: If there is no such application or version.
         RangeError: If the request cannot be fulfilled.
     """
+    from riverrun.project.runs import MAX_RECORDS_PER_SLICE
     from riverrun.spark.ranges import RunRange
 
     app = front_door(project, request.master, request.by).app(request.app, version=request.version or None)
     start = RunRange.parse(request.range) if request.range else request.start
-    advance, engine = request.advance_to or None, request.engine or None
-    return app.runs.bounded(start, request.end, advance_stream_time_to=advance, engine=engine)
+    return app.runs.bounded(
+        start,
+        request.end,
+        advance_stream_time_to=request.advance_to or None,
+        engine=request.engine or None,
+        max_records_per_slice=request.max_records_per_slice or MAX_RECORDS_PER_SLICE,
+    )
 
 
 def run(chosen: BoundedRun, report: Callable[[int, int], None]) -> RunSummary:
@@ -194,14 +201,14 @@ def transfer(
             ImportSpec(**spec), packages=request.packages, on_progress=report, on_batch=on_batch
         )
         said = f"{imported.read} rows read, {imported.written} records written to {spec['topic']}"
-        return WorkOutcome(said, str(imported.written))
+        return WorkOutcome(said, {"read": imported.read, "written": imported.written})
     from riverrun.transfers.specs import ExportSpec
 
     exported = riverrun.run_export(ExportSpec(**spec), packages=request.packages, on_progress=report, on_batch=on_batch)
     if exported.batch is None:
-        return WorkOutcome("nothing is new")
-    written = exported.batch.range
-    return WorkOutcome(f"{exported.read} records read, {exported.written} rows written: {written}", written)
+        return WorkOutcome("nothing is new", {"read": 0, "written": 0})
+    said = f"{exported.read} records read, {exported.written} rows written: {exported.batch.range}"
+    return WorkOutcome(said, {"read": exported.read, "written": exported.written})
 
 
 def logged_progress(log: Any) -> Callable[[int, int], None]:
@@ -282,12 +289,27 @@ class WrittenRecords:
         offsets: The range, as text.
         processed: The range that was read, as text.
         run: The id of the run.
+        records: Number of the records; None if the run failed, as it has no counts.
     """
 
     topic: str
     offsets: str
     processed: str
     run: str
+    records: int | None
+
+
+def runs_by(chosen: BoundedRun, by: str) -> list[RunRecord]:
+    """Return the runs of one author, earliest first: all attempts of a task.
+
+    Raises:
+        BrokerError: If brokers do not answer.
+    """
+    from riverrun.spark.runs import RunLog
+
+    application = chosen.application
+    runs = RunLog(chosen.admin).runs(application.config.name)
+    return [run for run in reversed(runs) if run.by == by and run.version == application.version]
 
 
 def written_by(chosen: BoundedRun, by: str) -> list[WrittenRecords]:
@@ -296,12 +318,14 @@ def written_by(chosen: BoundedRun, by: str) -> list[WrittenRecords]:
     Raises:
         BrokerError: If brokers do not answer.
     """
-    from riverrun.spark.runs import RunLog
+    from riverrun.spark.runs import DONE, RunLog
 
     application = chosen.application
     runs = RunLog(chosen.admin).written_by(application.config.name, application.version, by)
     return [
-        WrittenRecords(topic, str(ranges), run.range, run.id)
+        WrittenRecords(
+            topic, str(ranges), run.range, run.id, run.records_out_by_topic.get(topic, 0) if run.state == DONE else None
+        )
         for run, found in runs
         for topic, ranges in sorted(found.items())
     ]

@@ -13,6 +13,7 @@ from riverrun_airflow.acting import acting, end_at_once
 from riverrun_airflow.assets import TopicLineage, announce, is_template, target_asset, topic_asset, transferred_by
 from riverrun_airflow.hooks import CONNECTION, located
 from riverrun_airflow.operators import documented
+from riverrun_airflow.results import unless_empty
 from riverrun_airflow.sessions import logged_progress, transfer
 from riverrun_airflow.submission import concluded, is_apart, note_of, submit
 from riverrun_airflow.work_requests import TransferRequest
@@ -51,6 +52,7 @@ class ImportOperator(BaseOperator):
         packages: Maven coordinates of packages that the format needs, as a JDBC driver.
         master: Spark's master URL, or that of a Spark Connect server; by default, as the connection or `[spark]` says.
         apart: Whether the driver is a separate process, and the task waits without a slot; by default, if Spark is a cluster.
+        skip_if_empty: Whether the task is skipped if nothing is new, and the tasks after it with it.
         config: Path of `streams.toml`; by default, as the connection says.
         riverrun_conn_id: The connection.
     """
@@ -76,6 +78,7 @@ class ImportOperator(BaseOperator):
         packages: Sequence[str] = (),
         master: str = "",
         apart: bool | None = None,
+        skip_if_empty: bool = False,
         config: str = "",
         riverrun_conn_id: str = CONNECTION,
         **kwargs: Any,
@@ -103,14 +106,16 @@ class ImportOperator(BaseOperator):
         self.packages = tuple(packages)
         self.master = master
         self.apart = apart
+        self.skip_if_empty = skip_if_empty
 
-    def execute(self, context: Context) -> str:
-        """Import, and return the number of records as text."""
-        return acting(lambda: transferred(self, context, self._request()))
+    def execute(self, context: Context) -> dict[str, Any]:
+        """Import, and return the result (`result_of`)."""
+        result = acting(lambda: transferred(self, context, self._request()))
+        return unless_empty(context, result, skip=self.skip_if_empty)
 
-    def driven(self, context: Context, event: dict[str, Any]) -> str:
-        """Return the number of records that a driver has imported."""
-        return transferred_apart(self, context, event)
+    def driven(self, context: Context, event: dict[str, Any]) -> dict[str, Any]:
+        """Return the result of a driver's import."""
+        return unless_empty(context, transferred_apart(self, context, event), skip=self.skip_if_empty)
 
     def on_kill(self) -> None:
         """End the task, and Spark with its process: the next attempt aborts open transactions."""
@@ -162,6 +167,7 @@ class ExportOperator(BaseOperator):
         packages: Maven coordinates of packages that the format needs, as a JDBC driver.
         master: Spark's master URL, or that of a Spark Connect server; by default, as the connection or `[spark]` says.
         apart: Whether the driver is a separate process, and the task waits without a slot; by default, if Spark is a cluster.
+        skip_if_empty: Whether the task is skipped if nothing is new, and the tasks after it with it.
         config: Path of `streams.toml`; by default, as the connection says.
         riverrun_conn_id: The connection.
     """
@@ -182,6 +188,7 @@ class ExportOperator(BaseOperator):
         packages: Sequence[str] = (),
         master: str = "",
         apart: bool | None = None,
+        skip_if_empty: bool = False,
         config: str = "",
         riverrun_conn_id: str = CONNECTION,
         **kwargs: Any,
@@ -204,14 +211,16 @@ class ExportOperator(BaseOperator):
         self.packages = tuple(packages)
         self.master = master
         self.apart = apart
+        self.skip_if_empty = skip_if_empty
 
-    def execute(self, context: Context) -> str:
-        """Export, and return the range of offsets as text; empty if nothing was new."""
-        return acting(lambda: transferred(self, context, self._request()))
+    def execute(self, context: Context) -> dict[str, Any]:
+        """Export, and return the result (`result_of`)."""
+        result = acting(lambda: transferred(self, context, self._request()))
+        return unless_empty(context, result, skip=self.skip_if_empty)
 
-    def driven(self, context: Context, event: dict[str, Any]) -> str:
-        """Return the range of offsets that a driver has exported."""
-        return transferred_apart(self, context, event)
+    def driven(self, context: Context, event: dict[str, Any]) -> dict[str, Any]:
+        """Return the result of a driver's export."""
+        return unless_empty(context, transferred_apart(self, context, event), skip=self.skip_if_empty)
 
     def on_kill(self) -> None:
         """End the task, and Spark with its process: the next attempt writes the same batch again."""
@@ -267,7 +276,7 @@ class Told:
         return {"kind": self.kind, "name": self.name, "topic": self.topic}
 
 
-def transferred(task: ImportOperator | ExportOperator, context: Context, request: TransferRequest) -> str:
+def transferred(task: ImportOperator | ExportOperator, context: Context, request: TransferRequest) -> dict[str, Any]:
     """Import or export, and return the result for other tasks; or submit the work."""
     location = located(task.config, task.riverrun_conn_id)
     project = location.project()
@@ -275,17 +284,15 @@ def transferred(task: ImportOperator | ExportOperator, context: Context, request
         submit(task, context, location, request)
     done = transfer(project, request, logged_progress(task.log), lambda text: keep(context, [text]))
     task.log.info("%s", done.said)
-    tell(task, context, project)
-    return done.found
+    return tell(task, context, project, done.found)
 
 
-def transferred_apart(task: ImportOperator | ExportOperator, context: Context, event: dict[str, Any]) -> str:
+def transferred_apart(task: ImportOperator | ExportOperator, context: Context, event: dict[str, Any]) -> dict[str, Any]:
     """Return a driver's result, and report its transfers; if it has failed, the next attempt reports them."""
     keep(context, note_of(event).ranges)
 
-    def conclude(note: Note) -> str:
-        tell(task, context, located(task.config, task.riverrun_conn_id).project())
-        return note.found
+    def conclude(note: Note) -> dict[str, Any]:
+        return tell(task, context, located(task.config, task.riverrun_conn_id).project(), note.found)
 
     return concluded(task, context, event, conclude)
 
@@ -297,21 +304,62 @@ def keep(context: Context, ranges: Iterable[str]) -> None:
     store.set(_RANGES, list(dict.fromkeys([*kept, *ranges])))
 
 
-def tell(task: ImportOperator | ExportOperator, context: Context, project: ProjectConfig) -> None:
-    """Report to OpenLineage, and make an event for each batch that this task has finished and that has none yet."""
+def tell(
+    task: ImportOperator | ExportOperator, context: Context, project: ProjectConfig, counts: Mapping[str, int]
+) -> dict[str, Any]:
+    """Report to OpenLineage, and make an event for each batch that this task has finished and that has none yet.
+
+    Args:
+        task: The task.
+        context: Its context.
+        project: The project.
+        counts: Records that its last attempt has `read` and `written`.
+
+    Returns:
+        The result of the task.
+    """
     store: Any = context["task_state_store"]
+    kept = store.get(_RANGES) or []
     try:
-        told, kept = task.told(project), store.get(_RANGES) or []
+        told = task.told(project)
     except ValueError as error:  # what was transferred stays
         task.log.warning("No asset event: Airflow has no asset for this place: %s", error)
-        return
+        return result_of(task.name or task.topic, "", kept, counts)
+    result = result_of(told.name, told.written.uri, kept, counts)
     facts = {**told.facts, "range": ",".join(kept)}
     task.lineage = TopicLineage(
         facet=facts, brokers=project.kafka["bootstrap.servers"], uris=(told.read.uri, told.written.uri)
     )
-    events = [(told.written, {**told.facts, "offsets": each}) for each in kept]
+    events = [(told.written, {**told.facts, "offsets": each, "result": result}) for each in kept]
     announce(task, context, transferred_by(told.kind, told.name), [told.read], events)
     store.set(_RANGES, [])
+    return result
+
+
+def result_of(name: str, written: str, ranges: Sequence[str], counts: Mapping[str, int]) -> dict[str, Any]:
+    """Return the result of an import or an export.
+
+    >>> result_of("clicks", "file:///srv/out", ["clicks-0@5..9"], {"read": 4, "written": 4})["records_out"]
+    {'file:///srv/out': 4}
+
+    Args:
+        name: Its name.
+        written: URI of the topic or target that it writes; empty if Airflow has none for the place.
+        ranges: Offsets of each batch that the task has finished, as text.
+        counts: Records that its last attempt has `read` and `written`.
+
+    Returns:
+        `name`, `offsets` (of each finished batch, of all attempts), `empty` (whether nothing was new), `records_in` and
+        `records_out` (by URI) of the last attempt.
+    """
+    read, done = counts.get("read", 0), counts.get("written", 0)
+    return {
+        "name": name,
+        "offsets": list(ranges),
+        "empty": not ranges and not read,
+        "records_in": read,
+        "records_out": {written: done} if done else {},
+    }
 
 
 def options_of(options: Mapping[str, str]) -> dict[str, str]:

@@ -20,6 +20,7 @@ class RunRequest(msgspec.Struct, frozen=True, tag="run"):
         by: The author of the run, for the record of runs.
         range: The offsets that start and end have been resolved to, as text; empty if they have not been.
         engine: As in `AppRuns.bounded`; if empty, as the application's setting says.
+        max_records_per_slice: As in `AppRuns.bounded`; 0 for its default.
     """
 
     app: str
@@ -31,6 +32,7 @@ class RunRequest(msgspec.Struct, frozen=True, tag="run"):
     by: str = ""
     range: str = ""
     engine: str = ""
+    max_records_per_slice: int = 0
 
 
 class StepRequest(msgspec.Struct, frozen=True, tag="step"):

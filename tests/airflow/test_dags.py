@@ -289,7 +289,7 @@ def test_a_bounded_run_and_a_dry_backfill_run_as_dags(shop: Shop, home: Path, mo
     require_lineage(home / "lineage", shop, done.range)
 
 
-def events_of(home: Path, asset: str) -> list[dict[str, str]]:
+def events_of(home: Path, asset: str) -> list[dict[str, Any]]:
     """The facts of all events of an asset, in their order."""
     with closing(sqlite3.connect(home / "airflow.db")) as database:
         found = database.execute(
@@ -351,6 +351,10 @@ with DAG("{shop.name}__others", schedule=None):
         # A commit's marker is at the end.
         assert all(after[tp] - 1 <= each.end <= after[tp] for tp, each in ranges.items())
         assert (found[-1]["app"], found[-1]["version"]) == (shop.name, "v1")
+        result = found[-1]["result"]
+        assert (result["range"], result["records_in"], result["empty"]) == (found[-1]["processed"], 2 if number else 4, False)
+        assert result["runs"] == {found[-1]["run"]: "done"}
+        assert result["records_out"][sums] == found[-1]["records"] > 0
         assert number == 0 or shop.notes.read_text() == f"kafka://{shop.broker.bootstrap_servers}/{shop.name}.payments"
         shop.dag(kind)  # nothing is new
         assert len(events_of(home, events)) == number + 1, kind
@@ -410,6 +414,8 @@ with DAG("{shop.name}__mapped", schedule=None):
         assert {tp: (each.start, each.end) for tp, each in exported.ranges.items()} == {
             tp: (read.get(tp, 0), ends[tp]) for tp in tps
         }
+        assert there[-1]["result"]["records_out"] == {f"kafka://{shop.broker.bootstrap_servers}/{copied}": 20}
+        assert (back[-1]["result"]["records_in"], back[-1]["result"]["offsets"]) == (23, [back[-1]["offsets"]])
         for kind_of, event in (("import", there[-1]), ("export", back[-1])):
             assert (event["kind"], event["name"], event["topic"]) == (kind_of, copied, copied)
         read = ends

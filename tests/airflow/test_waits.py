@@ -171,7 +171,9 @@ def concluded(state, may_help=True):
     return step.driven(context, {"status": "ok", "said": "", "found": note})
 deferred(lambda: concluded("ended"))
 tell([kept["driver"]["driver"] == started[1], len(started)])
-tell([concluded("done"), len(kept)])
+result = concluded("done")
+told = [result[name] for name in ("step", "state", "live", "candidate", "verdict")]
+tell([["step", *told[1:], result["links"]["application"]], len(kept)])
 for state, may_help in ("failed", True), ("failed", False), ("died", True):
     deferred(lambda: step.execute(context))
     try:
@@ -233,15 +235,16 @@ def tries_of(chance):
                 keep(each)
             if fails:
                 raise EngineError("no")
-            return WorkOutcome("done", "1")
+            return WorkOutcome("done", {"read": len(batches), "written": len(batches)})
 
         transfers.transfer = transfer
         try:
-            task.execute(context)
+            result = task.execute(context)
         except TaskDeferred:
             note = {"state": "failed" if fails else "done", "at_ms": 0, "ranges": batches}
+            note["found"] = {"read": len(batches), "written": len(batches)}
             try:
-                task.driven(context, {"status": "ok", "said": "", "found": json.dumps(note)})
+                result = task.driven(context, {"status": "ok", "said": "", "found": json.dumps(note)})
             except AirflowException:
                 continue
         except EngineError:
@@ -250,6 +253,9 @@ def tries_of(chance):
         assert {event.source_alias_name for event in events} <= {outlet.name}
         assert {event.dest_asset_key.uri for event in events} <= {"kafka://127.0.0.1:1/clicks"}
         announced += [event.extra["offsets"] for event in events]
+        assert all(event.extra["result"] == result for event in events)
+        assert result["offsets"] == [event.extra["offsets"] for event in events]
+        assert result["empty"] == (not result["offsets"])
         assert announced == finished
     return len(finished)
 
@@ -262,6 +268,7 @@ def printed_by(script: str, directory: Path) -> list[Any]:
     (directory / "streams.toml").write_text('[kafka]\n"bootstrap.servers" = "127.0.0.1:1"\n')
     environ = {
         "AIRFLOW_HOME": str(directory),
+        "AIRFLOW__API__BASE_URL": "http://localhost",
         "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
         "RIVERRUN_CONFIG": str(directory / "streams.toml"),
     }
@@ -296,7 +303,7 @@ def test_work_is_submitted_once_and_its_outcome_is_that_of_the_task(tmp_path: Pa
     again, replaced, done, *failures, check, full, broken, interrupted, is_asked = printed_by(SUBMISSIONS, tmp_path)
     assert again == ["driven", True, 1]
     assert replaced == [True, 2]
-    assert done == ["reprocessed", 0]
+    assert done == [["step", "reprocessed", "v1", "v2", None, "http://localhost/riverrun/apps/clicks"], 0]
     assert failures == [["this", False, True, 0], ["this", True, True, 0], ["this", False, True, 0]]
     assert check == ["the check fails", 0]
     assert full == ["the disk is full", 0]

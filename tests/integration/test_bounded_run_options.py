@@ -186,10 +186,11 @@ def test_a_run_says_what_it_will_do_and_what_each_task_did_and_is_recorded(case:
     tasks = {task.task_id: task for task in summary.tasks}
     assert tasks["0_0"].read + tasks["0_1"].read == 40
     assert sum(task.commits for task in summary.tasks) >= 4
-    assert sum(task.published for task in summary.tasks) == len(case.written())
+    assert sum(sum(task.published.values()) for task in summary.tasks) == len(case.written())
     (recorded,) = RunLog(case.broker.admin()).runs(case.name)
     assert (recorded.by, recorded.state, recorded.version) == ("somebody", "done", "v1")
     assert (recorded.records_in, recorded.records_out) == (40, len(case.written()))
+    assert sum(recorded.records_out_by_topic.values()) == recorded.records_out
     assert recorded.range == str(plan.range)
     assert recorded.ended_ms is not None
     assert recorded.ended_ms >= recorded.started_ms

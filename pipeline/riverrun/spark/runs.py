@@ -63,6 +63,7 @@ class RunRecord:
         outputs_after: Those when it ended; empty while it runs, or if it died.
         engine: `local` or `spark`, what processed its tasks; empty if there was nothing to process, or while it runs.
         engine_reason: Why, in words.
+        records_out_by_topic: Records written to public topics, by topic; to staging topics if the version is not live.
     """
 
     id: Word
@@ -86,6 +87,7 @@ class RunRecord:
     outputs_after: dict[str, Natural] = field(default_factory=dict)
     engine: Word = ""
     engine_reason: Line = ""
+    records_out_by_topic: dict[str, Natural] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -205,7 +207,8 @@ class RunLog:
             state=DONE,
             slices=slices,
             records_in=result.read,
-            records_out=result.published,
+            records_out=sum(result.published.values()),
+            records_out_by_topic=dict(result.published),
             dropped=dict(result.dropped),
             restored=result.restored,
             totals=dict(result.totals),

@@ -144,7 +144,7 @@ class RunProgress:
         offsets = sum(each.size for work in works for tp, each in work.ranges.items() if tp.topic in sources)
         with self._lock:
             self._at_work = frozenset()
-            self._everything += sum(max(0, each.written - each.published) for each in found)
+            self._everything += sum(max(0, each.written - sum(each.published.values())) for each in found)
             self._done += offsets + sum(each.processed - each.read for each in found)
 
     def look(self) -> tuple[int, int]:

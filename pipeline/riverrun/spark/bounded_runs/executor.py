@@ -148,7 +148,7 @@ class _Done:
     processed: int = 0
     commits: int = 0
     written: int = 0
-    published: int = 0
+    published: dict[str, int] = field(default_factory=dict)
     dropped: dict[str, int] = field(default_factory=dict)
     totals: dict[str, float] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
@@ -242,7 +242,7 @@ class _Processing:
             processed=processed,
             commits=1,
             written=sum(written.values()),
-            published=sum(count for topic, count in written.items() if topic not in self._repartitions),
+            published={topic: count for topic, count in written.items() if topic not in self._repartitions},
             dropped=dict(self._active.task.dropped),
             totals=totals(self._active.measured()),
         )

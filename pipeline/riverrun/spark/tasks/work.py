@@ -167,7 +167,7 @@ class TaskResult:
         error: The error that stopped it for good, as `describe_error` writes it; None if there was none.
         read: Number of the processed records that came from external topics.
         written: Records written, other than to changelogs.
-        published: Number of the written records that went to public topics.
+        published: Number of the written records that went to public topics, by topic.
         commits: Transactions, one per slice.
         restore_ms: Duration of taking over and restoring, ms.
         compute_ms: Duration of reading, processing and committing, ms.
@@ -183,7 +183,7 @@ class TaskResult:
     error: str | None = None
     read: int = 0
     written: int = 0
-    published: int = 0
+    published: dict[str, int] = field(default_factory=dict)
     commits: int = 0
     restore_ms: int = 0
     compute_ms: int = 0
@@ -199,15 +199,14 @@ def total(name: str, results: Iterable[TaskResult]) -> TaskResult:
     {'late': 3}
     """
     parts = list(results)
-    dropped = sum((Counter(part.dropped) for part in parts), Counter[str]())
     return TaskResult(
         name,
         sum(part.processed for part in parts),
         sum(part.restored for part in parts),
-        dict(dropped),
+        _counted(part.dropped for part in parts),
         read=sum(part.read for part in parts),
         written=sum(part.written for part in parts),
-        published=sum(part.published for part in parts),
+        published=_counted(part.published for part in parts),
         commits=sum(part.commits for part in parts),
         restore_ms=sum(part.restore_ms for part in parts),
         compute_ms=sum(part.compute_ms for part in parts),
@@ -215,3 +214,7 @@ def total(name: str, results: Iterable[TaskResult]) -> TaskResult:
         warnings=tuple(dict.fromkeys(warning for part in parts for warning in part.warnings)),
         totals=added(*(part.totals for part in parts)),
     )
+
+
+def _counted(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
+    return dict(sum((Counter(each) for each in counts), Counter[str]()))

@@ -59,7 +59,7 @@ def test_records_that_are_handed_over_are_counted_once_they_are_written() -> Non
     reports: Any = Reports()
     progress = RunProgress(reports, 100)
     works = progress.begin([work(0, IN, 0, 100)])
-    written = [TaskResult("0_0", 100, 0, {}, read=100, written=60, published=20)]
+    written = [TaskResult("0_0", 100, 0, {}, read=100, written=60, published={"out": 20})]
     progress.end(works, written, frozenset({"in"}))
     assert progress.look() == (100, 140)
     works = progress.begin([work(1, BETWEEN, 0, 2)])

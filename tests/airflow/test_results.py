@@ -1,0 +1,128 @@
+"""Results of tasks, as other tasks and readers of topics get them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.airflow.test_waits import printed_by
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pytestmark = pytest.mark.airflow
+
+SCRIPT = """
+import json
+from types import SimpleNamespace
+from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException, TaskDeferred
+from airflow.sdk.execution_time.context import OutletEventAccessors
+from riverrun.project.runs import MAX_RECORDS_PER_SLICE
+from riverrun.spark.ranges import RunRange
+from riverrun.spark.runs import RunRecord
+from riverrun_airflow import operators, submission
+from riverrun_airflow.results import result_of_runs
+from riverrun_airflow.sessions import WrittenRecords
+
+def tell(value):
+    print("=" + json.dumps(value))
+
+class Kept(dict):
+    set = dict.__setitem__
+    delete = dict.pop
+
+chosen, nothing = RunRange.parse("clicks-0@5..9"), RunRange.parse("clicks-0@9..9")
+
+def record(run, state, **more):
+    return RunRecord(run, "clicks", "v1", "ann", 1000, str(chosen), state, **more)
+
+failed = record("1", "failed", ended_ms=2000)
+done = record("2", "done", ended_ms=3500, records_in=4, dropped={"late": 2, "null-key": 1}, engine="local",
+              snapshots={"0_0": "a.json"}, records_out_by_topic={"sums": 3})
+tell(result_of_runs("clicks", "v1", chosen, [failed, done]).told())
+unread, died = record("3", "done", ended_ms=1500), record("4", "died")
+closing = record("5", "done", ended_ms=1500, records_out_by_topic={"sums": 1})
+for runs, within in (
+    ([], nothing), ([], chosen), ([unread], chosen), ([died, unread], chosen), ([died, unread], nothing),
+    ([closing], nothing),
+):
+    tell(result_of_runs("clicks", "v1", within, runs).empty)
+
+# The task of an empty run is skipped if its author wants that, and keeps its result; a driver's result is treated alike.
+application = SimpleNamespace(version="v1", id="clicks-v1")
+planned = SimpleNamespace(range=nothing, application=application)
+requests = []
+operators.bounded = lambda project, request: requests.append(request) or planned
+operators.run = lambda chosen, report: SimpleNamespace(tasks=(), warnings=(), totals={})
+operators.runs_by = lambda planned, by: found
+operators.written_by = lambda planned, by: [
+    WrittenRecords(topic, "sums-0@0..3", str(chosen), run.id, run.records_out_by_topic[topic])
+    for run in found for topic in run.records_out_by_topic
+]
+operators.topics_of = lambda application: (("clicks",), ("sums",))
+
+def context():
+    pushed = {}
+    ti = SimpleNamespace(xcom_push=pushed.__setitem__)
+    return {"task_state_store": Kept(), "run_id": "m", "ti": ti, "outlet_events": OutletEventAccessors()}, pushed
+
+def outcome(action, pushed):
+    try:
+        return ["returns", action()["empty"]]
+    except AirflowSkipException:
+        return ["is skipped", pushed["return_value"]["empty"]]
+
+found = []
+for skip in False, True:
+    task = operators.BoundedRunOperator(task_id="run", app="clicks", skip_if_empty=skip, max_records_per_slice="500")
+    given, pushed = context()
+    tell(outcome(lambda: task.execute(given), pushed))
+    given, pushed = context()
+    given["task_state_store"].set("driver", {"driver": "d"})
+    note = json.dumps({"state": "done", "at_ms": 0})
+    tell(outcome(lambda: task.driven(given, {"status": "ok", "said": "", "found": note}), pushed))
+tell({request.max_records_per_slice for request in requests} == {500})
+task.max_records_per_slice = "many"
+try:
+    task.execute(context()[0])
+except AirflowFailException as error:
+    tell(str(error))
+
+# An event has the result of its task, and the records of its own topic.
+found, task.max_records_per_slice = [done], 0
+given, _ = context()
+result = task.execute(given)
+(event,) = [event for outlet in given["outlet_events"]._dict.values() for event in outlet.asset_alias_events]
+tell([event.dest_asset_key.uri, event.extra["records"], event.extra["result"] == result, result["empty"]])
+"""
+
+
+def test_the_result_of_a_run_is_of_all_attempts_and_is_carried_by_events(tmp_path: Path) -> None:
+    result, *empty = printed_by(SCRIPT, tmp_path)
+    assert result == {
+        "app": "clicks",
+        "version": "v1",
+        "range": "clicks-0@5..9",
+        "empty": False,
+        "records_in": 4,
+        "records_out": {"sums": 3},
+        "dropped": {"late": 2, "null-key": 1},
+        "late": 2,
+        "duration_s": 3.5,
+        "engine": "local",
+        "snapshots": {"0_0": "a.json"},
+        "runs": {"1": "failed", "2": "done"},
+        "links": {
+            "application": "http://localhost/riverrun/apps/clicks",
+            "run": "http://localhost/riverrun/apps/clicks#run-2",
+        },
+        "dry": False,
+    }
+    assert empty[:6] == [True, False, True, False, False, False], "what failed attempts have done is not known"
+    assert empty[6:10] == [["returns", True], ["returns", True], ["is skipped", True], ["is skipped", True]]
+    assert empty[10:] == [
+        True,
+        "max_records_per_slice is 'many', which is not a natural number",
+        ["kafka://127.0.0.1:1/sums", 3, True, False],
+    ]

@@ -4,41 +4,32 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from itertools import pairwise
+from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
-from airflow.providers.standard.operators.empty import EmptyOperator
-from airflow.sdk import DAG, AssetOrTimeSchedule, CronDataIntervalTimetable, Param, TaskGroup, TriggerRule
+from airflow.sdk import DAG, AssetOrTimeSchedule, CronDataIntervalTimetable, Param
 
-from riverrun_airflow.approval import (
-    KEEP,
-    RETIRE,
-    ROLL_BACK,
-    ApprovalOperator,
-    SettlementOperator,
-    VerdictBranchOperator,
-)
+from riverrun.config.checks import nearest
+from riverrun.errors import ConfigError
 from riverrun_airflow.assets import outputs_of
 from riverrun_airflow.hooks import CONNECTION, located
 from riverrun_airflow.notices import LagOperator, Notices
-from riverrun_airflow.operators import BoundedRunOperator, QualityOperator, RefusalOperator, ReleaseOperator
+from riverrun_airflow.operators import RefusalOperator
 from riverrun_airflow.pools import pool_of
-from riverrun_airflow.waiting import AwaitOperator, WatchOperator
+from riverrun_airflow.task_group import STEPS, RiverrunTaskGroup, Tasks, checked
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
     from pathlib import Path
 
     from airflow.sdk.definitions.deadline import DeadlineAlert
 
     from riverrun.config import AppConfig
-    from riverrun.errors import ConfigError
 
 _EPOCH = datetime(2000, 1, 1, tzinfo=UTC)
 _RETRIES = {"retries": 2, "retry_delay": timedelta(minutes=1)}
 _NO_INTERVALS = frozenset({"@once", "@continuous"})
 _LIVE = "live"
-_VERDICT = "{{ ti.xcom_pull(task_ids='gate')['verdict'] }}"
 _END = (
     "{{ data_interval_end.isoformat() if params['to'] == 'interval' or"
     " (not params['to'] and dag_run.run_type == 'backfill') else params['to'] or 'latest' }}"
@@ -77,16 +68,26 @@ class ProjectPlace:
         connection: The connection.
         default_args: Arguments of all tasks, as Airflow's `default_args`.
         notices: Notifiers that are called on failures.
+        operator_args: Arguments of the operators by step, or by application and step (`clicks.gate`).
     """
 
     config: str
     connection: str
     default_args: Mapping[str, Any] = field(default_factory=dict)
     notices: Notices = field(default_factory=Notices)
+    operator_args: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
-    def arguments(self, app: AppConfig) -> dict[str, Any]:
-        """Return the arguments that all tasks of an application have."""
-        return {"config": self.config, "riverrun_conn_id": self.connection, "app": app.name}
+    def operator_args_of(self, app: AppConfig, **of_dag: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+        """Return by step the arguments of an application's operators: those of a DAG, then those of the DAGs' author."""
+        given = self.operator_args
+        return {
+            step: {**of_dag.get(step, {}), **given.get(step, {}), **given.get(f"{app.name}.{step}", {})}
+            for step in STEPS
+        }
+
+    def chain(self, app: AppConfig, step: str, **arguments: Any) -> None:
+        """Make the only task of a DAG."""
+        Tasks(app.name, self.config, self.connection, self.operator_args_of(app, **{step: arguments})).chain([step])
 
 
 def dags(
@@ -95,8 +96,11 @@ def dags(
     riverrun_conn_id: str = CONNECTION,
     default_args: Mapping[str, Any] | None = None,
     notices: Notices | None = None,
+    select: str | Sequence[str] = (),
+    exclude: str | Sequence[str] = (),
+    operator_args: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> dict[str, DAG]:
-    """Return all DAGs of a project, by id.
+    """Return the DAGs of a project, by id.
 
     Args:
         config: Path of `streams.toml`; by default, as the connection, the variable `riverrun_project` or `RIVERRUN_CONFIG`
@@ -104,20 +108,28 @@ def dags(
         riverrun_conn_id: The connection.
         default_args: Arguments of all tasks: owner, callbacks, retries.
         notices: Notifiers of failed gates and checks, late runs, and versions that fall behind.
+        select: Names of applications that get DAGs, or patterns such as `shop-*`; all by default.
+        exclude: Names or patterns of those that get none.
+        operator_args: Arguments of the operators by step (`{"run": {"engine": "spark"}, "gate": {"retries": 0}}`), for one
+            application as `clicks.run`. They override those of these DAGs.
 
     Returns:
         The DAGs. An application whose declaration has an error gets one that shows it; the others are not affected.
 
     Raises:
-        ConfigError: If the project is not found or cannot be used; Airflow shows it as an import error.
+        ConfigError: If the project is not found or cannot be used, or there is no such application or step; Airflow shows it
+            as an import error.
     """
-    location = located(str(config), riverrun_conn_id)
-    place = ProjectPlace(str(config), riverrun_conn_id, {**_RETRIES, **(default_args or {})}, notices or Notices())
-    made = []
-    project = location.project()
-    for name, refusal in project.refused.items():
-        made.append(refused(place, name, refusal.error))
-    for app in project.apps.values():
+    project = located(str(config), riverrun_conn_id).project()
+    names = [*project.apps, *project.refused]
+    given = checked(operator_args or {}, [*STEPS, *(f"{name}.{step}" for name in names for step in STEPS)])
+    place = ProjectPlace(
+        str(config), riverrun_conn_id, {**_RETRIES, **(default_args or {})}, notices or Notices(), given
+    )
+    chosen = selected(names, select, exclude)
+    made: list[DAG] = []
+    made += [refused(place, name, found.error) for name, found in project.refused.items() if name in chosen]
+    for app in (app for name, app in project.apps.items() if name in chosen):
         if app.schedule is not None:
             made.append(bounded_run(place, app))
         made += [backfill(place, app), release(place, app)]
@@ -128,18 +140,59 @@ def dags(
     return {dag.dag_id: dag for dag in made}
 
 
+def applications(
+    config: Path | str = "",
+    *,
+    riverrun_conn_id: str = CONNECTION,
+    select: str | Sequence[str] = (),
+    exclude: str | Sequence[str] = (),
+) -> list[str]:
+    """Return names of a project's applications, for operators that are mapped over them; arguments as those of `dags`.
+
+    Raises:
+        ConfigError: If the project is not found or cannot be used, or there is no such application.
+    """
+    return selected([*located(str(config), riverrun_conn_id).project().apps], select, exclude)
+
+
+def selected(names: Collection[str], select: str | Sequence[str] = (), exclude: str | Sequence[str] = ()) -> list[str]:
+    """Return the names that a selection leaves.
+
+    >>> selected(["clicks", "shop-eu", "shop-us"], "shop-*", ["shop-us"])
+    ['shop-eu']
+
+    Args:
+        names: All names.
+        select: Names or patterns; all by default.
+        exclude: Names or patterns of those to leave out.
+
+    Raises:
+        ConfigError: If a name or pattern has no application: it is misspelt.
+    """
+    wanted, unwanted = ([each] if isinstance(each, str) else list(each) for each in (select, exclude))
+    for pattern in (*wanted, *unwanted):
+        if not any(fnmatchcase(name, pattern) for name in names):
+            message = f"The project has no application {pattern!r}"
+            raise ConfigError(message, hint=nearest(pattern, names))
+
+    def is_among(name: str, patterns: Sequence[str]) -> bool:
+        return any(fnmatchcase(name, pattern) for pattern in patterns)
+
+    return [name for name in names if (not wanted or is_among(name, wanted)) and not is_among(name, unwanted)]
+
+
 def bounded_run(place: ProjectPlace, app: AppConfig) -> DAG:
     """Return the DAG of scheduled runs, each from the application's position to the end of the topics.
 
     In one of Airflow's backfills, a run ends at the end of its interval.
     """
     schedule = app.schedule or ""
-    with _dag(
+    dag = _dag(
         f"{app.name}__run",
         place,
         app,
         _RUN,
-        schedule=schedule if schedule in _NO_INTERVALS else CronDataIntervalTimetable(schedule, timezone="UTC"),
+        schedule=schedule if schedule in _NO_INTERVALS else _times(app, schedule),
         deadline=place.notices.deadline,
         params={
             "from": Param("committed", type="string", description="committed, earliest, a vector or a time"),
@@ -149,10 +202,9 @@ def bounded_run(place: ProjectPlace, app: AppConfig) -> DAG:
                 description="latest, interval (its end), a vector or a time; empty: interval in a backfill, else latest",
             ),
         },
-    ) as dag:
-        BoundedRunOperator(
-            task_id="run", pool=pool_of(app.name), start="{{ params['from'] }}", end=_END, **place.arguments(app)
-        )
+    )
+    with dag:
+        place.chain(app, "run", start="{{ params['from'] }}", end=_END)
     return dag
 
 
@@ -169,15 +221,14 @@ def backfill(place: ProjectPlace, app: AppConfig) -> DAG:
         "dry_run": Param(default=False, type="boolean", description="only say what would be written"),
     }
     with _dag(f"{app.name}__backfill", place, app, _BACKFILL, params=params) as dag:
-        BoundedRunOperator(
-            task_id="run",
-            pool=pool_of(app.name),
+        place.chain(
+            app,
+            "run",
             start="{{ params['from'] }}",
             end="{{ params['to'] }}",
             version=choose,
             advance_stream_time_to="{{ params['advance_stream_time_to'] }}",
             dry="{{ params['dry_run'] }}",
-            **place.arguments(app),
         )
     return dag
 
@@ -194,24 +245,29 @@ def release(place: ProjectPlace, app: AppConfig) -> DAG:
         "max_lag": Param(0, type="integer", minimum=0, description="lag in offsets from which to ask; 0: any"),
         "then": Param("keep", enum=["ask", "keep", "retire"], description="what happens to the previous version"),
     }
-    arguments = place.arguments(app)
+    given = place.operator_args_of(
+        app,
+        gate=place.notices.of_failures,
+        watch={"minutes": "{{ params['watch_minutes'] }}", "max_lag": "{{ params['max_lag'] }}"},
+        settle={"then": "{{ params['then'] }}"},
+    )
+
+    def group(group_id: str, *steps: str) -> RiverrunTaskGroup:
+        return RiverrunTaskGroup(
+            app.name,
+            steps,
+            version="{{ params['version'] }}",
+            group_id=group_id,
+            prefix_group_id=False,
+            operator_args=given,
+            config=place.config,
+            riverrun_conn_id=place.connection,
+        )
+
     with _dag(f"{app.name}__release", place, app, _RELEASE, params=params) as dag:
-        with TaskGroup("candidate", prefix_group_id=False):
-            computed = _chained(place, app, ("plan", "start", "reprocess"), to="{{ params['version'] }}")
-            followed = AwaitOperator(task_id="await", **arguments)
-        with TaskGroup("verdict_and_cut", prefix_group_id=False):
-            gate, cut = _step(place, app, "gate", **place.notices.of_failures), _step(place, app, "cut")
-            cut.trigger_rule = TriggerRule.NONE_FAILED_MIN_ONE_SUCCESS
-            judged = VerdictBranchOperator(
-                task_id="verdict", verdict=_VERDICT, clean="cut", asking="approve", **arguments
-            )
-            approve = ApprovalOperator(task_id="approve", verdict=_VERDICT, **arguments)
-        with TaskGroup("afterwards", prefix_group_id=False):
-            watch = _watch(arguments)
-            settle = _settle(app)
-            done = [_step(place, app, "retire"), _step(place, app, "rollback"), EmptyOperator(task_id="keep")]
-        computed[-1] >> followed >> gate >> judged >> [approve, cut]
-        approve >> cut >> watch >> settle >> done
+        computed = group("candidate", "plan", "start", "reprocess", "await")
+        switched = group("verdict_and_cut", "gate", "verdict", "approve", "cut")
+        computed >> switched >> group("afterwards", "watch", "settle", "retire", "rollback", "keep")
     return dag
 
 
@@ -220,14 +276,12 @@ def quality(place: ProjectPlace, app: AppConfig) -> DAG:
     written: Any = outputs_of(app.name)
     schedule = app.quality_schedule
     if schedule is not None:
-        times = CronDataIntervalTimetable(schedule, timezone="UTC")
-        written = AssetOrTimeSchedule(timetable=times, assets=[written])
+        written = AssetOrTimeSchedule(timetable=_times(app, schedule), assets=[written])
     params = {
         "since": Param("", type="string", description="last, a vector of public topics or a time; empty: everything")
     }
     with _dag(f"{app.name}__quality", place, app, _QUALITY, schedule=written, params=params) as dag:
-        told = place.notices.of_failures
-        QualityOperator(task_id="judge", since="{{ params['since'] }}", **place.arguments(app), **told)
+        place.chain(app, "judge", since="{{ params['since'] }}", **place.notices.of_failures)
     return dag
 
 
@@ -249,31 +303,19 @@ def refused(place: ProjectPlace, name: str, error: ConfigError) -> DAG:
 def lag(place: ProjectPlace, app: AppConfig) -> DAG:
     """Return the DAG that measures how far versions are behind, and notifies if one falls further and further behind."""
     notices = place.notices
-    times = CronDataIntervalTimetable(notices.look_schedule or "", timezone="UTC")
+    times = _times(app, notices.look_schedule or "")
     told: dict[str, Any] = {"on_failure_callback": list(notices.behind)} if notices.behind else {}
     with _dag(f"{app.name}__lag", place, app, _LAG, schedule=times, params={}) as dag:
-        LagOperator(task_id="look", looks=notices.looks, retries=0, **place.arguments(app), **told)
+        LagOperator(
+            task_id="look",
+            looks=notices.looks,
+            retries=0,
+            app=app.name,
+            config=place.config,
+            riverrun_conn_id=place.connection,
+            **told,
+        )
     return dag
-
-
-def _watch(arguments: Mapping[str, Any]) -> WatchOperator:
-    return WatchOperator(
-        task_id="watch",
-        version="{{ params['version'] }}",
-        minutes="{{ params['watch_minutes'] }}",
-        max_lag="{{ params['max_lag'] }}",
-        **arguments,
-    )
-
-
-def _settle(app: AppConfig) -> SettlementOperator:
-    return SettlementOperator(
-        task_id="settle",
-        app=app.name,
-        then="{{ params['then'] }}",
-        found="{{ ti.xcom_pull(task_ids='watch') or '' }}",
-        branches={RETIRE: "retire", ROLL_BACK: "rollback", KEEP: "keep"},
-    )
 
 
 def _dag(
@@ -302,16 +344,8 @@ def _dag(
     )
 
 
-def _chained(place: ProjectPlace, app: AppConfig, steps: Sequence[str], **options: str) -> list[ReleaseOperator]:
-    tasks = [_step(place, app, step, **options) for step in steps]
-    for before, after in pairwise(tasks):
-        before >> after
-    return tasks
-
-
-def _step(place: ProjectPlace, app: AppConfig, step: str, **options: Any) -> ReleaseOperator:
-    arguments = {**place.arguments(app), **options}
-    return ReleaseOperator(task_id=step, step=step, pool=pool_of(app.name), **arguments)
+def _times(app: AppConfig, schedule: str) -> CronDataIntervalTimetable:
+    return CronDataIntervalTimetable(schedule, timezone=app.schedule_timezone)
 
 
 def _versions(app: AppConfig) -> list[str]:

@@ -352,7 +352,11 @@ with DAG("{shop.name}__others", schedule=None):
         assert all(after[tp] - 1 <= each.end <= after[tp] for tp, each in ranges.items())
         assert (found[-1]["app"], found[-1]["version"]) == (shop.name, "v1")
         result = found[-1]["result"]
-        assert (result["range"], result["records_in"], result["empty"]) == (found[-1]["processed"], 2 if number else 4, False)
+        assert (result["range"], result["records_in"], result["empty"]) == (
+            found[-1]["processed"],
+            2 if number else 4,
+            False,
+        )
         assert result["runs"] == {found[-1]["run"]: "done"}
         assert result["records_out"][sums] == found[-1]["records"] > 0
         assert number == 0 or shop.notes.read_text() == f"kafka://{shop.broker.bootstrap_servers}/{shop.name}.payments"

@@ -599,6 +599,14 @@ def test_schedules_that_nobody_understands_do_not(schedule: str) -> None:
     assert wrong_in_schedule(schedule) is not None
 
 
+def test_schedules_have_a_time_zone_that_exists(tmp_path: Path) -> None:
+    assert load(tmp_path, GOOD).app("delays").schedule_timezone == "UTC"
+    berlin = GOOD.replace("[apps.delays]", '[apps.delays]\nschedule_timezone = "Europe/Berlin"')
+    assert load(tmp_path, berlin).app("delays").schedule_timezone == "Europe/Berlin"
+    with pytest.raises(ConfigError, match="is 'Europe/Berlim', and this machine knows no such time zone"):
+        load(tmp_path, berlin.replace("Berlin", "Berlim"))
+
+
 def settings(**given: Any) -> ProjectConfig:
     table = {"topology": "m:build", "config": {key.replace("_", "."): value for key, value in given.items()}}
     content = {"kafka": {"bootstrap.servers": "127.0.0.1:1"}, "apps": {"clicks": table}}

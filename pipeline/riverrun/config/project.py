@@ -6,6 +6,7 @@ import re
 import tomllib
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from riverrun.config.checks import check_keys, check_path, check_type, kind_of, nearest, read_text, wrong_in_schedule
 from riverrun.config.code import PickledFunction, reference_of
@@ -29,6 +30,7 @@ _BOUND = "max_inputs_since_gate"
 _OF_AN_INSTANCE = ("client.tag.", "consumer.", "producer.")
 """Prefixes of what instances on one file may differ in, as in `consumer.group.instance.id`: `${NAME}` is expanded."""
 _SCHEDULES = "schedule", "quality_schedule"
+_ZONE = "schedule_timezone"
 _MOST_BITS = 1000
 """Longer numbers might not even be shown; each setting has its own limit below."""
 
@@ -250,7 +252,7 @@ def _app(path: Path, name: str, table: Any, environ: Mapping[str, str], registry
     if not _NAME.fullmatch(name):
         message = f"{path}: application name {name!r} has characters other than a-z A-Z 0-9 . _ -, or is . or .."
         raise ConfigError(message)
-    texts = ("topology", "version", *_SCHEDULES, "quality", "data_docs")
+    texts = ("topology", "version", *_SCHEDULES, _ZONE, "quality", "data_docs")
     _refuse_settings(path, where, table)
     check_keys(path, where, table, (*texts, _BOUND, "versions", "outputs", "config"))
     if "topology" not in table:
@@ -284,6 +286,16 @@ def _check_schedules(path: Path, where: str, table: Mapping[str, Any]) -> None:
         if wrong is not None:
             message = f"{path}: {where}.{key} is {table[key]!r}, not a cron expression: {wrong}"
             raise ConfigError(message, hint='Minute, hour, day, month and weekday: "0 */6 * * *" is every six hours.')
+    if _ZONE in table:
+        _check_zone(path, where, table[_ZONE])
+
+
+def _check_zone(path: Path, where: str, zone: str) -> None:
+    try:
+        ZoneInfo(zone)
+    except (ValueError, OSError, ZoneInfoNotFoundError) as error:
+        message = f"{path}: {where}.{_ZONE} is {zone!r}, and this machine knows no such time zone"
+        raise ConfigError(message, hint="For example Europe/Berlin, or UTC.") from error
 
 
 def _check_bound(path: Path, where: str, value: Any) -> None:

@@ -47,6 +47,7 @@ class AppConfig:
         schedule: Cron expression of bounded runs, for Airflow; none if left out.
         quality: Function that returns the expectations of the gate, as `module:attribute`; that function; or the path of suites
             in JSON, a file or a directory.
+        schedule_timezone: The time zone of both schedules, by its name in the IANA database.
         quality_schedule: Cron expression of checks of the live version, for Airflow; after its runs in Airflow if left out.
         data_docs: Directory that gets Data Docs of gates and checks, below the application's name; none if left out.
         versions: Further versions to release, with their topologies.
@@ -60,6 +61,7 @@ class AppConfig:
     topology: str | PickledFunction
     version: str = "v1"
     schedule: str | None = None
+    schedule_timezone: str = "UTC"
     quality: str | PickledFunction | None = None
     quality_schedule: str | None = None
     data_docs: str | None = None

@@ -1,0 +1,200 @@
+"""Tasks of an application, chained: those of the project's DAGs, also for DAGs of other authors."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from airflow.providers.standard.operators.empty import EmptyOperator
+from airflow.sdk import TaskGroup, TriggerRule
+
+from riverrun.config.checks import nearest
+from riverrun.errors import ConfigError
+from riverrun_airflow.approval import (
+    KEEP,
+    RETIRE,
+    ROLL_BACK,
+    ApprovalOperator,
+    SettlementOperator,
+    VerdictBranchOperator,
+)
+from riverrun_airflow.assets import is_template
+from riverrun_airflow.hooks import CONNECTION
+from riverrun_airflow.operators import BoundedRunOperator, QualityOperator, ReleaseOperator
+from riverrun_airflow.pools import pool_of
+from riverrun_airflow.sessions import STEPS as STEPS_OF_RELEASES
+from riverrun_airflow.waiting import AwaitOperator, WatchOperator
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from airflow.sdk import BaseOperator
+
+_KINDS: dict[str, Any] = {
+    "run": BoundedRunOperator,
+    "judge": QualityOperator,
+    **dict.fromkeys((step for step in STEPS_OF_RELEASES if step != "approve"), ReleaseOperator),
+    "await": AwaitOperator,
+    "verdict": VerdictBranchOperator,
+    "approve": ApprovalOperator,
+    "watch": WatchOperator,
+    "settle": SettlementOperator,
+    "keep": EmptyOperator,
+}
+"""The operator of each step."""
+STEPS = tuple(_KINDS)
+"""Steps of task groups; they name the tasks."""
+_POOLED = BoundedRunOperator, ReleaseOperator
+_ABOUT_A_VERSION = {"plan": "to", "start": "to", "watch": "version"}
+"""The parameter of steps that are about the version to release."""
+_BRANCHES = {RETIRE: "retire", ROLL_BACK: "rollback", KEEP: "keep"}
+"""The steps that follow `settle`, by the answer to it."""
+_NOT_OF_A_GROUP = re.compile(r"[^\w-]")
+
+
+class RiverrunTaskGroup(TaskGroup):
+    """The tasks of an application for a DAG of one's own, one after the other, as in the DAGs of its project.
+
+    Args:
+        app: The application; it may be a template, or mapped.
+        steps: The steps in their order: `run`; `judge`; or those of a release. `verdict` asks only verdicts with warnings for
+            approval, and `settle` is followed by one of `retire`, `rollback` and `keep`, as in the DAG of releases.
+        version: The version that a release is about: for `plan`, `start` and `watch`. It may be a template.
+        group_id: Id of the group; by default, the application's name.
+        operator_args: Arguments of the operators by step: `{"gate": {"retries": 0, "pool": "large"}}`.
+        config: Path of `streams.toml`; by default, as the connection says.
+        riverrun_conn_id: The connection.
+        kwargs: Arguments of Airflow's `TaskGroup`: `default_args`, `prefix_group_id`, `tooltip`.
+
+    Raises:
+        ConfigError: If a step is unknown, or lacks one that it needs.
+    """
+
+    def __init__(
+        self,
+        app: Any,
+        steps: Sequence[str] = ("run",),
+        *,
+        version: str = "",
+        group_id: str = "",
+        operator_args: Mapping[str, Mapping[str, Any]] | None = None,
+        config: str = "",
+        riverrun_conn_id: str = CONNECTION,
+        **kwargs: Any,
+    ) -> None:
+        tasks = Tasks(app, config, riverrun_conn_id, checked(operator_args or {}, STEPS), version)
+        name = "riverrun" if is_template(app) else _NOT_OF_A_GROUP.sub("_", app)
+        super().__init__(group_id=group_id or name, **kwargs)
+        with self:
+            tasks.chain(steps, self.child_id)
+
+
+@dataclass(frozen=True, slots=True)
+class Tasks:
+    """Makes tasks of an application.
+
+    Args:
+        app: The application.
+        config: Path of `streams.toml`; empty if tasks are to ask the connection.
+        connection: The connection.
+        operator_args: Arguments of the operators by step.
+        version: The version that a release is about.
+    """
+
+    app: Any
+    config: str = ""
+    connection: str = CONNECTION
+    operator_args: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    version: str = ""
+
+    def chain(self, steps: Sequence[str], name: Callable[[str], str] = str) -> dict[str, BaseOperator]:
+        """Make a task for each step, one after the other, and return them by step.
+
+        Args:
+            steps: The steps.
+            name: Returns the id of the task of a step.
+
+        Raises:
+            ConfigError: If a step is unknown, or lacks one that it needs.
+        """
+        _check(steps)
+        tasks = {step: self._task(step, self._own(step, steps, name)) for step in steps}
+        before: list[BaseOperator] = []
+        for step, task in tasks.items():
+            if "settle" in tasks and step in _BRANCHES.values():
+                tasks["settle"] >> task
+                continue
+            for each in before:
+                each >> task
+            before = [tasks["verdict"], task] if step == "approve" and "verdict" in tasks else [task]
+        return tasks
+
+    def _task(self, step: str, own: Mapping[str, Any]) -> BaseOperator:
+        kind = _KINDS[step]
+        of_all: dict[str, Any] = {"app": self.app, "config": self.config, "riverrun_conn_id": self.connection}
+        if kind is EmptyOperator:
+            of_all = {}
+        elif kind is SettlementOperator:
+            of_all = {"app": self.app}
+        elif kind in _POOLED and not is_template(self.app):
+            of_all["pool"] = pool_of(self.app)
+        if kind is ReleaseOperator:
+            of_all["step"] = step
+        task: BaseOperator = kind(task_id=step, **{**of_all, **own, **self.operator_args.get(step, {})})
+        return task
+
+    def _own(self, step: str, steps: Sequence[str], name: Callable[[str], str]) -> dict[str, Any]:
+        """Return the arguments that a step has by those around it."""
+        own: dict[str, Any] = {}
+        if step in _ABOUT_A_VERSION:
+            own[_ABOUT_A_VERSION[step]] = self.version
+        if step in {"verdict", "approve"} and "gate" in steps:
+            own["verdict"] = f"{{{{ ti.xcom_pull(task_ids='{name('gate')}')['verdict'] }}}}"
+        elif step == "verdict":
+            own["verdict"] = ""
+        if "verdict" in steps:
+            after = steps[steps.index("approve") + 1]
+            if step == "verdict":
+                own |= {"asking": name("approve"), "clean": name(after)}
+            elif step == after:
+                own["trigger_rule"] = TriggerRule.NONE_FAILED_MIN_ONE_SUCCESS
+        if step == "settle":
+            own["branches"] = {answer: name(branch) for answer, branch in _BRANCHES.items()}
+            own["then"] = "ask"
+            if "watch" in steps:
+                found = f"ti.xcom_pull(task_ids='{name('watch')}')"
+                own["found"] = f"{{{{ {found} or '' }}}}"
+                own["body"] = f"{{{{ {found} or 'The watch found nothing.' }}}}"
+        return own
+
+
+def checked(operator_args: Mapping[str, Mapping[str, Any]], known: Iterable[str]) -> Mapping[str, Mapping[str, Any]]:
+    """Return arguments of operators, after a check of their keys.
+
+    Raises:
+        ConfigError: If there is no such key.
+    """
+    for key in operator_args:
+        if key not in known:
+            message = f"operator_args has {key!r}, which is no step"
+            raise ConfigError(message, hint=nearest(key, known))
+    return operator_args
+
+
+def _check(steps: Sequence[str]) -> None:
+    for step in steps:
+        if step not in _KINDS:
+            message = f"{step!r} is not a step of an application"
+            raise ConfigError(message, hint=nearest(step, STEPS))
+    if len({*steps}) < len(steps):
+        message = f"The steps {', '.join(steps)} name a step twice"
+        raise ConfigError(message, hint="Use a second group.")
+    if "verdict" in steps:
+        rest = [*steps[steps.index("verdict") + 1 :], ""]
+        if rest[0] != "approve" or not rest[1]:
+            message = "The step verdict is followed by approve and a further step"
+            raise ConfigError(message, hint="For example gate, verdict, approve, cut.")
+    if "settle" in steps and not {*_BRANCHES.values()} <= {*steps[steps.index("settle") + 1 :]}:
+        message = f"The step settle is followed by {', '.join(_BRANCHES.values())}"
+        raise ConfigError(message, hint="Leave settle out, or name all of them after it.")

@@ -22,7 +22,7 @@ def get_provider_info() -> dict[str, Any]:
         "hooks": [{"integration-name": "Riverrun", "python-modules": ["riverrun_airflow.hooks"]}],
         "operators": [{"integration-name": "Riverrun", "python-modules": list(_OPERATORS)}],
         "sensors": [{"integration-name": "Riverrun", "python-modules": ["riverrun_airflow.waiting"]}],
-        "triggers": [{"integration-name": "Riverrun", "python-modules": ["riverrun_airflow.triggers"]}],
+        "triggers": [{"integration-name": "Riverrun", "python-modules": list(_TRIGGERS)}],
         "connection-types": [
             {
                 "connection-type": "riverrun",
@@ -37,6 +37,7 @@ def get_provider_info() -> dict[str, Any]:
 
 
 _OPERATORS = tuple(f"riverrun_airflow.{name}" for name in ("operators", "approval", "notices", "transfers"))
+_TRIGGERS = ("riverrun_airflow.arrivals", "riverrun_airflow.triggers")
 _FIELDS = {
     "project": {
         "label": "Project",

@@ -1,25 +1,31 @@
-"""Tasks that wait for candidates, for a watch after a switch, or for work elsewhere. They are deferred, and take no slot."""
+"""Tasks that wait: for candidates, a watch after a switch, work elsewhere or new records. All can wait without a slot."""
 
 from __future__ import annotations
 
+import json
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from airflow.sdk import BaseOperator
+from airflow.sdk import BaseOperator, BaseSensorOperator, PokeReturnValue
+from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from riverrun_airflow.acting import acting
+from riverrun_airflow.arrivals import ArrivalTrigger, Awaited, fields_of, look_for, position, time_ms
 from riverrun_airflow.hooks import CONNECTION, located
 from riverrun_airflow.links import ApplicationLink
-from riverrun_airflow.operators import documented
-from riverrun_airflow.sessions import bounded, look, now_ms
+from riverrun_airflow.operators import documented, number
+from riverrun_airflow.sessions import Look, bounded, look, now_ms
 from riverrun_airflow.triggers import LookTrigger, ended
 from riverrun_airflow.work_requests import RunRequest
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from airflow.sdk import Context
 
 _MINUTE_MS = 60_000
+_WANTED = "wanted"
+"""Key of a task's state: what a sensor waits for."""
 
 
 class AwaitOperator(BaseOperator):
@@ -115,7 +121,7 @@ class WatchOperator(BaseOperator):
         return ended(event)
 
 
-class ProcessedSensor(BaseOperator):
+class ProcessedSensor(BaseSensorOperator):
     """Waits until an application has processed its topics up to an end, wherever it runs: in workers, or in a run elsewhere.
 
     Args:
@@ -123,8 +129,10 @@ class ProcessedSensor(BaseOperator):
         end: `latest` (as it is when the task starts), a vector or a time.
         version: The version; by default, the live one.
         config: Path of `streams.toml`; by default, as the connection says.
-        every_s: Seconds between two looks.
+        deferrable: Whether it waits without a slot. Otherwise `mode` says how it waits.
+        poke_interval: Seconds between two looks.
         riverrun_conn_id: The connection.
+        kwargs: Arguments of Airflow's `BaseSensorOperator`: `timeout`, `soft_fail`, `mode`.
     """
 
     template_fields: Sequence[str] = ("config", "app", "end", "version", "riverrun_conn_id")
@@ -138,35 +146,185 @@ class ProcessedSensor(BaseOperator):
         end: str = "latest",
         version: str = "",
         config: str = "",
-        every_s: float = 5.0,
+        deferrable: bool = True,
+        poke_interval: float | timedelta = 5.0,
         riverrun_conn_id: str = CONNECTION,
         **kwargs: Any,
     ) -> None:
-        super().__init__(**documented(self, kwargs))
+        super().__init__(poke_interval=poke_interval, **documented(self, kwargs))
         self.app = app
         self.end = end
         self.version = version
         self.config = config
-        self.every_s = every_s
+        self.deferrable = deferrable
         self.riverrun_conn_id = riverrun_conn_id
 
-    def execute(self, context: Context) -> str:  # noqa: ARG002 - Airflow's signature
-        """Resolve the end, look once, and defer the task."""
-        version, end = acting(self._resolved)
-        waited(self, {"kind": "processed", "app": self.app, "version": version, "end": end}, self.every_s)
-        return end
+    def execute(self, context: Context) -> Any:
+        """Resolve the end, and wait until it is processed. Returns `app`, `version` and `end`."""
+        return sensed(self, context) if self.deferrable else super().execute(context)
 
-    def resume(self, context: Context, event: dict[str, Any]) -> str:  # noqa: ARG002 - Airflow's signature
-        """Return the state of the application."""
-        return ended(event)
+    def poke(self, context: Context) -> PokeReturnValue:
+        """Look once."""
+        return poked(self, context)
 
-    def _resolved(self) -> tuple[str, str]:
+    def resume(self, context: Context, event: dict[str, Any]) -> dict[str, Any]:
+        """Return what was processed."""
+        ended(event)
+        return self.result(context, "")
+
+    def trigger(self, context: Context) -> LookTrigger:
+        """Return the trigger that waits in its place."""
+        return LookTrigger({"kind": "processed", **self._wanted(context)}, self.config, self.riverrun_conn_id)
+
+    def look(self, context: Context) -> Look:
+        """Look once at the application."""
+        project = located(self.config, self.riverrun_conn_id).project()
+        return look(project, "processed", **self._wanted(context))
+
+    def result(self, context: Context, found: str) -> dict[str, Any]:  # noqa: ARG002 - as all sensors
+        """Return what was processed."""
+        return self._wanted(context)
+
+    def _wanted(self, context: Context) -> dict[str, str]:
+        return kept(context, self._resolved)
+
+    def _resolved(self) -> dict[str, str]:
         request = RunRequest(self.app, "committed", self.end, self.version)
         chosen = bounded(located(self.config, self.riverrun_conn_id).project(), request)
-        return chosen.application.version, str(chosen.range.end)
+        return {"app": self.app, "version": chosen.application.version, "end": str(chosen.range.end)}
 
 
-def waited(task: AwaitOperator | WatchOperator | ProcessedSensor, wanted: dict[str, Any], every_s: float) -> str:
+class NewRecordsSensor(BaseSensorOperator):
+    """Waits until topics have a number of new records, or new records after some minutes, or an event time has passed.
+
+    With several conditions, the first that holds ends it. Without any, one new record does.
+
+    Args:
+        topics: The topics.
+        records: Number of new offsets; 0 if it does not matter.
+        minutes: Minutes after which any new record is enough; 0 if time does not matter.
+        event_time: A time that all partitions with new records must have reached; empty if it does not matter.
+        start: Offsets from which records are new: `latest` (as it is when the task starts), `earliest` or a vector.
+        config: Path of `streams.toml`; by default, as the connection says.
+        deferrable: Whether it waits without a slot. Otherwise `mode` says how it waits.
+        poke_interval: Seconds between two looks.
+        riverrun_conn_id: The connection.
+        kwargs: Arguments of Airflow's `BaseSensorOperator`: `timeout`, `soft_fail`, `mode`.
+    """
+
+    template_fields: Sequence[str] = (
+        "config",
+        "topics",
+        "records",
+        "minutes",
+        "event_time",
+        "start",
+        "riverrun_conn_id",
+    )
+    ui_color = "#f0f0f0"
+
+    def __init__(
+        self,
+        *,
+        topics: Sequence[str],
+        records: int | str = 0,
+        minutes: float | str = 0,
+        event_time: str = "",
+        start: str = "latest",
+        config: str = "",
+        deferrable: bool = True,
+        poke_interval: float | timedelta = 5.0,
+        riverrun_conn_id: str = CONNECTION,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(poke_interval=poke_interval, **documented(self, kwargs))
+        self.topics = topics
+        self.records = records
+        self.minutes = minutes
+        self.event_time = event_time
+        self.start = start
+        self.config = config
+        self.deferrable = deferrable
+        self.riverrun_conn_id = riverrun_conn_id
+
+    def execute(self, context: Context) -> Any:
+        """Wait. Returns `offsets` (the range of the new records), `end`, `records`, `reason` and `event_time`."""
+        return sensed(self, context) if self.deferrable else super().execute(context)
+
+    def poke(self, context: Context) -> PokeReturnValue:
+        """Look once."""
+        return poked(self, context)
+
+    def resume(self, context: Context, event: dict[str, Any]) -> dict[str, Any]:
+        """Return what has arrived."""
+        return self.result(context, ended(event))
+
+    def trigger(self, context: Context) -> LookTrigger:
+        """Return the trigger that waits in its place."""
+        return ArrivalTrigger(fields_of(Awaited(**self._wanted(context))), self.config, self.riverrun_conn_id)
+
+    def look(self, context: Context) -> Look:
+        """Look once at the topics."""
+        return look_for(located(self.config, self.riverrun_conn_id).project(), Awaited(**self._wanted(context)))
+
+    def result(self, context: Context, found: str) -> dict[str, Any]:  # noqa: ARG002 - as all sensors
+        """Return what has arrived."""
+        arrived: dict[str, Any] = json.loads(found)
+        return arrived
+
+    def _wanted(self, context: Context) -> dict[str, Any]:
+        return kept(context, self._awaited)
+
+    def _awaited(self) -> dict[str, Any]:
+        topics = [self.topics] if isinstance(self.topics, str) else list(self.topics)
+        records, minutes, event_time = (
+            number("records", self.records),
+            float(self.minutes or 0),
+            time_ms(self.event_time),
+        )
+        since = position(located(self.config, self.riverrun_conn_id).project(), topics, self.start)
+        any_of_them = records or minutes or event_time
+        return fields_of(Awaited(topics, records if any_of_them else 1, minutes, event_time, since, now_ms()))
+
+
+def kept(context: Context, resolve: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    """Return what a sensor waits for, as it was when the task started: further looks and attempts wait for it as well."""
+    store: Any = context["task_state_store"]
+    found: dict[str, Any] | None = store.get(_WANTED)
+    if found is None:
+        found = acting(resolve)
+        store.set(_WANTED, found)
+    return found
+
+
+def poked(sensor: ProcessedSensor | NewRecordsSensor, context: Context) -> PokeReturnValue:
+    """Look once, and return whether the wait is over, with the result."""
+    first = acting(lambda: sensor.look(context))
+    sensor.log.info("%s", first.said)
+    return PokeReturnValue(first.is_over, sensor.result(context, first.found) if first.is_over else None)
+
+
+def sensed(sensor: ProcessedSensor | NewRecordsSensor, context: Context) -> Any:
+    """Look once, and return the result if the wait is over; otherwise defer the task.
+
+    Raises:
+        AirflowSkipException: If the wait cannot succeed, and the sensor is to fail softly.
+    """
+    try:
+        found = sensor.poke(context)
+    except AirflowFailException as error:
+        if sensor.soft_fail:
+            raise AirflowSkipException(str(error)) from error
+        raise
+    if found.is_done:
+        return found.xcom_value
+    trigger = sensor.trigger(context)
+    trigger.every_s = sensor.poke_interval
+    sensor.defer(trigger=trigger, method_name="resume", timeout=timedelta(seconds=sensor.timeout))
+    raise AssertionError  # `defer` leaves by an exception, which its type does not say
+
+
+def waited(task: AwaitOperator | WatchOperator, wanted: dict[str, Any], every_s: float) -> str:
     """Look once, and return the finding if the wait is over; otherwise defer the task.
 
     Args:

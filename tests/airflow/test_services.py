@@ -9,6 +9,7 @@ import pytest
 from riverrun import LONG
 from riverrun.hosting.control_topic import ReleaseRegistry
 from riverrun.hosting.release import Step
+from riverrun.records import TopicPartition
 from riverrun.spark.runs import RunLog
 from tests.airflow.services import ROOT, running_services
 from tests.presence import present
@@ -29,10 +30,13 @@ from datetime import timedelta
 from pathlib import Path
 from airflow.sdk import DAG
 from airflow.sdk.definitions.callback import AsyncCallback
+from airflow.providers.standard.operators.python import PythonOperator
+from riverrun_airflow.arrivals import watched
 from riverrun_airflow.dag_factory import dags
 from riverrun_airflow.notices import Notices
 from riverrun_airflow.operators import BoundedRunOperator, QualityOperator
-from riverrun_airflow.waiting import ProcessedSensor
+from riverrun_airflow.task_group import RiverrunTaskGroup
+from riverrun_airflow.waiting import NewRecordsSensor, ProcessedSensor
 
 home = str(Path(__file__).parents[1])
 late = AsyncCallback("alerts.late", {{"path": home + "/late"}})
@@ -41,7 +45,20 @@ globals().update(dags(default_args=patient, notices=Notices(late=late, late_afte
 for step in ("reprocess", "gate", "cut"):
     {SHOP}__release.get_task(step).apart = True
 with DAG("waiting", schedule=None) as waiting:
-    ProcessedSensor(task_id="wait", app="{SHOP}", every_s=1)
+    ProcessedSensor(task_id="wait", app="{SHOP}", poke_interval=1)
+    NewRecordsSensor(task_id="late", topics=["{SHOP}.receipts"], records=1_000_000, timeout=1, soft_fail=True)
+    NewRecordsSensor(task_id="written", topics=["{SHOP}.receipts"], records={PAYMENTS}, start="earliest", poke_interval=1)
+payments = watched("{SHOP}.payments", records={PAYMENTS}, start="earliest", every_s=1)
+
+def note(triggering_asset_events):
+    with Path(home, "arrived").open("a") as file:
+        for event in triggering_asset_events[payments]:
+            print(event.extra["payload"]["offsets"], event.extra["payload"]["reason"], file=file)
+
+with DAG("following", schedule=[payments]) as following:
+    PythonOperator(task_id="note", python_callable=note)
+with DAG("own", schedule=None, default_args=patient) as own:
+    RiverrunTaskGroup("{SHOP}", ["run", "judge"], operator_args={{"run": {{"skip_if_empty": True}}}})
 with DAG("wrong", schedule=None, default_args={{**patient, "retries": 1}}) as wrong:
     BoundedRunOperator(task_id="connection", app="{SHOP}", riverrun_conn_id="gone")
     QualityOperator(task_id="checked_connection", app="{SHOP}", riverrun_conn_id="gone")
@@ -126,6 +143,7 @@ def receipts(broker: Broker) -> int:
 
 
 def test_nothing_is_lost_or_doubled_whatever_is_killed(services: Services, broker: Broker) -> None:
+    services.unpause("following")
     waiting = services.trigger("waiting")
     services.await_task("waiting", waiting, "wait", "deferred")
     dag = f"{SHOP}__run"
@@ -144,7 +162,12 @@ def test_nothing_is_lost_or_doubled_whatever_is_killed(services: Services, broke
     assert services.tasks(dag, run)["run"][1] > 1
     assert (sums(broker), receipts(broker)) == (5 * (PAYMENTS - FORGOTTEN), PAYMENTS)
     assert services.await_run("waiting", waiting) == "success"
-    assert services.tasks("waiting", waiting)["wait"] == ("success", 1)
+    assert services.tasks("waiting", waiting) == {
+        "wait": ("success", 1),
+        "late": ("skipped", 1),
+        "written": ("success", 1),
+    }
+    services.until((services.directory / "arrived").exists, "the DAG that follows the payments runs")
     services.until((services.directory / "late").exists, "the deadline is missed, and its callback called")
 
 
@@ -161,6 +184,15 @@ def test_a_backfill_of_what_is_processed_does_nothing(services: Services, broker
         assert "Nothing was processed: there are no new records" in services.log(dag, run, "run")
     assert {run.records_in for run in RunLog(broker.admin()).runs(SHOP) if run.id not in known} == {0}
     assert receipts(broker) == PAYMENTS
+
+
+def test_a_task_group_skips_what_follows_a_run_without_records(services: Services) -> None:
+    own = services.trigger("own")
+    assert services.await_run("own", own) == "success"
+    assert services.tasks("own", own) == {f"{SHOP}.run": ("skipped", 1), f"{SHOP}.judge": ("skipped", 0)}
+    path = f"/dags/own/dagRuns/{own}/taskInstances/{SHOP}.run/xcomEntries/return_value"
+    result = services.done(path)["value"]
+    assert (result["app"], result["empty"], result["records_in"]) == (SHOP, True, 0), result
 
 
 def test_a_release_waits_for_approval_and_goes_on_whatever_is_killed(services: Services, broker: Broker) -> None:
@@ -262,3 +294,9 @@ def test_bad_input_is_reported_where_users_look(services: Services) -> None:
         shown = services.log("wrong", run, task)
         assert said in shown, shown
     services.until(lambda: "Airflow has no connection 'gone'" in services.import_errors(), "the file's error is shown")
+
+
+def test_watched_records_were_reported_once_though_triggerers_were_killed(services: Services, broker: Broker) -> None:
+    ends = broker.admin().end_offsets(TopicPartition(f"{SHOP}.payments", number) for number in range(2))
+    offsets = ",".join(f"{tp}@0..{end}" for tp, end in sorted(ends.items()))
+    assert (services.directory / "arrived").read_text() == f"{offsets} records\n"

@@ -263,9 +263,9 @@ print("=" + json.dumps([tries_of(random.Random(seed)) for seed in range(20)]))
 """
 
 
-def printed_by(script: str, directory: Path) -> list[Any]:
+def printed_by(script: str, directory: Path, servers: str = "127.0.0.1:1") -> list[Any]:
     """Run a script next to a project without applications, and return the values that it tells."""
-    (directory / "streams.toml").write_text('[kafka]\n"bootstrap.servers" = "127.0.0.1:1"\n')
+    (directory / "streams.toml").write_text(f'[kafka]\n"bootstrap.servers" = "{servers}"\n')
     environ = {
         "AIRFLOW_HOME": str(directory),
         "AIRFLOW__API__BASE_URL": "http://localhost",

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from riverrun.operators.tables import cache_forwards
 from riverrun.processor.handlers import DropReason
 from riverrun.records import Change, ValueAndTimestamp
+from riverrun.state.stores.session_merging import MergesSessions, SessionFold
 from riverrun.state.values import is_atom
 from riverrun.windows import SessionWindows, Window, Windowed
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from riverrun.processor.operator import OperatorContext
     from riverrun.records import Headers
     from riverrun.state.store_types import SessionStore
+    from riverrun.state.stores.session_merging import Merging
 
 
 class StreamSessionWindowAggregate:
@@ -61,6 +63,8 @@ class StreamSessionWindowAggregate:
         self._store: SessionStore[Any, Any]
         self._context: OperatorContext
         self._forwards_updates: bool
+        self._merged: Merging | None = None
+        self._merged_ms = min(windows.retention_ms, kept_ms - windows.gap_ms)
 
     def init(self, context: OperatorContext) -> None:
         """Open the store and bind the children."""
@@ -69,6 +73,10 @@ class StreamSessionWindowAggregate:
         self._store = store
         if self._closing is None:
             self._forwards_updates = not cache_forwards(context, store, send_old_values=self._send_old_values)
+            if isinstance(store, MergesSessions):
+                aggregator = self._aggregator
+                fold = SessionFold(aggregator.initial, aggregator.add, self._merger, self._windows.gap_ms)
+                self._merged = store.merging(fold)
             return
         self._forwards_updates = False
         self._closing.init(
@@ -90,7 +98,14 @@ class StreamSessionWindowAggregate:
         if key is None:
             self._context.drop(DropReason.NULL_KEY)
             return
-        self._observed = max(self._observed, timestamp)
+        if timestamp > self._observed:
+            self._observed = timestamp
+        if (
+            self._merged is not None
+            and timestamp >= self._observed - self._merged_ms
+            and self._merged(key, value, timestamp)
+        ):
+            return
         close_ms = self._observed - self._windows.retention_ms
         if self._closing is not None:
             self._forward_closed(self._closing, close_ms, headers)

@@ -52,6 +52,7 @@ class CacheEntry:
         copy: A value decoded from them, for the next reader.
         order: Number of its last update since the last flush; 0 if there was none. The record of that update had this
             `timestamp` (ms), these `headers`, and came from `place`.
+        is_new: Whether the store below the cache is known to have no such key.
     """
 
     store_key: bytes
@@ -65,6 +66,7 @@ class CacheEntry:
     timestamp: int = -1
     headers: Headers = ()
     place: Place | None = None
+    is_new: bool = False
 
 
 def stored_time(entry: CacheEntry) -> int:
@@ -126,12 +128,11 @@ class NamedCache:
     def loaded(self, store_key: bytes, data: bytes | None) -> CacheEntry:
         """Make the entry of a key that is not known yet, given the store's bytes, and return it."""
         if data is None:
-            return self._new_entry(store_key)
+            return self._add(CacheEntry(store_key, is_new=True))
         values = self.codec.values
         raw, time = self.codec.split(data)
         value = values.read(store_key, raw)
-        entry = self._new_entry(store_key)
-        entry.time = time
+        entry = self._add(CacheEntry(store_key, time=time))
         if type(value) in values.serde.immutable_types:
             entry.value = value
         else:
@@ -230,7 +231,7 @@ class NamedCache:
             entry.order = 0
             store_key, value, old = entry.store_key, entry.value, None
             if value is None or sends_old:
-                old_data = stored(store_key)
+                old_data = None if entry.is_new else stored(store_key)
                 if value is None and old_data is None:
                     continue  # added and deleted within one commit: no listener knows it
                 if sends_old and old_data is not None:
@@ -246,6 +247,7 @@ class NamedCache:
                 except Exception as error:  # a serde may raise anything
                     raise codec.values.refused(entry.key, value, error) from error
             write(store_key, data, entry.timestamp)
+            entry.is_new = False
             updates.append(_made(CachedUpdate, (entry.key, value, old, time_of(entry), entry.headers, entry.place)))
         if data is not None:
             self._entry_bytes = len(store_key) + len(data) + ENTRY_OVERHEAD_BYTES
@@ -288,9 +290,6 @@ class NamedCache:
         """Forget an entry, unless it is dirty."""
         if store_key not in self.dirty and store_key not in self._flushing:
             self.entries.pop(store_key, None)
-
-    def _new_entry(self, store_key: bytes) -> CacheEntry:
-        return self._add(CacheEntry(store_key))
 
     def _add(self, entry: CacheEntry) -> CacheEntry:
         self.entries[entry.store_key] = entry

@@ -124,23 +124,27 @@ class RecentEntries:
     A store that was opened or restored knows none of its entries. After `begin_after` its highest time, it knows new ones.
     """
 
-    __slots__ = ("_by_key", "_count", "_last", "known_after")
+    __slots__ = ("_count", "_last", "by_key", "known_after")
 
     def __init__(self) -> None:
         """Know no entries until `begin_after`."""
-        self._by_key: dict[bytes, list[Entry]] = {}
+        self.by_key: dict[bytes, list[Entry]] = {}
+        """The known entries of each key, in order; at least one."""
         self._count = 0
         self._last = b""
         self.known_after = MAX_TIME_MS
         """Every entry with a later time (ms) is known."""
 
     def begin_after(self, time_ms: int) -> None:
-        """Forget all entries, and know those put from now on: the store has none after this time."""
-        self._by_key, self._count, self.known_after = {}, 0, time_ms
+        """Forget all entries, and know those put from now on: the store has none after this time (ms).
+
+        After `MAX_TIME_MS`, none are known, as at the beginning.
+        """
+        self.by_key, self._count, self.known_after = {}, 0, time_ms
 
     def find(self, key: bytes, lower: bytes, upper: bytes | None = None) -> list[Entry]:
         """Return a copy of a key's known entries, `lower <= suffix < upper`, in order."""
-        known = self._by_key.get(key)
+        known = self.by_key.get(key)
         if known is None:
             return []
         end = len(known) if upper is None else bisect_left(known, (upper, b""))
@@ -155,10 +159,10 @@ class RecentEntries:
             data: The value, if it is to be kept here.
             first_kept: Entries of the key before this time (ms) have expired.
         """
-        known = self._by_key.get(key)
+        known = self.by_key.get(key)
         self._last = data
         if known is None:
-            self._by_key[key] = [(suffix, data)]
+            self.by_key[key] = [(suffix, data)]
         elif known[-1][0] < suffix:  # most entries come in order
             known.append((suffix, data))
         else:
@@ -175,7 +179,7 @@ class RecentEntries:
 
     def remove(self, key: bytes, suffix: bytes) -> None:
         """Note an entry that was deleted."""
-        known = self._by_key.get(key)
+        known = self.by_key.get(key)
         if known is None:
             return
         at = bisect_left(known, (suffix, b""))
@@ -184,7 +188,7 @@ class RecentEntries:
         del known[at]
         self._count -= 1
         if not known:
-            del self._by_key[key]
+            del self.by_key[key]
 
     def forget(self, first_kept: int, limit_bytes: int) -> None:
         """Forget entries if they exceed a limit: all expired ones, then the oldest, down to half of the limit.
@@ -196,15 +200,15 @@ class RecentEntries:
         entry_bytes = len(self._last) + ENTRY_OVERHEAD_BYTES
         if self._count * entry_bytes <= limit_bytes:
             return
-        times = sorted(_TIME.unpack_from(suffix)[0] for known in self._by_key.values() for suffix, _ in known)
+        times = sorted(_TIME.unpack_from(suffix)[0] for known in self.by_key.values() for suffix, _ in known)
         share = limit_bytes // entry_bytes // 2
         if len(times) > share:
             self.known_after = max(self.known_after, first_kept - 1, times[len(times) - share - 1])
         first = (pack_time(self.known_after + 1), b"")
-        self._by_key = {
-            key: known[bisect_left(known, first) :] for key, known in self._by_key.items() if known[-1] >= first
+        self.by_key = {
+            key: known[bisect_left(known, first) :] for key, known in self.by_key.items() if known[-1] >= first
         }
-        self._count = sum(map(len, self._by_key.values()))
+        self._count = sum(map(len, self.by_key.values()))
 
 
 def pack_time(time_ms: int) -> bytes:

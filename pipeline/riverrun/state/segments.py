@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 class Retention:
     """The times of kept entries: those above the highest time ever put, less a span.
 
-    Readers and writers of an entry with `first <= time < end` need not call any method here.
+    Readers and writers of an entry with `first <= time < end` need not call any method here. A writer that knows `first` may
+    call `reach` for times from `end` on.
 
     Args:
         segments: The store's entries.
@@ -46,7 +47,7 @@ class Retention:
     def find_first(self) -> int:
         """Return the first time (ms) that is kept; reads the segments after the store was opened or restored."""
         if self.first > self.end:
-            self._end_after(max(self._segments.highest_time(), self._resumed))
+            self.reach(max(self._segments.highest_time(), self._resumed))
         return self.first
 
     @property
@@ -65,14 +66,15 @@ class Retention:
             self.refused += 1
             return False
         if time >= self.end:
-            self._end_after(time)
+            self.reach(time)
         return True
 
     def forget(self) -> None:
         """Forget the highest time, after a restore: it is determined again."""
         self.first, self.end = 0, -1
 
-    def _end_after(self, highest: int) -> None:
+    def reach(self, highest: int) -> None:
+        """Continue from a time (ms) above all before; `first` must be known."""
         self.end = highest + 1
         self.first = self.end - self._span_ms
 

@@ -108,7 +108,7 @@ def test_what_is_remembered_is_bounded(entries_per_key: int) -> None:
     for n in range(10_000):
         recent.put(b"%d" % (n // entries_per_key), n.to_bytes(8) + b"\0" * 8, b"", 0)
         recent.forget(0, limit)
-        assert sum(map(len, recent._by_key.values())) <= 1_000 + 1
+        assert sum(map(len, recent.by_key.values())) <= 1_000 + 1
     assert 9_000 <= recent.known_after < 9_999
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import struct
 from typing import TYPE_CHECKING, Any
 
 from riverrun.state.api import idle
 from riverrun.state.codec import stored_keys
 from riverrun.state.entries import ChangedKeys, RecentEntries, pack_time
 from riverrun.state.stores.core import SegmentedCore
+from riverrun.state.stores.session_merging import SUFFIX, MergedStore
 from riverrun.windows import MAX_TIME_MS, Window, Windowed
 
 if TYPE_CHECKING:
@@ -26,9 +26,7 @@ if TYPE_CHECKING:
     )
     from riverrun.state.cache import CacheEntry
     from riverrun.state.store_types import SessionStore
-
-_SUFFIX = struct.Struct(">qq")
-"""End and start of the session behind the key (`SessionKeySchema`)."""
+    from riverrun.state.stores.session_merging import Merging, SessionFold
 
 
 class SessionStateStore:
@@ -55,11 +53,11 @@ class SessionStateStore:
         self._keys = keys = stored_keys(builder)
         self._key_bytes, self._key_of = keys.serialize, keys.read
         self._fixed_keys = builder.key_serde.immutable_types
-        self._entries = entries = SegmentedCore(builder, backend, context, _SUFFIX.size, builder.retention_ms + 1)
+        self._entries = entries = SegmentedCore(builder, backend, context, SUFFIX.size, builder.retention_ms + 1)
         self._codec, self._segments, self._kept = entries.codec, entries.segments, entries.kept
         self._core = entries.writes
         self._cache = self._core.hold_back(self._codec, pause, _session_end) if builder.caching else None
-        self._changed = ChangedKeys()
+        self._changed = ChangedKeys(is_kept=False)
         self._recent = RecentEntries()
 
     @property
@@ -81,9 +79,10 @@ class SessionStateStore:
             raw = self._key_bytes(session.key)
         except Exception as error:  # a serde may raise anything
             raise self._keys.refused(session.key, error) from error
-        suffix = _SUFFIX.pack(end, session.window.start)
+        suffix = SUFFIX.pack(end, session.window.start)
         store_key = raw + suffix
-        self._changed.add(raw, store_key)
+        if self._changed.is_kept:
+            self._changed.add(raw, store_key)
         context, cache = self._context, self._cache
         if cache is None:
             data = None if value is None else self._codec.encode(session.key, value)
@@ -105,7 +104,7 @@ class SessionStateStore:
         kept = self._kept
         if not kept.first <= end < kept.end and end < kept.find_first():
             return None
-        return self._read(key, self._keys.written(key) + _SUFFIX.pack(end, start))
+        return self._read(key, self._keys.written(key) + SUFFIX.pack(end, start))
 
     def find_sessions(self, key: Any, earliest_end: int, latest_start: int) -> Iterator[tuple[Windowed[Any], Any]]:
         """Return the key's sessions that end at `earliest_end` or later and start at `latest_start` or earlier, by end."""
@@ -149,6 +148,22 @@ class SessionStateStore:
         """Return all sessions that have not expired; older segments first."""
         return self.fetch_keys(None, None)
 
+    def merging(self, fold: SessionFold) -> Merging | None:
+        """Return a function that adds a record to the newest session of its key; None without a cache, or if input is kept."""
+        if self._cache is None or self._context.keeps_sources:
+            return None
+        parts = MergedStore(
+            keys=self._keys,
+            fixed_keys=self._fixed_keys,
+            context=self._context,
+            recent=self._recent,
+            changed=self._changed,
+            kept=self._kept,
+            cache=self._cache,
+            put=self.put,
+        )
+        return parts.merging(fold)
+
     def times(self) -> tuple[int, ...]:
         """Return the highest end ever put, ms, also if its entry has been deleted."""
         return self._entries.times()
@@ -156,6 +171,7 @@ class SessionStateStore:
     def resume(self, times: Sequence[int]) -> None:
         """Continue from committed times: expired entries stay expired."""
         self._entries.resume(times)
+        self._recent.begin_after(MAX_TIME_MS)
 
     def set_flush_listener(self, listener: FlushListener, *, send_old_values: bool) -> bool:
         """Forward held-back updates to `listener`; return False without a cache."""
@@ -181,6 +197,7 @@ class SessionStateStore:
         """Forget the pending writes, which are in the backend, and drop segments with only expired sessions."""
         self._entries.committed()
         self._changed.clear()
+        self._changed.is_kept = False
         self.forget_reads()
 
     def forget_reads(self, limit_bytes: int | None = None) -> None:
@@ -195,7 +212,7 @@ class SessionStateStore:
 
     def restore(self, batch: ChangelogBatch) -> Puts:
         """Convert changelog records to the backend's form; the first commit drops expired ones."""
-        self._recent = RecentEntries()
+        self._recent.begin_after(MAX_TIME_MS)
         return self._entries.restore(batch)
 
     def _of_key(
@@ -213,7 +230,7 @@ class SessionStateStore:
             return self._searched(key, raw, first, latest_start, reverse=reverse)
         found = []
         for suffix, _ in recent.find(raw, pack_time(first)):
-            end, start = _SUFFIX.unpack(suffix)
+            end, start = SUFFIX.unpack(suffix)
             if start <= latest_start and (value := self._read(key, raw + suffix)) is not None:
                 found.append((Windowed(key, Window(start, end)), value))
         return reversed(found) if reverse else iter(found)
@@ -222,11 +239,11 @@ class SessionStateStore:
         self, key: Any, raw: bytes, first: int, latest_start: int, *, reverse: bool
     ) -> Iterator[tuple[Windowed[Any], Any]]:
         """Search the backend with the writes since the last commit laid over it."""
-        lower, upper = raw + _SUFFIX.pack(first, 0), raw + _SUFFIX.pack(MAX_TIME_MS, MAX_TIME_MS) + b"\0"
-        changed = self._laid_over(self._changed.of(raw, lower, upper))
+        lower, upper = raw + SUFFIX.pack(first, 0), raw + SUFFIX.pack(MAX_TIME_MS, MAX_TIME_MS) + b"\0"
+        changed = self._laid_over(self._changed_by_key().of(raw, lower, upper))
         for store_key, data in self._segments.scan(changed, lower, upper, first, reverse=reverse):
-            if len(store_key) == len(raw) + _SUFFIX.size and store_key.startswith(raw):
-                end, start = _SUFFIX.unpack_from(store_key, len(raw))
+            if len(store_key) == len(raw) + SUFFIX.size and store_key.startswith(raw):
+                end, start = SUFFIX.unpack_from(store_key, len(raw))
                 if start <= latest_start:
                     yield Windowed(key, Window(start, end)), self._value(key, store_key, data)
 
@@ -236,13 +253,21 @@ class SessionStateStore:
         lowest = None if key_from is None else self._keys.written(key_from)
         highest = None if key_to is None else self._keys.written(key_to)
         first = max(0, earliest_end, self._kept.find_first())
-        changed = self._laid_over(self._changed.all())
+        changed = self._laid_over(self._changed_by_key().all())
         for store_key, data in self._segments.scan(changed, lowest, None, first, reverse=reverse):
-            raw = store_key[: -_SUFFIX.size]
-            end, start = _SUFFIX.unpack_from(store_key, len(raw))
+            raw = store_key[: -SUFFIX.size]
+            end, start = SUFFIX.unpack_from(store_key, len(raw))
             in_keys = (lowest is None or raw >= lowest) and (highest is None or raw <= highest)
             if in_keys and end >= first and start <= latest_start:
                 yield Windowed(self._key_of(raw), Window(start, end)), self._value(raw, store_key, data)
+
+    def _changed_by_key(self) -> ChangedKeys:
+        """Return the keys written since the last commit; kept from the first search after it on, as most commits have none."""
+        if not self._changed.is_kept:
+            self._changed.is_kept = True
+            for store_key in {*self._core.pending, *(self._cache.dirty if self._cache is not None else ())}:
+                self._changed.add(store_key[: -SUFFIX.size], store_key)
+        return self._changed
 
     def _read(self, key: Any, store_key: bytes) -> Any:
         if self._cache is not None:

@@ -12,6 +12,12 @@ VERSION = $(shell sed -n 's/^version = "\([0-9]*\.[0-9]*\).*/\1/p' pyproject.tom
 VENV := .venv
 BIN := $(CURDIR)/$(VENV)/bin
 READY := $(VENV)/.ready
+# `make demo` installs less: at once what its first act needs, the rest while that is shown.
+FIRST := $(VENV)/.first
+DEMO := $(VENV)/.demo
+UV_INSTALL = $(BIN)/uv pip install --python $(BIN)/python
+FROM_LOCK := --require-hashes --constraint requirements.lock --requirement pyproject.toml
+BEGUN := $(shell date +%s)
 PYTEST := $(BIN)/python -m pytest
 # A process that crashes ends the run, with the name of the test.
 IN_MEMORY_PYTEST := $(PYTEST) --numprocesses $(PROCESSES) --dist worksteal --max-worker-restart 0
@@ -32,14 +38,27 @@ help:
 setup: $(READY)
 
 # All is compiled once: where PYTHONDONTWRITEBYTECODE is set, each of the many processes of a test run would do it for itself.
-$(READY): requirements.lock pyproject.toml plugins/pyproject.toml
-	command -v $(PYTHON) >/dev/null || { echo "Python 3.11 is needed (set PYTHON to its name)"; exit 1; }
-	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	test -x $(BIN)/uv || $(BIN)/python -m pip install --quiet "uv==$(UV_VERSION)"
+$(READY): requirements.lock pyproject.toml plugins/pyproject.toml | $(BIN)/uv
 	$(BIN)/uv pip sync --quiet --python $(BIN)/python --require-hashes --compile-bytecode requirements.lock
-	$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --editable . --editable plugins
+	$(UV_INSTALL) --quiet --no-deps --editable . --editable plugins
 	$(BIN)/python -m compileall -q pipeline plugins
-	touch $(READY)
+	touch $(READY) $(DEMO) $(FIRST)
+
+$(BIN)/uv:
+	@command -v $(PYTHON) >/dev/null || { echo "Python 3.11 is needed (set PYTHON to its name)"; exit 1; }
+	@echo "Creating a Python environment in $(VENV)"
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet "uv==$(UV_VERSION)"
+
+$(FIRST): requirements.lock pyproject.toml plugins/pyproject.toml | $(BIN)/uv
+	@echo "Installing a worker's packages (30 MB)"
+	@$(UV_INSTALL) --quiet $(FROM_LOCK)
+	@$(UV_INSTALL) --quiet --no-deps --editable . --editable plugins
+	@touch $(FIRST)
+
+$(DEMO): requirements.lock pyproject.toml
+	$(UV_INSTALL) $(FROM_LOCK) --extra airflow --extra demo
+	touch $(DEMO)
 
 check: setup
 	$(BIN)/ruff check .
@@ -81,8 +100,8 @@ coverage: setup
 bench: setup
 	PYTHONPATH=$(CURDIR) $(BIN)/python tests/benchmarks/bench.py $(BENCH)
 
-demo: setup
-	$(BIN)/riverrun demo run
+demo: $(FIRST)
+	@$(BIN)/riverrun demo run --begun $(BEGUN) --install "$(MAKE) $(DEMO)"
 
 oracle: setup
 	PYTHONPATH=$(CURDIR) $(BIN)/python -m tests.oracle.regenerate

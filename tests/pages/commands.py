@@ -47,13 +47,15 @@ def _described(name: str, command: Any, level: str = "##") -> Iterator[str]:
     """Describe a command and its subcommands."""
     yield from (f"{level} {name}", "", _text(command.help))
     below = getattr(command, "commands", {})
+    if below and command.params:
+        yield from ("", "```", f"{name} [OPTIONS] [COMMAND]", "```", "", *_table("Option", command.params))
     for part, each in below.items():
         yield ""
         yield from _described(f"{name} {part}", each, f"{level}#")
     if below:
         return
     arguments = [each for each in command.params if each.param_type_name == "argument"]
-    options = [each for each in command.params if each.param_type_name == "option"]
+    options = [each for each in command.params if each.param_type_name == "option" and not each.hidden]
     usage = [name, *(["[OPTIONS]"] if options else []), *map(_placeholder, arguments)]
     yield from ("", "```", " ".join(usage), "```")
     for kind, parameters in ("Argument", arguments), ("Option", options):

@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.text import Text
 
 import riverrun
-from riverrun.cli import broker, first_steps, inspect, operations, release, run, sql, topic, worker
+from riverrun.cli import broker, demo, first_steps, inspect, operations, release, run, sql, topic, worker
 from riverrun.cli.project import INTERRUPTED, Settings, code_of
 from riverrun.cli.signals import interrupt_on_sigterm
 from riverrun.config.secrets import TOKEN, redacted
@@ -50,7 +50,7 @@ app.command("prepare-spark")(broker.prepare_spark)
 app.command("import")(topic.import_topic)
 app.command("export")(topic.export_topic)
 app.add_typer(release.app, name="release")
-app.add_typer(first_steps.app, name="demo")
+app.add_typer(demo.app, name="demo")
 
 _FULL = {errno.ENOSPC, errno.EDQUOT}
 

@@ -30,6 +30,8 @@ PARTITIONS = 4
 YEAR_START_MS = 1_356_998_400_000
 """2013-01-01T00:00:00Z: timestamp of planes and airlines, before the first flight."""
 _DAY_MS = 24 * 3600 * 1000
+_TOLD_EVERY = 5_000
+"""Number of records between two reports of progress."""
 
 _TABLE = {"cleanup.policy": "compact", "min.compaction.lag.ms": str(7 * 24 * 3600 * 1000)}
 _KEEP = {"retention.ms": "-1"}
@@ -75,12 +77,12 @@ def first_days(flights: Any, days: int | None) -> Any:
     return frame.sort_values("departed_ms", kind="stable")
 
 
-def load(admin: Admin, on_progress: Callable[[str, int], None], *, days: int | None = None) -> None:
+def load(admin: Admin, on_progress: Callable[[str, int, int], None], *, days: int | None = None) -> None:
     """Create the topics and write the data, flights in order of departure. A topic with exactly this data is left alone.
 
     Args:
         admin: Asks the brokers.
-        on_progress: Called with each topic and its number of records.
+        on_progress: Called now and then with a topic, the number of its records so far, and that of all its records.
         days: Number of days of flights from the first of January; None for all.
     """
     admin.create_topics(TOPICS)
@@ -98,10 +100,12 @@ def load(admin: Admin, on_progress: Callable[[str, int], None], *, days: int | N
             admin.create_topics(spec for spec in TOPICS if spec.name == topic)
         if topic_size(admin, topic) == 0:
             producer = IdempotentProducer(admin.kafka)
-            for key, value, timestamp in records(frame):
+            for number, (key, value, timestamp) in enumerate(records(frame)):
+                if number % _TOLD_EVERY == 0:
+                    on_progress(topic, number, len(frame))
                 producer.send(topic, None if key is None else STRING.serialize(key), value, timestamp, (), None)
             producer.flush()
-        on_progress(topic, len(frame))
+        on_progress(topic, len(frame), len(frame))
 
 
 def reset(admin: Admin, app: AppConfig, state_directory: Path) -> None:

@@ -12,17 +12,17 @@ import subprocess
 import sys
 import time
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rich.progress import Progress
 from rich.table import Table
 
 from riverrun.apps.delays import FLIGHTS
 from riverrun.demo.data import compare, expected, load, published, reset
+from riverrun.demo.steps import Steps, following, progress_of
 from riverrun.errors import ProcessingError
 from riverrun.hosting.control_topic import ReleaseRegistry
 from riverrun.kafka.admin import Admin
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from rich.console import Console
+    from rich.progress import TaskID
 
     from riverrun.apps.delays import Stats
     from riverrun.config import ProjectConfig
@@ -56,6 +57,7 @@ class Story:
         environ: Environment of the commands that it starts.
         scratch: Directory of Airflow's database and of its log.
         console: Shows the story.
+        steps: The steps before it, with their seconds.
         days: Number of days of flights to load; None for the whole year.
     """
 
@@ -65,6 +67,7 @@ class Story:
     environ: Mapping[str, str]
     scratch: Path
     console: Console
+    steps: Steps = field(default_factory=Steps)
     days: int | None = None
 
     def tell(self) -> bool:
@@ -76,9 +79,16 @@ class Story:
         Raises:
             ProcessingError: If a command failed.
         """
-        begun = time.monotonic()
-        self._set_the_scene()
-        self._live_for_half()
+        self.scratch.mkdir(parents=True, exist_ok=True)
+        with self._started_airflow("db", "migrate") as migrating:
+            try:
+                self._set_the_scene()
+                self._live_for_half()
+            except BaseException:
+                migrating.terminate()
+                raise
+            with self.steps.timed("Waiting for Airflow's database"), self.console.status("airflow db migrate"):
+                self._ended(migrating, "db", "migrate")
         self._bounded_run()
         v1 = published(self._admin)
         self._query(v1)
@@ -90,47 +100,62 @@ class Story:
             held &= self._check("v2")
             self._rollback()
             held &= self._check("v1")
-        minutes = (time.monotonic() - begun) / 60
-        verdict = "[bold green]Everything agrees" if held else "[bold red]Something differs"
-        self.console.print(f"\n{verdict}[/], after {minutes:.1f} minutes. {len(v1)} keys were compared three times.")
+        self._tell_the_end(len(v1), held=held)
         return held
+
+    def _tell_the_end(self, keys: int, *, held: bool) -> None:
+        self.console.print()
+        self.console.rule("[bold]The end", align="left")
+        self.console.print(self.steps.table())
+        verdict = "[bold green]Everything agrees" if held else "[bold red]Something differs"
+        self.console.print(
+            f"\n{verdict}[/]. The table of {keys:,} keys was compared with pandas, key by key, three times: version 1 after"
+            " the worker and Spark, version 2 after its release, version 1 after the rollback."
+        )
 
     def _set_the_scene(self) -> None:
         self._say("A broker on this machine, and real flights of 2013")
-        with self.console.status("Starting Kafka (the first time downloads it)"):
-            status = self.broker.start()
+        with self.steps.timed("Kafka: download, start"), self.console.status("Starting Kafka") as shown:
+            status = self.broker.start(shown.update)
         self.console.print(f"Apache Kafka runs at {status.bootstrap_servers}")
-        with self.console.status("Writing flights, planes, airlines, airports and weather to Kafka"):
-            load(self._admin, self._written, days=self.days)
+        with self.steps.timed("Writing the data to Kafka"), progress_of(self.console, "records") as bar:
+            tasks: dict[str, TaskID] = {}
+
+            def written(topic: str, records: int, of: int) -> None:
+                if topic not in tasks:
+                    tasks[topic] = bar.add_task(topic, total=of)
+                bar.update(tasks[topic], completed=records)
+                if records == of:
+                    self.console.print(f"  {topic}: {of:,} records")
+
+            load(self._admin, written, days=self.days)
             app = self.project.app(APP)
             reset(self._admin, app, self.project.state_directory(app))
 
-    def _written(self, topic: str, records: int) -> None:
-        self.console.print(f"  {topic}: {records} records")
-
     def _live_for_half(self) -> None:
         self._say("Live: a worker processes half of the flights, then stops")
-        ends = self._admin.end_offsets(self._flights())
-        worker = subprocess.Popen(
-            self._riverrun("worker", APP), env=dict(self.environ), stdout=subprocess.PIPE, text=True
-        )
-        with Progress(console=self.console, transient=True) as bar:
-            task = bar.add_task("flights", total=sum(ends.values()) // 2)
-            while worker.poll() is None and not bar.finished:
-                bar.update(task, completed=sum(self._committed().values()))
-                time.sleep(_LOOK_SECONDS)
-        worker.send_signal(signal.SIGTERM)
-        told, _ = worker.communicate(timeout=_STOP_SECONDS)
+        with self.steps.timed("Live: a worker, half of the flights"):
+            half = sum(self._ends().values()) // 2
+            worker = subprocess.Popen(
+                self._riverrun("worker", APP), env=dict(self.environ), stdout=subprocess.PIPE, text=True
+            )
+            with progress_of(self.console, "flights") as bar:
+                task = bar.add_task("Worker", total=half)
+                while worker.poll() is None and not bar.finished:
+                    bar.update(task, completed=sum(self._committed().values()))
+                    time.sleep(_LOOK_SECONDS)
+            worker.send_signal(signal.SIGTERM)
+            told, _ = worker.communicate(timeout=_STOP_SECONDS)
         if worker.returncode:
             message = f"The worker ended with exit code {worker.returncode}"
             raise ProcessingError(message)
         self.console.print(told.strip().splitlines()[-1])
-        self.console.print(f"Committed: {_vector(self._committed())}, of {sum(ends.values())} flights")
+        self.console.print(f"Committed: {_vector(self._committed())}, of {2 * half:,} flights")
 
     def _bounded_run(self) -> None:
         self._say("Bounded: Airflow runs the rest on Spark, from where the worker stopped")
-        self._airflow("db", "migrate")
-        self._airflow("dags", "test", f"{APP}__run")
+        with self.steps.timed("Bounded: the other half, Airflow and Spark"):
+            self._followed_airflow("Bounded run", self.project.app(APP).version, "dags", "test", f"{APP}__run")
         for summary in re.findall(r"\d+ records processed, dropped: \{.*?\}", self._airflow_log.read_text()):
             self.console.print(summary, highlight=False)
         self.console.print(f"Committed: {_vector(self._committed())}")
@@ -146,8 +171,8 @@ class Story:
     def _at_work(self) -> Iterator[None]:
         """Run a worker of version 1 in the background."""
         self._say("A worker of version 1 continues: it runs during all following steps")
-        self.scratch.mkdir(parents=True, exist_ok=True)
-        with self._worker_log.open("w") as log, self.console.status("Starting the worker"):
+        starting = self.steps.timed("A worker of version 1 starts")
+        with starting, self._worker_log.open("w") as log, self.console.status("Starting the worker"):
             command = self._riverrun("worker", APP)
             worker = subprocess.Popen(command, env=dict(self.environ), stdout=log, stderr=subprocess.STDOUT)
             while worker.poll() is None and "Worker is running" not in self._worker_log.read_text():
@@ -166,7 +191,8 @@ class Story:
     def _release(self) -> None:
         self._say("Version 1 counts cancelled flights as on time. Airflow releases v2 without stopping anything")
         self.console.print("plan, reprocess from the start into fresh state, gate by Great Expectations, cut")
-        self._airflow("dags", "test", f"{APP}__release")
+        with self.steps.timed("Release of version 2: reprocess, gate, cut"):
+            self._followed_airflow("Reprocessing", "v2", "dags", "test", f"{APP}__release")
         release = ReleaseRegistry.at(self._admin).read(APP, self.project.app(APP).version)
         if release.verdict is not None:
             for name, outcome in release.verdict.outcomes.items():
@@ -188,7 +214,7 @@ class Story:
 
     def _rollback(self) -> None:
         self._say("Rollback: the worker has kept the previous version up to date")
-        with self.console.status("Rolling back"):
+        with self.steps.timed("Rollback"), self.console.status("Rolling back"):
             done = subprocess.run(
                 self._riverrun("release", "rollback", APP),
                 env=dict(self.environ),
@@ -201,7 +227,8 @@ class Story:
         self.console.print(done.stdout.strip().splitlines()[0])
 
     def _check(self, version: str) -> bool:
-        with self.console.status(f"Recomputing {version} with pandas from the original data"):
+        recomputing = self.console.status(f"Recomputing {version} with pandas from the original data")
+        with self.steps.timed("Three comparisons with pandas"), recomputing:
             wanted = expected(cancelled_count_as_on_time=version == "v1", days=self.days)
             comparison = compare(published(self._admin), wanted)
         verdict = "[green]all equal[/]" if comparison.is_equal else f"[red]different[/], as {comparison.differing}"
@@ -220,9 +247,12 @@ class Story:
         count = self._admin.partitions([FLIGHTS])[FLIGHTS]
         return [TopicPartition(FLIGHTS, number) for number in range(count)]
 
-    def _committed(self) -> dict[TopicPartition, int]:
+    def _ends(self) -> Mapping[TopicPartition, int]:
+        return self._admin.end_offsets(self._flights())
+
+    def _committed(self, version: str | None = None) -> dict[TopicPartition, int]:
         app = self.project.app(APP)
-        found = self._admin.committed(app.application_id(app.version), self._flights())
+        found = self._admin.committed(app.application_id(version or app.version), self._flights())
         return {tp: committed.offset for tp, committed in found.items()}
 
     def _riverrun(self, *arguments: str) -> list[str]:
@@ -236,27 +266,42 @@ class Story:
     def _airflow_log(self) -> Path:
         return self.scratch / "airflow.log"
 
-    def _airflow(self, *arguments: str) -> None:
-        """Run a command of Airflow, with its output in a file.
+    def _followed_airflow(self, what: str, version: str, *arguments: str) -> None:
+        """Run a command of Airflow, and show how many flights a version has processed meanwhile.
 
         Raises:
-            ProcessingError: If the command failed; with the end of that file.
+            ProcessingError: If the command failed; with the end of its output.
         """
+        flights, before = sum(self._ends().values()), sum(self._committed(version).values())
+
+        def done() -> int:
+            return sum(self._committed(version).values()) - before
+
+        running = self._started_airflow(*arguments)
+        with running, following(self.console, what, flights - before, "flights", done):
+            self._ended(running, *arguments)
+
+    def _started_airflow(self, *arguments: str) -> subprocess.Popen[bytes]:
+        """Start a command of Airflow, with its output in a file."""
         settings = {
             "AIRFLOW_HOME": str(self.scratch / "airflow"),
             "AIRFLOW__CORE__DAGS_FOLDER": str(self.config.resolve().parent / "dags"),
             "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
             "RIVERRUN_CONFIG": str(self.config.resolve()),
         }
-        self.scratch.mkdir(parents=True, exist_ok=True)
         command = [str(Path(sys.executable).with_name("airflow")), *arguments]
-        with self._airflow_log.open("w") as log, self.console.status(f"airflow {' '.join(arguments)}"):
-            done = subprocess.run(
-                command, env={**self.environ, **settings}, stdout=log, stderr=subprocess.STDOUT, check=False
-            )
-        if done.returncode:
+        with self._airflow_log.open("w") as log:
+            return subprocess.Popen(command, env={**self.environ, **settings}, stdout=log, stderr=subprocess.STDOUT)
+
+    def _ended(self, process: subprocess.Popen[bytes], *arguments: str) -> None:
+        """Wait for the end of a command of Airflow.
+
+        Raises:
+            ProcessingError: If the command failed; with the end of its output.
+        """
+        if code := process.wait():
             tail = "\n".join(self._airflow_log.read_text().splitlines()[-_LOG_LINES:])
-            message = f"airflow {' '.join(arguments)} ended with exit code {done.returncode}\n{tail}"
+            message = f"airflow {' '.join(arguments)} ended with exit code {code}\n{tail}"
             raise ProcessingError(message, hint=f"The full output is in {self._airflow_log}.")
 
 

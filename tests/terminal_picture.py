@@ -52,9 +52,10 @@ _DURATION = re.compile(r" in \d+\.\d+s")
 _STYLE = """<style>
 rect{fill:#10191d}circle{fill:#50646f}.c{fill:#4db6ac}
 text{font:13px ui-monospace,Menlo,Consolas,monospace;fill:#d7e3e7;white-space:pre}
-text{opacity:0;animation:shown .01s forwards}@keyframes shown{to{opacity:1}}
-@media(prefers-reduced-motion:reduce){text{opacity:1;animation:none}}
+text{animation:shown .01s backwards}@keyframes shown{from{opacity:0}}
+@media(prefers-reduced-motion:reduce),print{text{animation:none}}
 </style>"""
+"""Lines are hidden by their animation alone, so that a picture without motion is complete: on paper, or in a converter."""
 
 
 @dataclass(frozen=True)
@@ -153,12 +154,16 @@ def _free_port() -> str:
 
 
 def picture(lines: list[Line], title: str) -> str:
-    """Draw lines that appear one after the other; all at once for readers that want no motion."""
+    """Draw lines that appear one after the other; all at once for readers that want no motion, and on paper.
+
+    The picture begins with the first command and its output.
+    """
+    begin_s = next((line.at_s for line in lines[1:] if line.is_command), 0) - _PAUSE_SECONDS
     height = _TOP + len(lines) * _LINE + 10
     width = 2 * _LEFT + 8 * _COLUMNS
     shown = [
         f'<text class="{"c" if line.is_command else "o"}" x="{_LEFT}" y="{_TOP + n * _LINE}"'
-        f' style="animation-delay:{line.at_s:.2f}s">{escape(line.text)}</text>'
+        f"{_delayed(line.at_s - begin_s)}>{escape(line.text)}</text>"
         for n, line in enumerate(lines)
         if line.text
     ]
@@ -166,6 +171,10 @@ def picture(lines: list[Line], title: str) -> str:
     head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" role="img" aria-label="{escape(title)}">'
     frame = f'<rect width="{width}" height="{height}" rx="8"/>'
     return "\n".join([f"{head}<title>{escape(title)}</title>", _STYLE, frame, *dots, *shown, "</svg>\n"])
+
+
+def _delayed(seconds: float) -> str:
+    return f' style="animation-delay:{seconds:.2f}s"' if seconds > 0 else ' style="animation:none"'
 
 
 def main() -> None:

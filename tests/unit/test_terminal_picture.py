@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import xml.etree.ElementTree as ET
 from pathlib import Path
 
@@ -23,6 +24,17 @@ def shown(svg: str) -> list[str]:
 def test_a_recording_shows_its_commands(name: str) -> None:
     lines = shown((DIRECTORY / name).read_text())
     assert [line for line in lines if line.startswith("$ ")] == [f"$ {command}" for command in PICTURES[name]], HINT
+
+
+@pytest.mark.parametrize("name", PICTURES)
+def test_a_recording_begins_with_content_and_is_complete_without_motion(name: str) -> None:
+    texts = list(ET.parse(DIRECTORY / name).iter("{http://www.w3.org/2000/svg}text"))  # noqa: S314 - our own
+    second = next(n for n, text in enumerate(texts[1:], 1) if (text.text or "").startswith("$ "))
+    assert [text.get("style") for text in texts[:second]] == ["animation:none"] * second, HINT
+    assert all((text.get("style") or "").startswith("animation-delay:") for text in texts[second:]), HINT
+    style = (DIRECTORY / name).read_text()
+    assert "print{text{animation:none}}" in style
+    assert re.findall(r"opacity:\d", style) == ["opacity:0"], "only the animation hides a line"
 
 
 def test_the_recorded_topology_is_that_of_a_new_project(tmp_path: Path) -> None:

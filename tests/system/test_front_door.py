@@ -330,14 +330,14 @@ def test_a_bounded_run_a_release_and_the_way_back_are_steps_in_a_row(
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("page", ["README.md", "docs/python.md"])
+@pytest.mark.parametrize("page", ["docs/tutorials/quick-start.md", "docs/python.md"])
 def test_what_a_page_does_in_python_works(page: str, broker: Broker, unique: str, tmp_path: Path) -> None:
     def of_this_test(text: str) -> str:
         return re.sub(r'"click(s|-counts)"', rf'"{unique}\1"', text).replace("[apps.clicks", f"[apps.{unique}s")
 
     broker.create(2, f"{unique}s", f"{unique}-counts")
     broker.write(f"{unique}s", [(b"ann", b'{"page": "/"}', 1000)])
-    for name, content in _FILE.findall((_ROOT / "README.md").read_text()):
+    for name, content in _FILE.findall((_ROOT / "docs/tutorials/quick-start.md").read_text()):
         (tmp_path / name).write_text(of_this_test(content).replace("127.0.0.1:19092", broker.bootstrap_servers))
     with (tmp_path / "streams.toml").open("a") as project:
         project.write(f'\n[apps.{unique}s.versions]\nv2 = "my_module:build"\n')

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 ROOT = Path(__file__).parents[2]
+TUTORIALS = [f"docs/tutorials/{name}.md" for name in ("quick-start", "first-hour", "sql")]
 pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.timeout(1500)]
 
 
@@ -33,6 +34,6 @@ def shell(tmp_path: Path, new_port: Callable[[], int], python: Path) -> Iterator
     shell.run("riverrun broker stop")
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/tutorials/first-hour.md", "docs/tutorials/sql.md"])
+@pytest.mark.parametrize("page", ["README.md", *TUTORIALS])
 def test_the_commands_of_a_page_show_what_it_says(page: str, shell: Shell) -> None:
     follow((ROOT / page).read_text(), shell)

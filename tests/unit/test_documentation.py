@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import doctest
+import inspect
 import re
 import shlex
 from dataclasses import MISSING, fields
@@ -19,7 +20,9 @@ import riverrun.errors
 import riverrun.testing
 from riverrun.cli.main import app
 from riverrun.config import AppConfig, ProjectConfig, StreamsConfig
+from riverrun.demo import first_act
 from riverrun.processor.handlers import DropReason
+from tests.oracle.scenarios import SCENARIOS, TOPICS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -118,11 +121,14 @@ def parse(words: list[str]) -> None:
     context = None
     while isinstance(command, TyperGroup):
         context = command.make_context(command.name, list(words), parent=context)
-        _, command, words = command.resolve_command(context, [*context._protected_args, *context.args])
+        words = [*context._protected_args, *context.args]
+        if not words:  # a group with options of its own
+            return
+        _, command, words = command.resolve_command(context, words)
     command.make_context(command.name, list(words), parent=context)
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/configuration.md"])
+@pytest.mark.parametrize("page", ["docs/tutorials/quick-start.md", "docs/configuration.md"])
 def test_the_configuration_that_a_page_shows_can_be_loaded(page: str, tmp_path: Path) -> None:
     shown = next(found[1] for found in _FILE.finditer((ROOT / page).read_text()))
     path = tmp_path / "streams.toml"
@@ -148,6 +154,28 @@ def test_the_readme_leads_to_every_page() -> None:
     linked = {match[1] for match in _LINK.finditer((ROOT / "README.md").read_text())}
     pages = {str(page.relative_to(ROOT)) for page in DOCS.rglob("*.md") if page.parent.name != "internals"}
     assert pages <= linked
+
+
+def test_the_readme_fits_in_three_screens_and_shows_the_topology_of_the_first_act() -> None:
+    readme = (ROOT / "README.md").read_text()
+    assert len(readme.splitlines()) <= 120
+    assert inspect.getsource(first_act.build) in readme
+
+
+def test_the_readme_has_the_figures_that_the_repository_proves() -> None:
+    first, _, _ = (ROOT / "README.md").read_text().partition("```python")
+    results = (ROOT / "tests/benchmarks/RESULTS.md").read_text()
+    topologies = sum(map(len, TOPICS.values()))
+    assert f"| {topologies * SCENARIOS:,} | random scenarios on {topologies} topologies" in first
+    row = r"\| windowed-count \| exactly_once_v2 \| {} \| ([\d,]+) \| ([\d.]+) \| [\d,]+ \| ([\d.]+) \|"
+    java, own = (re.search(row.format(side), results) for side in ("Java", "Riverrun"))
+    assert java is not None
+    assert own is not None
+    shown = f"{own[1]} records/s of a windowed count, exactly once, against {java[1]} ({float(own[3]):.1f} once Java is warm"
+    assert f"| {float(own[2]):.1f} | times Java's speed: {shown}" in first
+    pause = re.search(r"\| release, one level \| exactly_once_v2 \| Riverrun \| [\d,]+ \| ([\d,]+) \|", results)
+    assert pause is not None
+    assert f"| {int(pause[1].replace(',', '')) / 1000:.1f} s |" in first
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from importlib import resources
 from typing import TYPE_CHECKING
 
@@ -11,6 +12,7 @@ import pytest
 from riverrun.errors import EmbeddedBrokerError
 from riverrun.kafka.embedded import artifacts
 from riverrun.kafka.embedded.broker import KAFKA_VERSION
+from tests.waiting import until
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -31,7 +33,7 @@ CHECKSUMS = "".join(f"{hashlib.sha256(data).hexdigest()}  {name}\n" for name, da
 def test_libraries_with_other_checksums_are_not_kept(
     change: dict[str, bytes | None], named: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def retrieve(_java: str, _artifact: artifacts.Artifact, _scratch: Path, jars: Path, _on_step: object) -> None:
+    def retrieve(_java: str, _artifact: artifacts.Artifact, _scratch: Path, jars: Path) -> None:
         jars.mkdir()
         for name, data in (GOOD | change).items():
             if data is not None:
@@ -48,6 +50,24 @@ def test_libraries_with_other_checksums_are_not_kept(
     with pytest.raises(EmbeddedBrokerError, match=f"differ from those of this release: {named}\n"):
         artifacts.resolve([artifact], target, "java", CHECKSUMS)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_download_tells_its_size_rate_and_remaining_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[str] = []
+
+    def retrieve(_java: str, _artifact: artifacts.Artifact, scratch: Path, jars: Path) -> None:
+        (scratch / "cache").mkdir()
+        (scratch / "cache" / "kafka-1.jar.part").write_bytes(bytes(2_000_000))
+        until(lambda: any("MB/s" in step for step in told), "told its progress")
+        jars.mkdir()
+        (jars / "kafka-1.jar").write_bytes(b"kafka")
+
+    monkeypatch.setattr(artifacts, "_retrieve", retrieve)
+    monkeypatch.setattr(artifacts, "_LOOK_SECONDS", 0.01)
+    artifact = artifacts.Artifact("org.apache.kafka", "kafka", "1")
+    artifacts.resolve([artifact], tmp_path / "libraries", "java", on_step=told.append, megabytes=45)
+    assert told[0] == "Downloading kafka 1 and its dependencies; this happens once"
+    assert re.fullmatch(r"2 of 45 MB, [\d.]+ MB/s, \d+ s left", told[1])
 
 
 def test_the_checksums_of_the_brokers_libraries_are_there() -> None:

@@ -16,6 +16,8 @@ import signal
 import subprocess
 import tempfile
 import threading
+import time
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -24,12 +26,14 @@ from typing import TYPE_CHECKING
 from riverrun.errors import EmbeddedBrokerError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
 MINIMUM_JAVA = 17
+_CACHE = "cache"
 _DOWNLOAD_SECONDS = 900
-_STEP = 5
-"""Number of libraries between two progress messages."""
+_LOOK_SECONDS = 2.0
+"""Time between two progress messages."""
+_MEGABYTE = 1_000_000
 _TELLING = re.compile(r"not found|ERROR|[Ee]xception|FAILED|refused|timed out|[Uu]nknown host|[Dd]enied")
 
 
@@ -72,6 +76,8 @@ def resolve(
     java: str,
     checksums: str | None = None,
     on_step: Callable[[str], None] = lambda _step: None,
+    *,
+    megabytes: int | None = None,
 ) -> Path:
     """Return a directory with the libraries and their dependencies, downloaded once, completely or not at all.
 
@@ -81,7 +87,8 @@ def resolve(
         java: The Java that runs Ivy.
         checksums: Checksums of the files in the format of `sha256sum`, checked once after the download. None trusts the
             server.
-        on_step: Called repeatedly with a description of the progress.
+        on_step: Called repeatedly with a description of the progress, also by another thread.
+        megabytes: Size of all libraries, to tell the remaining time; None if it is not known.
 
     Raises:
         EmbeddedBrokerError: If a download failed, or has wrong content.
@@ -91,9 +98,10 @@ def resolve(
     target.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=target.parent) as scratch:
         jars = Path(scratch) / "jars"
-        for artifact in artifacts:
-            on_step(f"Downloading {artifact.name} {artifact.version} and its dependencies; this happens once")
-            _retrieve(java, artifact, Path(scratch), jars, on_step)
+        with _measured(Path(scratch), megabytes, on_step):
+            for artifact in artifacts:
+                on_step(f"Downloading {artifact.name} {artifact.version} and its dependencies; this happens once")
+                _retrieve(java, artifact, Path(scratch), jars)
         if checksums is not None:
             _check(jars, checksums)
         try:
@@ -104,8 +112,56 @@ def resolve(
     return target
 
 
-def _retrieve(java: str, artifact: Artifact, scratch: Path, jars: Path, on_step: Callable[[str], None]) -> None:
-    command = [java, "-cp", str(_ivy_jar()), "org.apache.ivy.Main", "-cache", str(scratch / "cache")]
+@contextmanager
+def _measured(scratch: Path, megabytes: int | None, on_step: Callable[[str], None]) -> Iterator[None]:
+    """Report size, rate and remaining time of a download while the block runs."""
+    ended, begun = threading.Event(), time.monotonic()
+
+    def look() -> None:
+        while not ended.wait(_LOOK_SECONDS):
+            done = _size(scratch / _CACHE) / _MEGABYTE
+            if done >= 1:
+                on_step(progress(done, megabytes, time.monotonic() - begun))
+
+    looking = threading.Thread(target=look, daemon=True)
+    looking.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        looking.join()
+
+
+def progress(done: float, total: int | None, seconds: float) -> str:
+    """Return size, rate and remaining time of a download.
+
+    >>> progress(15.2, 45, 10)
+    '15 of 45 MB, 1.5 MB/s, 20 s left'
+    >>> progress(15.2, None, 10)
+    '15 MB, 1.5 MB/s'
+
+    Args:
+        done: Size so far, MB.
+        total: Size of all, MB; None if it is not known.
+        seconds: Time so far.
+    """
+    rate = done / seconds
+    if total is None or done > total:
+        return f"{done:.0f} MB, {rate:.1f} MB/s"
+    return f"{done:.0f} of {total} MB, {rate:.1f} MB/s, {(total - done) / rate:.0f} s left"
+
+
+def _size(directory: Path) -> int:
+    """Return the size of the libraries that are in Ivy's cache so far."""
+    size = 0
+    for path in directory.rglob("*.jar*"):
+        with suppress(OSError):  # renamed meanwhile
+            size += path.stat().st_size
+    return size
+
+
+def _retrieve(java: str, artifact: Artifact, scratch: Path, jars: Path) -> None:
+    command = [java, "-cp", str(_ivy_jar()), "org.apache.ivy.Main", "-cache", str(scratch / _CACHE)]
     command += ["-dependency", artifact.group, artifact.name, artifact.version, "-confs", "default"]
     command += ["-types", "jar", "bundle", "-retrieve", f"{jars}/[artifact]-[revision].[ext]"]
     with subprocess.Popen(
@@ -114,7 +170,7 @@ def _retrieve(java: str, artifact: Artifact, scratch: Path, jars: Path, on_step:
         watchdog = threading.Timer(_DOWNLOAD_SECONDS, ivy.kill)
         watchdog.start()
         assert ivy.stdout is not None  # noqa: S101 - it is a pipe
-        lines = _followed(ivy.stdout, on_step)
+        lines = [line.strip() for line in ivy.stdout if _TELLING.search(line)]
         watchdog.cancel()
     if ivy.returncode == -signal.SIGKILL:
         message = f"Download of {artifact.name} {artifact.version} took more than {_DOWNLOAD_SECONDS} s"
@@ -135,24 +191,6 @@ def _check(jars: Path, checksums: str) -> None:
         message = f"Downloaded libraries differ from those of this release: {', '.join(others)}"
         hint = "The repository or a proxy delivers other files. They were deleted; try another repository."
         raise EmbeddedBrokerError(message, hint=hint)
-
-
-def _followed(output: Iterable[str], on_step: Callable[[str], None]) -> list[str]:
-    """Return Ivy's lines that explain a failure, and report the progress of downloads meanwhile."""
-    lines, found, done = [], 0, 0
-    for line in output:
-        text = line.strip()
-        if _TELLING.search(text):
-            lines.append(text)
-        if text.startswith("found "):
-            found += 1
-            if found % _STEP == 0:
-                on_step(f"{found} libraries found")
-        if text.startswith("[SUCCESSFUL ]"):
-            done += 1
-            if done % _STEP == 0 or done == found:
-                on_step(f"{done} of {found} libraries")
-    return lines
 
 
 def _has_libraries(directory: Path) -> bool:

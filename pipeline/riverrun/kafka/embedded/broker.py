@@ -54,6 +54,8 @@ _ARTIFACTS = (
     Artifact("org.apache.kafka", "kafka_2.13", KAFKA_VERSION),
     Artifact("org.apache.logging.log4j", "log4j-slf4j-impl", "2.25.4"),  # otherwise the broker logs nothing
 )
+_MEGABYTES = 45
+"""Size of the libraries."""
 _CLUSTER_ID = "bWlsbHJhY2UtZW1iZWRkZQ"  # 16 bytes in base64, as StorageTool requires
 _START_SECONDS = 120
 _STOP_SECONDS = 60
@@ -279,7 +281,7 @@ class EmbeddedBroker:
                 message = f"Port {port} is taken by another process"
                 raise EmbeddedBrokerError(message, hint="Stop that process, or choose another port with --port.")
         checksums = resources.files(__package__).joinpath(f"kafka-{KAFKA_VERSION}.sha256").read_text()
-        libraries = resolve(_ARTIFACTS, self._libraries, java, checksums, on_step)
+        libraries = resolve(_ARTIFACTS, self._libraries, java, checksums, on_step, megabytes=_MEGABYTES)
         on_step(f"Starting Kafka {KAFKA_VERSION} at {self.bootstrap_servers}")
         logging = self._write_settings()
         command = [java, "-Xms128m", "-Xmx512m", "-XX:+UseSerialGC", f"-Dlog4j2.configurationFile={logging}"]

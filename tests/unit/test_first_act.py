@@ -16,6 +16,7 @@ from riverrun.demo.installing import CacheGrowth, installed
 from riverrun.demo.steps import Steps, following, progress_of
 from riverrun.errors import BrokerError, ProcessingError
 from tests.architecture.test_imports import ENGINES_OF_EXTRAS
+from tests.waiting import until
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -137,8 +138,7 @@ def test_a_step_is_followed_while_it_runs_even_if_there_is_nothing_to_see_yet() 
         return len(looks)
 
     with following(console(), "Reading", 10, "records", done):
-        while len(looks) < 3:
-            pass
+        until(lambda: len(looks) > 2, "looked three times")
     assert looks[:3] == [0, 1, 2]
 
 

@@ -1,7 +1,7 @@
 """Installs the demo's packages while its first act is shown.
 
-The size of an installation is that of the directories that uv adds to its cache. uv itself reports a download when it is complete,
-and one package is most of them.
+The size of an installation is that of the directories that uv adds to its cache. uv itself reports a download when it is
+complete, and one package is most of them.
 """
 
 from __future__ import annotations

@@ -189,7 +189,7 @@ class Story:
             worker.wait()
 
     def _release(self) -> None:
-        self._say("Version 1 counts cancelled flights as on time. Airflow releases v2 without stopping anything")
+        self._say("Version 1 counts cancelled flights as on time: Airflow releases version 2")
         self.console.print("plan, reprocess from the start into fresh state, gate by Great Expectations, cut")
         with self.steps.timed("Release of version 2: reprocess, gate, cut"):
             self._followed_airflow("Reprocessing", "v2", "dags", "test", f"{APP}__release")

@@ -18,6 +18,7 @@ DEMO := $(VENV)/.demo
 UV_INSTALL = $(BIN)/uv pip install --python $(BIN)/python
 FROM_LOCK := --require-hashes --constraint requirements.lock --requirement pyproject.toml
 BEGUN := $(shell date +%s)
+SELF := $(MAKE)
 PYTEST := $(BIN)/python -m pytest
 # A process that crashes ends the run, with the name of the test.
 IN_MEMORY_PYTEST := $(PYTEST) --numprocesses $(PROCESSES) --dist worksteal --max-worker-restart 0
@@ -101,7 +102,7 @@ bench: setup
 	PYTHONPATH=$(CURDIR) $(BIN)/python tests/benchmarks/bench.py $(BENCH)
 
 demo: $(FIRST)
-	@$(BIN)/riverrun demo run --begun $(BEGUN) --install "$(MAKE) $(DEMO)"
+	@$(BIN)/riverrun demo run --begun $(BEGUN) --install "$(SELF) $(DEMO)"
 
 oracle: setup
 	PYTHONPATH=$(CURDIR) $(BIN)/python -m tests.oracle.regenerate

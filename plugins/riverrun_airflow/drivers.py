@@ -17,7 +17,7 @@ import subprocess
 import sys
 import threading
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,13 +27,13 @@ from riverrun.config.secrets import redacted
 from riverrun.decoders import Natural, UnreadableError, foreign_decoder, json_decoder
 from riverrun.errors import EngineError, UnderWayError
 from riverrun_airflow.location import Location
+from riverrun_airflow.progress import LoggedProgress, following
 from riverrun_airflow.sessions import (
     Look,
     WorkOutcome,
     bounded,
     is_worth_another_attempt,
     judge_live,
-    logged_progress,
     notes_of_drivers,
     now_ms,
     run,
@@ -88,6 +88,7 @@ class Note:
         may_help: Whether another attempt may help.
         found: Facts for the task's result: see `sessions.WorkOutcome`.
         is_under_way: Whether it failed since another run has to end first.
+        spark: Web address of its Spark; empty if there is none.
         ranges: The offsets that an import has written, or an export has exported, as text: one range for each finished batch.
     """
 
@@ -97,6 +98,7 @@ class Note:
     may_help: bool = True
     found: dict[str, Any] = field(default_factory=dict)
     is_under_way: bool = False
+    spark: str = ""
     ranges: tuple[str, ...] = ()
 
 
@@ -185,7 +187,8 @@ def look_at(project: ProjectConfig, driver: str, since_ms: int) -> Look:
         note = Note(DIED, note.at_ms, "the driver stopped reporting")
     is_over = note.state != RUNNING
     found = msgspec.json.encode(note).decode() if is_over else ""
-    return Look(f"driver {driver}: {note.state} {note.said}".rstrip(), is_over, found)
+    spark = f"; Spark: {note.spark}" if note.spark and not is_over else ""
+    return Look(f"driver {driver}: {note.state} {note.said}".rstrip() + spark, is_over, found)
 
 
 def _read(driver: str, value: bytes) -> Note | None:
@@ -204,8 +207,10 @@ def drive(order: Order) -> None:
     quiet_libraries()
     project = Location(Path(order.path), order.kafka, order.master).project()
     topic, ended = notes_of_drivers(project), threading.Event()
-    watch = threading.Thread(target=_watch, args=(topic, order.id, ended), daemon=True)
-    note = _noted(project, order.request, watch)
+    progress = LoggedProgress(log)
+    watch = threading.Thread(target=_watch, args=(topic, order.id, ended, progress), daemon=True)
+    with following(progress):
+        note = replace(_noted(project, order.request, watch), spark=progress.page)
     ended.set()
     watch.join()
     topic.put({**_forgotten(topic), order.id: msgspec.json.encode(note)})
@@ -244,8 +249,8 @@ def _done(project: ProjectConfig, request: Request, keep: Callable[[str], None])
         check = judge_live(project, request)
         return WorkOutcome(f"check {check.id}: judged up to {check.at}", {"check": check.id})
     if isinstance(request, TransferRequest):
-        return transfer(project, request, logged_progress(log), keep)
-    summary = run(bounded(project, request), lambda done, of: log.info("%d of %d offsets", done, of))
+        return transfer(project, request, keep)
+    summary = run(bounded(project, request))
     said = f"{summary.processed} records processed, dropped: {dict(summary.dropped)}"
     return WorkOutcome(said if summary.engine is None else f"{said}, engine: {summary.engine}")
 
@@ -261,14 +266,15 @@ def _forgotten(topic: ControlTopic) -> dict[str, None]:
     return dict.fromkeys(each for name in old for each in (name, f"{name}{_END}"))
 
 
-def _watch(topic: ControlTopic, driver: str, ended: threading.Event) -> None:
-    """Record that the driver lives, and interrupt it once when it is asked to end."""
+def _watch(topic: ControlTopic, driver: str, ended: threading.Event, progress: LoggedProgress) -> None:
+    """Record that the driver lives and how far it is, and interrupt it once when it is asked to end."""
     from riverrun.errors import BrokerError
 
     is_told, working = False, threading.main_thread().ident or 0
     while True:
         try:
-            topic.put({driver: msgspec.json.encode(Note(RUNNING, now_ms()))})
+            note = Note(RUNNING, now_ms(), progress.said, spark=progress.page)
+            topic.put({driver: msgspec.json.encode(note)})
             if not is_told and f"{driver}{_END}" in topic.read():
                 is_told = True
                 signal.pthread_kill(working, signal.SIGINT)  # also wakes a thread that waits for Spark

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlsplit
 
 from airflow.configuration import conf
 from airflow.sdk import BaseOperatorLink
 
+from riverrun_airflow.progress import LoggedProgress, spark_page
+
 if TYPE_CHECKING:
-    from airflow.sdk import BaseOperator
+    from airflow.sdk import BaseOperator, Context
     from airflow.sdk.types import TaskInstanceKey
 
 PAGE = "/riverrun"
@@ -52,10 +54,18 @@ class SparkLink(BaseOperatorLink):
         return "Spark"
 
     def get_link(self, operator: BaseOperator, *, ti_key: TaskInstanceKey) -> str:  # noqa: ARG002 - Airflow's signature
-        """Return the address of Spark's page; empty if no Spark was started, or it has no page."""
-        from riverrun_airflow.sessions import spark_page
+        """Return the address of the page of the task's Spark; empty if no Spark was started, or it has no page."""
+        return getattr(operator, "spark_page", "") or spark_page()
 
-        return spark_page()
+
+def logged(task: Any, context: Context) -> LoggedProgress:
+    """Return what logs the progress of a task, and shows its Spark as soon as that has started."""
+
+    def show_spark(page: str) -> None:
+        task.spark_page = page
+        context["ti"].xcom_push(SparkLink().xcom_key, page)
+
+    return LoggedProgress(task.log, show_spark)
 
 
 def docs_of(app: str) -> str:

@@ -14,7 +14,8 @@ from riverrun.errors import UnderWayError
 from riverrun_airflow.acting import acting, end_at_once
 from riverrun_airflow.assets import TopicLineage, announce, is_template, judged_by_topic, outputs_of, topic_asset
 from riverrun_airflow.hooks import CONNECTION, located
-from riverrun_airflow.links import ApplicationLink, DocsLink, SparkLink
+from riverrun_airflow.links import ApplicationLink, DocsLink, SparkLink, logged
+from riverrun_airflow.progress import following
 from riverrun_airflow.results import (
     result_of_check,
     result_of_rehearsal,
@@ -34,7 +35,6 @@ from riverrun_airflow.sessions import (
     retired_by,
     run,
     runs_by,
-    spark_page,
     take,
     topics_of,
     written_by,
@@ -136,7 +136,7 @@ class BoundedRunOperator(BaseOperator):
         self.max_records_per_slice = max_records_per_slice
         self.skip_if_empty = skip_if_empty
         self.master = master
-        self.apart = apart
+        self.apart, self.spark_page = apart, ""
         self.riverrun_conn_id = riverrun_conn_id
         self.lineage = TopicLineage()
 
@@ -186,13 +186,16 @@ class BoundedRunOperator(BaseOperator):
         store.set(_RANGE, str(chosen))
         self.log.info("%s processes %s", planned.application.id, chosen)
         if is_dry:
-            counts = rehearse(planned)
+            with following(logged(self, context)):
+                counts = rehearse(planned)
             for topic, count in counts.items():
                 self.log.info("%s: %d records would be written", topic, count)
             return result_of_rehearsal(self.app, planned.application.version, chosen, counts).told()
         if chosen.size and is_apart(self, project):
             submit(self, context, location, self._request(context, str(chosen)))
-        self._tell(run(planned, partial(self._report, context)), chosen)
+        with following(logged(self, context)):
+            summary = run(planned)
+        self._tell(summary, chosen)
         return self._told(context, project, planned)
 
     def _request(self, context: Context, chosen: str | None) -> RunRequest:
@@ -280,10 +283,6 @@ class BoundedRunOperator(BaseOperator):
         if summary.totals:
             self.log.info("counted by processors: %s", dict(summary.totals))
 
-    def _report(self, context: Context, done: int, offsets: int) -> None:
-        context["ti"].xcom_push(SparkLink().xcom_key, spark_page())  # while there is a page to look at
-        self.log.info("%d of %d offsets are committed (%.0f %%)", done, offsets, 100 * done / max(offsets, 1))
-
 
 class ReleaseOperator(BaseOperator):
     """Takes one step of a release (`riverrun release STEP`). Each step may be repeated.
@@ -324,7 +323,7 @@ class ReleaseOperator(BaseOperator):
         self.to = to
         self.verdict = verdict
         self.master = master
-        self.apart = apart
+        self.apart, self.spark_page = apart, ""
         self.riverrun_conn_id = riverrun_conn_id
 
     def execute(self, context: Context) -> dict[str, Any]:
@@ -350,7 +349,8 @@ class ReleaseOperator(BaseOperator):
         if self.step in _COMPUTING and is_apart(self, project):
             submit(self, context, location, request)
         try:
-            self.log.info("%s", take(project, request))
+            with following(logged(self, context)):
+                self.log.info("%s", take(project, request))
         finally:
             found = self._found(project)
         return found
@@ -406,7 +406,7 @@ class QualityOperator(BaseOperator):
     """
 
     template_fields: Sequence[str] = ("config", "app", "since", "master", "riverrun_conn_id")
-    operator_extra_links = (ApplicationLink(), DocsLink())
+    operator_extra_links = (ApplicationLink(), DocsLink(), SparkLink())
     ui_color = "#f3ebfb"
 
     def __init__(
@@ -426,7 +426,7 @@ class QualityOperator(BaseOperator):
         self.docs_page, self.lineage = "", TopicLineage()
         self.config = config
         self.master = master
-        self.apart = apart
+        self.apart, self.spark_page = apart, ""
         self.riverrun_conn_id = riverrun_conn_id
 
     def execute(self, context: Context) -> dict[str, Any]:
@@ -448,7 +448,9 @@ class QualityOperator(BaseOperator):
         request = CheckRequest(self.app, self.since, self.master, f"airflow:{self.dag_id}/{context['run_id']}")
         if is_apart(self, project):
             submit(self, context, location, request)
-        return self._told(project, judge_live(project, request))
+        with following(logged(self, context)):
+            found = judge_live(project, request)
+        return self._told(project, found)
 
     def _told(self, project: ProjectConfig, found: Check) -> dict[str, Any]:
         """Record the page of a check, and its lineage for OpenLineage."""

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import sys
-import time
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from riverrun.errors import BegunRangeError, EngineError, NotReadyError, StreamsError, UnderWayError
+from riverrun_airflow.progress import spark_has_started
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from riverrun.config import ProjectConfig
     from riverrun.hosting.application import Application
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from riverrun.spark.runs import RunRecord
     from riverrun_airflow.work_requests import CheckRequest, RunRequest, StepRequest, TransferRequest
 
-_REPORT_SECONDS = 10.0
 _DRIVERS = "riverrun-drivers"
 _WAITING_HELPS = BegunRangeError, EngineError, NotReadyError, UnderWayError
 _STEPS: dict[str, Callable[[Releaser, str], object]] = {
@@ -82,11 +81,20 @@ def front_door(project: ProjectConfig, master: str = "", by: str = "") -> Riverr
         by: Identifies the task in the history of releases and runs.
     """
     from riverrun.project.riverrun import Riverrun
-    from riverrun.spark.java import quiet_java
 
     found = Riverrun(project, master=master or None, by=by or None)
-    found.spark_sessions.starting = quiet_java
+    found.spark_sessions.starting = _starting
     return found
+
+
+@contextmanager
+def _starting() -> Iterator[None]:
+    """Start Spark without its output, and pass its page on at once."""
+    from riverrun.spark.java import quiet_java
+
+    with quiet_java():
+        yield
+    spark_has_started()
 
 
 def is_worth_another_attempt(error: Exception) -> bool:
@@ -122,13 +130,13 @@ def bounded(project: ProjectConfig, request: RunRequest) -> BoundedRun:
     )
 
 
-def run(chosen: BoundedRun, report: Callable[[int, int], None]) -> RunSummary:
+def run(chosen: BoundedRun) -> RunSummary:
     """Process a range, exactly once. An empty range starts no Spark.
 
     Raises:
         StreamsError: If it cannot be processed.
     """
-    return chosen.run(on_progress=report, every_s=_REPORT_SECONDS)
+    return chosen.run()
 
 
 def rehearse(chosen: BoundedRun) -> dict[str, int]:
@@ -174,15 +182,12 @@ def _check(check: str, at: OffsetVector, verdict: Verdict) -> Check:
     return Check(check, str(at), tuple(sorted({tp.topic for tp in at.offsets})), verdict)
 
 
-def transfer(
-    project: ProjectConfig, request: TransferRequest, report: Callable[[int, int], None], keep: Callable[[str], None]
-) -> WorkOutcome:
+def transfer(project: ProjectConfig, request: TransferRequest, keep: Callable[[str], None]) -> WorkOutcome:
     """Import or export.
 
     Args:
         project: The project.
         request: The request.
-        report: Called repeatedly with the records written and all records.
         keep: Called after each finished batch with the offsets that it has written, or exported, as text.
 
     Raises:
@@ -197,43 +202,16 @@ def transfer(
     if request.kind == "import":
         from riverrun.transfers.specs import ImportSpec
 
-        imported = riverrun.run_import(
-            ImportSpec(**spec), packages=request.packages, on_progress=report, on_batch=on_batch
-        )
+        imported = riverrun.run_import(ImportSpec(**spec), packages=request.packages, on_batch=on_batch)
         said = f"{imported.read} rows read, {imported.written} records written to {spec['topic']}"
         return WorkOutcome(said, {"read": imported.read, "written": imported.written})
     from riverrun.transfers.specs import ExportSpec
 
-    exported = riverrun.run_export(ExportSpec(**spec), packages=request.packages, on_progress=report, on_batch=on_batch)
+    exported = riverrun.run_export(ExportSpec(**spec), packages=request.packages, on_batch=on_batch)
     if exported.batch is None:
         return WorkOutcome("nothing is new", {"read": 0, "written": 0})
     said = f"{exported.read} records read, {exported.written} rows written: {exported.batch.range}"
     return WorkOutcome(said, {"read": exported.read, "written": exported.written})
-
-
-def logged_progress(log: Any) -> Callable[[int, int], None]:
-    """Return a function that logs the progress of a transfer, with its rate and remaining time, at most every ten seconds."""
-    began = said = time.monotonic()
-
-    def report(done: int, everything: int) -> None:
-        nonlocal said
-        now = time.monotonic()
-        if now - said < _REPORT_SECONDS:
-            return
-        said, rate = now, done / (now - began)
-        remaining = f"{max(everything - done, 0) / rate:.0f} s" if rate else "an unknown time"
-        log.info("%d of %d records, %.0f/s, %s remaining", done, everything, rate, remaining)
-
-    return report
-
-
-def spark_page() -> str:
-    """Return the web address of the Spark that runs in this process; empty if there is none."""
-    pyspark = sys.modules.get("pyspark")
-    context = None if pyspark is None else pyspark.SparkContext._active_spark_context  # noqa: SLF001 - others start one
-    if context is None or getattr(context, "_jsc", None) is None:  # a context is known before it has started
-        return ""
-    return context.uiWebUrl or ""
 
 
 def releaser_of(project: ProjectConfig, app: str, master: str, by: str) -> Releaser:

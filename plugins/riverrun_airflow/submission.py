@@ -36,6 +36,7 @@ class Computing(Protocol):
     riverrun_conn_id: str
     master: str
     apart: bool | None
+    spark_page: str
 
     @property
     def log(self) -> Any:
@@ -94,6 +95,7 @@ def concluded(task: Computing, context: Context, event: dict[str, Any], conclude
     """
     store: Any = context["task_state_store"]
     note = note_of(event)
+    task.spark_page = note.spark
     task.log.info("%s", note.said)
     if note.state == DONE:
         try:

@@ -12,9 +12,11 @@ from riverrun.config.secrets import expanded
 from riverrun_airflow.acting import acting, end_at_once
 from riverrun_airflow.assets import TopicLineage, announce, is_template, target_asset, topic_asset, transferred_by
 from riverrun_airflow.hooks import CONNECTION, located
+from riverrun_airflow.links import SparkLink, logged
 from riverrun_airflow.operators import documented
+from riverrun_airflow.progress import following
 from riverrun_airflow.results import unless_empty
-from riverrun_airflow.sessions import logged_progress, transfer
+from riverrun_airflow.sessions import transfer
 from riverrun_airflow.submission import concluded, is_apart, note_of, submit
 from riverrun_airflow.work_requests import TransferRequest
 
@@ -58,6 +60,7 @@ class ImportOperator(BaseOperator):
     """
 
     template_fields: Sequence[str] = ("config", "source", "topic", "options", "name", "master", "riverrun_conn_id")
+    operator_extra_links = (SparkLink(),)
 
     def __init__(
         self,
@@ -105,7 +108,7 @@ class ImportOperator(BaseOperator):
         self.not_a_number = not_a_number
         self.packages = tuple(packages)
         self.master = master
-        self.apart = apart
+        self.apart, self.spark_page = apart, ""
         self.skip_if_empty = skip_if_empty
 
     def execute(self, context: Context) -> dict[str, Any]:
@@ -173,6 +176,7 @@ class ExportOperator(BaseOperator):
     """
 
     template_fields: Sequence[str] = ("config", "topic", "target", "options", "name", "master", "riverrun_conn_id")
+    operator_extra_links = (SparkLink(),)
 
     def __init__(
         self,
@@ -210,7 +214,7 @@ class ExportOperator(BaseOperator):
         self.key = tuple(key)
         self.packages = tuple(packages)
         self.master = master
-        self.apart = apart
+        self.apart, self.spark_page = apart, ""
         self.skip_if_empty = skip_if_empty
 
     def execute(self, context: Context) -> dict[str, Any]:
@@ -282,7 +286,8 @@ def transferred(task: ImportOperator | ExportOperator, context: Context, request
     project = location.project()
     if is_apart(task, project):
         submit(task, context, location, request)
-    done = transfer(project, request, logged_progress(task.log), lambda text: keep(context, [text]))
+    with following(logged(task, context)):
+        done = transfer(project, request, lambda text: keep(context, [text]))
     task.log.info("%s", done.said)
     return tell(task, context, project, done.found)
 

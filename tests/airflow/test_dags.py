@@ -202,6 +202,8 @@ class Shop:
             f"""
 [kafka]
 "bootstrap.servers" = "{broker.bootstrap_servers}"
+[spark]
+"spark.ui.enabled" = "true"
 [apps.{name}]
 topology = "{name}:build"
 quality = "{name}:expectations"
@@ -286,6 +288,11 @@ def test_a_bounded_run_and_a_dry_backfill_run_as_dags(shop: Shop, home: Path, mo
     assert run_again(shop.project, RunRequest(shop.name, "committed", "latest", range=done.range)) == 0
     judged = shop.dag("quality")
     assert f"{shop.name}.sums: it has rows: passed: 1" in judged.shown
+    assert f"judge {shop.name}.sums: 1 record" in judged.shown
+    with closing(sqlite3.connect(home / "airflow.db")) as database:
+        given = [f"{shop.name}__quality", "_link_SparkLink"]
+        (page,) = database.execute("SELECT value FROM xcom WHERE dag_id = ? AND key = ?", given).fetchone()
+    assert json.loads(page).startswith("http://")
     require_lineage(home / "lineage", shop, done.range)
 
 
@@ -648,7 +655,7 @@ def require_looks(project: ProjectConfig, app: str, live: str) -> None:
 def run_again(project: ProjectConfig, request: RunRequest) -> int:
     """Run a range that is done already or has no records, and return the number of records processed."""
     chosen = sessions.bounded(project, request)
-    summary = sessions.run(chosen, lambda _done, _all: None)
+    summary = sessions.run(chosen)
     assert sessions.written_by(chosen, request.by) == []
     return summary.processed
 

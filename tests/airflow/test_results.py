@@ -54,7 +54,7 @@ application = SimpleNamespace(version="v1", id="clicks-v1")
 planned = SimpleNamespace(range=nothing, application=application)
 requests = []
 operators.bounded = lambda project, request: requests.append(request) or planned
-operators.run = lambda chosen, report: SimpleNamespace(tasks=(), warnings=(), totals={})
+operators.run = lambda chosen: SimpleNamespace(tasks=(), warnings=(), totals={})
 operators.runs_by = lambda planned, by: found
 operators.written_by = lambda planned, by: [
     WrittenRecords(topic, "sums-0@0..3", str(chosen), run.id, run.records_out_by_topic[topic])

@@ -230,7 +230,7 @@ def tries_of(chance):
         context = {"task_state_store": store, "ti": SimpleNamespace(), "outlet_events": OutletEventAccessors()}
         task = transfers.ImportOperator(task_id="there", source="in", topic="clicks", apart=is_apart)
 
-        def transfer(project, request, report, keep):
+        def transfer(project, request, keep):
             for each in batches:
                 keep(each)
             if fails:

@@ -27,9 +27,9 @@ from riverrun.config.secrets import redacted
 from riverrun.decoders import Natural, UnreadableError, foreign_decoder, json_decoder
 from riverrun.errors import EngineError, UnderWayError
 from riverrun_airflow.location import Location
+from riverrun_airflow.looks import Look
 from riverrun_airflow.progress import LoggedProgress, following
 from riverrun_airflow.sessions import (
-    Look,
     WorkOutcome,
     bounded,
     is_worth_another_attempt,

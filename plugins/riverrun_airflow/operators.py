@@ -15,6 +15,7 @@ from riverrun_airflow.acting import acting, end_at_once
 from riverrun_airflow.assets import TopicLineage, announce, is_template, judged_by_topic, outputs_of, topic_asset
 from riverrun_airflow.hooks import CONNECTION, located
 from riverrun_airflow.links import ApplicationLink, DocsLink, SparkLink, logged
+from riverrun_airflow.looks import look
 from riverrun_airflow.progress import following
 from riverrun_airflow.results import (
     result_of_check,
@@ -28,7 +29,6 @@ from riverrun_airflow.sessions import (
     bounded,
     judge_live,
     judged,
-    look,
     published_by,
     rehearse,
     releaser_of,

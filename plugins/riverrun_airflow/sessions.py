@@ -1,4 +1,4 @@
-"""Calls from operators, triggers and the page to Riverrun. Only this module calls engines, which load when they are called."""
+"""Calls from operators, drivers and the page to Riverrun. Only this module calls engines, which load when they are called."""
 
 from __future__ import annotations
 
@@ -307,81 +307,6 @@ def written_by(chosen: BoundedRun, by: str) -> list[WrittenRecords]:
         for run, found in runs
         for topic, ranges in sorted(found.items())
     ]
-
-
-@dataclass(frozen=True, slots=True)
-class Look:
-    """The state of an application at one look.
-
-    Args:
-        said: The state in words.
-        is_over: Whether the wait is over: the expected state is reached, or never will be.
-        found: The problem found; empty if there is none.
-    """
-
-    said: str
-    is_over: bool
-    found: str = ""
-
-
-def look(project: ProjectConfig, kind: str, **wanted: Any) -> Look:
-    """Look once at the state of an application. Nothing is changed.
-
-    Args:
-        project: The project.
-        kind: `ready`, `watched`, `processed` or `idle`.
-        wanted: The arguments of the function of that kind below.
-
-    Raises:
-        StreamsError: If the state can never be reached.
-        BrokerError: If brokers do not answer.
-    """
-    kinds: dict[str, Callable[..., Look]] = {
-        "ready": _ready,
-        "watched": _watched,
-        "processed": _processed,
-        "idle": _idle,
-    }
-    return kinds[kind](project, **wanted)
-
-
-def _ready(project: ProjectConfig, app: str, max_lag: int) -> Look:
-    """Look whether workers of a candidate are at most `max_lag` offsets behind; without workers there is no wait."""
-    releaser = releaser_of(project, app, "", "")
-    if not releaser.is_followed():
-        return Look("no workers of the candidate run", is_over=True)
-    ready = next(iter(releaser.wait_ready(max_lag=max_lag, looks=1)))
-    return Look(str(ready), ready.is_ready)
-
-
-def _watched(project: ProjectConfig, app: str, version: str, until_ms: int, max_lag: int) -> Look:
-    """Look whether a version stays live until a time. A problem is that it is not live, or is behind; a bound of 0 is none."""
-    from riverrun.hosting.process import SystemClock
-
-    release = releaser_of(project, app, "", "").status()
-    if release.live != version:
-        return Look(f"{release.live} is live", is_over=True, found=f"{version} is not live: {release.progress}")
-    lag = sum(each.lag for each in front_door(project).app(app, version=version).lag())
-    found = f"{version} is {lag} offsets behind" if 0 < max_lag < lag else ""
-    return Look(f"{version} is live, {lag} offsets behind", SystemClock().now_ms() >= until_ms, found)
-
-
-def _processed(project: ProjectConfig, app: str, version: str, end: str) -> Look:
-    """Look whether an application has processed everything before a vector, wherever it runs."""
-    from riverrun.records import OffsetVector
-
-    wanted = OffsetVector.parse(end).offsets
-    done = front_door(project).cluster.admin.committed(project.app(app).application_id(version), wanted)
-    left = sum(max(0, offset - (done[tp].offset if tp in done else 0)) for tp, offset in wanted.items())
-    return Look(f"{app} {version} has {left} offsets left", is_over=not left)
-
-
-def _idle(project: ProjectConfig, app: str) -> Look:
-    """Look whether the application has no bounded run under way."""
-    from riverrun.spark.runs import RUNNING
-
-    alive = [run for run in front_door(project).app(app).runs.history() if run.state == RUNNING]
-    return Look(f"{alive[0].by} runs {alive[0].range}" if alive else f"no run of {app} is under way", not alive)
 
 
 def notes_of_drivers(project: ProjectConfig) -> ControlTopic:

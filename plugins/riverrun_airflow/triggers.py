@@ -11,7 +11,7 @@ from airflow.triggers.base import BaseTrigger, TriggerEvent
 from riverrun.errors import BrokerError, StreamsError
 from riverrun_airflow.drivers import end, look_at
 from riverrun_airflow.hooks import CONNECTION, located
-from riverrun_airflow.sessions import Look, look
+from riverrun_airflow.looks import Look, look
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -25,7 +25,7 @@ class LookTrigger(BaseTrigger):
     If brokers do not answer, it tries again.
 
     Args:
-        look: The arguments of the check: see `sessions.look`.
+        look: The arguments of the check: see `looks.look`.
         config: Path of `streams.toml`; empty if the connection says it.
         riverrun_conn_id: The connection.
         every_s: Seconds between two looks.

@@ -10,11 +10,11 @@ from airflow.sdk import BaseOperator, BaseSensorOperator, PokeReturnValue
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from riverrun_airflow.acting import acting
-from riverrun_airflow.arrivals import ArrivalTrigger, Awaited, fields_of, look_for, position, time_ms
 from riverrun_airflow.hooks import CONNECTION, located
 from riverrun_airflow.links import ApplicationLink
+from riverrun_airflow.looks import Awaited, Look, fields_of, look, position, time_ms
 from riverrun_airflow.operators import documented, number
-from riverrun_airflow.sessions import Look, bounded, look, now_ms
+from riverrun_airflow.sessions import bounded, now_ms
 from riverrun_airflow.triggers import LookTrigger, ended
 from riverrun_airflow.work_requests import RunRequest
 
@@ -178,8 +178,7 @@ class ProcessedSensor(BaseSensorOperator):
 
     def look(self, context: Context) -> Look:
         """Look once at the application."""
-        project = located(self.config, self.riverrun_conn_id).project()
-        return look(project, "processed", **self._wanted(context))
+        return look(located(self.config, self.riverrun_conn_id).project(), "processed", **self._wanted(context))
 
     def result(self, context: Context, found: str) -> dict[str, Any]:  # noqa: ARG002 - as all sensors
         """Return what was processed."""
@@ -261,11 +260,11 @@ class NewRecordsSensor(BaseSensorOperator):
 
     def trigger(self, context: Context) -> LookTrigger:
         """Return the trigger that waits in its place."""
-        return ArrivalTrigger(fields_of(Awaited(**self._wanted(context))), self.config, self.riverrun_conn_id)
+        return LookTrigger({"kind": "arrived", **self._wanted(context)}, self.config, self.riverrun_conn_id)
 
     def look(self, context: Context) -> Look:
         """Look once at the topics."""
-        return look_for(located(self.config, self.riverrun_conn_id).project(), Awaited(**self._wanted(context)))
+        return look(located(self.config, self.riverrun_conn_id).project(), "arrived", **self._wanted(context))
 
     def result(self, context: Context, found: str) -> dict[str, Any]:  # noqa: ARG002 - as all sensors
         """Return what has arrived."""
@@ -329,7 +328,7 @@ def waited(task: AwaitOperator | WatchOperator, wanted: dict[str, Any], every_s:
 
     Args:
         task: The task.
-        wanted: The arguments of the look: see `sessions.look`.
+        wanted: The arguments of the look: see `looks.look`.
         every_s: Seconds between two looks.
     """
     first = acting(lambda: look(located(task.config, task.riverrun_conn_id).project(), **wanted))

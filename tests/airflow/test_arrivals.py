@@ -25,8 +25,8 @@ from airflow.sdk.exceptions import AirflowSkipException, TaskDeferralTimeout, Ta
 from airflow.serialization.serialized_objects import DagSerialization
 from riverrun.errors import BrokerError, TopicError
 from riverrun_airflow import arrivals, waiting
-from riverrun_airflow.arrivals import Arrived, watched
-from riverrun_airflow.sessions import Look
+from riverrun_airflow.arrivals import watched
+from riverrun_airflow.looks import Arrived, Look, reason_of
 from riverrun_airflow.waiting import NewRecordsSensor, ProcessedSensor
 
 def tell(value):
@@ -66,7 +66,7 @@ def events(trigger, *looks):
         end, event_time, now = each
         count = end - int(awaited.since.rpartition("@")[2])
         at = event_time if count else None
-        reason = arrivals.reason_of(awaited, count, at, now)
+        reason = reason_of(awaited, count, at, now)
         return Arrived(f"in-0@{end - count}..{end}", f"in-0@{end}", count, at, reason)
     arrivals.arrived = look
     return [(each["offsets"], each["reason"]) for each in asyncio.run(fired())], seen
@@ -119,7 +119,7 @@ def outcome(action):
         return "is skipped"
 
 class Missing:
-    def __call__(self, *_):
+    def __call__(self, *_, **wanted):
         raise TopicError("no topic")
 
 now, context = 7, {"task_state_store": Kept()}
@@ -128,16 +128,16 @@ waiting.position = lambda project, topics, start: f"{topics[0]}-0@5"
 given = {"task_id": "wait", "topics": ["in"], "timeout": timedelta(hours=1)}
 sensor = NewRecordsSensor(**given, event_time="1970-01-01T01:00", soft_fail=True)
 arrived = {"offsets": "in-0@5..9", "end": "in-0@9", "records": 4, "reason": "event_time", "event_time": None}
-waiting.look_for = lambda project, awaited: Look("few", False)
+waiting.look = lambda project, kind, **wanted: Look("few", False)
 tell(outcome(lambda: sensor.execute(context)))
 waiting.position = lambda project, topics, start: "in-0@99"
 tell(outcome(lambda: sensor.execute(context))[2]["since"])
 tell(sensor.resume(context, {"status": "ok", "said": "", "found": json.dumps(arrived)}))
 tell(outcome(lambda: sensor.resume_execution("resume", {"event": {"status": "failed", "said": "no"}}, context)))
 tell(outcome(lambda: sensor.resume_execution("__fail__", {"error": "Trigger timeout"}, context)))
-waiting.look_for = Missing()
+waiting.look = Missing()
 tell(outcome(lambda: sensor.execute(context)))
-waiting.look_for = lambda project, awaited: Look("enough", True, json.dumps(arrived))
+waiting.look = lambda project, kind, **wanted: Look("enough", True, json.dumps(arrived))
 for deferrable in True, False:
     tell(outcome(lambda: NewRecordsSensor(**given, deferrable=deferrable).execute({"task_state_store": Kept()})) == arrived)
 tell(NewRecordsSensor(**given)._awaited()["records"])
@@ -151,7 +151,7 @@ tell(processed.execute({"task_state_store": Kept()}))
 LOOKS = """
 import json, os
 from pathlib import Path
-from riverrun_airflow.arrivals import Awaited, arrived, position
+from riverrun_airflow.looks import Awaited, arrived, position
 from riverrun_airflow.location import Location
 from riverrun.errors import RangeError
 
@@ -182,6 +182,7 @@ def test_watchers_report_each_new_record_once_and_sensors_wait_as_airflows_do(tm
     assert rest[:3] == ["a list of topics, and records, minutes or event_hours above 0 are needed"] * 3
     waits, since, arrived, failed, late, missing, *ended, alone, processed = rest[3:]
     look = {
+        "kind": "arrived",
         "topics": ["in"],
         "records": 0,
         "minutes": 0.0,
@@ -189,7 +190,7 @@ def test_watchers_report_each_new_record_once_and_sensors_wait_as_airflows_do(tm
         "since": "in-0@5",
         "since_ms": 7,
     }
-    assert waits == ["waits", "ArrivalTrigger", look, 5.0, 3600.0]
+    assert waits == ["waits", "LookTrigger", look, 5.0, 3600.0]
     assert since == "in-0@5"
     assert arrived["offsets"] == "in-0@5..9"
     assert [failed, late, missing] == ["is skipped"] * 3

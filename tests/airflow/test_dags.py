@@ -25,7 +25,7 @@ from riverrun.project.cluster import SparkSessions
 from riverrun.records import TopicPartition
 from riverrun.spark.ranges import RunRange
 from riverrun.spark.runs import RunLog
-from riverrun_airflow import sessions
+from riverrun_airflow import looks, sessions
 from riverrun_airflow.work_requests import CheckRequest, Request, RunRequest, StepRequest, TransferRequest
 from tests.airflow.command_line import running_command_line
 from tests.presence import present
@@ -644,12 +644,12 @@ def states_of(done: Done, *tasks: str) -> list[str]:
 def require_looks(project: ProjectConfig, app: str, live: str) -> None:
     """The application as waits see it."""
     end = str(RunRange.parse(RunLog(Admin(project.kafka)).runs(app)[0].range).end)
-    done = sessions.look(project, "processed", app=app, version=live, end=end)
-    assert done == sessions.Look(f"{app} {live} has 0 offsets left", is_over=True)
-    assert sessions.look(project, "idle", app=app).is_over
+    done = looks.look(project, "processed", app=app, version=live, end=end)
+    assert done == looks.Look(f"{app} {live} has 0 offsets left", is_over=True)
+    assert looks.look(project, "idle", app=app).is_over
     watched = {"app": app, "until_ms": 0, "max_lag": 0}
-    assert sessions.look(project, "watched", version=live, **watched).found == ""
-    assert sessions.look(project, "watched", version="v1", **watched).found == "v1 is not live: the release is live"
+    assert looks.look(project, "watched", version=live, **watched).found == ""
+    assert looks.look(project, "watched", version="v1", **watched).found == "v1 is not live: the release is live"
 
 
 def run_again(project: ProjectConfig, request: RunRequest) -> int:

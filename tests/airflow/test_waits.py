@@ -23,7 +23,7 @@ from airflow.sdk.exceptions import AirflowFailException, TaskDeferred
 from airflow.sdk._shared.module_loading import import_string
 from riverrun_airflow import approval, operators, triggers, waiting
 from riverrun_airflow.approval import ApprovalOperator, SettlementOperator, said_of, verdict_of
-from riverrun_airflow.sessions import Look
+from riverrun_airflow.looks import Look
 from riverrun.errors import BrokerError, ReleaseError, UnderWayError
 from riverrun.releases.rows import DifferentRow
 from riverrun.hosting.release import Release

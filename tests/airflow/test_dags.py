@@ -316,6 +316,7 @@ from pathlib import Path
 from airflow.sdk import DAG, task_group
 from riverrun_airflow.assets import outputs_of
 from riverrun_airflow.operators import BoundedRunOperator
+from riverrun_airflow.task_group import RiverrunTaskGroup
 
 def note(context):
     Path({str(shop.notes)!r}).write_text(" ".join(asset.uri for asset in context["task"].inlets))
@@ -324,7 +325,8 @@ both = {{"task_id": "run", "config": {str(shop.path)!r}, "on_success_callback": 
 
 @task_group
 def group(app):
-    BoundedRunOperator(app=app, **both)
+    run = {{"on_success_callback": note}}
+    RiverrunTaskGroup(app, ["run"], config={str(shop.path)!r}, operator_args={{"run": run}})
 
 with DAG("{shop.name}__templated", schedule=None, params={{"app": "{shop.name}"}}):
     BoundedRunOperator(app="{{{{ params.app }}}}", **both)

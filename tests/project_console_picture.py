@@ -13,8 +13,9 @@ from selenium.webdriver.support.ui import WebDriverWait
 from riverrun.console.api import new_api
 from riverrun.console.looking import ProjectWatch
 from riverrun.console.shown import change_object, instance_object, lag_object, release_object, run_object
+from riverrun.hosting.gated import GateVerdict
 from riverrun.hosting.inputs import InputLag
-from riverrun.hosting.release import GateVerdict, Release, ReleaseChange, Step
+from riverrun.hosting.release import Release, ReleaseChange, Step
 from riverrun.records import TopicPartition
 from riverrun.releases.rows import DifferentRow
 from riverrun.service.admission import Access

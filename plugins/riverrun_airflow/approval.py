@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
     from airflow.sdk import Context
 
-    from riverrun.hosting.release import GateVerdict, Release
+    from riverrun.hosting.gated import GateVerdict
+    from riverrun.hosting.release import Release
     from riverrun.releases.releaser import Releaser
     from riverrun.releases.rows import DifferentRow
 

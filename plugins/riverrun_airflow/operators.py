@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from riverrun.config import ProjectConfig
-    from riverrun.hosting.release import GateVerdict
+    from riverrun.hosting.gated import GateVerdict
     from riverrun.project.runs import BoundedRun
     from riverrun.spark.bounded_runs.job import RunSummary
     from riverrun.spark.ranges import RunRange

@@ -27,7 +27,7 @@ from riverrun_airflow.looks import Look
 from riverrun.errors import BrokerError, ReleaseError, UnderWayError
 from riverrun.releases.rows import DifferentRow
 from riverrun.hosting.release import Release
-from riverrun.hosting.release import GateVerdict
+from riverrun.hosting.gated import GateVerdict
 
 def tell(value):
     print("=" + json.dumps(value))

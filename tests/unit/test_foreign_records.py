@@ -15,7 +15,8 @@ from riverrun.cluster.instance import InstanceReport, StopInstances, _message
 from riverrun.decoders import UnreadableError
 from riverrun.errors import RangeError, ReleaseError, SnapshotError
 from riverrun.hosting import control_topic
-from riverrun.hosting.release import GateVerdict, Release, ReleaseChange, Step, history_in, release_in
+from riverrun.hosting.gated import GateVerdict
+from riverrun.hosting.release import Release, ReleaseChange, Step, history_in, release_in
 from riverrun.records import OffsetVector, TaskId, TopicPartition, is_legal_topic, whole_number
 from riverrun.releases.live_quality import CheckRecord
 from riverrun.releases.live_quality import _check as check_of

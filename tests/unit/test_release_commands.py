@@ -28,7 +28,8 @@ from riverrun.errors import (
     VersionConflictError,
 )
 from riverrun.hosting.control_topic import ReleaseRegistry
-from riverrun.hosting.release import GateVerdict, Release, Step
+from riverrun.hosting.gated import GateVerdict
+from riverrun.hosting.release import Release, Step
 from riverrun.kafka.admin import Admin
 from riverrun.kafka.groups import GroupState
 from riverrun.releases.release_plan import ReleasePlan, statement_digests_of

@@ -49,6 +49,7 @@ app.command("snapshot")(operations.snapshot)
 app.command("prepare-spark")(broker.prepare_spark)
 app.command("import")(topic.import_topic)
 app.command("export")(topic.export_topic)
+app.add_typer(run.held_app, name="held")
 app.add_typer(release.app, name="release")
 app.add_typer(demo.app, name="demo")
 

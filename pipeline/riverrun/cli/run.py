@@ -1,4 +1,4 @@
-"""`riverrun run` and `riverrun runs`: bounded runs in a shell, their plan, progress, result and history."""
+"""`riverrun run`, `riverrun runs` and `riverrun held`: bounded runs in a shell, their plan, progress, result and history."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from riverrun.cli.project import App, Master, Version, settings_of, tell_of_staging
+from riverrun.cli.project import GATE_FAILED, NEEDS_APPROVAL, App, Master, Version, settings_of, tell_of_staging
+from riverrun.cli.release import AsJson, CommandOutcome, plain, report
 from riverrun.records import counted
 
 if TYPE_CHECKING:
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from riverrun.project.runs import BoundedRun
+    from riverrun.releases.gated_run import GatedRuns
     from riverrun.spark.bounded_runs.job import RunPlan, RunSummary
     from riverrun.spark.ranges import RunRange
     from riverrun.spark.runs import RunRecord
@@ -172,6 +174,14 @@ def run(
             min=1, max=1_000_000_000, help="Records of one slice. Each task commits a slice in one transaction."
         ),
     ] = 2_000_000,
+    gate: Annotated[
+        bool | None,
+        typer.Option(
+            "--gate/--no-gate",
+            help="Judge the outputs by the application's expectations before they are public. Left out, the setting gate"
+            " of streams.toml decides.",
+        ),
+    ] = None,
     *,
     plan: Annotated[
         bool, typer.Option("--plan", metavar="", help="Show what the run would process, and stop.")
@@ -202,6 +212,7 @@ def run(
             advance_stream_time_to=advance_stream_time_to,
             engine=engine,
             max_records_per_slice=max_records_per_slice,
+            gate=gate,
         )
     )
     tell_of_staging(bounded.application)
@@ -218,7 +229,6 @@ def run(
 
 
 def _tell(summary: RunSummary, chosen: RunRange, console: Console) -> None:
-
     if summary.tasks:
         console.print(summary_table(summary))
     for warning in summary.warnings:
@@ -229,6 +239,8 @@ def _tell(summary: RunSummary, chosen: RunRange, console: Console) -> None:
         typer.echo(f"engine: {summary.engine}")
     elif chosen.size:
         typer.echo("Nothing was processed: the range was already processed")
+    if summary.published is not None:
+        typer.echo(str(summary.published))
 
 
 def _dry_run(bounded: BoundedRun, console: Console) -> None:
@@ -291,3 +303,65 @@ def runs(
     for run in () if wide else found:
         if run.error is not None:
             console.print(f"{utc(run.started_ms)} failed: {run.error}", markup=False, soft_wrap=True)
+
+
+held_app = typer.Typer(help="Decide on the outputs that the gate of a bounded run holds back.", no_args_is_help=True)
+
+
+@held_app.command("show")
+def show(context: typer.Context, app: App, *, as_json: AsJson = False) -> None:
+    """Show the run whose outputs are held back, the findings of its gate, and what can be done."""
+
+    def shown() -> CommandOutcome:
+        held = _held(context, app).status()
+        if held is None:
+            return CommandOutcome(f"{app}: no run is held back", {"app": app, "held": None})
+        document = {"app": app, "held": plain(held), "hint": held.hint(app)}
+        return CommandOutcome(f"{held}\nNext: {held.hint(app)}", document)
+
+    report(shown, as_json=as_json)
+
+
+@held_app.command("judge")
+def judge(context: typer.Context, app: App, master: Master = None, *, as_json: AsJson = False) -> None:
+    """Judge the outputs again, by the present expectations. Publishes nothing."""
+
+    def judged() -> CommandOutcome:
+        verdict = _held(context, app, master).judge()
+        code = GATE_FAILED if verdict.critical else NEEDS_APPROVAL if verdict.needs_approval else 0
+        return CommandOutcome(str(verdict), plain(verdict), code)
+
+    report(judged, as_json=as_json)
+
+
+@held_app.command("publish")
+def publish(
+    context: typer.Context,
+    app: App,
+    approve: Annotated[str, typer.Option(help="Id of the verdict whose warnings you approve.")] = "",
+    *,
+    as_json: AsJson = False,
+) -> None:
+    """Publish the outputs, exactly once: if the gate has passed, or with the approval of its warnings."""
+
+    def published() -> CommandOutcome:
+        done = _held(context, app).publish(approve)
+        return CommandOutcome(str(done), plain(done))
+
+    report(published, as_json=as_json)
+
+
+@held_app.command("discard")
+def discard(context: typer.Context, app: App, *, as_json: AsJson = False) -> None:
+    """Throw the outputs away, and take state and offsets back to before the run. The next run processes the records again."""
+
+    def discarded() -> CommandOutcome:
+        held = _held(context, app).discard()
+        text = f"{app}: run {held.id} is discarded; its records are processed again by the next run"
+        return CommandOutcome(text, {"app": app, "discarded": held.id})
+
+    report(discarded, as_json=as_json)
+
+
+def _held(context: typer.Context, app: str, master: str | None = None) -> GatedRuns:
+    return settings_of(context).project(master).app(app).runs.held

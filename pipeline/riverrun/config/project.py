@@ -27,6 +27,7 @@ _LONGEST_ID = 200
 _PROTOCOLS = frozenset({"", "PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"})
 _HIGHEST_PORT = 65_535
 _BOUND = "max_inputs_since_gate"
+_GATE = "gate"
 _OF_AN_INSTANCE = ("client.tag.", "consumer.", "producer.")
 """Prefixes of what instances on one file may differ in, as in `consumer.group.instance.id`: `${NAME}` is expanded."""
 _SCHEDULES = "schedule", "quality_schedule"
@@ -254,7 +255,7 @@ def _app(path: Path, name: str, table: Any, environ: Mapping[str, str], registry
         raise ConfigError(message)
     texts = ("topology", "version", *_SCHEDULES, _ZONE, "quality", "data_docs")
     _refuse_settings(path, where, table)
-    check_keys(path, where, table, (*texts, _BOUND, "versions", "outputs", "config"))
+    check_keys(path, where, table, (*texts, _BOUND, _GATE, "versions", "outputs", "config"))
     if "topology" not in table:
         message = f"{path}: [{where}] needs topology"
         raise ConfigError(message, hint='For example topology = "my_module:build".')
@@ -270,7 +271,11 @@ def _app(path: Path, name: str, table: Any, environ: Mapping[str, str], registry
             settings[key] = expanded(f"{path}: {where}.config.{key}", value, environ)
     streams = streams_config(path, f"{where}.config", settings)
     _check_bound(path, where, table.get(_BOUND, 0))
-    given = {key: table[key] for key in (*texts, _BOUND) if key in table}
+    check_type(path, f"{where}.{_GATE}", table.get(_GATE, False), bool)
+    if table.get(_GATE) and table.get("quality") is None:
+        message = f"{path}: {where}.{_GATE} is true, but {where}.quality, by which the gate would judge, is missing"
+        raise ConfigError(message, hint='For example quality = "my_module:expectations".')
+    given = {key: table[key] for key in (*texts, _BOUND, _GATE) if key in table}
     given["topology"] = _located(path, table["topology"])
     if "quality" in given:
         given["quality"] = _suites(path, table["quality"])

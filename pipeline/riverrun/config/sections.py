@@ -49,6 +49,7 @@ class AppConfig:
             in JSON, a file or a directory.
         schedule_timezone: The time zone of both schedules, by its name in the IANA database.
         quality_schedule: Cron expression of checks of the live version, for Airflow; after its runs in Airflow if left out.
+        gate: Whether the outputs of bounded runs are judged by these expectations before they are public.
         data_docs: Directory that gets Data Docs of gates and checks, below the application's name; none if left out.
         versions: Further versions to release, with their topologies.
         outputs: Kinds of outputs by topic, `table` or `log`, where the kind derived from the topology is wrong.
@@ -64,6 +65,7 @@ class AppConfig:
     schedule_timezone: str = "UTC"
     quality: str | PickledFunction | None = None
     quality_schedule: str | None = None
+    gate: bool = False
     data_docs: str | None = None
     versions: Mapping[str, str | PickledFunction] = field(default_factory=dict)
     outputs: Mapping[str, OutputKind] = field(default_factory=dict)

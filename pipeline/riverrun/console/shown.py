@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from riverrun.hosting.gated import GateVerdict
     from riverrun.hosting.inputs import InputLag
-    from riverrun.hosting.release import GateVerdict, Release, ReleaseChange
+    from riverrun.hosting.release import Release, ReleaseChange
     from riverrun.releases.rows import DifferentRow
     from riverrun.spark.runs import RunRecord
 

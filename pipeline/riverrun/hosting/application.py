@@ -35,6 +35,7 @@ class Application:
         state_directory: Where local state of all applications is kept.
         published: Staging topics by the name that the topology uses; None if the version publishes.
         dead_letters: Topic of all dead letters for now (staging); None if the handlers decide.
+        may_be_discarded: Whether the work may be taken back: then nothing that its state came from may be deleted.
     """
 
     config: AppConfig
@@ -44,6 +45,7 @@ class Application:
     state_directory: Path
     published: Mapping[str, str] | None = None
     dead_letters: str | None = None
+    may_be_discarded: bool = False
 
     def __post_init__(self) -> None:
         """Compute the fingerprint before the first record, which may change what functions refer to."""

@@ -278,6 +278,7 @@ class ConnectedApplication:
         Raises:
             NotLiveError: If the version is not live, and has no staging topics.
             UnderWayError: If a switch to another version is under way, and no barrier says how far this version may process.
+                Also if outputs of a run of this version are held back.
             BrokerError: If brokers do not answer.
             ReleaseError: If the control topic's record of the application cannot be read, or is lost.
         """
@@ -287,7 +288,9 @@ class ConnectedApplication:
         found = Publication.by(application, release)
         if found.limits is None:
             release.require_no_switch()
-        if release.live != application.version:
+        if release.live == application.version:
+            release.require_nothing_held()
+        else:
             # Releases create staging topics.
             wanted = {*found.topics.values(), *filter(None, [found.dead_letters])}
             if application.topology.choosing_sinks or wanted - self.admin.partitions(wanted).keys():
@@ -301,7 +304,7 @@ class ConnectedApplication:
 
         Raises:
             NotLiveError: If another version is live.
-            UnderWayError: If a switch is under way, or the version pauses.
+            UnderWayError: If a switch is under way, the version pauses, or outputs of an earlier run are held back.
             ReleaseError: If the control topic's record cannot be read, or is lost.
             BrokerError: If brokers do not answer.
         """
@@ -314,3 +317,4 @@ class ConnectedApplication:
         found.require_no_switch()
         if found.live != application.version:
             raise found.not_live(application.version)
+        found.require_nothing_held()

@@ -24,6 +24,11 @@ _STEP_MS = 3_600_000
 """Event time has to advance by this much before brokers are asked again which records are old."""
 
 
+def old_before(first_kept_ms: int) -> int:
+    """Return the time before which records of a changelog are not needed, if its store has forgotten all before a time (ms)."""
+    return first_kept_ms - ADDITIONAL_RETENTION_MS
+
+
 class Purge:
     """Deletes records at intervals.
 
@@ -65,7 +70,7 @@ class Purge:
         Raises:
             StreamsError: If brokers refuse, or do not answer.
         """
-        self._delete(*self._needless(tasks, repartition_topics))
+        self.delete(*self._needless(tasks, repartition_topics))
 
     def _needless(
         self, tasks: Collection[ActiveTask], repartition_topics: Collection[str]
@@ -78,23 +83,30 @@ class Purge:
             if tp.topic in repartition_topics and offset > self._deleted.get(tp, 0)
         }
         old = {
-            tp: first_kept_ms - ADDITIONAL_RETENTION_MS
+            tp: old_before(first_kept_ms)
             for active in tasks
             for tp, first_kept_ms in active.task.forgotten.items()
-            if first_kept_ms - ADDITIONAL_RETENTION_MS >= self._asked_ms.get(tp, 0) + _STEP_MS
+            if old_before(first_kept_ms) >= self._asked_ms.get(tp, 0) + _STEP_MS
         }
         return processed, old
 
     def _try(self, processed: Mapping[TopicPartition, int], old: Mapping[TopicPartition, int]) -> None:
         try:
-            self._delete(processed, old)
+            self.delete(processed, old)
         except StreamsError as error:
             log.warning("cannot delete processed records of internal topics: %s", error.message)
 
-    def _delete(self, processed: Mapping[TopicPartition, int], old: Mapping[TopicPartition, int]) -> None:
+    def delete(self, processed: Mapping[TopicPartition, int], old: Mapping[TopicPartition, int]) -> None:
         """Delete processed records, and those before a time.
 
         For a time brokers may find a transaction marker, which has the time of their own clock; then they delete less.
+
+        Args:
+            processed: By partition, the offset before which all is processed.
+            old: By partition, the time before which nothing is needed, ms since the epoch.
+
+        Raises:
+            BrokerError: If brokers refuse, or do not answer.
         """
         before = dict(processed)
         for tp, time_ms in old.items():

@@ -18,6 +18,7 @@ import msgspec
 
 from riverrun.decoders import Line, Name, Natural, Time, UnreadableError, Word, foreign_decoder
 from riverrun.errors import NotLiveError, ReleaseError, UnderWayError
+from riverrun.hosting.gated import GateVerdict, HeldRun, held_between
 from riverrun.records import whole_number
 from riverrun.runtime.barrier import Barrier  # noqa: TC001 - msgspec reads the annotations
 
@@ -64,56 +65,6 @@ SWITCHING: Mapping[Step, str] = {Step.CUTTING: "cut", Step.ROLLING_BACK: "rollba
 
 
 @dataclass(frozen=True, slots=True)
-class GateVerdict:
-    """Findings of a gate. A new gate makes a new verdict, which needs an approval of its own.
-
-    Args:
-        id: Identifies it.
-        at: The offset vector, as text, that both versions had processed.
-        suite: Digest of the expectations' configuration.
-        digests: Digests of the code of both versions, by version.
-        outcomes: Expectation to outcome, in words.
-        critical: Expectations that failed and block the release.
-        warnings: Expectations that failed and need a person's approval.
-        approved_by: The person who approved it; empty without an approval.
-        approved_ms: Time of the approval, ms since the epoch.
-        pages: Pages of Data Docs by subject, relative to the application's directory of Data Docs.
-    """
-
-    id: Word
-    at: str
-    suite: Word
-    digests: dict[Name, Word] = field(default_factory=dict)
-    outcomes: dict[str, str] = field(default_factory=dict)
-    critical: tuple[str, ...] = ()
-    warnings: tuple[str, ...] = ()
-    approved_by: Line = ""
-    approved_ms: Natural = 0
-    pages: dict[str, str] = field(default_factory=dict)
-
-    @property
-    def needs_approval(self) -> bool:
-        """Whether warnings await a person's approval."""
-        return bool(self.warnings) and not self.critical and not self.approved_by
-
-    def __str__(self) -> str:
-        """Describe it line by line."""
-        lines = [f"verdict {self.id}, at {self.at}: {self._summary}"]
-        for name, outcome in self.outcomes.items():
-            word, colon, found = outcome.partition(":")
-            lines.append(f"  {word}: {name}{colon}{found}")
-        return "\n".join(lines)
-
-    @property
-    def _summary(self) -> str:
-        if self.critical:
-            return "does not pass"
-        if self.needs_approval:
-            return "needs an approval"
-        return f"approved by {self.approved_by}" if self.approved_by else "passed"
-
-
-@dataclass(frozen=True, slots=True)
 class Release:
     """A release as the control topic knows it.
 
@@ -136,6 +87,7 @@ class Release:
         failed_pause_ms: How long versions paused in attempts to switch that came to nothing, since the last gate, ms.
         epoch: Counts the switches.
         barrier: Where running versions are to pause; None if they need not.
+        held: The bounded run of the live version whose outputs a gate holds back; None if there is none.
         revision: Counts the writes; compare-and-set compares it.
         operation: Identifies one write, to recognise it after an unknown outcome.
         changed_by: The user who wrote it.
@@ -160,6 +112,7 @@ class Release:
     epoch: Natural = 0
     failed_pause_ms: Natural = 0
     barrier: Barrier | None = None
+    held: HeldRun | None = None
     revision: Natural = 0
     operation: Word = ""
     changed_by: Line = ""
@@ -178,6 +131,8 @@ class Release:
                 )
         if self.repaired:
             lines.append(f"repaired: {self.repaired}")
+        if self.held is not None:
+            lines.append(str(self.held))
         if self.barrier is not None:
             since, by = _text_of(self.barrier.since_ms), self.barrier.by
             lines.append(f"publication has been paused since {since}, for {by}; last at work: {self.changed_by}")
@@ -238,6 +193,16 @@ class Release:
                 hint="Try again in a minute: a release compares, switches or repairs. If that has died, repeat its command.",
             )
 
+    def require_nothing_held(self) -> None:
+        """Make sure that no outputs of a run of the live version are held back: later ones would be published before them.
+
+        Raises:
+            UnderWayError: If there are.
+        """
+        if self.held is not None:
+            message = f"{self.app}: the outputs of run {self.held.id} are held back: {self.held.progress}"
+            raise UnderWayError(message, hint=self.held.hint(self.app))
+
     def not_live(self, version: str) -> NotLiveError:
         """Make the error that a version may not publish."""
         message = f"{self.app} {version} may not publish: {self.live} is live"
@@ -269,6 +234,7 @@ class ReleaseChange:
         verdict: The id of the gate's verdict; empty if there is none.
         corrections: Number of records that the last switch published.
         repaired: The last repair of the public tables.
+        held: The bounded run that a gate held back before or after the change, and what became of it; empty if there is none.
         changed: Fields of the release that the change modified.
     """
 
@@ -287,6 +253,7 @@ class ReleaseChange:
     verdict: Word = ""
     corrections: Natural = 0
     repaired: str = ""
+    held: Line = ""
     changed: tuple[Word, ...] = ()
 
     @classmethod
@@ -311,6 +278,7 @@ class ReleaseChange:
             verdict=after.verdict.id if after.verdict else "",
             corrections=after.corrections,
             repaired=after.repaired,
+            held=held_between(None if before is None else before.held, after.held),
             changed=tuple(name for name in names if before is None or getattr(before, name) != getattr(after, name)),
         )
 
@@ -323,7 +291,8 @@ class ReleaseChange:
         cut = f", at {self.cut}" if "cut" in self.changed and self.cut else ""
         verdict = f", verdict {self.verdict}" if "verdict" in self.changed and self.verdict else ""
         repaired = f", repaired {self.repaired}" if "repaired" in self.changed and self.repaired else ""
-        return f"{self.revision}  {at}  {self.by}  {step}: {release}{cut}{verdict}{repaired}{changed}"
+        held = f", {self.held}" if "held" in self.changed and self.held else ""
+        return f"{self.revision}  {at}  {self.by}  {step}: {release}{cut}{verdict}{repaired}{held}{changed}"
 
     @property
     def name(self) -> str:

@@ -14,7 +14,7 @@ from confluent_kafka import (
     TopicCollection,
 )
 from confluent_kafka import TopicPartition as ClientTopicPartition
-from confluent_kafka.admin import ConfigResource, NewTopic, ResourceType
+from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic, ResourceType
 
 from riverrun.errors import OpenTransactionError, TopicError
 from riverrun.kafka.errors import DENIED, MISSING_TOPIC, UNREACHABLE
@@ -388,6 +388,36 @@ class Admin:
             for topic, entries in answers.items()
             if entries is not None
         }
+
+    def alter_topic_configs(self, settings: Mapping[str, Mapping[str, str | None]]) -> None:
+        """Change settings of topics; all their other settings stay as they are.
+
+        Args:
+            settings: By topic, values by name; None restores the brokers' default.
+
+        Raises:
+            BrokerError: If brokers refuse or do not answer.
+        """
+        if not settings:
+            return
+        resources = [
+            ConfigResource(
+                ResourceType.TOPIC,
+                topic,
+                incremental_configs=[
+                    ConfigEntry(
+                        name,
+                        value,
+                        incremental_operation=AlterConfigOpType.DELETE if value is None else AlterConfigOpType.SET,
+                    )
+                    for name, value in values.items()
+                ],
+            )
+            for topic, values in sorted(settings.items())
+        ]
+        futures = self._client.incremental_alter_configs(resources, request_timeout=REQUEST_SECONDS)
+        for resource, future in futures.items():
+            self._requests.result(future, f"change settings of topic {resource.name}")
 
     def _described(self, topics: Iterable[str]) -> dict[str, Any]:
         names = sorted(set(topics))

@@ -81,13 +81,20 @@ class ChosenVersion:
         """Return a loaded application on its brokers."""
         return ConnectedApplication(application, self.cluster.admin)
 
-    def require_no_switch(self, application: Application) -> None:
+    def require_no_switch(self, application: Application, *, may_be_held: bool = False) -> None:
         """Check that the loaded version may process: no switch of versions is under way, or has happened since.
 
+        Args:
+            application: The loaded version.
+            may_be_held: Whether it may process although outputs of a run are held back; otherwise the live version may not.
+
         Raises:
-            UnderWayError: If one is, or has.
+            UnderWayError: If a switch is under way or has happened, or outputs are held back.
         """
         from riverrun.hosting.control_topic import release_of
 
         live = application.version if self.named is None else None
-        release_of(self.cluster.admin, application.config).require_no_switch(live)
+        release = release_of(self.cluster.admin, application.config)
+        release.require_no_switch(live)
+        if not may_be_held and application.published is None:
+            release.require_nothing_held()

@@ -125,6 +125,7 @@ class Riverrun:
         *,
         version: str | None = None,
         quality: Callable[[], Any] | str | None = None,
+        gate: bool = False,
         data_docs: str | None = None,
         versions: Mapping[str, Built] | None = None,
         outputs: Mapping[str, str] | None = None,
@@ -138,6 +139,7 @@ class Riverrun:
         *,
         version: str | None = None,
         quality: Callable[[], Any] | str | None = None,
+        gate: bool = False,
         data_docs: str | None = None,
         versions: Mapping[str, Built] | None = None,
         outputs: Mapping[str, str] | None = None,
@@ -156,6 +158,7 @@ class Riverrun:
             version: Without a topology, the version to work with; None for the version that is live at each call. With
                 one, the version that goes live first. Default: `v1`.
             quality: A function that returns expectations, its name, or the path of suites in JSON.
+            gate: Whether the outputs of bounded runs are judged by these expectations before they are public.
             data_docs: Directory that gets Data Docs of gates and checks; none if left out.
             versions: Further versions to release, with their topologies.
             outputs: Kinds by topic, `table` or `log`, where the kind derived from the topology is wrong.
@@ -167,6 +170,7 @@ class Riverrun:
         """
         table: dict[str, Any] = {
             "quality": quality,
+            "gate": gate,
             "data_docs": data_docs,
             "versions": {key: _callable(built) for key, built in (versions or {}).items()},
             "outputs": outputs or {},

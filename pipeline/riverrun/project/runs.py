@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from riverrun.config.checks import check_number
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from riverrun.kafka.admin import Admin
     from riverrun.project.chosen_version import ChosenVersion
     from riverrun.project.cluster import Cluster
+    from riverrun.releases.gated_run import GatedRuns
     from riverrun.spark.bounded_runs.job import RunPlan, RunSummary
     from riverrun.spark.ranges import RunRange
     from riverrun.spark.runs import RunRecord
@@ -37,6 +39,7 @@ class BoundedRun:
         check: Raises if the application must not process.
         advance_to_ms: Time to which event time advances after the last record, ms since the epoch.
         max_records_per_slice: Each slice is one transaction per task: larger slices are fewer, and need more memory.
+        gate: Runs with a gate, if this is one: its outputs are judged before they are public.
     """
 
     def __init__(
@@ -48,6 +51,7 @@ class BoundedRun:
         *,
         advance_to_ms: int | None = None,
         max_records_per_slice: int = MAX_RECORDS_PER_SLICE,
+        gate: GatedRuns | None = None,
     ) -> None:
         check_number("max_records_per_slice", max_records_per_slice, 1, 1_000_000_000)
         self._connected = connected
@@ -56,6 +60,7 @@ class BoundedRun:
         self._check = check
         self._advance_to_ms = advance_to_ms
         self._max_records_per_slice = max_records_per_slice
+        self._gate = gate
 
     @property
     def application(self) -> Application:
@@ -111,6 +116,9 @@ class BoundedRun:
     ) -> RunSummary:
         """Process the range, exactly once. What an earlier attempt has done is not done again.
 
+        With a gate, outputs become public once they have passed it. If they do not, the run's work is committed all the same.
+        Its outputs are held back until they are published or discarded (`AppRuns.held`).
+
         Args:
             progress: Whether to show a bar, in a terminal or a notebook.
             on_plan: Called with the plan before the work begins.
@@ -124,23 +132,52 @@ class BoundedRun:
             UnderWayError: If another run, or a worker, of the application lives; or a switch of versions is under way.
             UnsupportedByHostError: If a processor schedules by the wall clock, and no treatment is set.
             EngineError: If Spark fails, or a task ends with an error of no kind that Riverrun knows.
+            GateFailedError: If a critical expectation fails, for this run or one whose outputs are held back already.
+            ApprovalNeededError: If the gate has warnings, likewise.
             BrokerError: If brokers do not answer.
         """
         from riverrun.project.progress_bar import progress_bar
-        from riverrun.spark.bounded_runs.job import run
 
         with progress_bar() if progress else followed(on_progress, every_s):
-            return run(
-                self._connected,
-                self.range,
-                self._cluster.sessions.on_demand,
-                build_topology,
-                max_records_per_slice=self._max_records_per_slice,
-                advance_to_ms=self._advance_to_ms,
-                by=self._cluster.by,
-                on_plan=on_plan,
-                check=self._check,
+            if self._gate is None:
+                return self._processed(self._connected, on_plan, self._check, lambda _summary: None)
+            gated = self._gate.new_run()
+            application = replace(
+                self.application,
+                published=gated.version.application.published,
+                dead_letters=gated.version.application.dead_letters,
+                may_be_discarded=True,
             )
+
+            def begin() -> None:
+                self._check()
+                gated.begin(self.range.ranges)
+
+            connected = replace(self._connected, application=application)
+            summary = self._processed(connected, on_plan, begin, lambda summary: gated.end(summary.tasks))
+            return replace(summary, published=gated.published)
+
+    def _processed(
+        self,
+        connected: ConnectedApplication,
+        on_plan: Callable[[RunPlan], None],
+        check: Callable[[], None],
+        after: Callable[[RunSummary], None],
+    ) -> RunSummary:
+        from riverrun.spark.bounded_runs.job import run
+
+        return run(
+            connected,
+            self.range,
+            self._cluster.sessions.on_demand,
+            build_topology,
+            max_records_per_slice=self._max_records_per_slice,
+            advance_to_ms=self._advance_to_ms,
+            by=self._cluster.by,
+            on_plan=on_plan,
+            check=check,
+            after=after,
+        )
 
 
 class AppRuns:
@@ -162,6 +199,7 @@ class AppRuns:
         wall_clock_punctuation: str | None = None,
         engine: str | None = None,
         max_records_per_slice: int = MAX_RECORDS_PER_SLICE,
+        gate: bool | None = None,
     ) -> BoundedRun:
         """Return a bounded run. This determines its range, and does nothing else yet.
 
@@ -173,9 +211,11 @@ class AppRuns:
             engine: `spark`; `local` for this process, without Spark; or `auto`: `local` if there are few records and Spark
                 would run on this machine. Default: the setting.
             max_records_per_slice: Each slice is one transaction per task: larger slices are fewer, and need more memory.
+            gate: Whether the application's expectations judge the outputs before they are public. Default: the setting `gate`,
+                for the live version.
 
         Raises:
-            ConfigError: If there is no such engine or treatment of punctuations.
+            ConfigError: If there is no such engine or treatment of punctuations; or if another version is to have a gate.
             RangeError: If it is not a range of the application's inputs.
             TopicError: If a topic is missing.
         """
@@ -187,15 +227,29 @@ class AppRuns:
             application = application.with_wall_clock_punctuation(wall_clock_punctuation)
         if engine is not None:
             application = application.with_engine(engine)
+        is_live = application.published is None
+        if gate and not is_live:
+            message = f"{application.id} is not live: its outputs are judged by the gate of its release"
+            raise ConfigError(message, hint=f"riverrun release gate {chosen.name}")
+        is_gated = is_live and (chosen.config.gate if gate is None else gate)
         connected = chosen.on_brokers(application)
         return BoundedRun(
             connected,
             resolve(connected, start, to) if isinstance(start, str) else start,
             chosen.cluster,
-            lambda: chosen.require_no_switch(application),
+            lambda: chosen.require_no_switch(application, may_be_held=is_gated),
             advance_to_ms=None if advance_stream_time_to is None else time_ms(advance_stream_time_to),
             max_records_per_slice=max_records_per_slice,
+            gate=self.held if is_gated else None,
         )
+
+    @property
+    def held(self) -> GatedRuns:
+        """The run whose outputs a gate holds back: look at it, judge it again, publish or discard it."""
+        from riverrun.releases.gated_run import GatedRuns
+
+        chosen, cluster = self._chosen, self._chosen.cluster
+        return GatedRuns(chosen.project, chosen.name, cluster.admin, cluster.sessions.session, cluster.by or "")
 
     def history(self, limit: int | None = None) -> list[RunRecord]:
         """Return the runs of all versions, latest first.

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection
 
     from riverrun.config.code import PickledFunction
+    from riverrun.topology.topology import Topology
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +50,7 @@ class Checks:
         workers: Expectations of the work of running instances: how many records each task has read, how late they were, and
             how many were dropped by reason. Only checks of a live version judge them.
         actions: Great Expectations' own, such as `SlackNotificationAction`. Each runs after each part of a check.
+        inputs: Expectations of the records that a bounded run with a gate reads, by source topic. Only its gate judges them.
     """
 
     outputs: Any = ()
@@ -56,29 +58,36 @@ class Checks:
     runs: Sequence[Any] = ()
     workers: Sequence[Any] = field(default=(), compare=False)
     actions: Sequence[Any] = field(default=(), compare=False)
+    inputs: Mapping[str, Sequence[Any]] = field(default_factory=dict, compare=False)
 
 
-def checks_of(where: str, given: Any, stores: Collection[str]) -> Checks:
+def checks_of(where: str, given: Any, topology: Topology) -> Checks:
     """Return the result of a `quality` function as checks.
 
     Args:
         where: The function that returned it, for messages.
         given: `Checks`, or a value that its `outputs` accepts.
-        stores: The state stores.
+        topology: The topology that they are about.
 
     Raises:
-        ConfigError: If a store does not exist, or the value is something else.
+        ConfigError: If a store or an input does not exist, or the value is something else.
     """
     if not isinstance(given, Checks):
         return Checks(given)
-    for store, each in given.stores.items():
-        if store not in stores:
-            message = f"{where} has expectations of {store!r}, which is not a state store"
-            raise ConfigError(message, hint=nearest(str(store), stores))
-        _require_list(where, each)
+    _require_known(where, given.stores, topology.stores, "a state store")
+    inputs = given.inputs.keys() if topology.has_patterns else topology.source_topics  # a pattern may find any
+    _require_known(where, given.inputs, inputs, "an input")
     _require_list(where, given.runs)
     _require_list(where, given.workers)
     return given
+
+
+def _require_known(where: str, given: Mapping[str, Sequence[Any]], known: Collection[str], kind: str) -> None:
+    for name, each in given.items():
+        if name not in known:
+            message = f"{where} has expectations of {name!r}, which is not {kind}"
+            raise ConfigError(message, hint=nearest(str(name), known))
+        _require_list(where, each)
 
 
 def by_topic(where: str, given: Any, topics: Collection[str], logs: Collection[str]) -> dict[str, Expectations]:
@@ -124,7 +133,7 @@ def _require_list(where: str, given: Any) -> None:
         raise ConfigError(message, hint=hint)
 
 
-DIFFERENCE, STORE, RUNS, WORKERS = "difference.", "store.", "runs", "workers"
+DIFFERENCE, STORE, INPUT, RUNS, WORKERS = "difference.", "store.", "input.", "runs", "workers"
 """Prefixes of the names of suites that are not about the records of an output."""
 
 
@@ -148,7 +157,8 @@ def read_suites(path: Path) -> Checks:
     """Read suites of expectations from files in the format of Great Expectations' own store of suites.
 
     A suite has the name of the output that it is about. `difference.TOPIC` is about a topic's difference, `store.NAME` about a
-    state store, `runs` about bounded runs, and `workers` about running instances.
+    state store, `input.TOPIC` about the records that a run with a gate reads, `runs` about bounded runs, and `workers` about
+    running instances.
 
     Args:
         path: A file, or a directory with files at any depth.
@@ -164,6 +174,7 @@ def read_suites(path: Path) -> Checks:
     tables: dict[str, list[Any]] = {}
     differences: dict[str, list[Any]] = {}
     stores: dict[str, list[Any]] = {}
+    inputs: dict[str, list[Any]] = {}
     runs: list[Any] = []
     workers: list[Any] = []
     for file in files:
@@ -176,11 +187,13 @@ def read_suites(path: Path) -> Checks:
             differences.setdefault(name.removeprefix(DIFFERENCE), []).extend(expectations)
         elif name.startswith(STORE):
             stores.setdefault(name.removeprefix(STORE), []).extend(expectations)
+        elif name.startswith(INPUT):
+            inputs.setdefault(name.removeprefix(INPUT), []).extend(expectations)
         else:
             tables.setdefault(name, []).extend(expectations)
     topics = {*tables, *differences}
     outputs = {topic: Expectations(tables.get(topic, ()), differences.get(topic, ())) for topic in sorted(topics)}
-    return Checks(outputs, stores, runs, workers)
+    return Checks(outputs, stores, runs, workers, inputs=inputs)
 
 
 def _suite(file: Path) -> tuple[str, list[Any]]:

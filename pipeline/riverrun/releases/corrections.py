@@ -96,6 +96,27 @@ class Corrections:
             published |= ends
         return count, published
 
+    def publish_run(self, version: ConnectedApplication, mine: Release) -> tuple[int, dict[str, int]]:
+        """Publish what a run of the live version has written to its staging topics: rows that differ, and records of logs.
+
+        Args:
+            version: The version. Nothing writes to its topics during this call.
+            mine: The release, as it was written last; its `switch` names the run.
+
+        Returns:
+            Number of records published, including earlier attempts; and how far those of logs are, as in `Release.published`.
+
+        Raises:
+            VersionConflictError: If another process has changed the release meanwhile.
+        """
+        count, published = self.publish(version, mine), dict(mine.published)
+        for topic in staged_logs(version):
+            with _conflicts(mine):
+                more, ends = self._sent(version, topic, mine, is_new=True)
+            count += more
+            published |= ends
+        return count, published
+
     def _sent(
         self, new: ConnectedApplication, topic: str, mine: Release, *, is_new: bool
     ) -> tuple[int, dict[str, int]]:
@@ -109,10 +130,10 @@ class Corrections:
             self._registry.require(mine)
             ends = admin.settled_end_offsets(tps)
             if not is_new:
-                return 0, {_published_name(topic_id, tp): end for tp, end in ends.items()}
+                return 0, {published_name(topic_id, tp): end for tp, end in ends.items()}
             starts = admin.beginning_offsets(tps)
             starts = {
-                tp: max(first, mine.published.get(_published_name(topic_id, tp), 0)) for tp, first in starts.items()
+                tp: max(first, mine.published.get(published_name(topic_id, tp), 0)) for tp, first in starts.items()
             }
             count = 0
             for tp, found in admin.committed(name, tps).items():  # of an earlier attempt
@@ -121,7 +142,7 @@ class Corrections:
                     starts[tp], count = max(starts[tp], found.offset), max(count, int(sent))
             ranges = {tp: OffsetRange(min(start, ends[tp]), ends[tp]) for tp, start in starts.items()}
             note = f"{mine.switch}:{topic_id}"
-            count = _copied(
+            count = copied(
                 admin,
                 ranges,
                 topic,
@@ -131,7 +152,7 @@ class Corrections:
                 producer.send,
                 count,
             )
-            return count, {_published_name(topic_id, tp): end for tp, end in ends.items()}
+            return count, {published_name(topic_id, tp): end for tp, end in ends.items()}
         finally:
             producer.close()
 
@@ -170,6 +191,22 @@ class Corrections:
             )
 
 
+def staged_logs(version: ConnectedApplication) -> list[str]:
+    """Return the logs that a version writes, and the topic of its dead letters if its configuration names one."""
+    letters = version.application.config.streams.errors_dead_letter_queue_topic_name
+    return [*logs(version.application), *([letters] if letters is not None else [])]
+
+
+def ends_of_staged_logs(version: ConnectedApplication) -> dict[str, int]:
+    """Return how far the staging topics of a version's logs are written, as `Release.published` has it."""
+    admin, found = version.admin, dict[str, int]()
+    for name in (staging_name(version.id, topic) for topic in staged_logs(version)):
+        topic = admin.topics([name])[name]
+        ends = admin.settled_end_offsets(TopicPartition(name, n) for n in range(topic.partitions))
+        found |= {published_name(topic.id, tp): end for tp, end in ends.items()}
+    return found
+
+
 @contextmanager
 def _conflicts(mine: Release) -> Iterator[None]:
     """Say of a fenced producer that another process switches as well."""
@@ -180,12 +217,12 @@ def _conflicts(mine: Release) -> Iterator[None]:
         raise VersionConflictError(message, hint="Look at `riverrun release status`.") from error
 
 
-def _published_name(topic_id: str, tp: TopicPartition) -> str:
+def published_name(topic_id: str, tp: TopicPartition) -> str:
     """Return the name of a partition in `Release.published`: a topic that is created again is another one."""
     return f"{topic_id}-{tp.partition}"
 
 
-def _copied(
+def copied(
     admin: Admin,
     ranges: Mapping[TopicPartition, OffsetRange],
     topic: str,
@@ -193,7 +230,19 @@ def _copied(
     send: Send,
     sent: int,
 ) -> int:
-    """Send the records of ranges to a topic in transactions that also commit how far they reach. Returns the number sent."""
+    """Send the records of ranges to a topic, each to its partition, in transactions that also commit how far they reach.
+
+    Args:
+        admin: Reads the records.
+        ranges: The ranges.
+        topic: The topic to send to.
+        commit: Commits offsets by partition, and the number of records sent.
+        send: Sends a record.
+        sent: How many were sent before.
+
+    Returns:
+        The number of records sent, including those before.
+    """
     reached: dict[TopicPartition, int] = {}
     pending = 0
     everything = sent + sum(each.size for each in ranges.values())

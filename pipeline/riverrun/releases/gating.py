@@ -233,7 +233,7 @@ class Gate:
         kinds = outputs(candidate.application)
         logs = {topic for topic, output in kinds.items() if output.kind is OutputKind.LOG}
         where = str(self._quality or "")
-        checks = checks_of(where, declared(self._quality), candidate.topology.stores)
+        checks = checks_of(where, declared(self._quality), candidate.topology)
         wanted = by_topic(where, checks.outputs, kinds, logs)
         directory = candidate.application.directory / _FRAMES
         self._report = GateReport(check, candidate.application.config.docs_directory if check else None, checks.actions)

@@ -209,7 +209,7 @@ class LiveCheck:
         """
         config, kinds = self._application.config, outputs(self._application)
         logs = {topic for topic, output in kinds.items() if output.kind is OutputKind.LOG}
-        checks = checks_of(str(config.quality or ""), declared(config.quality), self._application.topology.stores)
+        checks = checks_of(str(config.quality or ""), declared(config.quality), self._application.topology)
         wanted = by_topic(str(config.quality or ""), checks.outputs, kinds, logs)
         ends = self._admin.stable_end_offsets(
             TopicPartition(topic, n) for topic, count in self._admin.partitions(wanted).items() for n in range(count)

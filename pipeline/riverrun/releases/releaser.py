@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 from riverrun.errors import GateFailedError
 from riverrun.hosting.control_topic import ReleaseRegistry
+from riverrun.hosting.gated import GateVerdict
 from riverrun.hosting.inputs import dropped_so_far
 from riverrun.hosting.process import SystemClock
-from riverrun.hosting.release import GateVerdict, Release, Step
+from riverrun.hosting.release import Release, Step
 from riverrun.releases.gating import Gate, Point
 from riverrun.releases.release_plan import ReleasePlan, plan_release
 from riverrun.releases.rows import DifferentRow, different_rows

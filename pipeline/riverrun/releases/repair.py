@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from riverrun.errors import ApprovalNeededError, GateFailedError, RangeError, ReleaseError
 from riverrun.hosting.control_topic import ReleaseRegistry, known_release
-from riverrun.hosting.release import SETTLED, GateVerdict, Release, staging_name
+from riverrun.hosting.gated import GateVerdict
+from riverrun.hosting.release import SETTLED, Release, staging_name
 from riverrun.kafka.ranges import offsets_at_time
 from riverrun.quality.expectations import declared
 from riverrun.records import OffsetRange, TopicPartition, counted
@@ -325,6 +326,7 @@ class Repairer:
             message = f"{release.app}: {release.candidate} is being released; {release.progress}"
             raise ReleaseError(message, hint="Complete the release, or give it up: riverrun release abort.")
         require_declared(self._config, release.live, "live")
+        release.require_nothing_held()
         return release
 
     def _version(self, scope: Scope, live: str) -> tuple[str, Versions]:

@@ -15,7 +15,7 @@ import decimal
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from itertools import islice
-from typing import TYPE_CHECKING, Any, get_args, get_origin
+from typing import TYPE_CHECKING, Any, Protocol, get_args, get_origin
 
 import msgspec
 
@@ -34,8 +34,24 @@ if TYPE_CHECKING:
     from riverrun.hosting.connected import ConnectedApplication
     from riverrun.records import RawFields
     from riverrun.releases.difference import Pair
+    from riverrun.serde.api import Serde
     from riverrun.topology.nodes import SinkNode
     from riverrun.windows import Window
+
+
+class Serdes(Protocol):
+    """The serdes of a topic: those of a source or a sink."""
+
+    @property
+    def key_serde(self) -> Serde[Any]:
+        """Return the serde of keys."""
+        ...
+
+    @property
+    def value_serde(self) -> Serde[Any]:
+        """Return the serde of values."""
+        ...
+
 
 KEY_COLUMNS = "key", "window_start", "window_end"
 """Columns that identify a row; the window's columns exist only for windowed keys."""
@@ -59,7 +75,7 @@ def table_rows(pairs: Iterable[Pair], sink: SinkNode, topic: str) -> Iterator[di
             yield keys.of(place, pair.key) | own | _columns_of_value(topic, _read(place, read, pair.new.value))
 
 
-def log_rows(batches: Iterable[tuple[TopicPartition, list[RawFields]]], sink: SinkNode) -> Iterator[dict[str, Any]]:
+def log_rows(batches: Iterable[tuple[TopicPartition, list[RawFields]]], sink: Serdes) -> Iterator[dict[str, Any]]:
     """Return the records of a log, each with how far its time lies behind the latest one before it in its partition.
 
     Raises:
@@ -139,7 +155,7 @@ class KeyColumns:
     names: Mapping[str, str]
 
     @classmethod
-    def of_table(cls, sink: SinkNode) -> KeyColumns:
+    def of_table(cls, sink: Serdes) -> KeyColumns:
         """Return the key columns of a frame whose values have columns with names of their own."""
         names = _names_of_key(sink)
         fields = field_names(sink.value_serde.value_type)
@@ -147,7 +163,7 @@ class KeyColumns:
         return cls(_key_reader(sink), "_", {name: f"_key_{name}" if name in taken else name for name in names})
 
     @classmethod
-    def of_difference(cls, sink: SinkNode) -> KeyColumns:
+    def of_difference(cls, sink: Serdes) -> KeyColumns:
         """Return the key columns of a difference, whose values have columns with prefixes."""
         return cls(_key_reader(sink), "", {name: f"key_{name}" for name in _names_of_key(sink)})
 
@@ -200,11 +216,11 @@ def whole_key(key: Any, names: Collection[str]) -> Any:
     return msgspec.json.encode(found).decode()
 
 
-def _key_reader(sink: SinkNode) -> Callable[[bytes], Any]:
+def _key_reader(sink: Serdes) -> Callable[[bytes], Any]:
     return plain_reader(of_any_size(sink.key_serde))
 
 
-def _names_of_key(sink: SinkNode) -> tuple[str, ...]:
+def _names_of_key(sink: Serdes) -> tuple[str, ...]:
     """Return the names of the fields that all keys have."""
     found = of_any_size(sink.key_serde).value_type
     inner = get_args(found)[0] if get_origin(found) is Windowed else found

@@ -201,6 +201,8 @@ class StepChecks:
         release = self.at(*_TAKEN_AT[step])
         if release.step in BEGUN:
             self._require_declared(release)
+        if step in {"gate", "cut", "rollback"}:
+            release.require_nothing_held()
         if step in {"reprocess", "gate"}:
             self._require_same_code(release, self._versions.releasable(candidate_of(release)))
         elif step == "approve":

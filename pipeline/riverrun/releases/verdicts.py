@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from riverrun.hosting.control_topic import ReleaseRegistry
-    from riverrun.hosting.release import GateVerdict, Release
+    from riverrun.hosting.gated import GateVerdict
+    from riverrun.hosting.release import Release
     from riverrun.records import OffsetVector, TopicPartition
     from riverrun.spark.runs import RunRecord
 

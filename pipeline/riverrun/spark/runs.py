@@ -64,6 +64,7 @@ class RunRecord:
         engine: `local` or `spark`, what processed its tasks; empty if there was nothing to process, or while it runs.
         engine_reason: Why, in words.
         records_out_by_topic: Records written to public topics, by topic; to staging topics if the version is not live.
+        gate: What became of its outputs, if a gate held them back: `published` or `discarded`; empty while it holds them.
     """
 
     id: Word
@@ -88,6 +89,7 @@ class RunRecord:
     engine: Word = ""
     engine_reason: Line = ""
     records_out_by_topic: dict[str, Natural] = field(default_factory=dict)
+    gate: Word = ""
 
     @property
     def name(self) -> str:
@@ -246,6 +248,46 @@ class RunLog:
             hint = "If a newer version of Riverrun wrote it, use that version. Workers can continue, too."
             raise RangeError(message, hint=hint) from error
 
+    def forget_begun(self, application: Application) -> None:
+        """Delete the note of begun work, which was discarded.
+
+        Raises:
+            BrokerError: If brokers refuse or do not answer.
+        """
+        self._topic.put({_begun_name(application.config.name, application.version): None})
+
+    def judged(
+        self,
+        application: Application,
+        since_ms: int,
+        gate: str,
+        before: Mapping[str, int] | None = None,
+        after: Mapping[str, int] | None = None,
+    ) -> None:
+        """Record what became of the outputs of runs with a gate. Of runs that were discarded, no past state can be read.
+
+        Args:
+            application: The application.
+            since_ms: When the first of these runs began, ms since the epoch.
+            gate: `published` or `discarded`.
+            before: The ends of the public topics before the outputs were published.
+            after: The ends afterwards.
+        """
+        runs = self.runs(application.config.name)
+        own = [run for run in runs if run.version == application.version and run.started_ms >= since_ms]
+        for number, run in enumerate(own):
+            is_last = number == 0
+            self._put(
+                replace(
+                    run,
+                    gate=gate,
+                    outputs_before=dict(before or {}) if is_last else {},
+                    outputs_after=dict(after or {}) if is_last else {},
+                    snapshots=run.snapshots if before is not None else {},
+                    committed=run.committed if before is not None else {},
+                )
+            )
+
     def _end(self, run: RunRecord, **changes: object) -> None:
         self._put(replace(run, ended_ms=SystemClock().now_ms(), **changes))  # type: ignore[arg-type] # fields of the record
 
@@ -279,12 +321,15 @@ def committed_at_end(connected: ConnectedApplication, run_range: RunRange) -> di
 def ends_of_outputs(connected: ConnectedApplication) -> dict[str, int]:
     """Return the end offset of each partition of the topics that an application writes to.
 
-    A version that is not live writes to staging topics. Records that are not committed yet count as well: brokers acknowledge a
-    commit before readers of committed records see it, and transactions of other applications may be open.
+    A version that is not live writes to staging topics. A run with a gate has no outputs until they are public. Records that
+    are not committed yet count as well: brokers acknowledge a commit before readers of committed records see it, and
+    transactions of other applications may be open.
 
     Raises:
         BrokerError: If brokers do not answer.
     """
+    if connected.application.may_be_discarded:
+        return {}
     admin, published = connected.admin, connected.application.published or {}
     counts = admin.partitions({published.get(topic, topic) for topic in connected.topology.sink_topics})
     ends = admin.written_offsets(TopicPartition(topic, n) for topic, count in counts.items() for n in range(count))

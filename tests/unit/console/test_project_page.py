@@ -16,8 +16,9 @@ from riverrun.console.api import files, new_api
 from riverrun.console.looking import ProjectWatch
 from riverrun.console.shown import change_object, instance_object, lag_object, release_object, row_object, run_object
 from riverrun.errors import BrokerError, ConfigError, ReleaseError
+from riverrun.hosting.gated import GateVerdict
 from riverrun.hosting.inputs import InputLag
-from riverrun.hosting.release import GateVerdict, Release, ReleaseChange, Step
+from riverrun.hosting.release import Release, ReleaseChange, Step
 from riverrun.records import TopicPartition
 from riverrun.releases.rows import DifferentRow
 from riverrun.service.admission import Access

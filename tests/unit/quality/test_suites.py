@@ -9,12 +9,15 @@ import great_expectations as gx
 import great_expectations.expectations as gxe
 import pytest
 
+from riverrun import STRING, Consumed, Grouped, Materialized, StreamsBuilder
 from riverrun.errors import ConfigError
 from riverrun.quality.expectations import checks_of, declared, read_suites
 from riverrun.releases.verdicts import suite_digest
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from riverrun import Topology
 
 NOT_NULL = {"type": "expect_column_values_to_not_be_null", "kwargs": {"column": "flights"}, "severity": "warning"}
 
@@ -23,6 +26,13 @@ def suite(directory: Path, name: str, *expectations: Any) -> Path:
     path = directory / f"{name}.json"
     path.write_text(json.dumps({"name": name, "expectations": expectations}))
     return path
+
+
+def counting() -> Topology:
+    builder = StreamsBuilder()
+    words = builder.stream("words", Consumed(STRING, STRING))
+    words.group_by_key(Grouped(STRING, STRING)).count(Materialized(name="counts"))
+    return builder.build()
 
 
 def test_suites_are_about_what_they_are_called_after(tmp_path: Path) -> None:
@@ -78,4 +88,8 @@ def test_a_directory_without_suites_and_a_store_that_is_not_there_are_refused(tm
     with pytest.raises(
         ConfigError, match=r"expectations of 'count', which is not a state store\nHint: Did you mean 'counts'"
     ):
-        checks_of("suites", read_suites(tmp_path), ["counts"])
+        checks_of("suites", read_suites(tmp_path), counting())
+    suite(tmp_path, "store.count").unlink()
+    suite(tmp_path, "input.word", NOT_NULL)
+    with pytest.raises(ConfigError, match=r"expectations of 'word', which is not an input\nHint: Did you mean 'words'"):
+        checks_of("suites", read_suites(tmp_path), counting())

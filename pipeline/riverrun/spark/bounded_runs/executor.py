@@ -97,9 +97,11 @@ def _take_on(work: SliceWork, connected: ConnectedApplication, sent: list[_Done]
         done = _Processing(work, connected, active, packing).run(sent)
         ended = time.monotonic()
         snapshot, warnings = _snapshot(application, active)
-        warnings += _purge(active, admin, frozenset(topic.name for topic in connected.layout.repartition_topics))
+        if not application.may_be_discarded:
+            warnings += _purge(active, admin, frozenset(topic.name for topic in connected.layout.repartition_topics))
         return replace(
             _result(active, done),
+            forgotten={str(tp): time_ms for tp, time_ms in active.task.forgotten.items()},
             restore_ms=round((restored - began) * 1000),
             compute_ms=round((ended - restored) * 1000),
             snapshot=snapshot,

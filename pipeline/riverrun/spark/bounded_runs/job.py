@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
     from riverrun.hosting.alone import SoleHost
     from riverrun.hosting.connected import ConnectedApplication
+    from riverrun.hosting.gated import PublishedRun
     from riverrun.kafka.admin import CommittedOffset
     from riverrun.spark.bounded_runs.attempts import Engine
     from riverrun.spark.runs import RunRecord
@@ -110,6 +111,7 @@ class RunSummary:
         warnings: Failures that do not affect the results.
         totals: Totals of processors' sensors over all tasks, by the text of their names.
         engine: What processed the tasks, with the reason; None if nothing was left to process.
+        published: The outcome of a run with a gate; None without a gate, or if nothing was left to process.
     """
 
     range: RunRange
@@ -121,6 +123,7 @@ class RunSummary:
     warnings: tuple[str, ...] = ()
     totals: Mapping[str, float] = field(default_factory=dict)
     engine: Engine | None = None
+    published: PublishedRun | None = None
 
     def __str__(self) -> str:
         """Return a line with the outcome."""
@@ -161,6 +164,7 @@ def run(
     by: str | None = None,
     on_plan: Callable[[RunPlan], None] = lambda _plan: None,
     check: Callable[[], None] = lambda: None,
+    after: Callable[[RunSummary], None] = lambda _summary: None,
 ) -> RunSummary:
     """Process a range. Work that an earlier attempt has committed is not repeated.
 
@@ -179,6 +183,7 @@ def run(
         on_plan: Called with the plan before anything is done.
         check: Called after the run is recorded, before anything is done; an error that it raises ends the run. It sees
             everything written by a process that looks for runs after writing, and finds none.
+        after: Called with the summary after the range is processed, while still no other host may process.
 
     Raises:
         RangeError: If the application does not stand at the start of the range, or an interrupted run must be finished
@@ -193,7 +198,9 @@ def run(
             plan = plan_run(connected, run_range, max_records_per_slice)
             on_plan(plan)
             if not plan.is_over:
-                return _Run(connected, plan, spark, build).recorded(host, check, advance_to_ms)
+                summary = _Run(connected, plan, spark, build).recorded(host, check, advance_to_ms)
+                after(summary)
+                return summary
     except UnderWayError:
         plan = plan_run(connected, run_range, max_records_per_slice)
         if not plan.is_over:

@@ -40,6 +40,7 @@ class Job:
         partitions: Partition counts of the external source topics.
         topics: Ids of these topics (`hosting.inputs`); tasks compare them when they have read.
         global_ends: End offsets up to which global tables are read, shared by all tasks.
+        may_be_discarded: Whether the run may be taken back (`Application.may_be_discarded`).
     """
 
     config: AppConfig
@@ -53,6 +54,7 @@ class Job:
     dead_letters: str | None = None
     progress: str = ""
     topics: Mapping[str, int] = field(default_factory=dict)
+    may_be_discarded: bool = False
 
 
 def job_of(connected: ConnectedApplication, progress: str = "") -> Job:
@@ -75,6 +77,7 @@ def job_of(connected: ConnectedApplication, progress: str = "") -> Job:
         dead_letters=application.dead_letters,
         progress=progress,
         topics=found_ids(connected.admin, connected.partitions),
+        may_be_discarded=application.may_be_discarded,
     )
 
 
@@ -101,6 +104,7 @@ def connected_here(job: Job, build: Callable[[Job], Topology], admin: Admin | No
         state_directory=job.state_directory,
         published=job.published,
         dead_letters=job.dead_letters,
+        may_be_discarded=job.may_be_discarded,
     )
     return ConnectedApplication(application, admin or admin_here(job.kafka), job.partitions)
 
@@ -174,6 +178,8 @@ class TaskResult:
         snapshot: Name of the snapshot of its state at the end; None if it was not published.
         warnings: Failures that do not affect the results.
         totals: Totals of processors' sensors, by the text of their names.
+        forgotten: By changelog that was not purged, the time before which its stores have forgotten everything, ms since the
+            epoch.
     """
 
     task_id: str
@@ -190,6 +196,7 @@ class TaskResult:
     snapshot: str | None = None
     warnings: tuple[str, ...] = ()
     totals: dict[str, float] = field(default_factory=dict)
+    forgotten: dict[str, int] = field(default_factory=dict)
 
 
 def total(name: str, results: Iterable[TaskResult]) -> TaskResult:
@@ -213,6 +220,7 @@ def total(name: str, results: Iterable[TaskResult]) -> TaskResult:
         snapshot=parts[-1].snapshot if parts else None,
         warnings=tuple(dict.fromkeys(warning for part in parts for warning in part.warnings)),
         totals=added(*(part.totals for part in parts)),
+        forgotten={tp: time_ms for part in parts for tp, time_ms in part.forgotten.items()},
     )
 
 

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from riverrun.errors import ApprovalNeededError, ReleaseError
 from riverrun.hosting.control_topic import ReleaseRegistry
-from riverrun.hosting.release import GateVerdict, Release, Step
+from riverrun.hosting.gated import GateVerdict
+from riverrun.hosting.release import Release, Step
 from riverrun.processor.handlers import DropReason
 from riverrun.records import OffsetVector, TopicPartition
 from riverrun.releases.verdicts import (

@@ -1,0 +1,385 @@
+"""Bounded runs whose outputs a gate judges before they are public: write, check, publish.
+
+The run processes the live version as always, but into the staging topics of that version. Before it begins, its start is noted
+(`releases.rewinding`), and the staging tables are made equal to the public ones. What differs afterwards is what the run has
+changed. If that passes, it is published as in a switch: tables by corrections, logs as they are, exactly once. If not, it is
+held back until a person publishes or discards it. Discarding takes the version back to the start.
+
+Each step is noted in the application's record in the control topic before it is taken, and may be repeated. So whatever dies,
+the next run or command completes it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from riverrun.errors import (
+    ApprovalNeededError,
+    ConfigError,
+    GateFailedError,
+    RangeError,
+    ReleaseError,
+    UnderWayError,
+    VersionConflictError,
+)
+from riverrun.hosting.alone import RUN, await_no_members, processing_alone
+from riverrun.hosting.control_topic import ReleaseRegistry, known_release
+from riverrun.hosting.gated import DISCARDED, PUBLISHED, GateVerdict, HeldRun, HeldState, PublishedRun
+from riverrun.hosting.ownership import fence_owners
+from riverrun.hosting.purge import Purge, old_before
+from riverrun.quality.expectations import declared
+from riverrun.records import OffsetRange, OffsetVector, TopicPartition
+from riverrun.releases.corrections import Corrections, ends_of_staged_logs
+from riverrun.releases.rewinding import Point, compact_again, delete_copies, keep_whole, point_of, rewind
+from riverrun.releases.run_quality import RunGate
+from riverrun.releases.verdicts import new_id, require_approvable, suite_digest
+from riverrun.releases.versions import Versions
+from riverrun.spark.runs import RunLog, ends_of_outputs
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from riverrun.config import ProjectConfig
+    from riverrun.hosting.connected import ConnectedApplication
+    from riverrun.hosting.release import Release
+    from riverrun.kafka.admin import Admin
+    from riverrun.spark.tasks.work import TaskResult
+
+    Ranges = Mapping[TopicPartition, OffsetRange]
+
+_ATTEMPTS = 5
+"""How often another process may write the application's record between a look and a change."""
+
+
+class GatedRun:
+    """One run of the live version with a gate. Its methods are called in their order, while no other host processes.
+
+    Args:
+        gated: Runs of the application.
+        version: The version, which writes to its staging topics.
+        since_ms: The present time, ms since the epoch.
+    """
+
+    def __init__(self, gated: GatedRuns, version: ConnectedApplication, since_ms: int) -> None:
+        self._gated = gated
+        self._since_ms = since_ms
+        self.version = version
+        self.published: PublishedRun | None = None
+        """Its outcome; None if there was nothing to process."""
+
+    def begin(self, ranges: Ranges) -> None:
+        """Note that the run has begun, and the point before it.
+
+        Args:
+            ranges: The range of each external partition.
+
+        Raises:
+            RangeError: If a run without a gate was interrupted.
+            UnderWayError: If workers of the version are alive.
+        """
+        self._gated.begin(self.version, ranges, self._since_ms)
+
+    def end(self, tasks: Iterable[TaskResult]) -> None:
+        """Judge the outputs, and publish them if they pass.
+
+        Args:
+            tasks: Results of the tasks.
+
+        Raises:
+            GateFailedError: If critical expectations fail. The outputs are held back.
+            ApprovalNeededError: If the gate has warnings. Likewise.
+        """
+        self._gated.judged(self.version)
+        self.published = self._gated.publish_passed(self.version, tasks)
+
+
+class GatedRuns:
+    """Runs of one application with a gate, and what it holds back.
+
+    Args:
+        project: All applications.
+        app: Name of the application.
+        admin: Asks the brokers.
+        spark: Returns a Spark session when one is needed.
+        by: The user for the history; by default, this user on this machine.
+    """
+
+    def __init__(self, project: ProjectConfig, app: str, admin: Admin, spark: Callable[[], Any], by: str = "") -> None:
+        self._config = project.app(app)
+        self._admin = admin
+        self._spark = spark
+        self._registry = ReleaseRegistry.at(admin, by)
+        self._versions = Versions(project, app, admin, spark)
+        self._corrections = Corrections(app, self._registry)
+        self._runs = RunLog(admin)
+
+    def new_run(self) -> GatedRun:
+        """Return a run of the live version. First completes what an earlier one has left, unless it waits for a person.
+
+        Raises:
+            GateFailedError: If an earlier run is held back because it failed the gate.
+            ApprovalNeededError: If one is held back because of warnings.
+            UnderWayError: If an earlier run was being discarded: that is completed, and offsets have changed.
+            ConfigError: If the application has no expectations.
+            ReleaseError: If the version chooses topics per record.
+        """
+        name = self._config.name
+        if self._config.quality is None:
+            message = f"{name} has no expectations that a gate could judge by"
+            raise ConfigError(message, hint=f'Declare them: [apps.{name}] quality = "module:function".')
+        held = self._release().held
+        if held is not None and held.state is HeldState.HELD and held.verdict is None:
+            self.judge()
+        if held is not None and held.state in {HeldState.HELD, HeldState.PUBLISHING}:
+            self.publish()
+        if held is not None and held.state is HeldState.DISCARDING:
+            self.discard()
+            message = f"{name}: run {held.id} was being discarded; that is complete now"
+            raise UnderWayError(message, hint="Start the run again: it begins at other offsets.")
+        since_ms = self._registry.now_ms()
+        return GatedRun(self, self._staged(self._recorded().live), since_ms)
+
+    # What is held back
+
+    def status(self) -> HeldRun | None:
+        """Return the run whose outputs are not public yet; None if there is none."""
+        return self._release().held
+
+    def judge(self) -> GateVerdict:
+        """Judge the outputs of a run that is held back once more, by the present expectations. Publishes nothing.
+
+        Raises:
+            ReleaseError: If no run is held back.
+            UnderWayError: If a run of the application is alive.
+        """
+        version = self._staged(self._required(HeldState.HELD).version)
+        with processing_alone(version, RUN, self._registry.by):
+            return self.judged(version)
+
+    def publish(self, approved: str = "") -> PublishedRun:
+        """Publish the outputs of a run that is held back, or is being published.
+
+        Args:
+            approved: The id of the verdict whose warnings a person has approved; empty if it has none.
+
+        Raises:
+            GateFailedError: If critical expectations fail: judge again with others, or discard the run.
+            ApprovalNeededError: If it has warnings, and this is not its verdict.
+            ReleaseError: If no run is held back.
+            VersionConflictError: If another process changes the release meanwhile.
+        """
+        held = self._required(HeldState.HELD, HeldState.PUBLISHING)
+        version = self._staged(held.version)
+        with processing_alone(version, RUN, self._registry.by):
+            if held.state is HeldState.HELD and approved:
+                verdict = require_approvable(self._config.name, held.verdict, approved)
+                now_ms = self._registry.now_ms()
+                approval = replace(verdict, approved_by=self._registry.by, approved_ms=now_ms)
+                self._note(held, replace(held, verdict=approval))
+            return self.publish_passed(version)
+
+    def discard(self) -> HeldRun:
+        """Throw the outputs of a run away, and take its version back to where it stood before.
+
+        The next run processes the same records again.
+
+        Returns:
+            The run.
+
+        Raises:
+            ReleaseError: If there is no run to discard, or it is being published.
+            UnderWayError: If a run of the application is alive.
+            RangeError: If records that are needed for it are gone.
+        """
+        held = self._required(HeldState.BEGUN, HeldState.HELD, HeldState.DISCARDING)
+        version = self._staged(held.version)
+        with processing_alone(version, RUN, self._registry.by):
+            release = self._note(held, replace(held, state=HeldState.DISCARDING))
+            if held.is_marked:
+                rewind(version.resolved(), _point(held), held.id)
+                self._corrections.keep(version, release)
+                self._runs.forget_begun(version.application)
+            compact_again(self._admin, held.settings)
+            self._runs.judged(version.application, held.since_ms, DISCARDED)
+            ends = ends_of_staged_logs(version)
+            self._write(held.id, lambda now: replace(now, held=None, published={**now.published, **ends}))
+            delete_copies(version)
+        return held
+
+    # Steps, each while no other host processes
+
+    def begin(self, version: ConnectedApplication, ranges: Ranges, since_ms: int) -> None:
+        """Note that a run has begun, and the point before it: see `GatedRun`.
+
+        Workers that start afterwards see the note, and are refused; those that have started before are found here.
+        """
+        held = self._release().held
+        if held is None:
+            held = HeldRun(new_id(), version.version, since_ms=since_ms)
+            self._write("", lambda now: replace(now, held=held))
+        try:
+            await_no_members(version)
+            if not held.is_marked:
+                self._mark(version, held, ranges)
+        except BaseException:
+            if not held.is_marked:
+                self._write(held.id, lambda now: replace(now, held=None))
+            raise
+
+    def judged(self, version: ConnectedApplication) -> GateVerdict:
+        """Judge the outputs of the present run, and hold them back until they are published."""
+        release, held = self._present(HeldState.BEGUN, HeldState.HELD)
+        ranges = self._read(version, held)
+        check = new_id()
+        unjudged = self._note(held, replace(held, state=HeldState.HELD, verdict=None)).held or held
+        found = RunGate(version, self._spark, check).judge(ranges, release.published, held.since_ms)
+        verdict = GateVerdict(
+            id=check,
+            at=str(OffsetVector({tp: wanted.end for tp, wanted in ranges.items()})),
+            suite=suite_digest(declared(self._config.quality)),
+            digests={version.version: version.topology.fingerprint()},
+            outcomes=dict(found.outcomes),
+            critical=found.critical,
+            warnings=found.warnings,
+            pages=dict(found.pages),
+        )
+        self._note(unjudged, replace(unjudged, verdict=verdict))
+        return verdict
+
+    def publish_passed(self, version: ConnectedApplication, tasks: Iterable[TaskResult] = ()) -> PublishedRun:
+        """Publish the outputs of the present run, whose gate has passed or was approved.
+
+        Args:
+            version: Its version.
+            tasks: Results of its tasks, if they are known: then their changelogs are purged.
+
+        Raises:
+            GateFailedError: If it has not passed.
+            ApprovalNeededError: If it has warnings without an approval.
+        """
+        _, held = self._present(HeldState.HELD, HeldState.PUBLISHING)
+        verdict, public = held.verdict, self._versions.application(held.version)
+        if held.state is HeldState.HELD:
+            if verdict is None or verdict.critical or verdict.needs_approval:
+                raise self._refusal(held)
+            outputs = ends_of_outputs(public)
+            held = self._note(held, replace(held, state=HeldState.PUBLISHING, outputs=outputs)).held or held
+        release, _ = self._present(HeldState.PUBLISHING)
+        count, published = self._corrections.publish_run(version, replace(release, switch=held.id))
+        compact_again(self._admin, held.settings)
+        ends = ends_of_outputs(public)
+        self._runs.judged(version.application, held.since_ms, PUBLISHED, held.outputs, ends)
+        self._write(held.id, lambda now: replace(now, held=None, published=published))
+        self._purge(version, tasks)
+        return PublishedRun(held.id, count, verdict)
+
+    def _mark(self, version: ConnectedApplication, held: HeldRun, ranges: Ranges) -> None:
+        if self._runs.begun(version.application) is not None:
+            message = f"A run of {version.id} without a gate was interrupted, and has to be finished first"
+            raise RangeError(message, hint=f"riverrun run {self._config.name} --no-gate")
+        resolved = version.resolved()
+        fence_owners(resolved, resolved.layout.tasks)
+        delete_copies(version)  # of a discard that died in the end
+        self._corrections.keep(version, self._release())
+        point = point_of(resolved, {tp: wanted.start for tp, wanted in ranges.items()})
+        ends = ends_of_staged_logs(version)
+        marked = replace(
+            held,
+            is_marked=True,
+            committed={str(tp): noted for tp, noted in point.committed.items()},
+            ends={str(tp): end for tp, end in point.ends.items()},
+            topics=dict(point.ids),
+            settings=keep_whole(self._admin, [topic.name for topic in resolved.layout.changelog_topics]),
+        )
+        self._write(held.id, lambda now: replace(now, held=marked, published={**now.published, **ends}))
+
+    def _purge(self, version: ConnectedApplication, tasks: Iterable[TaskResult]) -> None:
+        """Delete records of internal topics that nothing needs any more, which the tasks of a run with a gate leave alone."""
+        resolved = version.resolved()
+        internal = {topic.name for topic in resolved.layout.repartition_topics}
+        read = resolved.committed([tp for tp in resolved.inputs if tp.topic in internal])
+        forgotten = {
+            TopicPartition.parse(name): old_before(time_ms)
+            for task in tasks
+            for name, time_ms in task.forgotten.items()
+        }
+        Purge(self._admin).delete({tp: found.offset for tp, found in read.items()}, forgotten)
+
+    def _read(self, version: ConnectedApplication, held: HeldRun) -> dict[TopicPartition, OffsetRange]:
+        """Return the ranges of external topics that a run has read so far, as far as their records still exist."""
+        resolved = version.resolved()
+        external = [tp for tp in resolved.inputs if tp.topic in resolved.topology.source_topics]
+        read, first = resolved.committed(external), self._admin.beginning_offsets(external)
+        starts = first | {
+            tp: max(first[tp], held.committed[str(tp)][0]) for tp in external if str(tp) in held.committed
+        }
+        return {tp: OffsetRange(min(starts[tp], end.offset), end.offset) for tp, end in sorted(read.items())}
+
+    # The application's record
+
+    def _release(self) -> Release:
+        return known_release(self._registry, self._config, self._admin)
+
+    def _recorded(self) -> Release:
+        """Return the release; if there is none yet, write one: staging topics without a record mean that it was lost."""
+        release = self._release()
+        return release if release.revision else self._registry.write(release)
+
+    def _staged(self, version: str) -> ConnectedApplication:
+        """Return a version that publishes to its staging topics."""
+        found = self._versions.staged(version)
+        return replace(found, application=replace(found.application, may_be_discarded=True))
+
+    def _required(self, *states: HeldState) -> HeldRun:
+        return self._present(*states)[1]
+
+    def _present(self, *states: HeldState) -> tuple[Release, HeldRun]:
+        """Return the release and its run that is held back, which must be in one of these states."""
+        release = self._release()
+        if release.held is None:
+            message = f"{self._config.name}: no run is held back"
+            raise ReleaseError(message, hint=f"Runs and what became of them: riverrun runs {self._config.name}")
+        if release.held.state not in states:
+            message = (
+                f"{self._config.name}: the outputs of run {release.held.id} are held back: {release.held.progress}"
+            )
+            raise ReleaseError(message, hint=release.held.hint(self._config.name))
+        return release, release.held
+
+    def _note(self, before: HeldRun, after: HeldRun) -> Release:
+        return self._write(before.id, lambda now: replace(now, held=after))
+
+    def _write(self, held: str, change: Callable[[Release], Release]) -> Release:
+        """Change the application's record; steps of a release may write it at the same time.
+
+        Args:
+            held: The id of the run that is held back at present; empty if there is none.
+            change: Makes the change.
+
+        Raises:
+            VersionConflictError: If another run is held back, or other processes keep writing.
+        """
+        for attempt in range(1, _ATTEMPTS + 1):
+            release = self._release()
+            present = "" if release.held is None else release.held.id
+            if present != held:
+                message = f"{self._config.name}: another process has published, discarded or begun a run meanwhile"
+                raise VersionConflictError(message, hint=f"Look at it: riverrun held show {self._config.name}")
+            try:
+                return self._registry.write(change(release))
+            except VersionConflictError:
+                if attempt == _ATTEMPTS:
+                    raise
+        raise AssertionError
+
+    def _refusal(self, held: HeldRun) -> ReleaseError:
+        message = f"{self._config.name}: the outputs of run {held.id} are held back: {held.progress}"
+        has_warnings = held.verdict is not None and not held.verdict.critical
+        kind = ApprovalNeededError if has_warnings else GateFailedError
+        return kind(message, hint=held.hint(self._config.name))
+
+
+def _point(held: HeldRun) -> Point:
+    committed = {TopicPartition.parse(name): (offset, text) for name, (offset, text) in held.committed.items()}
+    return Point(committed, {TopicPartition.parse(name): end for name, end in held.ends.items()}, held.topics)

@@ -1,0 +1,314 @@
+"""Takes a version back to an earlier point: its committed offsets, and the state that its changelogs hold.
+
+Each task goes back in one transaction under its lock. For every key that changed since, its changelog gets the row that it had
+at the point, or a tombstone. Local state and snapshots of later times stay valid, as they restore these records like any
+others. So nothing that the changelogs held at the point may be deleted before: brokers must not compact what came since
+(`keep_whole`), and no purge may run.
+
+Windows and versions expire by the highest time that a store has seen. Later local state has dropped some of them already, and
+whatever reads such a changelog sees the later time. So these changelogs are created again with what they held at the point,
+by way of a copy. Local state and snapshots of another topic are not used (`hosting.restoring`).
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from riverrun.decoders import msgpack_decoder
+from riverrun.hosting.inputs import found_ids, ids_to_commit, reset_offsets
+from riverrun.hosting.ownership import fence, fence_named, transactional_id
+from riverrun.hosting.process import SystemClock
+from riverrun.hosting.progress import tell
+from riverrun.hosting.release import staging_name
+from riverrun.kafka.admin import TopicSpec
+from riverrun.kafka.producer import LONGEST_TRANSACTION_MS, TransactionalProducer
+from riverrun.kafka.ranges import read_fields
+from riverrun.records import Headers, OffsetRange, TopicPartition
+from riverrun.releases.corrections import copied
+from riverrun.runtime.layout import changelog_name
+from riverrun.runtime.times import OffsetMetadata
+from riverrun.state.api import WINDOWED, StoreKind
+from riverrun.state.rocksdb import RocksDbBackend
+
+if TYPE_CHECKING:
+    from collections.abc import Container, Iterable, Iterator, Mapping
+    from pathlib import Path
+
+    from riverrun.hosting.connected import ConnectedApplication
+    from riverrun.kafka.admin import Admin
+    from riverrun.records import TaskId
+    from riverrun.runtime.layout import TopicRequirement
+
+_LAG = "min.compaction.lag.ms"
+_FOREVER = str(2**63 - 1)
+_NO_LAG = "0"
+"""The brokers' default."""
+_DIRECTORY = "rewinding"
+_CHANGED, _BEFORE = "changed", "before"
+_KEPT = {"cleanup.policy": "delete", "retention.ms": "-1"}
+_Row = tuple[bytes, int, Headers]
+_row = msgpack_decoder(_Row)
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """A point that a version can be taken back to, noted while no host processed.
+
+    Args:
+        committed: Offset and metadata of each input; the start, with empty metadata, of inputs that were never committed.
+        ends: End of each partition of the internal topics that existed.
+        ids: Ids of these topics.
+    """
+
+    committed: Mapping[TopicPartition, tuple[int, str]]
+    ends: Mapping[TopicPartition, int]
+    ids: Mapping[str, str]
+
+
+def point_of(connected: ConnectedApplication, starts: Mapping[TopicPartition, int]) -> Point:
+    """Note the point at which a version stands. No host may process it.
+
+    Args:
+        connected: The version; its patterns are resolved.
+        starts: Where inputs without committed offsets would begin, as far as the caller decides it.
+
+    Raises:
+        BrokerError: If the brokers do not answer.
+    """
+    admin = connected.admin
+    committed = {tp: (found.offset, found.metadata) for tp, found in connected.committed().items()}
+    internal = [topic.name for topic in connected.layout.internal_topics]
+    topics = admin.topics(internal)
+    tps = [TopicPartition(name, n) for name, topic in topics.items() for n in range(topic.partitions)]
+    external = [tp for tp in connected.inputs - committed.keys() if tp.topic not in internal]
+    chosen = {tp: starts[tp] for tp in external if tp in starts}
+    rest = reset_offsets(connected, [tp for tp in external if tp not in starts], SystemClock().now_ms())
+    begun = {tp: (offset, "") for tp, offset in {**rest, **chosen}.items()}
+    ids = {name: topic.id for name, topic in topics.items()}
+    return Point({**begun, **committed}, admin.stable_end_offsets(tps), ids)
+
+
+def keep_whole(admin: Admin, topics: Iterable[str]) -> dict[str, str]:
+    """Let brokers keep all records of changelogs from now on.
+
+    Returns:
+        The settings to restore, by topic (`compact_again`).
+
+    Raises:
+        BrokerError: If the brokers refuse or do not answer.
+    """
+    found = admin.topic_configs(topics)
+    changed = {topic: config[_LAG] for topic, config in found.items() if config[_LAG] != _FOREVER}
+    admin.alter_topic_configs({topic: {_LAG: _FOREVER} for topic in changed})
+    return changed
+
+
+def compact_again(admin: Admin, settings: Mapping[str, str]) -> None:
+    """Restore the settings of changelogs that `keep_whole` has changed. Topics that are gone are left out.
+
+    Raises:
+        BrokerError: If the brokers refuse or do not answer.
+    """
+    present = admin.partitions(settings)
+    admin.alter_topic_configs(
+        {topic: {_LAG: None if lag == _NO_LAG else lag} for topic, lag in settings.items() if topic in present}
+    )
+
+
+def rewind(connected: ConnectedApplication, point: Point, name: str) -> None:
+    """Take all tasks of a version back to a point. If it is interrupted, another call completes it.
+
+    Args:
+        connected: The version; its patterns are resolved.
+        point: The point, as `point_of` noted it.
+        name: Identifies this in all calls: 8 hex digits.
+
+    Raises:
+        TaskMigratedError: If another process takes a task over meanwhile.
+        RangeError: If records of that time are gone.
+        StateError: If the disk is full.
+        BrokerError: If the brokers do not answer.
+    """
+    tasks, doing = sorted(connected.layout.tasks), f"take {connected.id} back"
+    timed = _timed(connected)
+    for topic in timed.values():
+        _create_again(connected, topic, point, _copy_of(connected, topic.name, name))
+    for done, task_id in enumerate(tasks):
+        tell(doing, done, len(tasks))
+        _rewind_task(connected, task_id, point, timed)
+    tell(doing, len(tasks), len(tasks))
+
+
+def delete_copies(connected: ConnectedApplication) -> None:
+    """Delete the copies of changelogs that `rewind` has made. To be called when it is noted that it is complete.
+
+    Raises:
+        BrokerError: If the brokers refuse or do not answer.
+    """
+    admin = connected.admin
+    named = re.compile(re.escape(staging_name(connected.id, "")) + r"[0-9a-f]{8}-.+-changelog")
+    copies = [topic for topic in admin.list_topics(staging_name(connected.id, "")) if named.fullmatch(topic)]
+    admin.delete_topics(copies)
+    for copy in copies:
+        admin.delete_group(copy)
+        admin.delete_group(_back(copy))
+
+
+def _timed(connected: ConnectedApplication) -> dict[str, TopicRequirement]:
+    """Return the changelogs of stores that expire by event time, by name."""
+    stores = {store.name: store.kind for sub in connected.topology.sub_topologies() for store in sub.stores}
+    kinds = {changelog_name(connected.id, name): kind for name, kind in stores.items()}
+    return {
+        topic.name: topic
+        for topic in connected.layout.changelog_topics
+        if kinds[topic.name] in WINDOWED or kinds[topic.name] is StoreKind.VERSIONED
+    }
+
+
+def _copy_of(connected: ConnectedApplication, topic: str, name: str) -> str:
+    return staging_name(connected.id, f"{name}-{topic.removeprefix(connected.id)[1:]}")
+
+
+def _back(copy: str) -> str:
+    """Return the name of the producer and group that copy a copy back."""
+    return f"{copy}-back"
+
+
+def _create_again(connected: ConnectedApplication, topic: TopicRequirement, point: Point, copy: str) -> None:
+    """Create a changelog again, with the records that it held at a point."""
+    admin, streams = connected.admin, connected.application.config.streams
+    present, noted = admin.topics([topic.name]).get(topic.name), point.ids.get(topic.name)
+    is_known = present is not None and present.id == noted
+    if is_known:
+        admin.create_topics([TopicSpec(copy, topic.partitions, _KEPT, streams.replication_factor)])
+        _copy(admin, copy, {tp: end for tp, end in point.ends.items() if tp.topic == topic.name}, copy)
+    if is_known or noted is None:
+        admin.delete_topics([topic.name])
+    config = {**streams.topic, **topic.config}
+    admin.create_topics([TopicSpec(topic.name, topic.partitions, config, streams.replication_factor)])
+    if noted is not None:
+        tps = [TopicPartition(copy, n) for n in range(topic.partitions)]
+        _copy(admin, _back(copy), admin.settled_end_offsets(tps), topic.name)
+
+
+def _copy(admin: Admin, name: str, ends: Mapping[TopicPartition, int], target: str) -> None:
+    """Copy the records of partitions up to given ends, exactly once for each name."""
+    producer = TransactionalProducer(admin.kafka, name, transaction_timeout_ms=LONGEST_TRANSACTION_MS)
+    try:
+        producer.init()
+        first, done = admin.beginning_offsets(ends), admin.committed(name, ends)
+        starts = first | {tp: found.offset for tp, found in done.items()}
+        ranges = {tp: OffsetRange(min(starts[tp], end), end) for tp, end in ends.items()}
+        copied(
+            admin,
+            ranges,
+            target,
+            lambda reached, _sent: producer.commit({tp: (offset, "") for tp, offset in reached.items()}, name),
+            producer.send,
+            0,
+        )
+    finally:
+        producer.close()
+
+
+def _rewind_task(connected: ConnectedApplication, task_id: TaskId, point: Point, timed: Container[str]) -> None:
+    application, admin, inputs = connected.application, connected.admin, connected.layout.tasks[task_id]
+    spec = application.task_spec(task_id, inputs)
+    ids, repartitions = found_ids(admin, spec.topics), {topic.name for topic in connected.layout.repartition_topics}
+    producer = TransactionalProducer(
+        application.kafka,
+        transactional_id(application.id, task_id),
+        transaction_timeout_ms=LONGEST_TRANSACTION_MS,
+        overrides=application.config.streams.producer,
+    )
+    try:
+        producer.init()
+        fence_named(connected, inputs, partial(fence, application))
+        for tp in spec.own_changelogs.values():
+            if tp.topic in timed:
+                continue
+            with _index(application.directory / _DIRECTORY) as index:
+                for key, value, timestamp, headers in _rows_before(admin, tp, point.ends.get(tp, 0), index):
+                    producer.send(tp.topic, key, value, timestamp, headers, tp.partition)
+        offsets = {}
+        for tp in inputs:
+            offset, metadata = point.committed.get(tp, (0, ""))
+            if tp.topic in repartitions:
+                offset = _put_back(admin, tp, point, producer)
+            if metadata:
+                known = replace(OffsetMetadata.decode(metadata), owner="")  # its next owner fences nobody
+                metadata = replace(known, topics=ids_to_commit(tp, ids, connected.id)).encode()
+            offsets[tp] = offset, metadata
+        producer.commit(offsets, application.id)
+    finally:
+        producer.close()
+
+
+def _put_back(admin: Admin, tp: TopicPartition, point: Point, producer: TransactionalProducer) -> int:
+    """Write the records of a repartition topic that were still to be processed at a point behind all that came since.
+
+    Returns:
+        The offset to commit: the first of these records is read next, and none that came since.
+    """
+    end = admin.stable_end_offsets([tp])[tp]
+    offset, _ = point.committed.get(tp, (0, ""))
+    first, until = admin.beginning_offsets([tp])[tp], point.ends.get(tp, 0)
+    left = OffsetRange(max(offset, first), max(offset, first, until))
+    for _, batch in read_fields(admin, {tp: left} if left.size else {}):
+        for key, value, timestamp, _, headers in batch:
+            producer.send(tp.topic, key, value, timestamp, headers, tp.partition)
+    return end
+
+
+def _rows_before(
+    admin: Admin, tp: TopicPartition, until: int, index: RocksDbBackend
+) -> Iterator[tuple[bytes, bytes | None, int, Headers]]:
+    """Yield the last record before an offset of each key of a changelog that was written since; a tombstone if there is none.
+
+    Args:
+        admin: Reads the changelog.
+        tp: The partition.
+        until: The offset.
+        index: An empty index, which is filled: keys may be too many for memory.
+    """
+    first, end = admin.beginning_offsets([tp])[tp], admin.stable_end_offsets([tp])[tp]
+    since = OffsetRange(max(first, until), max(first, until, end))
+    if not since.size:
+        return
+    for _, batch in read_fields(admin, {tp: since}):
+        times: dict[bytes, bytes | None] = {}
+        times |= {key: msgspec.msgpack.encode(timestamp) for key, _, timestamp, _, _ in batch if key is not None}
+        index.write({_CHANGED: times}, {})
+    is_changed = index.table(_CHANGED).get
+    for _, batch in read_fields(admin, {tp: OffsetRange(first, until)} if first < until else {}):
+        rows: dict[bytes, bytes | None] = {}
+        for key, value, timestamp, _, headers in batch:
+            if key is not None and is_changed(key) is not None:
+                rows[key] = None if value is None else msgspec.msgpack.encode((value, timestamp, headers))
+        index.write({_BEFORE: rows}, {})
+    before = index.table(_BEFORE).get
+    for key, written in index.table(_CHANGED).scan(None, None):
+        row = before(key)
+        if row is None:
+            yield key, None, int(msgspec.msgpack.decode(written)), ()
+        else:
+            value, timestamp, headers = _row.decode(row)
+            yield key, value, timestamp, headers
+
+
+@contextmanager
+def _index(directory: Path) -> Iterator[RocksDbBackend]:
+    shutil.rmtree(directory, ignore_errors=True)
+    index = RocksDbBackend(directory)
+    try:
+        yield index
+    finally:
+        index.close()
+        shutil.rmtree(directory, ignore_errors=True)

@@ -249,11 +249,11 @@ class NotReadyError(ReleaseError):
 
 
 class GateFailedError(ReleaseError):
-    """The quality gate found critical failures. The live version stays live."""
+    """The quality gate found critical failures. Nothing is published."""
 
 
 class ApprovalNeededError(ReleaseError):
-    """The quality gate has warnings that no person has approved. The live version stays live."""
+    """The quality gate has warnings that no person has approved. Nothing is published until then."""
 
 
 USER_ERRORS = (Exception, SystemExit)

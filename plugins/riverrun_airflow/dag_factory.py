@@ -12,6 +12,7 @@ from airflow.sdk import DAG, AssetOrTimeSchedule, CronDataIntervalTimetable, Par
 from riverrun.config.checks import nearest
 from riverrun.errors import ConfigError
 from riverrun_airflow.assets import outputs_of
+from riverrun_airflow.held import ACTIONS, PUBLISH, HeldRunOperator
 from riverrun_airflow.hooks import CONNECTION, located
 from riverrun_airflow.notices import LagOperator, Notices
 from riverrun_airflow.operators import RefusalOperator
@@ -49,6 +50,14 @@ Replaces the live version of **{app}** by another one. The new version is comput
 with the live version by the expectations, and made live at an exact offset. You can clear any task to repeat it.
 
 If the gate has warnings, a person approves or rejects its verdict (*Required actions*).
+"""
+_HELD = """
+Decides on the outputs of a bounded run that its gate holds back. The log of the failed run shows what did not pass.
+Until you decide, no other run of the application starts.
+
+- `publish`: publish the outputs. If the gate has warnings, enter the id of the verdict that you approve.
+- `judge`: judge them again, after the expectations were corrected.
+- `discard`: take the run back. The next run processes its records again.
 """
 _QUALITY = """
 Judges what the live version of **{app}** has published, by the expectations of its gate: on its schedule, if it has one,
@@ -135,6 +144,8 @@ def dags(
         made += [backfill(place, app), release(place, app)]
         if app.quality is not None:
             made.append(quality(place, app))
+        if app.gate:
+            made.append(held(place, app))
         if place.notices.look_schedule is not None:
             made.append(lag(place, app))
     return {dag.dag_id: dag for dag in made}
@@ -282,6 +293,27 @@ def quality(place: ProjectPlace, app: AppConfig) -> DAG:
     }
     with _dag(f"{app.name}__quality", place, app, _QUALITY, schedule=written, params=params) as dag:
         place.chain(app, "judge", since="{{ params['since'] }}", **place.notices.of_failures)
+    return dag
+
+
+def held(place: ProjectPlace, app: AppConfig) -> DAG:
+    """Return the DAG that decides on outputs which the gate of a run holds back, triggered by hand."""
+    params = {
+        "action": Param(
+            PUBLISH, enum=[*ACTIONS], description="publish the outputs, judge them again, or discard the run"
+        ),
+        "approve": Param("", type="string", description="to publish despite warnings: the id of their verdict"),
+    }
+    with _dag(f"{app.name}__held", place, app, _HELD, params=params) as dag:
+        HeldRunOperator(
+            task_id="decide",
+            retries=0,
+            app=app.name,
+            action="{{ params['action'] }}",
+            approve="{{ params['approve'] }}",
+            config=place.config,
+            riverrun_conn_id=place.connection,
+        )
     return dag
 
 

@@ -81,6 +81,8 @@ class BoundedRunOperator(BaseOperator):
         dry: Whether to commit nothing: the log says what would be written.
         engine: `spark`, `local` or `auto`, as in `AppRuns.bounded`; by default, as the application's setting says.
         max_records_per_slice: Maximum number of records of a slice, which is one transaction per task; 0 for the default.
+        gate: Whether the outputs are public only after the application's expectations have passed; by default, as its setting
+            `gate` says. Outputs that do not pass fail the task without a retry, and hold the next run: see `HeldRunOperator`.
         skip_if_empty: Whether the task is skipped if there was nothing to process, and the tasks after it with it.
         master: Spark's master URL, or that of a Spark Connect server; by default, as the connection or `[spark]` says.
         apart: Whether the driver is a separate process, and the task waits without a slot; by default, if Spark is a cluster.
@@ -97,6 +99,7 @@ class BoundedRunOperator(BaseOperator):
         "dry",
         "engine",
         "max_records_per_slice",
+        "gate",
         "master",
         "riverrun_conn_id",
     )
@@ -115,6 +118,7 @@ class BoundedRunOperator(BaseOperator):
         dry: bool | str = False,
         engine: str = "",
         max_records_per_slice: int | str = 0,
+        gate: bool | str | None = None,
         skip_if_empty: bool = False,
         master: str = "",
         apart: bool | None = None,
@@ -134,6 +138,7 @@ class BoundedRunOperator(BaseOperator):
         self.dry = dry
         self.engine = engine
         self.max_records_per_slice = max_records_per_slice
+        self.gate = gate
         self.skip_if_empty = skip_if_empty
         self.master = master
         self.apart, self.spark_page = apart, ""
@@ -210,6 +215,7 @@ class BoundedRunOperator(BaseOperator):
             range=chosen or "",
             engine=self.engine,
             max_records_per_slice=number("max_records_per_slice", self.max_records_per_slice),
+            gate=None if self.gate in {None, "", "None"} else truth("gate", self.gate or False),
         )
 
     def _author(self, context: Context) -> str:

@@ -36,7 +36,7 @@ def get_provider_info() -> dict[str, Any]:
     }
 
 
-_OPERATORS = tuple(f"riverrun_airflow.{name}" for name in ("operators", "approval", "notices", "transfers"))
+_OPERATORS = tuple(f"riverrun_airflow.{name}" for name in ("operators", "approval", "held", "notices", "transfers"))
 _TRIGGERS = ("riverrun_airflow.arrivals", "riverrun_airflow.triggers")
 _FIELDS = {
     "project": {

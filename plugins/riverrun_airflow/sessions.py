@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from riverrun.project.runs import BoundedRun
     from riverrun.quality.gate import Verdict
     from riverrun.records import OffsetVector
+    from riverrun.releases.gated_run import GatedRuns
     from riverrun.releases.releaser import Releaser
     from riverrun.spark.bounded_runs.job import RunSummary
     from riverrun.spark.ranges import RunRange
@@ -127,6 +128,7 @@ def bounded(project: ProjectConfig, request: RunRequest) -> BoundedRun:
         advance_stream_time_to=request.advance_to or None,
         engine=request.engine or None,
         max_records_per_slice=request.max_records_per_slice or MAX_RECORDS_PER_SLICE,
+        gate=request.gate,
     )
 
 
@@ -137,6 +139,15 @@ def run(chosen: BoundedRun) -> RunSummary:
         StreamsError: If it cannot be processed.
     """
     return chosen.run()
+
+
+def held_by(project: ProjectConfig, app: str, by: str) -> GatedRuns:
+    """Return what the gate of an application's runs holds back.
+
+    Raises:
+        ConfigError: If there is no such application.
+    """
+    return front_door(project, by=by).app(app).runs.held
 
 
 def rehearse(chosen: BoundedRun) -> dict[str, int]:

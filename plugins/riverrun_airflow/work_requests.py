@@ -21,6 +21,7 @@ class RunRequest(msgspec.Struct, frozen=True, tag="run"):
         range: The offsets that start and end have been resolved to, as text; empty if they have not been.
         engine: As in `AppRuns.bounded`; if empty, as the application's setting says.
         max_records_per_slice: As in `AppRuns.bounded`; 0 for its default.
+        gate: As in `AppRuns.bounded`; None for the application's setting.
     """
 
     app: str
@@ -33,6 +34,7 @@ class RunRequest(msgspec.Struct, frozen=True, tag="run"):
     range: str = ""
     engine: str = ""
     max_records_per_slice: int = 0
+    gate: bool | None = None
 
 
 class StepRequest(msgspec.Struct, frozen=True, tag="step"):

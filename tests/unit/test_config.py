@@ -585,6 +585,21 @@ def test_the_bound_of_inputs_since_a_gate_is_read(tmp_path: Path) -> None:
     assert load(tmp_path, GOOD).app("delays").max_inputs_since_gate is None
 
 
+def test_a_gate_needs_expectations(tmp_path: Path) -> None:
+    section = "[apps.delays]"
+    gated = GOOD.replace(section, f"{section}\ngate = true", 1)
+    found = load(tmp_path, gated if "quality" in GOOD else gated.replace(section, f'{section}\nquality = "a:b"', 1))
+    assert found.app("delays").gate
+    assert not load(tmp_path, GOOD).app("delays").gate
+    for given, told in (
+        ("gate = true", "quality, by which the gate would judge, is missing"),
+        ('gate = "yes"', "gate"),
+    ):
+        text = f'[kafka]\n"bootstrap.servers" = "a:1"\n[apps.x]\ntopology = "a:b"\n{given}\n'
+        with pytest.raises(ConfigError, match=told):
+            load(tmp_path, text).app("x")
+
+
 @pytest.mark.parametrize(
     "schedule", ["@hourly", "*/5 0-12 1,15 jan-mar MON", "0 0 L * *", "0 0 * * 1#2", "0 0 * * 7", "0 0 ? * * 30"]
 )

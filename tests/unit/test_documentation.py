@@ -87,6 +87,8 @@ def text_of(value: object) -> str:
             return f'"{value}"'
         case ():
             return "[]"
+        case bool():
+            return str(value).lower()
         case _:
             return str(value)
 

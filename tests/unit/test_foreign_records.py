@@ -15,7 +15,7 @@ from riverrun.cluster.instance import InstanceReport, StopInstances, _message
 from riverrun.decoders import UnreadableError
 from riverrun.errors import RangeError, ReleaseError, SnapshotError
 from riverrun.hosting import control_topic
-from riverrun.hosting.gated import GateVerdict
+from riverrun.hosting.gated import GateVerdict, HeldRun, HeldState
 from riverrun.hosting.release import Release, ReleaseChange, Step, history_in, release_in
 from riverrun.records import OffsetVector, TaskId, TopicPartition, is_legal_topic, whole_number
 from riverrun.releases.live_quality import CheckRecord
@@ -37,7 +37,22 @@ if TYPE_CHECKING:
 
 VERDICT = GateVerdict("v1", "in-0@5", "abc", {"v1": "d1"}, {"rows": "passed"}, (), ("w",), "ann", 5, {"out": "a.html"})
 BARRIER = Barrier("m1", 1, {"v1": {"in-0": 5}})
-RELEASE = Release("clicks", "v1", Step.GATED, "v2", verdict=VERDICT, digests={"v1": "d"}, barrier=BARRIER, revision=3)
+HELD = HeldRun(
+    "a1",
+    "v1",
+    HeldState.HELD,
+    5,
+    True,
+    {"in-0": (5, "AgAAAAAAAABk")},
+    {"t-0": 7},
+    {"t": "id"},
+    {"t": "0"},
+    {"out-0": 3},
+    VERDICT,
+)
+RELEASE = Release(
+    "clicks", "v1", Step.GATED, "v2", verdict=VERDICT, digests={"v1": "d"}, barrier=BARRIER, held=HELD, revision=3
+)
 CHANGE = ReleaseChange(
     "clicks", 3, "ann@desk", 5, "1.0", "gated", "live", "v2", "v2", 1, {"v2": "d"}, "in-0@5", changed=("live",)
 )

@@ -33,8 +33,8 @@ MEANINGS: Mapping[int, str] = {
     NOT_RUNNING: "The broker does not run (`broker status`).",
     NOT_READY: "The candidate is not ready (`release await`). Waiting may help.",
     REFUSED: "The release refuses: it is at another step, a verdict no longer holds, or another user is working on it.",
-    GATE_FAILED: "A critical expectation failed (`release gate`, `check`). The live version stays live.",
-    NEEDS_APPROVAL: "A person must decide: `release approve`.",
+    GATE_FAILED: "A critical expectation failed (`release gate`, `check`, `run --gate`). Nothing was published.",
+    NEEDS_APPROVAL: "A person must decide: `release approve`, `held publish`.",
     INTERRUPTED: "Interrupted by Ctrl-C or SIGTERM. A worker ends with 0 instead.",
 }
 """Every exit code, with its meaning."""

@@ -122,7 +122,7 @@ class HeldRun:
 
     @property
     def progress(self) -> str:
-        """What is known of it, for messages."""
+        """Return how far it has come, for messages."""
         if self.state is not HeldState.HELD:
             return _PROGRESS[self.state]
         if self.verdict is None:

@@ -116,7 +116,7 @@ class BoundedRun:
     ) -> RunSummary:
         """Process the range, exactly once. What an earlier attempt has done is not done again.
 
-        With a gate, outputs become public once they have passed it. If they do not, the run's work is committed all the same.
+        With a gate, outputs become public once they have passed it. If they do not, the run's work is committed anyway.
         Its outputs are held back until they are published or discarded (`AppRuns.held`).
 
         Args:

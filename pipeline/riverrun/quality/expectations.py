@@ -156,8 +156,8 @@ def declared(quality: str | PickledFunction | None) -> Any:
 def read_suites(path: Path) -> Checks:
     """Read suites of expectations from files in the format of Great Expectations' own store of suites.
 
-    A suite has the name of the output that it is about. `difference.TOPIC` is about a topic's difference, `store.NAME` about a
-    state store, `input.TOPIC` about the records that a run with a gate reads, `runs` about bounded runs, and `workers` about
+    A suite has the name of the output that it is about. `difference.TOPIC` is about a topic's difference, `store.NAME` about
+    a state store. `runs` is about bounded runs, `input.TOPIC` about the records that one with a gate reads, and `workers` about
     running instances.
 
     Args:

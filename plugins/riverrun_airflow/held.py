@@ -1,0 +1,85 @@
+"""Decides on the outputs of a bounded run that its gate holds back: publish, judge again, or discard."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk import BaseOperator
+from airflow.sdk.exceptions import AirflowFailException
+
+from riverrun_airflow.acting import acting
+from riverrun_airflow.hooks import CONNECTION, located
+from riverrun_airflow.links import ApplicationLink
+from riverrun_airflow.operators import documented
+from riverrun_airflow.sessions import held_by
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from airflow.sdk import Context
+
+    from riverrun.releases.gated_run import GatedRuns
+
+PUBLISH, JUDGE, DISCARD = "publish", "judge", "discard"
+ACTIONS = (PUBLISH, JUDGE, DISCARD)
+
+
+class HeldRunOperator(BaseOperator):
+    """Publishes the outputs of a run that its gate holds back, judges them again, or discards the run (`riverrun held`).
+
+    Args:
+        app: The application.
+        action: `publish`, `judge` or `discard`.
+        approve: For `publish`: the id of the verdict whose warnings are approved; empty if it has none.
+        config: Path of `streams.toml`; by default, as the connection says.
+        riverrun_conn_id: The connection.
+    """
+
+    template_fields: Sequence[str] = ("config", "app", "action", "approve", "riverrun_conn_id")
+    operator_extra_links = (ApplicationLink(),)
+    ui_color = "#fdf3d8"
+
+    def __init__(
+        self,
+        *,
+        app: str,
+        action: str = PUBLISH,
+        approve: str = "",
+        config: str = "",
+        riverrun_conn_id: str = CONNECTION,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**documented(self, kwargs))
+        self.app = app
+        self.action = action
+        self.approve = approve
+        self.config = config
+        self.riverrun_conn_id = riverrun_conn_id
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        """Act, and return the action with the run: `{"app": ..., "action": ..., "run": ..., "records": ...}`."""
+        if self.action not in ACTIONS:
+            message = f"{self.action!r} is none of the actions {', '.join(ACTIONS)}"
+            raise AirflowFailException(message)
+        return acting(lambda: self._act(context))
+
+    def _act(self, context: Context) -> dict[str, Any]:
+        by = f"airflow:{self.dag_id}/{context['run_id']}"
+        held = held_by(located(self.config, self.riverrun_conn_id).project(), self.app, by)
+        done = {"app": self.app, "action": self.action}
+        if self.action == DISCARD:
+            return done | {"run": held.discard().id, "records": 0}
+        if self.action == PUBLISH:
+            published = held.publish(self.approve)
+            self.log.info("%s", published)
+            return done | {"run": published.id, "records": published.records}
+        return done | self._judged(held)
+
+    def _judged(self, held: GatedRuns) -> dict[str, Any]:
+        verdict, run = held.judge(), held.status()
+        self.log.info("%s", verdict)
+        if verdict.critical:
+            message = f"{self.app}: {'; '.join(f'{name}: {verdict.outcomes[name]}' for name in verdict.critical)}"
+            raise AirflowFailException(message)
+        found = {"run": "" if run is None else run.id, "records": 0}
+        return found | {"verdict": verdict.id, "needs_approval": verdict.needs_approval}

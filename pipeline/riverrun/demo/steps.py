@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from rich.progress import Task
 
 _LOOK_SECONDS = 0.5
+_SHORTEST_SECONDS = 0.05
 
 
 @dataclass(frozen=True)
@@ -39,13 +40,14 @@ class Steps:
             self.seconds[name] = self.seconds.get(name, 0) + time.monotonic() - begun
 
     def table(self) -> Table:
-        """Return the seconds of each step, and of all."""
+        """Return the seconds of each step that took any time, and of all."""
         shown = Table("step", box=None, padding=(0, 0, 0, 2), header_style="dim", show_footer=True)
         shown.columns[0].footer = "all"
         total = sum(self.seconds.values())
         shown.add_column("seconds", f"{total:.1f}", justify="right")
         for name, seconds in self.seconds.items():
-            shown.add_row(name, f"{seconds:.1f}")
+            if seconds >= _SHORTEST_SECONDS:
+                shown.add_row(name, f"{seconds:.1f}")
         return shown
 
 

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from riverrun.errors import StreamsError
 from riverrun.processor.handlers import DropReason
+from riverrun.processor.operator import NotFused, block
 from riverrun.records import Change, ValueAndTimestamp
-from riverrun.state.access import KeepsForwarded
+from riverrun.state.access import KeepsForwarded, PutsInParts
 from riverrun.state.store_types import PUT_RETURN_CODE_NOT_PUT, PUT_RETURN_CODE_VALID_TO_UNDEFINED
 from riverrun.state.stores.versioned import VersionedStateStore
 
@@ -212,6 +213,17 @@ class TableSource:
             self._context.forward(key, Change(value, None), timestamp, headers)
         else:
             self._store.update(key, value, self._store.replaced(key), timestamp, headers)
+
+    def lines(self, at: EmitContext) -> str:
+        """Return the lines of `process` for a store that holds updates back, where the bytes of keys are at hand."""
+        store = None if self._store_name is None or at.raw_key is None else at.stores[self._store_name]
+        puts = store.cached_put() if isinstance(store, PutsInParts) else None
+        if puts is None or at.raw_key is None:
+            message = "its table has no store with a cache that it may change in place, or the bytes of its keys are not known"
+            raise NotFused(message)
+        value = at.own("given")
+        put = puts.lines(at.named, at.raw_key, at.key_as_read, value, place=at.place, otherwise=at.process)
+        return f"{block(f'if {at.lacks_key}:', at.process)}\n{block('else:', f'{value} = {at.value}', put)}"
 
     def close(self) -> None:
         """Leave the store open: the task closes it."""

@@ -57,7 +57,7 @@ def windowed_of_size_ms(inner: Serde[K], size_ms: int | None) -> Serde[Windowed[
         return Windowed(decode(data[:-8]), Window(start, end_of(start, size_ms)))
 
     def partition_key(key: Windowed[K]) -> bytes:
-        return encode(key.key)
+        return encode(key[0])
 
     return Serde(
         name=f"windowed[{inner.name}]",
@@ -111,7 +111,8 @@ def session_windowed(inner: Serde[K]) -> Serde[Windowed[K]]:
     encode, decode = inner.serialize, inner.deserialize
 
     def serialize(key: Windowed[K]) -> bytes:
-        return encode(key.key) + _END_AND_START.pack(key.window.end, key.window.start)
+        start, end = key[1]  # access by index takes half the time
+        return encode(key[0]) + _END_AND_START.pack(end, start)
 
     def deserialize(data: bytes) -> Windowed[K]:
         if len(data) < _END_AND_START.size:
@@ -124,7 +125,7 @@ def session_windowed(inner: Serde[K]) -> Serde[Windowed[K]]:
         return Windowed(decode(data[:-16]), Window(start, end))
 
     def partition_key(key: Windowed[K]) -> bytes:
-        return encode(key.key)
+        return encode(key[0])
 
     return Serde(
         name=f"session_windowed[{inner.name}]",

@@ -46,6 +46,65 @@ if not entry.order:
 entry.order = next({updates})"""
 
 
+_PUT = """\
+entry = {known}({key_as_bytes})
+if entry is None:
+    entry = {find}({key_as_bytes}, {key})
+if entry is None:
+    {otherwise}
+else:
+    if {value}.__class__ in {shared}:
+        entry.value = {value}
+    else:
+        {hold}(entry, {value})
+    entry.time, entry.whole = timestamp, None
+    entry.timestamp, entry.headers, entry.place = timestamp, headers, {place}
+    if not entry.order:
+        {mark}(entry)
+    entry.order = next({updates})"""
+
+
+@dataclass(frozen=True, slots=True)
+class CachedPut:
+    """Puts into a cached store with timestamps, in parts: without a call for each, where the cache has the key already.
+
+    Args:
+        index: Entries that were found, by the bytes of the key in the record.
+        find: `(bytes, key) -> entry`, for keys that are not in `index`; None if the store has to be called.
+        cache: The cache with these entries.
+    """
+
+    index: dict[bytes, CacheEntry]
+    find: Callable[[bytes, Any], CacheEntry | None]
+    cache: NamedCache
+
+    def lines(self, named: Named, key_as_bytes: str, key: str, value: str, *, place: str, otherwise: str) -> str:
+        """Return the lines that put a value; they also refer to `timestamp` and `headers`.
+
+        Args:
+            named: Names objects in the function.
+            key_as_bytes: Name of the bytes that stand for the key.
+            key: Expression for the key.
+            value: Name of the value.
+            place: Expression for the topic, partition and offset of the record.
+            otherwise: The statement that calls the store.
+        """
+        cache = self.cache
+        return _PUT.format(
+            known=named("known", self.index.get),
+            find=named("find", self.find),
+            shared=named("shared", cache.codec.values.shared),
+            hold=named("hold", cache.hold),
+            mark=named("mark", cache.mark),
+            updates=named("updates", cache.updates),
+            key_as_bytes=key_as_bytes,
+            key=key,
+            value=value,
+            place=place,
+            otherwise=otherwise,
+        )
+
+
 @dataclass(frozen=True, slots=True)
 class CachedLookup:
     """Look-ups of values in a cached store with timestamps, in parts: without a call for each.
@@ -165,4 +224,13 @@ class LooksUpInParts(Protocol):
 
     def cached_lookup(self) -> CachedLookup | None:
         """Return look-ups in parts; None if the store has to be called."""
+        ...
+
+
+@runtime_checkable
+class PutsInParts(Protocol):
+    """A store that lets generated functions put values into its cache."""
+
+    def cached_put(self) -> CachedPut | None:
+        """Return puts in parts; None if the store has to be called."""
         ...

@@ -175,7 +175,7 @@ class PlainCodec:
 
     def to_changelog(self, writes: Writes, times: Mapping[bytes, int]) -> Iterator[ChangelogRecord]:
         """Return the bytes unchanged."""
-        return (ChangelogRecord(key, data, times[key]) for key, data in writes.items())
+        return (_made(ChangelogRecord, (key, data, times[key], ())) for key, data in writes.items())
 
     def from_changelog(self, batch: ChangelogBatch) -> Iterable[bytes | None]:
         """Return the bytes unchanged."""

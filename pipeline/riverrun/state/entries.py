@@ -200,10 +200,11 @@ class RecentEntries:
         entry_bytes = len(self._last) + ENTRY_OVERHEAD_BYTES
         if self._count * entry_bytes <= limit_bytes:
             return
-        times = sorted(_TIME.unpack_from(suffix)[0] for known in self.by_key.values() for suffix, _ in known)
+        suffixes = sorted([suffix for known in self.by_key.values() for suffix, _ in known])
         share = limit_bytes // entry_bytes // 2
-        if len(times) > share:
-            self.known_after = max(self.known_after, first_kept - 1, times[len(times) - share - 1])
+        if len(suffixes) > share:
+            oldest = _TIME.unpack_from(suffixes[len(suffixes) - share - 1])[0]
+            self.known_after = max(self.known_after, first_kept - 1, oldest)
         first = (pack_time(self.known_after + 1), b"")
         self.by_key = {
             key: known[bisect_left(known, first) :] for key, known in self.by_key.items() if known[-1] >= first

@@ -74,6 +74,7 @@ class WatchedStore:
         makers: dict[str, Callable[[Any], Any]] = dict.fromkeys(_READING, self._reading)
         makers |= dict.fromkeys(_OF_ONE_KEY, self._reading_one_key)
         makers |= {"put": self._putting, "cached_lookup": self._looking_up}
+        makers |= {"cached_put": lambda _method: lambda: None}  # each value is put by a call
         makers |= {"cached_fold": self._folding, "writing_fold": self._folding}
         for name, make in makers.items():
             method = getattr(store, name, None)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from riverrun.state.access import CachedFold, CachedLookup
+from riverrun.state.access import CachedFold, CachedLookup, CachedPut
 from riverrun.state.api import idle
 from riverrun.state.codec import TimestampedCodec, codec_of, stored_keys
 from riverrun.state.entries import MemoryLRUCache, merged_scan, prefix_end
@@ -155,6 +155,26 @@ class KeyValueStateStore:
             return entry
 
         return CachedFold(fold, keys, index, find, cache, cache.mark)
+
+    def cached_put(self) -> CachedPut | None:
+        """Return puts into this store in parts.
+
+        Returns None without a cache or timestamps, with a maximum number of entries, or if input records are kept.
+        """
+        cache, keys, is_timed = self._cache, self._keys, isinstance(self._codec, TimestampedCodec)
+        if cache is None or not is_timed or self._lru is not None or self._context.keeps_sources:
+            return None
+        index = cache.new_index()
+
+        def find(key_as_bytes: bytes, key: Any) -> CacheEntry | None:
+            store_key = keys.written(key)
+            entry = cache.entries.get(store_key)
+            if entry is not None:
+                entry.key = key if type(key) in self._fixed_keys else self._key_of(store_key)
+                index[key_as_bytes] = entry
+            return entry
+
+        return CachedPut(index, find, cache)
 
     def cached_lookup(self) -> CachedLookup | None:
         """Return look-ups in parts; None without a cache or timestamps, or with a maximum number of entries."""

@@ -297,7 +297,7 @@ def _presence(entry: CacheEntry) -> bytes | None:
 
 def _session_end(entry: CacheEntry) -> int:
     """Return a session's end, the time with which its updates are forwarded (`SessionCacheFlushListener`)."""
-    end: int = entry.key.window.end
+    end: int = entry.key[1][1]  # access by index takes half the time
     return end
 
 

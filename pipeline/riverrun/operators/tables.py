@@ -222,7 +222,10 @@ class TableSource:
             message = "its table has no store with a cache that it may change in place, or the bytes of its keys are not known"
             raise NotFused(message)
         value = at.own("given")
-        put = puts.lines(at.named, at.raw_key, at.key_as_read, value, place=at.place, otherwise=at.process)
+        raw_value = at.raw_value(puts.cache.codec.values.deserialize)
+        put = puts.lines(
+            at.named, at.raw_key, at.key_as_read, value, raw_value=raw_value, place=at.place, otherwise=at.process
+        )
         return f"{block(f'if {at.lacks_key}:', at.process)}\n{block('else:', f'{value} = {at.value}', put)}"
 
     def close(self) -> None:

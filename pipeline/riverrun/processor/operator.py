@@ -191,6 +191,10 @@ class EmitContext(Protocol):
         """The name of the bytes that the key was read from; None if they are not known."""
         ...
 
+    def raw_value(self, deserialize: Callable[[bytes], Any]) -> str | None:
+        """Return the name of the bytes that a serde has read the value from; None if others may have had the value since."""
+        ...
+
     @property
     def key_as_read(self) -> str:
         """An expression: the key. Where keys are only counted, `key` names its bytes."""

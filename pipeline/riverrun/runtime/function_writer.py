@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from riverrun.runtime.context import TaskContext
     from riverrun.runtime.ports import RecordCollector, Watch
     from riverrun.state.folds import Fold
-    from riverrun.topology.nodes import Node, SubTopology
+    from riverrun.topology.nodes import Node, SourceNode, SubTopology
 
     Forward = Callable[[Any, Any, int, Headers], None]
 
@@ -128,6 +128,7 @@ class FunctionWriter:
         raw_key: Name of the bytes of the record's key; None if there are none.
         read_key: Expression of the key that was read from those bytes.
         reads_key: Name of the function that reads the key from those bytes; None if `key` has been read already.
+        source: The source that has read the record; None if the function has not, or an extractor had the value first.
         is_flush: Whether the function flushes many updates, so that partitions of all keys are found at once.
         is_alone: Whether the function has one operator alone, and calls its children.
     """
@@ -138,6 +139,7 @@ class FunctionWriter:
     raw_key: str | None = None
     read_key: str = "key"
     reads_key: str | None = None
+    source: SourceNode | None = None
     is_flush: bool = False
     is_alone: bool = False
     has_lines: bool = False
@@ -338,6 +340,12 @@ class _EmitContext:
     @property
     def raw_key(self) -> str | None:
         return self.writer.raw_key if self.key == self.writer.read_key else None
+
+    def raw_value(self, deserialize: Callable[[bytes], Any]) -> str | None:
+        source = self.writer.source
+        if source is None or source.value_serde.deserialize is not deserialize or self.given != RECORD:
+            return None
+        return "raw_value" if self.writer.nodes.children[source.name] == [self.node] else None
 
     @property
     def key_as_read(self) -> str:

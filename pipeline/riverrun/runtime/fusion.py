@@ -117,7 +117,10 @@ class Fusion:
             has_extractor: Whether an extractor finds event times, rather than the record's own timestamp. Such a loop cannot
                 know a time before it has taken the record, and ignores `last_time_ms`.
         """
-        tried = (self._written(source, each) for each in self._readings(source, has_extractor=has_extractor))
+        tried = (
+            self._written(source, each, has_extractor=has_extractor)
+            for each in self._readings(source, has_extractor=has_extractor)
+        )
         reading, lines, writer = next(each for each in tried if each is not None)
         if any(isinstance(operator, MaySchedule) for operator in self.nodes.operators.values()):
             lines = f"{lines}\n{_PUNCTUATE}"
@@ -131,11 +134,21 @@ class Fusion:
         loop: Loop = self._made(source.name, text, writer)
         return loop
 
-    def _written(self, source: SourceNode, reading: Reading) -> tuple[Reading, str, FunctionWriter] | None:
+    def _written(
+        self, source: SourceNode, reading: Reading, *, has_extractor: bool
+    ) -> tuple[Reading, str, FunctionWriter] | None:
         """Return the lines below a source and their writer; None if the row that is read is needed as a whole by all."""
         names = self._names() | {"punctuations": self.nodes.context.stream_punctuations} | reading.names
         place, given = "(topic, partition, offset)", reading.given
-        writer = FunctionWriter(self.nodes, names, place, "raw_key", given.key, reading.reads_key)
+        writer = FunctionWriter(
+            self.nodes,
+            names,
+            place,
+            "raw_key",
+            read_key=given.key,
+            reads_key=reading.reads_key,
+            source=None if has_extractor else source,
+        )
         lines = writer.below(source.name, given)
         if given.items is None:
             return reading, lines, writer

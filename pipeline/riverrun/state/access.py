@@ -56,7 +56,7 @@ else:
     if {value}.__class__ in {shared}:
         entry.value = {value}
     else:
-        {hold}(entry, {value})
+        {hold}(entry, {value}, {raw_value})
     entry.time, entry.whole = timestamp, None
     entry.timestamp, entry.headers, entry.place = timestamp, headers, {place}
     if not entry.order:
@@ -78,7 +78,17 @@ class CachedPut:
     find: Callable[[bytes, Any], CacheEntry | None]
     cache: NamedCache
 
-    def lines(self, named: Named, key_as_bytes: str, key: str, value: str, *, place: str, otherwise: str) -> str:
+    def lines(
+        self,
+        named: Named,
+        key_as_bytes: str,
+        key: str,
+        value: str,
+        *,
+        raw_value: str | None,
+        place: str,
+        otherwise: str,
+    ) -> str:
         """Return the lines that put a value; they also refer to `timestamp` and `headers`.
 
         Args:
@@ -86,6 +96,7 @@ class CachedPut:
             key_as_bytes: Name of the bytes that stand for the key.
             key: Expression for the key.
             value: Name of the value.
+            raw_value: Name of the bytes that the store's serde has read it from; None if there are none.
             place: Expression for the topic, partition and offset of the record.
             otherwise: The statement that calls the store.
         """
@@ -100,6 +111,7 @@ class CachedPut:
             key_as_bytes=key_as_bytes,
             key=key,
             value=value,
+            raw_value=raw_value,
             place=place,
             otherwise=otherwise,
         )

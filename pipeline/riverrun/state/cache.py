@@ -152,8 +152,14 @@ class NamedCache:
         except Exception as error:  # a serde may raise anything
             raise self.codec.values.unreadable(entry.key, entry.data, error) from error
 
-    def hold(self, entry: CacheEntry, value: Any) -> None:
+    def hold(self, entry: CacheEntry, value: Any, read_from: bytes | None = None) -> None:
         """Set the value of an entry to one that may be changed later; None deletes.
+
+        Args:
+            entry: The entry.
+            value: The value.
+            read_from: The bytes that the store's serde has just read it from, if it has; only if it is written as others,
+                these are read again and compared.
 
         Raises:
             SerializationError: If it cannot be written, or would come back as another value. The entry stays as it was.
@@ -163,7 +169,8 @@ class NamedCache:
             entry.value, entry.data, entry.copy = value, b"", None
             return
         data = values.written(entry.key, value)
-        copy = values.verify(entry.key, value, data)
+        is_exact = data == read_from and type(value) not in values.serde.immutable_types
+        copy = None if is_exact else values.verify(entry.key, value, data)
         if type(value) in values.shared:
             entry.value, entry.data, entry.copy = value, b"", None
         else:

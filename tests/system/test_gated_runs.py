@@ -14,7 +14,22 @@ from typing import TYPE_CHECKING, Any
 import great_expectations.expectations as gxe
 import pytest
 
-from riverrun import LONG, STRING, Consumed, Grouped, Materialized, Produced, Repartitioned, Riverrun, TimeWindows
+from riverrun import (
+    LONG,
+    STRING,
+    BufferConfig,
+    Consumed,
+    Grouped,
+    JoinWindows,
+    Materialized,
+    Produced,
+    Repartitioned,
+    Riverrun,
+    SessionWindows,
+    StreamJoined,
+    Suppressed,
+    TimeWindows,
+)
 from riverrun.cli.main import main
 from riverrun.errors import ApprovalNeededError, GateFailedError, ReleaseError, UnderWayError
 from riverrun.kafka.admin import Admin
@@ -33,6 +48,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.broker
 
 PARTITIONS = 2
+SECOND, HOUR = timedelta(seconds=1), timedelta(hours=1)
 LIMIT = 1_000
 """Payments above it fail the gate."""
 WARNED = 500
@@ -412,6 +428,76 @@ def test_records_that_a_worker_left_in_repartition_topics_survive_a_discarded_ru
     twin.run(gate=False)
     assert shop.outputs()["sums"] == twin.outputs()["sums"]
     assert shop.outputs()["sums"][b"ann"] == LONG.serialize(5 + 3 + LIMIT + 1)
+
+
+def every_store(name: str) -> Any:
+    """Stores of all kinds that keep times: joins of streams, sessions, versions, suppression; a table read from its topic."""
+    strings = Consumed(STRING, LONG)
+
+    def build(builder: StreamsBuilder) -> Topology:
+        paid = builder.stream(f"{name}.in", strings)
+        rates = builder.table(f"{name}.rates", strings, Materialized(STRING, LONG, name="rates"))
+        versions = Materialized(STRING, LONG, name="history", history_retention=HOUR)
+        history = builder.table(f"{name}.history", strings, versions)
+        rated = paid.left_join(rates, lambda value, rate: value * (rate or 1))
+        past = paid.left_join(history, lambda value, known: value + (known or 0))
+        windows, serdes = JoinWindows.of(SECOND, grace=timedelta(0)), StreamJoined(STRING, LONG, LONG)
+        pairs = paid.left_join(rated, lambda one, two: one + (two or 0), windows, joined=serdes)
+        grouped = paid.group_by_key(Grouped(STRING, LONG))
+        sessions = grouped.windowed_by(SessionWindows.of(SECOND, grace=SECOND)).count()
+        final = grouped.windowed_by(TimeWindows.of(SECOND, grace=SECOND)).count()
+        closed = final.suppress(Suppressed.until_window_closes(BufferConfig.unbounded()))
+        for stream in (rated, past, pairs):
+            stream.to(f"{name}.log", Produced(STRING, LONG))
+        for table in (sessions, closed):
+            told = table.to_stream().map(lambda key, value: (f"{key.key}@{key.window}", value or -1))
+            told.to(f"{name}.log", Produced(STRING, LONG))
+        return builder.build()
+
+    return build
+
+
+def test_stores_of_all_kinds_are_as_before_after_a_discarded_run(broker: Broker, unique: str, tmp_path: Path) -> None:
+    limits = tmp_path / "limits"
+    limits.write_text(f"{LIMIT} {LIMIT}")
+
+    def demanded() -> list[Any]:
+        return [gxe.ExpectColumnValuesToBeBetween(column="value", max_value=int(limits.read_text().split()[0]))]
+
+    shops = []
+    for name in (unique, f"{unique}b"):
+        broker.create(PARTITIONS, *(f"{name}.{topic}" for topic in ("in", "log", "rates", "history")))
+        project = Riverrun(kafka=broker.kafka, directory=tmp_path / name)
+        snapshots = {"snapshot.url": (tmp_path / name / "snapshots").as_uri()}
+        kinds = {f"{name}.log": "log"}
+        app = project.app(name, every_store(name), quality=demanded, outputs=kinds, config=snapshots)
+        shops.append(Shop(broker, app, limits))
+    shop, twin = shops
+
+    def write(each: Shop, base_ms: int, most: int) -> None:
+        for number in range(6):
+            key, at = f"k{number % 3}".encode(), base_ms + 150 * number
+            for topic, value in (("rates", number), ("history", number), ("in", most if number == 3 else number)):
+                broker.write(f"{each.name}.{topic}", [(key, LONG.serialize(value), at)], number % PARTITIONS)
+            each.time_ms = at
+
+    for each in shops:
+        write(each, 1_000, 7)
+        each.run(gate=each is shop)
+    far_ms = 30_000_000
+    write(shop, far_ms, LIMIT * 5)
+    with pytest.raises(GateFailedError):
+        shop.run()
+    shop.app.runs.held.discard()
+    shop.allow(LIMIT * 1_000)
+    shop.run()
+    write(twin, far_ms, LIMIT * 5)
+    twin.run(gate=False)
+    for each in shops:
+        write(each, far_ms + 2_000, 5)
+        each.run(gate=each is shop)
+    assert sorted(shop.records("log"), key=repr) == sorted(twin.records("log"), key=repr)
+    assert len(twin.records("log")) > 50
 
 
 def leave_behind(shop: Shop, *payments: tuple[str, int]) -> None:

@@ -81,6 +81,19 @@ def expectations() -> dict[str, Expectations]:
         time.sleep(0.1)
     return _expectations()
 """
+TILL = """
+from riverrun import LONG, STRING, Consumed, Produced
+
+def build(builder):
+    builder.stream("till.payments", Consumed(STRING, LONG)).to("till.receipts", Produced(STRING, LONG))
+    return builder.build()
+
+def expectations():
+    from great_expectations.expectations import ExpectColumnValuesToBeBetween as Between
+
+    limits = {"critical": 1000, "warning": 500}
+    return {"till.receipts": [Between(column="value", max_value=most, severity=each) for each, most in limits.items()]}
+"""
 ALERTS = """
 from pathlib import Path
 
@@ -96,7 +109,9 @@ def services(
     home = tmp_path_factory.mktemp("services")
     example = (ROOT / "tests" / "system" / "example_app.py").read_text()
     (home / f"{SHOP}.py").write_text(example.replace('"example"', f'"{SHOP}"') + HELD)
+    (home / "till.py").write_text(TILL)
     broker.create(2, *(f"{SHOP}.{topic}" for topic in ("payments", "sums", "receipts")))
+    broker.create(2, "till.payments", "till.receipts")
     pay(broker)
     project = f"""
 [kafka]
@@ -110,6 +125,10 @@ quality = "{SHOP}:expectations"
 [apps.{SHOP}.versions]
 v2 = "{SHOP}:build_v2"
 v4 = "{SHOP}:build_in_thousandths"
+[apps.till]
+topology = "till:build"
+quality = "till:expectations"
+gate = true
 [apps.unread]
 topology = "{SHOP}:build"
 quality = "suites/unread.json"
@@ -244,6 +263,36 @@ def clear_the_gate_and_kill_servers(services: Services, dag: str, run: str) -> N
         services.kill(server)
         services.start(server)
     assert services.drivers() == judging
+
+
+def test_outputs_that_a_gate_holds_back_are_published_or_discarded(services: Services, broker: Broker) -> None:
+    dag, decides, registry = "till__backfill", "till__held", ReleaseRegistry.at(broker.admin())
+
+    def pay_in(*amounts: int) -> None:
+        broker.write("till.payments", [(b"ann", LONG.serialize(amount), 1_000 + amount) for amount in amounts])
+
+    def fails() -> str:
+        run = services.trigger(dag)
+        assert services.await_run(dag, run) == "failed"
+        assert services.tasks(dag, run)["run"] == ("failed", 1), "is not tried again"
+        return services.log(dag, run, "run")
+
+    pay_in(5, 600)
+    assert "riverrun held publish till --approve" in fails()
+    assert "held back: its gate has warnings without an approval" in fails()
+    assert broker.read("till.receipts") == []
+    held = registry.read("till", "v1").held
+    assert held is not None
+    assert held.verdict is not None
+    run = services.trigger(decides, approve=held.verdict.id)
+    assert services.await_run(decides, run) == "success"
+    result = services.done(f"/dags/{decides}/dagRuns/{run}/taskInstances/decide/xcomEntries/return_value")["value"]
+    assert (result["action"], result["records"], len(broker.read("till.receipts"))) == ("publish", 2, 2)
+    pay_in(2_000)
+    assert "riverrun held discard till" in fails()
+    run = services.trigger(decides, action="discard")
+    assert services.await_run(decides, run) == "success"
+    assert (registry.read("till", "v1").held, len(broker.read("till.receipts"))) == (None, 2)
 
 
 def test_a_failed_gate_blocks_the_release_and_is_not_tried_again(services: Services, broker: Broker) -> None:

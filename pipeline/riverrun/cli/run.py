@@ -109,8 +109,9 @@ def runs_table(app: str, runs: Iterable[RunRecord], *, wide: bool = False) -> Ta
     for run in runs:
         counts = (run.records_in, run.records_out, sum(run.dropped.values()))
         rest = (run.by, run.range, run.error or "") if wide else ()
+        state = f"{run.state}, {run.gate}" if run.gate else run.state
         table.add_row(
-            utc(run.started_ms), run.version, run.state, _took(run), *map(str, counts), *(escape(cell) for cell in rest)
+            utc(run.started_ms), run.version, state, _took(run), *map(str, counts), *(escape(cell) for cell in rest)
         )
     return table
 

@@ -39,6 +39,8 @@ _SUBSCRIPTION_VERSION = 1
 _RESPONSE_VERSION = 0
 _HASH_BYTES = 16
 _INT = struct.Struct(">i")
+_made = tuple.__new__
+"""Makes a named tuple in half the time that a call of its class takes."""
 
 
 class Instruction(IntEnum):
@@ -52,6 +54,10 @@ class Instruction(IntEnum):
     """Store the subscription, and answer in any case."""
     PROPAGATE_ONLY_IF_FK_VAL_AVAILABLE = 3
     """Store the subscription, and answer if there is a value."""
+
+
+_INSTRUCTIONS = {int(instruction): instruction for instruction in Instruction}
+"""The instructions by number: calling their class takes five times as long."""
 
 
 class Subscription(NamedTuple):
@@ -107,10 +113,17 @@ def subscription_serde(primary_key: Serde[Any]) -> Serde[Subscription]:
         if partition is not None and partition < 0:
             message = f"a subscription cannot ask for answers in partition {partition}"
             raise ValueError(message)
-        return Subscription(hash_, Instruction(data[1]), decode(data[start:end]), partition)
+        known = _INSTRUCTIONS.get(data[1])
+        instruction = Instruction(data[1]) if known is None else known
+        return _made(Subscription, (hash_, instruction, decode(data[start:end]), partition))
 
+    has_fixed_keys = primary_key.value_type is not Any and bool(primary_key.immutable_types)
     return Serde(
-        f"subscription[{primary_key.name}]", serialize, deserialize, remake=(subscription_serde, (primary_key,))
+        f"subscription[{primary_key.name}]",
+        serialize,
+        deserialize,
+        remake=(subscription_serde, (primary_key,)),
+        immutable_types=frozenset({Subscription}) if has_fixed_keys else frozenset(),
     )
 
 
@@ -130,7 +143,7 @@ def response_serde(foreign_value: Serde[Any]) -> Serde[SubscriptionResponse]:
 
     def deserialize(data: bytes) -> SubscriptionResponse:
         _, hash_, start = _head(data, 1, _RESPONSE_VERSION)
-        return SubscriptionResponse(hash_, decode(data[start:]) if len(data) > start else None, None)
+        return _made(SubscriptionResponse, (hash_, decode(data[start:]) if len(data) > start else None, None))
 
     return Serde(
         f"subscription-response[{foreign_value.name}]",

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import great_expectations.expectations as gxe
 import pytest
+from confluent_kafka.admin import AdminClient, NewPartitions
 
 from riverrun import (
     LONG,
@@ -36,6 +37,7 @@ from riverrun.kafka.admin import Admin
 from riverrun.kafka.producer import IdempotentProducer, TransactionalProducer
 from riverrun.quality import Checks, Expectations
 from riverrun.records import TopicPartition
+from tests.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -224,6 +226,8 @@ def test_outputs_that_fail_are_held_back_and_so_are_all_later_ones(shop: Shop) -
         shop.run(gate=False)
     with pytest.raises(UnderWayError, match="held back"):
         shop.app.catch_up()
+    with pytest.raises(UnderWayError, match="held back"):
+        shop.app.state.plan_reset()
     with pytest.raises(GateFailedError):
         shop.app.runs.held.publish()
     verdict = shop.app.runs.held.status().verdict  # type: ignore[union-attr]
@@ -343,6 +347,20 @@ def test_a_gate_on_spark_and_releases_around_it_publish_every_record_once(
     assert both.outputs()["sums"][b"ann"] == LONG.serialize(9)
     told = [str(change) for change in app.release().releaser.log()]
     assert sum("is discarded" in line for line in told) == 1
+
+
+def test_outputs_that_get_more_partitions_get_more_staging_partitions(shop: Shop) -> None:
+    shop.pay(("ann", 5), ("bob", 13))
+    shop.run()
+    log = f"{shop.name}.log"
+    client = AdminClient(shop.broker.kafka)
+    client.create_partitions([NewPartitions(log, PARTITIONS + 1)])[log].result(60)
+    until(lambda: shop.broker.admin().partitions([log])[log] == PARTITIONS + 1, "the topic has grown")
+    shop.pay(*((f"key{number}", number) for number in range(20)))
+    shop.run()
+    assert len(shop.records("log")) == 22
+    tp = TopicPartition(log, PARTITIONS)
+    assert shop.broker.admin().end_offsets([tp])[tp] > 0
 
 
 def test_commands_show_judge_publish_and_discard_what_is_held_back(

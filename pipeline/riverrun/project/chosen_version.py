@@ -94,7 +94,21 @@ class ChosenVersion:
         from riverrun.hosting.control_topic import release_of
 
         live = application.version if self.named is None else None
-        release = release_of(self.cluster.admin, application.config)
-        release.require_no_switch(live)
+        release_of(self.cluster.admin, application.config).require_no_switch(live)
         if not may_be_held and application.published is None:
+            self.require_nothing_held(application.version)
+
+    def require_nothing_held(self, version: str) -> None:
+        """Check that no outputs of a run of a version are held back.
+
+        Args:
+            version: The version.
+
+        Raises:
+            UnderWayError: If there are.
+        """
+        from riverrun.hosting.control_topic import release_of
+
+        release = release_of(self.cluster.admin, self.config)
+        if release.held is not None and release.held.version == version:
             release.require_nothing_held()

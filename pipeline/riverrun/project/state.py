@@ -135,11 +135,13 @@ class AppState:
 
         Raises:
             RangeError: If it is not a point of the inputs.
+            UnderWayError: If outputs of a run are held back: publish or discard them first.
         """
         from riverrun.spark.ranges import resolve
         from riverrun.worker.reset import plan_reset
 
         connected = self._chosen.connected()
+        self._chosen.require_nothing_held(connected.version)
         offsets = resolve(connected, start, "latest").start
         return plan_reset(connected, offsets, self._chosen.project.application_ids)
 

@@ -11,6 +11,7 @@ the next run or command completes it.
 
 from __future__ import annotations
 
+import logging
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,7 @@ from riverrun.errors import (
     GateFailedError,
     RangeError,
     ReleaseError,
+    StreamsError,
     UnderWayError,
     VersionConflictError,
 )
@@ -34,7 +36,7 @@ from riverrun.releases.corrections import Corrections, ends_of_staged_logs
 from riverrun.releases.rewinding import Point, compact_again, delete_copies, keep_whole, point_of, rewind
 from riverrun.releases.run_quality import RunGate
 from riverrun.releases.verdicts import new_id, require_approvable, suite_digest
-from riverrun.releases.versions import Versions
+from riverrun.releases.versions import Versions, delete_unequal_staging
 from riverrun.spark.runs import RunLog, ends_of_outputs
 
 if TYPE_CHECKING:
@@ -47,6 +49,8 @@ if TYPE_CHECKING:
     from riverrun.spark.tasks.work import TaskResult
 
     Ranges = Mapping[TopicPartition, OffsetRange]
+
+log = logging.getLogger(__name__)
 
 _ATTEMPTS = 5
 """How often another process may write the application's record between a look and a change."""
@@ -137,8 +141,10 @@ class GatedRuns:
             self.discard()
             message = f"{name}: run {held.id} was being discarded; that is complete now"
             raise UnderWayError(message, hint="Start the run again: it begins at other offsets.")
-        since_ms = self._registry.now_ms()
-        return GatedRun(self, self._staged(self._recorded().live), since_ms)
+        since_ms, release = self._registry.now_ms(), self._recorded()
+        if release.held is None:
+            delete_unequal_staging(self._versions.releasable(release.live))
+        return GatedRun(self, self._staged(release.live), since_ms)
 
     # What is held back
 
@@ -271,7 +277,12 @@ class GatedRuns:
         ends = ends_of_outputs(public)
         self._runs.judged(version.application, held.since_ms, PUBLISHED, held.outputs, ends)
         self._write(held.id, lambda now: replace(now, held=None, published=published))
-        self._purge(version, tasks)
+        try:
+            self._purge(version, tasks)
+        except StreamsError as error:
+            log.warning(
+                "processed records of internal topics of %s could not be deleted: %s", version.id, error.message
+            )
         return PublishedRun(held.id, count, verdict)
 
     def _mark(self, version: ConnectedApplication, held: HeldRun, ranges: Ranges) -> None:

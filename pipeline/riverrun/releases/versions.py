@@ -42,7 +42,8 @@ def create_staging(connected: ConnectedApplication) -> dict[str, str]:
 
     Raises:
         TopicError: If a public topic does not exist.
-        ReleaseError: If a log has a staging topic that was made for a table: records may be missing from it.
+        ReleaseError: If a log has a staging topic that was made for a table, since records may be missing from it; or if a
+            staging topic has another number of partitions.
     """
     admin, kinds = connected.admin, outputs(connected.application)
     admin.require(kinds, f"{connected.id} publishes to")
@@ -51,8 +52,43 @@ def create_staging(connected: ConnectedApplication) -> dict[str, str]:
     existing = admin.partitions(names[topic] for topic, output in kinds.items() if output.kind is OutputKind.LOG)
     for name in existing:
         _require_all_kept(connected, name)
+    _require_equal(connected, counts, names)
     admin.create_topics(TopicSpec(names[t], counts[t], _SETTINGS[output.kind]) for t, output in kinds.items())
     return names
+
+
+def delete_unequal_staging(live: ConnectedApplication) -> None:
+    """Delete staging topics of the live version whose public topics have another number of partitions by now.
+
+    Nothing in them is needed: what a live version has written is public.
+
+    Args:
+        live: The version.
+
+    Raises:
+        BrokerError: If brokers refuse or do not answer.
+    """
+    admin, topics = live.admin, outputs(live.application)
+    counts = admin.partitions({*topics, *(staging_name(live.id, topic) for topic in topics)})
+    names = {topic: staging_name(live.id, topic) for topic in topics}
+    admin.delete_topics(name for topic, name in names.items() if name in counts and counts[name] != counts.get(topic))
+
+
+def _require_equal(connected: ConnectedApplication, counts: Mapping[str, int], names: Mapping[str, str]) -> None:
+    """Make sure that staging topics have as many partitions as their public topics.
+
+    Raises:
+        ReleaseError: If one has not: keys would be in other partitions.
+    """
+    staging = connected.admin.partitions(names.values())
+    for topic, name in names.items():
+        if staging.get(name, counts[topic]) != counts[topic]:
+            message = f"{topic} has {counts[topic]} partitions, and its staging topic {name} has {staging[name]}"
+            app = connected.application.config.name
+            hint = (
+                f"If {connected.version} is a candidate, `riverrun release abort {app}` deletes it. Then start again."
+            )
+            raise ReleaseError(message, hint=hint)
 
 
 def _require_all_kept(connected: ConnectedApplication, staging: str) -> None:

@@ -14,7 +14,7 @@ from confluent_kafka import (
     TopicCollection,
 )
 from confluent_kafka import TopicPartition as ClientTopicPartition
-from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic, ResourceType
+from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, NewPartitions, NewTopic, ResourceType
 
 from riverrun.errors import OpenTransactionError, TopicError
 from riverrun.kafka.errors import DENIED, MISSING_TOPIC, UNREACHABLE
@@ -197,6 +197,24 @@ class Admin:
             if known[name] != spec.partitions:
                 message = f"Existing topic {name} has {counted(known[name], 'partition')}, not {spec.partitions}"
                 raise TopicError(message, hint=_OTHER_PARTITIONS)
+
+    def add_partitions(self, counts: Mapping[str, int]) -> None:
+        """Give topics more partitions, and wait until all brokers that answer know them.
+
+        Args:
+            counts: The number of partitions of each topic from then on.
+
+        Raises:
+            BrokerError: If brokers refuse or do not answer.
+        """
+        if not counts:
+            return
+        request = [NewPartitions(topic, count) for topic, count in sorted(counts.items())]
+        with self._requests.asking("add partitions"):
+            futures = self._client.create_partitions(request, request_timeout=REQUEST_SECONDS)
+        for topic, future in futures.items():
+            self._requests.result(future, f"add partitions to topic {topic}")
+        self._requests.until(lambda: self.partitions(counts) == dict(counts), "confirm that partitions were added")
 
     def delete_topics(self, names: Iterable[str]) -> None:
         """Delete topics, and wait until they are gone. Idempotent."""

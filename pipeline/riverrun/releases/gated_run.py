@@ -36,7 +36,7 @@ from riverrun.releases.corrections import Corrections, ends_of_staged_logs
 from riverrun.releases.rewinding import Point, compact_again, delete_copies, keep_whole, point_of, rewind
 from riverrun.releases.run_quality import RunGate
 from riverrun.releases.verdicts import new_id, require_approvable, suite_digest
-from riverrun.releases.versions import Versions, delete_unequal_staging
+from riverrun.releases.versions import Versions, grow_staging
 from riverrun.spark.runs import RunLog, ends_of_outputs
 
 if TYPE_CHECKING:
@@ -143,7 +143,7 @@ class GatedRuns:
             raise UnderWayError(message, hint="Start the run again: it begins at other offsets.")
         since_ms, release = self._registry.now_ms(), self._recorded()
         if release.held is None:
-            delete_unequal_staging(self._versions.releasable(release.live))
+            grow_staging(self._versions.releasable(release.live))
         return GatedRun(self, self._staged(release.live), since_ms)
 
     # What is held back

@@ -57,21 +57,24 @@ def create_staging(connected: ConnectedApplication) -> dict[str, str]:
     return names
 
 
-def delete_unequal_staging(live: ConnectedApplication) -> None:
-    """Delete staging topics of the live version whose public topics have another number of partitions by now.
-
-    Nothing in them is needed: what a live version has written is public.
+def grow_staging(live: ConnectedApplication) -> None:
+    """Give staging topics of the live version as many partitions as their public topics have by now.
 
     Args:
-        live: The version.
+        live: The version. What its staging topics hold is public, so no key is missed where it is now.
 
     Raises:
         BrokerError: If brokers refuse or do not answer.
     """
-    admin, topics = live.admin, outputs(live.application)
-    counts = admin.partitions({*topics, *(staging_name(live.id, topic) for topic in topics)})
-    names = {topic: staging_name(live.id, topic) for topic in topics}
-    admin.delete_topics(name for topic, name in names.items() if name in counts and counts[name] != counts.get(topic))
+    names = {topic: staging_name(live.id, topic) for topic in outputs(live.application)}
+    counts = live.admin.partitions({*names, *names.values()})
+    live.admin.add_partitions(
+        {
+            name: counts[topic]
+            for topic, name in names.items()
+            if counts.get(name, 0) < counts.get(topic, 0) and name in counts
+        }
+    )
 
 
 def _require_equal(connected: ConnectedApplication, counts: Mapping[str, int], names: Mapping[str, str]) -> None:

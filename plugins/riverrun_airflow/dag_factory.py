@@ -12,12 +12,13 @@ from airflow.sdk import DAG, AssetOrTimeSchedule, CronDataIntervalTimetable, Par
 from riverrun.config.checks import nearest
 from riverrun.errors import ConfigError
 from riverrun_airflow.assets import outputs_of
-from riverrun_airflow.held import ACTIONS, PUBLISH, HeldRunOperator
+from riverrun_airflow.held import HeldRunOperator
 from riverrun_airflow.hooks import CONNECTION, located
 from riverrun_airflow.notices import LagOperator, Notices
 from riverrun_airflow.operators import RefusalOperator
 from riverrun_airflow.pools import pool_of
 from riverrun_airflow.task_group import STEPS, RiverrunTaskGroup, Tasks, checked
+from riverrun_airflow.work_requests import HELD_ACTIONS, PUBLISH
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -300,7 +301,7 @@ def held(place: ProjectPlace, app: AppConfig) -> DAG:
     """Return the DAG that decides on outputs which the gate of a run holds back, triggered by hand."""
     params = {
         "action": Param(
-            PUBLISH, enum=[*ACTIONS], description="publish the outputs, judge them again, or discard the run"
+            PUBLISH, enum=[*HELD_ACTIONS], description="publish the outputs, judge them again, or discard the run"
         ),
         "approve": Param("", type="string", description="to publish despite warnings: the id of their verdict"),
     }

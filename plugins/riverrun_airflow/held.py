@@ -12,6 +12,7 @@ from riverrun_airflow.hooks import CONNECTION, located
 from riverrun_airflow.links import ApplicationLink
 from riverrun_airflow.operators import documented
 from riverrun_airflow.sessions import held_by
+from riverrun_airflow.work_requests import DISCARD, HELD_ACTIONS, PUBLISH
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -19,9 +20,6 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from riverrun.releases.gated_run import GatedRuns
-
-PUBLISH, JUDGE, DISCARD = "publish", "judge", "discard"
-ACTIONS = (PUBLISH, JUDGE, DISCARD)
 
 
 class HeldRunOperator(BaseOperator):
@@ -58,8 +56,8 @@ class HeldRunOperator(BaseOperator):
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Act, and return the action with the run: `{"app": ..., "action": ..., "run": ..., "records": ...}`."""
-        if self.action not in ACTIONS:
-            message = f"{self.action!r} is none of the actions {', '.join(ACTIONS)}"
+        if self.action not in HELD_ACTIONS:
+            message = f"{self.action!r} is none of the actions {', '.join(HELD_ACTIONS)}"
             raise AirflowFailException(message)
         return acting(lambda: self._act(context))
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from riverrun.config import AppConfig, ProjectConfig
     from riverrun_airflow.overview import Overview
 
-_MANUAL = ("backfill", "release", "quality")
+_MANUAL = ("backfill", "release", "held", "quality")
 _APART = {"Content-Security-Policy": "sandbox allow-scripts allow-popups allow-popups-to-escape-sandbox"}
 """Headers of Data Docs' pages: they show text from users' records, and must not act as the user that looks at them."""
 _STYLES = "site/static/"

@@ -10,6 +10,7 @@ from urllib.parse import quote
 from riverrun.service.answering import page
 from riverrun_airflow.links import PAGE, base, docs_of, page_of
 from riverrun_airflow.overview import EXPIRED, STATES
+from riverrun_airflow.work_requests import HELD_ACTIONS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -94,6 +95,8 @@ def actions(app: AppConfig, allowed: frozenset[str]) -> str:
         "release": _choice("version", versions, versions[-1]) + _choice("then", ["ask", "keep", "retire"], "keep"),
         "quality": _field("since", "last"),
     }
+    if app.gate:
+        forms["held"] = _choice("action", HELD_ACTIONS) + _field("approve", "")
     shown = []
     for kind, fields in forms.items():
         dag = f"{app.name}__{kind}"
@@ -151,6 +154,9 @@ def _release(release: Release, docs: str) -> str:
         told.append(f"{release.corrections} corrections were published{took}.")
     if release.repaired:
         told.append(f"Repaired: {release.repaired}.")
+    if release.held is not None:
+        told.append(f"The outputs of run {release.held.id} are held back: {release.held.progress}.")
+        told.append(f"Decide on them: {release.app}__held.")
     candidate = f"{release.candidate} follows {release.previous or release.live}. " if release.candidate else ""
     summary = f'<ol class="steps">{shown}</ol><p>{escape(candidate + " ".join(told)) or "There was none yet."}</p>'
     if release.verdict is None:
@@ -188,12 +194,17 @@ def _pages(pages: Mapping[str, str], docs: str) -> str:
 
 def _runs(runs: Iterable[RunRecord]) -> str:
     rows = "".join(
-        f'<tr id="run-{escape(run.id)}"><td>{_time(run.started_ms)}<td>{escape(run.state)}<td>{escape(run.version)}'
+        f'<tr id="run-{escape(run.id)}"><td>{_time(run.started_ms)}<td>{escape(_state(run))}<td>{escape(run.version)}'
         f"<td>{_by(run.by)}<td>{run.records_in}<td>{escape(run.range)}<td>{escape(run.error or '')}</tr>"
         for run in runs
     )
     head = "<tr><th>Started<th>State<th>Version<th>By<th>Records<th>Range<th>Error</tr>"
     return _table("bounded runs", head, rows) if rows else "none"
+
+
+def _state(run: RunRecord) -> str:
+    """Return how far a run is; of one with a gate, also what became of its outputs."""
+    return f"{run.state}, {run.gate}" if run.gate else run.state
 
 
 def _by(by: str) -> str:

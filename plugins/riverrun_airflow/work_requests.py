@@ -6,6 +6,9 @@ from typing import Any, Literal
 
 import msgspec
 
+PUBLISH, JUDGE, DISCARD = HELD_ACTIONS = ("publish", "judge", "discard")
+"""Decisions on the outputs of a run that its gate holds back."""
+
 
 class RunRequest(msgspec.Struct, frozen=True, tag="run"):
     """A request for a bounded run.

@@ -67,6 +67,7 @@ def test_users_see_the_page_and_only_those_with_rights_get_links_to_trigger(
     servers = json.dumps(broker.bootstrap_servers)
     (tmp_path / "streams.toml").write_text(
         f'[kafka]\n"bootstrap.servers" = {servers}\n[apps.{unique}]\ntopology = "{unique}:build"\ndata_docs = "docs"\n'
+        f'quality = "{unique}:expectations"\ngate = true\n'
     )
     for path in ("site/index.html", "site/static/styles.css", "results/secret.json"):
         file = tmp_path / "docs" / unique / path
@@ -96,6 +97,7 @@ def test_users_see_the_page_and_only_those_with_rights_get_links_to_trigger(
     assert "You may look at this application, not act on it." in seen[1]
     assert "Trigger" not in seen[1]
     assert f"Trigger {unique}__release" in acted[1]
+    assert f"Trigger {unique}__held" in acted[1]
     assert f'href="/dags/{unique}__backfill"' in acted[1]
     assert "v1 is live; release: none; 2 offsets behind" in acted[1]
     assert 'title="left 0..2"' in acted[1]

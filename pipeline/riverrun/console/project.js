@@ -61,7 +61,7 @@ function showApps() {
 function showRuns() {
   drawTimeline(last.runs, last.apps.map((app) => app.name), last.at);
   fill(byId("runs"), last.runs.map((run) => [
-    time(run.started_ms), `${run.app} ${run.version}`, run.state, run.ended_ms === null ? "" : span(run.ended_ms - run.started_ms),
+    time(run.started_ms), `${run.app} ${run.version}`, run.gate ? `${run.state}, ${run.gate}` : run.state, run.ended_ms === null ? "" : span(run.ended_ms - run.started_ms),
     number(run.slices), number(run.records_in), number(run.records_out), number(run.dropped), run.by, run.error ?? "",
   ]));
 }

@@ -11,6 +11,7 @@ function released(release) {
   if (release.cut) pairs.push(["Corrections", number(release.corrections)]);
   if (release.pause_ms) pairs.push(["Pause", span(release.pause_ms)]);
   if (release.repaired) pairs.push(["Repaired", release.repaired]);
+  if (release.held) pairs.push(["Held run", `${release.held.id}: ${release.held.progress}`], ["To do", release.held.hint]);
   return pairs;
 }
 
@@ -25,6 +26,7 @@ function more(change) {
   if (change.verdict) said.push(`verdict ${change.verdict}`);
   if (change.corrections) said.push(`${number(change.corrections)} corrections`);
   if (change.repaired) said.push(`repaired ${change.repaired}`);
+  if (change.held) said.push(change.held);
   return said.join("; ");
 }
 

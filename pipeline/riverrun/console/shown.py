@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from riverrun.hosting.gated import GateVerdict
+    from riverrun.hosting.gated import GateVerdict, HeldRun
     from riverrun.hosting.inputs import InputLag
     from riverrun.hosting.release import Release, ReleaseChange
     from riverrun.releases.rows import DifferentRow
@@ -34,6 +34,7 @@ def run_object(run: RunRecord) -> dict[str, Any]:
         "dropped": sum(run.dropped.values()),
         "restored": run.restored,
         "error": run.error,
+        "gate": run.gate,
     }
 
 
@@ -53,6 +54,7 @@ def release_object(release: Release) -> dict[str, Any]:
         "changed_by": release.changed_by,
         "changed_ms": release.changed_ms,
         "verdict": None if release.verdict is None else verdict_object(release.verdict),
+        "held": None if release.held is None else held_object(release.held, release.app),
     }
 
 
@@ -70,6 +72,19 @@ def verdict_object(verdict: GateVerdict) -> dict[str, Any]:
     }
 
 
+def held_object(held: HeldRun, app: str) -> dict[str, Any]:
+    """Return a run whose outputs a gate holds back as JSON shows it."""
+    return {
+        "id": held.id,
+        "version": held.version,
+        "state": held.state.value,
+        "since_ms": held.since_ms,
+        "progress": held.progress,
+        "hint": held.hint(app),
+        "verdict": None if held.verdict is None else verdict_object(held.verdict),
+    }
+
+
 def change_object(change: ReleaseChange) -> dict[str, Any]:
     """Return one action on a release as JSON shows it."""
     return {
@@ -83,6 +98,7 @@ def change_object(change: ReleaseChange) -> dict[str, Any]:
         "verdict": change.verdict if "verdict" in change.changed else "",
         "corrections": change.corrections if "corrections" in change.changed else 0,
         "repaired": change.repaired if "repaired" in change.changed else "",
+        "held": change.held if "held" in change.changed else "",
     }
 
 

@@ -301,7 +301,7 @@ class GatedRuns:
             committed={str(tp): noted for tp, noted in point.committed.items()},
             ends={str(tp): end for tp, end in point.ends.items()},
             topics=dict(point.ids),
-            settings=keep_whole(self._admin, [topic.name for topic in resolved.layout.changelog_topics]),
+            settings=keep_whole(self._admin, resolved.layout.changelog_topics),
         )
         self._write(held.id, lambda now: replace(now, held=marked, published={**now.published, **ends}))
 

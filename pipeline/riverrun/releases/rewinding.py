@@ -95,8 +95,8 @@ def point_of(connected: ConnectedApplication, starts: Mapping[TopicPartition, in
     return Point({**begun, **committed}, admin.stable_end_offsets(tps), ids)
 
 
-def keep_whole(admin: Admin, topics: Iterable[str]) -> dict[str, str]:
-    """Let brokers keep all records of changelogs from now on.
+def keep_whole(admin: Admin, changelogs: Iterable[TopicRequirement]) -> dict[str, str]:
+    """Let brokers keep all records of changelogs from now on. May be repeated if its result was lost.
 
     Returns:
         The settings to restore, by topic (`compact_again`).
@@ -104,10 +104,10 @@ def keep_whole(admin: Admin, topics: Iterable[str]) -> dict[str, str]:
     Raises:
         BrokerError: If the brokers refuse or do not answer.
     """
-    found = admin.topic_configs(topics)
-    changed = {topic: config[_LAG] for topic, config in found.items() if config[_LAG] != _FOREVER}
-    admin.alter_topic_configs({topic: {_LAG: _FOREVER} for topic in changed})
-    return changed
+    own = {topic.name: topic.config.get(_LAG, _NO_LAG) for topic in changelogs}
+    found = {topic: config[_LAG] for topic, config in admin.topic_configs(own).items()}
+    admin.alter_topic_configs({topic: {_LAG: _FOREVER} for topic, lag in found.items() if lag != _FOREVER})
+    return {topic: own[topic] if lag == _FOREVER else lag for topic, lag in found.items()}
 
 
 def compact_again(admin: Admin, settings: Mapping[str, str]) -> None:
@@ -187,7 +187,8 @@ def _create_again(connected: ConnectedApplication, topic: TopicRequirement, poin
     present, noted = admin.topics([topic.name]).get(topic.name), point.ids.get(topic.name)
     is_known = present is not None and present.id == noted
     if is_known:
-        admin.create_topics([TopicSpec(copy, topic.partitions, _KEPT, streams.replication_factor)])
+        kept = {**streams.topic, **_KEPT}
+        admin.create_topics([TopicSpec(copy, topic.partitions, kept, streams.replication_factor)])
         _copy(admin, copy, {tp: end for tp, end in point.ends.items() if tp.topic == topic.name}, copy)
     if is_known or noted is None:
         admin.delete_topics([topic.name])

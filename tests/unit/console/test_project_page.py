@@ -16,7 +16,7 @@ from riverrun.console.api import files, new_api
 from riverrun.console.looking import ProjectWatch
 from riverrun.console.shown import change_object, instance_object, lag_object, release_object, row_object, run_object
 from riverrun.errors import BrokerError, ConfigError, ReleaseError
-from riverrun.hosting.gated import GateVerdict
+from riverrun.hosting.gated import GateVerdict, HeldRun, HeldState
 from riverrun.hosting.inputs import InputLag
 from riverrun.hosting.release import Release, ReleaseChange, Step
 from riverrun.records import TopicPartition
@@ -66,7 +66,8 @@ def project() -> dict[str, Any]:
     """The state of a project at a look."""
     outcomes = {"no negative counts": "passed", HOSTILE: "warning: 3 of 9"}
     verdict = GateVerdict("abc123", "clicks-0@7", "s", outcomes=outcomes, warnings=(HOSTILE,))
-    release = Release("clicks", "v1", Step.GATED, "v2", verdict=verdict, revision=3)
+    held = HeldRun("def456", "v1", HeldState.HELD, verdict=verdict)
+    release = Release("clicks", "v1", Step.GATED, "v2", verdict=verdict, held=held, revision=3)
     change = ReleaseChange(
         "clicks", 3, HOSTILE, NOW, "0.1", "reprocessed", "gated", "v1", "v2", verdict="abc123", changed=("verdict",)
     )
@@ -234,6 +235,8 @@ def test_a_browser_shows_applications_runs_and_releases(page: Chrome) -> None:
         assert links == ["http://host-1:8090/"] * 2
         assert "2, 40 records left" in console.text("instances")
         assert "abc123: needs an approval" in console.text("release")
+        assert "def456: its gate has warnings" in console.text("release")
+        assert "riverrun held publish clicks --approve abc123" in console.text("release")
         assert HOSTILE in console.text("verdict")
         console.open()
         assert "reprocessed → gated" in console.text("history")

@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.text import Text
 
 import riverrun
-from riverrun.cli import broker, demo, first_steps, inspect, operations, release, run, sql, topic, worker
+from riverrun.cli import broker, demo, first_steps, inspect, letters, operations, release, run, sql, topic, worker
 from riverrun.cli.project import INTERRUPTED, Settings, code_of
 from riverrun.cli.signals import interrupt_on_sigterm
 from riverrun.config.secrets import TOKEN, redacted
@@ -49,6 +49,7 @@ app.command("snapshot")(operations.snapshot)
 app.command("prepare-spark")(broker.prepare_spark)
 app.command("import")(topic.import_topic)
 app.command("export")(topic.export_topic)
+app.add_typer(letters.app, name="letters")
 app.add_typer(run.held_app, name="held")
 app.add_typer(release.app, name="release")
 app.add_typer(demo.app, name="demo")

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from riverrun.spark.bounded_runs.job import RunSummary
     from riverrun.spark.ranges import RunRange
     from riverrun.topology.topology import Topology
+    from riverrun.transfers.letters import DeadLetters
     from riverrun.worker.states import WorkerState, WorkerSummary
     from riverrun.worker.worker import Worker
 
@@ -136,6 +137,23 @@ class App:
     def checks(self) -> AppChecks:
         """Checks of its published records, by its expectations."""
         return AppChecks(self._chosen)
+
+    def letters(self, topic: str | None = None) -> DeadLetters:
+        """Return its dead letters: list them, replay them to where they come from, or discard them.
+
+        Args:
+            topic: Their topic. Default: `errors.dead.letter.queue.topic.name`.
+
+        Raises:
+            ConfigError: If no topic is given, and the setting has none.
+        """
+        from riverrun.transfers.letters import DeadLetters
+
+        chosen = topic or self.config.streams.errors_dead_letter_queue_topic_name
+        if chosen is None:
+            message = f"{self.name} has no dead letter topic"
+            raise ConfigError(message, hint="Set errors.dead.letter.queue.topic.name, or name the topic: --topic.")
+        return DeadLetters(self.cluster.admin, chosen, self.cluster.by or "")
 
     # Live
 

@@ -1,0 +1,254 @@
+"""`riverrun letters`: dead letters in a shell: list them, look at one, replay or discard them."""
+
+from __future__ import annotations
+
+from pathlib import Path  # noqa: TC003 - typer reads the annotation
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from riverrun.cli.project import App, settings_of
+from riverrun.errors import ConfigError, StreamsError
+from riverrun.records import counted
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from riverrun.project.app import App as Application
+    from riverrun.transfers.letters import DeadLetter, DeadLetters, LetterFilter
+
+app = typer.Typer(
+    help="Dead letters: list them, replay them to where they come from, discard them.", no_args_is_help=True
+)
+
+Places = Annotated[list[str] | None, typer.Argument(help="Places of letters, as list shows them: orders-dead-0@3.")]
+Topic = Annotated[
+    str | None, typer.Option(help="Topic of the letters; errors.dead.letter.queue.topic.name if left out.")
+]
+OfError = Annotated[str, typer.Option("--error", help="Only letters whose exception or its message has this text.")]
+Origin = Annotated[str, typer.Option(help="Only letters from this topic, partition (orders-0) or record (orders-0@8).")]
+Since = Annotated[str | None, typer.Option("--from", help="Only letters with this event time or a later one.")]
+Until = Annotated[str | None, typer.Option("--to", help="Only letters with an earlier event time than this.")]
+Dry = Annotated[bool, typer.Option("--dry-run", metavar="", help="Show the letters, and change nothing.")]
+Everything = Annotated[bool, typer.Option("--all", metavar="", help="Take all letters, if no other option chooses.")]
+AsJson = Annotated[bool, typer.Option("--json", metavar="", help="Print JSON, one letter per line.")]
+
+
+@app.command("list")
+def list_letters(
+    context: typer.Context,
+    name: App,
+    topic: Topic = None,
+    error: OfError = "",
+    origin: Origin = "",
+    since: Since = None,
+    until: Until = None,
+    limit: Annotated[int | None, typer.Option("--limit", "-n", min=1, help="Stop after this many letters.")] = None,
+    *,
+    decided: Annotated[
+        bool, typer.Option("--decided", metavar="", help="Also list letters that were replayed or discarded.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """List letters that nothing was decided about, partition by partition, the oldest first."""
+    import itertools
+
+    chosen = _filter(None, error, origin, since, until, decided=decided)
+    count = 0
+    for letter in itertools.islice(_letters(context, name, topic).list(chosen), limit):
+        count += 1
+        typer.echo(_json(letter) if as_json else _line(letter))
+    if not as_json:
+        typer.echo(counted(count, "letter"))
+
+
+@app.command()
+def show(
+    context: typer.Context,
+    name: App,
+    place: Annotated[str, typer.Argument(help="Place of the letter, as list shows it: orders-dead-0@3.")],
+    topic: Topic = None,
+    *,
+    as_json: AsJson = False,
+) -> None:
+    """Show a letter: its record by the serdes of the application, its exception, and what became of it."""
+    (letter,) = _found(context, name, topic, _filter([place], decided=True))
+    if as_json:
+        typer.echo(_json(letter))
+        return
+    key, value = _decoded(settings_of(context).project().app(name), letter)
+    typer.echo(_line(letter))
+    typer.echo(f"key: {key}")
+    typer.echo(f"value: {value}")
+    for header, data in letter.headers:
+        typer.echo(f"header {header}: {_text(data)}")
+    if letter.trace:
+        typer.echo(letter.trace.rstrip())
+
+
+@app.command()
+def replay(
+    context: typer.Context,
+    name: App,
+    places: Places = None,
+    topic: Topic = None,
+    error: OfError = "",
+    origin: Origin = "",
+    since: Since = None,
+    until: Until = None,
+    value: Annotated[str | None, typer.Option(help="Value that replaces that of a single letter, as text.")] = None,
+    value_file: Annotated[
+        Path | None, typer.Option(help="File whose bytes replace the value of a single letter.")
+    ] = None,
+    *,
+    everything: Everything = False,
+    dry_run: Dry = False,
+) -> None:
+    """Write the records of letters to where they come from, each once: key, value, headers and event time as they were.
+
+    Records whose windows have closed count as late. If the cause is still there, they become letters again.
+    """
+    mended = _mended(value, value_file)
+    letters = _chosen(context, name, topic, _filter(places, error, origin, since, until), everything=everything)
+    if dry_run:
+        _show_all(letters, "would be replayed")
+        return
+    count = _letters(context, name, topic).replay(letters, mended)
+    typer.echo(f"{counted(count, 'letter')} replayed")
+
+
+@app.command()
+def discard(
+    context: typer.Context,
+    name: App,
+    places: Places = None,
+    topic: Topic = None,
+    error: OfError = "",
+    origin: Origin = "",
+    since: Since = None,
+    until: Until = None,
+    *,
+    everything: Everything = False,
+    dry_run: Dry = False,
+) -> None:
+    """Note that letters are not wanted: they are not listed any more, and cannot be replayed."""
+    letters = _chosen(context, name, topic, _filter(places, error, origin, since, until), everything=everything)
+    if dry_run:
+        _show_all(letters, "would be discarded")
+        return
+    count = _letters(context, name, topic).discard(letters)
+    typer.echo(f"{counted(count, 'letter')} discarded")
+
+
+def _letters(context: typer.Context, name: str, topic: str | None) -> DeadLetters:
+    return settings_of(context).project().app(name).letters(topic)
+
+
+def _filter(
+    places: list[str] | None = None,
+    error: str = "",
+    origin: str = "",
+    since: str | None = None,
+    until: str | None = None,
+    *,
+    decided: bool = False,
+) -> LetterFilter:
+    from riverrun.spark.ranges import time_ms
+    from riverrun.transfers.letters import LetterFilter
+
+    since_ms, until_ms = (None if each is None else time_ms(each) for each in (since, until))
+    return LetterFilter(frozenset(places or ()), error, origin, since_ms, until_ms, decided)
+
+
+def _chosen(
+    context: typer.Context, name: str, topic: str | None, wanted: LetterFilter, *, everything: bool
+) -> list[DeadLetter]:
+    if wanted.is_everything and not everything:
+        message = "Nothing says which letters are meant"
+        raise ConfigError(message, hint="Name places, choose by --error, --origin, --from or --to, or take --all.")
+    return _found(context, name, topic, wanted)
+
+
+def _found(context: typer.Context, name: str, topic: str | None, wanted: LetterFilter) -> list[DeadLetter]:
+    """Return the letters that a filter chooses; each place that it names must have one."""
+    letters = list(_letters(context, name, topic).list(wanted))
+    missing = sorted(wanted.places - {letter.name for letter in letters})
+    if missing:
+        message = f"There is no letter at {', '.join(missing)} that nothing was decided about"
+        raise ConfigError(message, hint=f"riverrun letters list {name} --decided shows all of them.")
+    return letters
+
+
+def _mended(value: str | None, file: Path | None) -> bytes | None:
+    if value is not None and file is not None:
+        message = "--value and --value-file do not go together"
+        raise ConfigError(message, hint="Leave one of them out.")
+    if file is None:
+        return None if value is None else value.encode()
+    try:
+        return file.read_bytes()
+    except OSError as error:
+        message = f"{file} cannot be read: {error.strerror}"
+        raise ConfigError(message) from error
+
+
+def _show_all(letters: list[DeadLetter], outcome: str) -> None:
+    for letter in letters:
+        typer.echo(_line(letter))
+    typer.echo(f"{counted(len(letters), 'letter')} {outcome}")
+
+
+def _line(letter: DeadLetter) -> str:
+    from riverrun.transfers.topic_serdes import time_text
+
+    became = f"  {letter.note.state} by {letter.note.by}" if letter.note is not None else ""
+    said = f"{letter.error}: {letter.message}" if letter.message else letter.error
+    place = f"{letter.name}  {time_text(letter.timestamp)}  {letter.origin}@{letter.origin_offset}"
+    return f"{place}  {' '.join(said.split())}{became}"
+
+
+def _json(letter: DeadLetter) -> str:
+    import msgspec
+
+    from riverrun.transfers.topic_serdes import jsonable
+
+    shown = {
+        "place": letter.name,
+        "origin": f"{letter.origin}@{letter.origin_offset}",
+        "timestamp": letter.timestamp,
+        "key": jsonable(letter.key),
+        "value": jsonable(letter.value),
+        "headers": [[name, jsonable(data)] for name, data in letter.headers],
+        "error": letter.error,
+        "message": letter.message,
+        "trace": letter.trace,
+        "note": None if letter.note is None else msgspec.to_builtins(letter.note),
+    }
+    return msgspec.json.encode(shown).decode()
+
+
+def _decoded(application: Application, letter: DeadLetter) -> Iterator[str]:
+    """Yield key and value as the serdes of the application read them, or else as text or bytes."""
+    from riverrun.serde.api import shown_reader
+    from riverrun.transfers.topic_serdes import readable, serdes_of
+
+    try:
+        serdes = serdes_of(application.topology(), letter.origin.topic)
+    except StreamsError:  # of an internal topic, or of one that another version reads
+        yield _text(letter.key)
+        yield _text(letter.value)
+        return
+    for serde, data in zip(serdes, (letter.key, letter.value), strict=True):
+        try:
+            yield "null" if data is None else readable(shown_reader(serde)(data))
+        except Exception:  # noqa: BLE001 - a serde may raise anything, and letters have what it cannot read
+            yield _text(data)
+
+
+def _text(data: bytes | None) -> str:
+    from riverrun.transfers.topic_serdes import readable
+
+    try:
+        return readable(data if data is None else data.decode())
+    except UnicodeDecodeError:
+        return readable(data)

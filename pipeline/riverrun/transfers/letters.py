@@ -1,0 +1,289 @@
+"""Dead letters: what became of them, and how they return to the topics that they come from.
+
+A letter is replayed or discarded once: the note about it is written in the same transaction as the record that it becomes. The
+letters themselves stay in their topic until its retention deletes them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from riverrun.decoders import Line, Time, Word, foreign_decoder
+from riverrun.errors import ConfigError, RangeError, TaskMigratedError, UnderWayError
+from riverrun.hosting.control_topic import ControlTopic, lock_name, readable
+from riverrun.hosting.process import SystemClock, this_user
+from riverrun.kafka.admin import TopicSpec
+from riverrun.kafka.producer import TransactionalProducer
+from riverrun.kafka.ranges import read_fields
+from riverrun.processor.handlers import (
+    ERRORS_EXCEPTION,
+    ERRORS_MESSAGE,
+    ERRORS_OFFSET,
+    ERRORS_PARTITION,
+    ERRORS_STACKTRACE,
+    ERRORS_TOPIC,
+)
+from riverrun.records import OffsetRange, TopicPartition, counted, whole_number
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from riverrun.kafka.admin import Admin
+    from riverrun.records import Headers, RawFields
+
+LETTERS_TOPIC = "riverrun-letters"
+"""Notes of what became of letters, by topic, partition and offset of the letter."""
+REPLAYED, DISCARDED = "replayed", "discarded"
+_OWN = frozenset({ERRORS_EXCEPTION, ERRORS_MESSAGE, ERRORS_STACKTRACE, ERRORS_TOPIC, ERRORS_PARTITION, ERRORS_OFFSET})
+_CONFIG = {"cleanup.policy": "compact", "retention.ms": "-1"}
+_TRANSACTION_RECORDS = 10_000
+_NOTHING_CHANGED = "Nothing was written."
+
+
+@dataclass(frozen=True, slots=True)
+class LetterNote:
+    """The decision about a letter.
+
+    Args:
+        state: `replayed` or `discarded`.
+        by: The user who decided.
+        at_ms: When, ms since the epoch.
+        is_mended: Whether it was replayed with another value.
+    """
+
+    state: Word
+    by: Line
+    at_ms: Time
+    is_mended: bool = False
+
+
+_note = foreign_decoder(LetterNote)
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetter:
+    """A letter: a record that a handler did not let stop the application.
+
+    Args:
+        place: Where the letter is.
+        offset: Its offset there.
+        origin: The partition that the record was read from.
+        origin_offset: Its offset there.
+        timestamp: Event time of the record, ms.
+        key: The record's key as it was read.
+        value: Its value as it was read.
+        headers: Its headers.
+        error: Class of the exception.
+        message: Message of the exception.
+        trace: Its stack trace.
+        note: What became of the letter; None if nothing was decided.
+    """
+
+    place: TopicPartition
+    offset: int
+    origin: TopicPartition
+    origin_offset: int
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+    headers: Headers
+    error: str
+    message: str
+    trace: str
+    note: LetterNote | None = None
+
+    @property
+    def name(self) -> str:
+        """Return its place with its offset, as `orders-dead-0@3`."""
+        return f"{self.place}@{self.offset}"
+
+
+@dataclass(frozen=True, slots=True)
+class LetterFilter:
+    """Chooses letters. A condition that is left out holds for all of them.
+
+    Args:
+        places: Places of letters, as `orders-dead-0@3`.
+        error: A part of the exception's class or message.
+        origin: Topic, partition (`orders-0`) or record (`orders-0@8`) that they come from.
+        since_ms: Event time at which they begin, ms.
+        until_ms: Event time before which they end, ms.
+        decided: Whether letters that were replayed or discarded are chosen, too.
+    """
+
+    places: frozenset[str] = frozenset()
+    error: str = ""
+    origin: str = ""
+    since_ms: int | None = None
+    until_ms: int | None = None
+    decided: bool = False
+
+    @property
+    def is_everything(self) -> bool:
+        """Return whether it chooses all letters."""
+        return not (self.places or self.error or self.origin) and self.since_ms is None and self.until_ms is None
+
+    def chooses(self, letter: DeadLetter) -> bool:
+        """Return whether it chooses a letter."""
+        return (
+            (self.decided or letter.note is None)
+            and (not self.places or letter.name in self.places)
+            and (self.error in letter.error or self.error in letter.message)
+            and self._is_from(letter)
+            and (self.since_ms is None or letter.timestamp >= self.since_ms)
+            and (self.until_ms is None or letter.timestamp < self.until_ms)
+        )
+
+    def _is_from(self, letter: DeadLetter) -> bool:
+        known = "", letter.origin.topic, str(letter.origin), f"{letter.origin}@{letter.origin_offset}"
+        return self.origin in known
+
+
+class DeadLetters:
+    """The letters in one topic.
+
+    Args:
+        admin: Asks the brokers.
+        topic: The dead letter topic.
+        by: The user for the notes; by default, this user on this machine.
+    """
+
+    def __init__(self, admin: Admin, topic: str, by: str = "") -> None:
+        self._admin = admin
+        self.topic = topic
+        self._by = by or this_user()
+        self._notes = ControlTopic(admin, LETTERS_TOPIC)
+
+    def list(self, chosen: LetterFilter | None = None) -> Iterator[DeadLetter]:
+        """Return letters, partition by partition, the oldest first.
+
+        Records of the topic that are no letters are left out.
+
+        Args:
+            chosen: Which ones; those that nothing was decided about by default.
+
+        Raises:
+            TopicError: If the topic does not exist.
+            BrokerError: If brokers do not answer.
+        """
+        wanted, notes = chosen or LetterFilter(), self._known()
+        self._admin.require([self.topic], "has the dead letters")
+        tps = [TopicPartition(self.topic, n) for n in range(self._admin.partitions([self.topic])[self.topic])]
+        first, last = self._admin.beginning_offsets(tps), self._admin.end_offsets(tps)
+        for tp in tps:
+            for _, batch in read_fields(self._admin, {tp: OffsetRange(min(first[tp], last[tp]), last[tp])}):
+                for fields in batch:
+                    letter = letter_of(tp, fields, notes)
+                    if letter is not None and wanted.chooses(letter):
+                        yield letter
+
+    def replay(self, letters: Iterable[DeadLetter], value: bytes | None = None) -> int:
+        """Write the records of letters to where they come from: key, value, headers and event time as they were read.
+
+        A letter that was replayed or discarded meanwhile is left out. Each record goes to the partition that it was read
+        from, also one of a repartition topic.
+
+        Args:
+            letters: The letters.
+            value: Another value, for a single letter that is mended; None for the values as they were.
+
+        Returns:
+            The number of records written.
+
+        Raises:
+            ConfigError: If several letters would get one value.
+            RangeError: If the topic or the partition of a letter is gone. Nothing was written.
+            UnderWayError: If another user replays letters of this topic at this moment.
+            BrokerError: If brokers refuse or do not answer.
+        """
+        chosen = list(letters)
+        if value is not None and len(chosen) != 1:
+            message = f"{counted(len(chosen), 'letter')} cannot all get one value"
+            raise ConfigError(message, hint=f"Name a single letter, as {self.topic}-0@3.")
+        self._require_origins(chosen)
+        return self._decide(chosen, REPLAYED, value)
+
+    def discard(self, letters: Iterable[DeadLetter]) -> int:
+        """Note that letters are not wanted. They are not listed any more, and cannot be replayed.
+
+        Returns:
+            The number of letters that nothing had been decided about.
+
+        Raises:
+            UnderWayError: If another user replays letters of this topic at this moment.
+            BrokerError: If brokers refuse or do not answer.
+        """
+        return self._decide(list(letters), DISCARDED, None)
+
+    def _decide(self, letters: Sequence[DeadLetter], state: str, value: bytes | None) -> int:
+        self._admin.create_topics([TopicSpec(LETTERS_TOPIC, 1, _CONFIG)])
+        producer = TransactionalProducer(self._admin.kafka, lock_name(LETTERS_TOPIC, self.topic))
+        try:
+            producer.init()
+            known = self._known()  # under the lock: a predecessor is fenced, and has committed or not
+            left = [letter for letter in letters if letter.name not in known]
+            note = LetterNote(state, self._by, SystemClock().now_ms(), value is not None)
+            for start in range(0, len(left), _TRANSACTION_RECORDS):
+                for letter in left[start : start + _TRANSACTION_RECORDS]:
+                    if state == REPLAYED:
+                        self._send(producer, letter, value)
+                    text = msgspec.json.encode(asdict(note))
+                    producer.send(LETTERS_TOPIC, letter.name.encode(), text, note.at_ms, (), 0)
+                producer.commit({}, "")
+        except TaskMigratedError as error:
+            message = f"Another user decides about letters of {self.topic} at this moment"
+            raise UnderWayError(message, hint="Look at what is left, then repeat the command.") from error
+        finally:
+            producer.close()
+        return len(left)
+
+    def _send(self, producer: TransactionalProducer, letter: DeadLetter, value: bytes | None) -> None:
+        mended = letter.value if value is None else value
+        origin = letter.origin
+        producer.send(origin.topic, letter.key, mended, letter.timestamp, letter.headers, origin.partition)
+
+    def _require_origins(self, letters: Iterable[DeadLetter]) -> None:
+        origins = {letter.origin for letter in letters}
+        counts = self._admin.partitions({tp.topic for tp in origins})
+        gone = sorted(tp for tp in origins if tp.partition >= counts.get(tp.topic, 0))
+        if gone:
+            message = f"Letters come from {', '.join(map(str, gone))}, which no longer exists"
+            raise RangeError(message, hint=f"{_NOTHING_CHANGED} Choose others with --origin, or discard these.")
+
+    def _known(self) -> Mapping[str, LetterNote]:
+        """Return the notes about letters of this topic, by their places."""
+        prefix = f"{self.topic}-"
+        own = {name: value for name, value in self._notes.read().items() if name.startswith(prefix)}
+        return {name: note for name, text in own.items() for note in readable(LETTERS_TOPIC, {name: text}, _note)}
+
+
+def letter_of(tp: TopicPartition, fields: RawFields, notes: Mapping[str, LetterNote]) -> DeadLetter | None:
+    """Return a record of a dead letter topic as a letter; None if it is no letter.
+
+    Args:
+        tp: Its partition.
+        fields: The record.
+        notes: What became of letters, by their places.
+    """
+    key, value, timestamp, offset, headers = fields
+    texts = {name: (data or b"").decode(errors="replace") for name, data in headers if name in _OWN}
+    partition, origin_offset = (whole_number(texts.get(name, "")) for name in (ERRORS_PARTITION, ERRORS_OFFSET))
+    if ERRORS_TOPIC not in texts or partition is None or origin_offset is None:
+        return None
+    return DeadLetter(
+        place=tp,
+        offset=offset,
+        origin=TopicPartition(texts[ERRORS_TOPIC], partition),
+        origin_offset=origin_offset,
+        timestamp=timestamp,
+        key=key,
+        value=value,
+        headers=tuple(header for header in headers if header[0] not in _OWN),
+        error=texts.get(ERRORS_EXCEPTION, ""),
+        message=texts.get(ERRORS_MESSAGE, ""),
+        trace=texts.get(ERRORS_STACKTRACE, ""),
+        note=notes.get(f"{tp}@{offset}"),
+    )

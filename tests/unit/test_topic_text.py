@@ -34,9 +34,10 @@ from riverrun import (
     windowed,
 )
 from riverrun.errors import ConfigError
+from riverrun.records import TopicPartition
 from riverrun.schemas.registry import registry_of
 from riverrun.serde.api import SerdePlace, placed, shown_reader
-from riverrun.transfers.topic_records import LineFormat
+from riverrun.transfers.topic_records import LineFormat, ReadRecord, RecordFormat, shown_record
 from riverrun.transfers.topic_serdes import from_text, jsonable, readable, serde_named, serdes_of
 from tests.unit.schemas import tickets
 from tests.unit.schemas.avro_schemas import HEAD, encoded, schemas
@@ -135,7 +136,7 @@ NUMBERS = st.one_of(
 def test_lines_of_json_keep_their_digits(numbers: list[str], *, is_key: bool) -> None:
     line = f'{{"k":{numbers[0]},"v":[{",".join(numbers)}]}}'
     form = LineFormat(JSON, JSON, key="k" if is_key else None)
-    key, value, _ = form.record(line, NOW)
+    key, value, _, _ = form.fields(line, NOW)
     assert value == line.encode()
     assert key == (numbers[0].encode() if is_key else None)
 
@@ -154,7 +155,51 @@ def test_lines_of_json_keep_their_digits(numbers: list[str], *, is_key: bool) ->
 )  # fmt: skip
 def test_a_line_becomes_a_record(form: LineFormat, line: str, record: tuple[object, ...]) -> None:
     form.check()
-    assert form.record(line, NOW) == record
+    assert form.fields(line, NOW) == (*record, ())
+
+
+SHOWN = {
+    "string": st.text(),
+    "json": st.recursive(
+        st.none() | st.booleans() | st.integers() | st.text(),
+        lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    ),
+    "long": st.integers(-(2**63), 2**63 - 1),
+    "double": st.floats(),
+    "bytes": st.binary(),
+    "uuid": st.uuids(),
+}
+HEADERS = st.lists(st.tuples(st.text(min_size=1), st.none() | st.binary())).map(tuple)
+
+
+@given(
+    data=st.data(), headers=HEADERS, names=st.tuples(*[st.sampled_from(sorted(SHOWN))] * 2), at=st.integers(0, 2**40)
+)
+def test_records_can_be_written_as_they_are_shown(data: Any, headers: Any, names: tuple[str, str], at: int) -> None:
+    serdes = [serde_named(name) for name in names]
+    parts = [data.draw(st.none() | SHOWN[name]) for name in names]
+    written = [None if part is None else serde.serialize(part) for serde, part in zip(serdes, parts, strict=True)]
+    read = [None if raw is None else shown_reader(serde)(raw) for serde, raw in zip(serdes, written, strict=True)]
+    line = msgspec.json.encode(shown_record(ReadRecord(TopicPartition("t", 0), 7, at, *read, headers)), enc_hook=str)
+    found = RecordFormat(*serdes).fields(line.decode(), NOW)
+    null = [None if raw == b"null" else raw for raw in written]  # JSON's null is a tombstone
+    assert found == (*null, at, headers)
+
+
+@pytest.mark.parametrize(
+    ("line", "complaint"),
+    [
+        ("[1]", "it is not a JSON object with a key or a value"),
+        ("{}", "it is not a JSON object with a key or a value"),
+        ('{"key": "a", "headers": [["h", 5]]}', "is not a header"),
+        ('{"key": "a", "headers": [["h", "zz"]]}', "non-hexadecimal"),
+        ('{"key": "a", "timestamp": -1}', "neither a number of ms"),
+    ],
+)
+def test_records_that_are_none_are_refused(line: str, complaint: str) -> None:
+    with pytest.raises(ValueError, match=complaint):
+        RecordFormat(STRING, JSON).fields(line, NOW)
+    assert RecordFormat(STRING, JSON).fields('{"key": "a", "value": null}', NOW) == (b"a", None, NOW, ())
 
 
 @pytest.mark.parametrize(
@@ -170,7 +215,7 @@ def test_a_line_becomes_a_record(form: LineFormat, line: str, record: tuple[obje
 )
 def test_a_line_that_does_not_fit_is_refused_with_the_reason(form: LineFormat, line: str, complaint: str) -> None:
     with pytest.raises(ValueError, match=re.escape(complaint)):
-        form.record(line, NOW)
+        form.fields(line, NOW)
 
 
 @pytest.mark.parametrize(

@@ -180,7 +180,7 @@ def main() -> None:
         print("UnlimitedWindows", time, shown(lambda start: UnlimitedWindows.of(start=start), time))
     for text in TEXTS:
         print("--from, --to", text, shown(time_ms, text))
-        print("topic write", text, shown(LINES.record, json.dumps({"at": text}), 0))
+        print("topic write", text, shown(LINES.fields, json.dumps({"at": text}), 0))
         print("SQL", text, shown(of_sql, text))
 
 

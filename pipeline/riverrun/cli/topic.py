@@ -129,9 +129,23 @@ def write(
     separator: Annotated[
         str | None, typer.Option(help="Separator between the key and the value of a line, such as a colon.")
     ] = None,
+    *,
+    records: Annotated[
+        bool,
+        typer.Option(
+            "--records", metavar="", help="Lines are records as `topic read --json` prints them, headers included."
+        ),
+    ] = False,
 ) -> None:
-    """Write lines to a topic, one record each. Values are JSON unless --value-serde or --app says otherwise."""
-    from riverrun.transfers.topic_records import LineFormat, write_lines
+    """Write lines to a topic, one record each. Values are JSON unless --value-serde or --app says otherwise.
+
+    With --records, a value of null is a tombstone, and records without a timestamp are of now. Bytes are in hexadecimal digits.
+    """
+    from riverrun.transfers.topic_records import LineFormat, RecordFormat, write_lines
+
+    if records and (key or timestamp or separator):
+        message = "--records goes with none of --key, --timestamp and --separator: the lines have all of it"
+        raise ConfigError(message, hint="Leave these out.")
 
     serdes = _serdes(
         context,
@@ -144,7 +158,8 @@ def write(
     )
     admin = settings_of(context).project().cluster.admin
     with _opened(file) as lines:
-        written = write_lines(admin, topic, lines, LineFormat(*serdes, key, timestamp, separator))
+        form = RecordFormat(*serdes) if records else LineFormat(*serdes, key, timestamp, separator)
+        written = write_lines(admin, topic, lines, form)
     typer.echo(f"{counted(written, 'record')} written to {topic}")
 
 
@@ -196,18 +211,9 @@ def _line(record: ReadRecord) -> str:
 def _json(record: ReadRecord) -> str:
     import msgspec
 
-    from riverrun.transfers.topic_serdes import jsonable
+    from riverrun.transfers.topic_records import shown_record
 
-    shown = {
-        "topic": record.tp.topic,
-        "partition": record.tp.partition,
-        "offset": record.offset,
-        "timestamp": record.timestamp,
-        "key": jsonable(record.key),
-        "value": jsonable(record.value),
-        "headers": [[name, jsonable(value)] for name, value in record.headers],
-    }
-    return msgspec.json.encode(shown, enc_hook=str).decode()
+    return msgspec.json.encode(shown_record(record), enc_hook=str).decode()
 
 
 def _pair(text: str) -> tuple[str, str]:

@@ -10,22 +10,23 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from riverrun.decoders import exact_json
 from riverrun.errors import ConfigError, DeserializationError, RangeError, SerializationError
 from riverrun.hosting.process import SystemClock
 from riverrun.kafka.consumer import RecordConsumer
 from riverrun.kafka.producer import IdempotentProducer
 from riverrun.kafka.ranges import offsets_at_time, read_fields
-from riverrun.records import OffsetRange, OffsetVector, TopicPartition, counted
+from riverrun.records import Headers, OffsetRange, OffsetVector, TopicPartition, counted
 from riverrun.serde.api import shown_reader
-from riverrun.serde.serdes import JSON
+from riverrun.serde.serdes import BYTES, JSON, STRING, UUID
 from riverrun.spark.ranges import time_ms
-from riverrun.transfers.topic_serdes import from_text
+from riverrun.transfers.topic_serdes import from_text, jsonable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from riverrun.kafka.admin import Admin
-    from riverrun.records import Headers, RawFields
+    from riverrun.records import RawFields
     from riverrun.serde.api import Serde
 
 _BATCH = 1000
@@ -170,7 +171,7 @@ class TopicReader:
 
 _exactly = msgspec.json.Encoder(order="deterministic", decimal_format="number").encode
 """Writes JSON as `JSON` does, but numbers with the digits that they were read with."""
-_Record = tuple[bytes | None, bytes | None, int]
+_Fields = tuple[bytes | None, bytes | None, int, Headers]
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,8 +209,8 @@ class LineFormat:
             message = f"Values with serde {self.value_serde.name} have no field {', '.join(fields)}"
             raise ConfigError(message, hint="Fields are those of JSON values: --value-serde json.")
 
-    def record(self, line: str, now_ms: int) -> _Record:
-        """Return the key, value and time of a line.
+    def fields(self, line: str, now_ms: int) -> _Fields:
+        """Return the key, value and time of a line, without headers.
 
         Raises:
             ValueError: If the line is malformed.
@@ -220,7 +221,7 @@ class LineFormat:
         if self.key is not None:
             key = _field(value, self.key)
         at_ms = now_ms if self.timestamp is None else _time(_field(value, self.timestamp))
-        return _bytes(self.key_serde, key), _bytes(self.value_serde, value), at_ms
+        return _bytes(self.key_serde, key), _bytes(self.value_serde, value), at_ms, ()
 
     def _split(self, line: str) -> tuple[str | None, str]:
         if self.separator is None:
@@ -232,7 +233,70 @@ class LineFormat:
         return key, value
 
 
-def write_lines(admin: Admin, topic: str, lines: Iterable[bytes], form: LineFormat) -> int:
+@dataclass(frozen=True, slots=True)
+class RecordFormat:
+    """Form of lines that are records as `shown_record` returns them: JSON objects with key, value, time and headers.
+
+    Args:
+        key_serde: Writes keys.
+        value_serde: Writes values.
+    """
+
+    key_serde: Serde[Any]
+    value_serde: Serde[Any]
+
+    def check(self) -> None:
+        """Do nothing: all options fit together."""
+
+    def fields(self, line: str, now_ms: int) -> _Fields:
+        """Return the key, value, time and headers of a line; without a time, the record is of now.
+
+        Raises:
+            ValueError: If the line is malformed.
+        """
+        found = exact_json(line)
+        if not isinstance(found, dict) or not found.keys() & {"key", "value"}:
+            message = "it is not a JSON object with a key or a value"
+            raise ValueError(message)
+        key, value = (
+            _bytes(serde, _of_json(serde, found.get(name)))
+            for name, serde in (("key", self.key_serde), ("value", self.value_serde))
+        )
+        at_ms = now_ms if found.get("timestamp") is None else _time(found["timestamp"])
+        return key, value, at_ms, tuple(map(_header, found.get("headers") or ()))
+
+
+def shown_record(record: ReadRecord) -> dict[str, Any]:
+    """Return a record as JSON shows it: bytes in hexadecimal digits, headers as pairs of name and value."""
+    return {
+        "topic": record.tp.topic,
+        "partition": record.tp.partition,
+        "offset": record.offset,
+        "timestamp": record.timestamp,
+        "key": jsonable(record.key),
+        "value": jsonable(record.value),
+        "headers": [[name, jsonable(value)] for name, value in record.headers],
+    }
+
+
+def _of_json(serde: Serde[Any], value: Any) -> Any:
+    if value is None:
+        return None
+    is_text = isinstance(value, str) and serde in {STRING, BYTES, UUID}
+    return from_text(serde, value if is_text else _exactly(value).decode())
+
+
+def _header(given: Any) -> tuple[str, bytes | None]:
+    match given:
+        case [str(name), None]:
+            return name, None
+        case [str(name), str(value)]:
+            return name, bytes.fromhex(value)
+    message = f"{given!r} is not a header: a name, and a value in hexadecimal digits or null"
+    raise ValueError(message)
+
+
+def write_lines(admin: Admin, topic: str, lines: Iterable[bytes], form: LineFormat | RecordFormat) -> int:
     """Write lines to a topic, each once, and return their number. Empty lines are skipped.
 
     Args:
@@ -259,14 +323,14 @@ def write_lines(admin: Admin, topic: str, lines: Iterable[bytes], form: LineForm
             if not raw:
                 continue
             try:
-                key, value, at_ms = form.record(_text(raw), clock.now_ms())
+                key, value, at_ms, headers = form.fields(_text(raw), clock.now_ms())
             except Exception as error:  # a serde may raise anything
                 producer.flush()
                 written = counted(producer.sent().get(topic, 0), "record")
                 message = f"Line {number} cannot be written: {error}: {raw[:100].decode(errors='replace')!r}"
                 hint = f"{written} before it were written. Correct the line, and continue from there."
                 raise SerializationError(message, hint=hint) from error
-            producer.send(topic, key, value, at_ms, (), None)
+            producer.send(topic, key, value, at_ms, headers, None)
         producer.flush()
         return producer.sent().get(topic, 0)
     finally:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, cast
 from unittest.mock import patch
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from riverrun import (
@@ -50,6 +51,13 @@ STEPS = st.lists(
     max_size=50,
 )
 """Keys, or what happens; ms since the record before; values."""
+EXAMPLES = int(os.environ.get("MERGING_EXAMPLES", "60"))
+GROWN_AFTER_A_SEARCH = [
+    ("a", 0, 1), ("forget", 0, 0), ("a", 11, 1), ("commit", 0, 0), ("a", -11, 1), ("a", 12, 1), ("look", 0, 0)
+]  # fmt: skip
+"""A session that was committed grows after a record that required a search: its old row must not be seen any more."""
+FAILED_WITHIN = [("b", 1, 1), ("b", 9, 1), ("b", 0, -2)]
+"""The user's function fails for a record within a session, which is removed before, and stays so."""
 
 
 class UnhappyError(Exception):
@@ -183,8 +191,10 @@ def test_records_are_added_as_sessions_are_found_removed_and_put(
 ) -> None:
     topology = built(aggregate, sends_old=sends_old)
 
-    @settings(max_examples=60, deadline=None)
+    @settings(max_examples=EXAMPLES, deadline=None)
     @given(STEPS, st.sampled_from([0, ENTRY_OVERHEAD_BYTES * 4, 10**7]))
+    @example(GROWN_AFTER_A_SEARCH, 1400)
+    @example(FAILED_WITHIN, 1400)
     def check(steps: list[tuple[str, int, int]], kept_bytes: int) -> None:
         runs = []
         for merging in (SessionStateStore.merging, search):

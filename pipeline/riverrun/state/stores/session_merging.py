@@ -119,21 +119,24 @@ class MergedStore:
             try:
                 aggregate = add(key, value, aggregate)
             except BaseException:
-                remove_old(entry, session)
+                remove_old(entry, session, timestamp)
                 raise
             if aggregate.__class__ in shared:
                 set_newest(raw, suffix, session, entry, aggregate)
             else:
-                remove_old(entry, session)
+                remove_old(entry, session, timestamp)
                 put(session, aggregate)
             return True
 
         return merged
 
-    def _remove_old(self, entry: CacheEntry | None, session: Windowed[Any]) -> None:
-        """Remove the session that another one replaces, if its times are others."""
-        if entry is not None and (window := _window_of(entry.store_key)) != session.window:
-            self.put(Windowed(session.key, window), None)
+    def _remove_old(self, entry: CacheEntry | None, session: Windowed[Any], timestamp: int) -> None:
+        """Remove the session that a record has joined, before it is put again (`KStreamSessionWindowAggregate`).
+
+        Only a session of this one moment stays. If the user's function fails, the session is gone, as in Kafka Streams.
+        """
+        if entry is not None and session.window != Window(timestamp, timestamp):
+            self.put(Windowed(session.key, _window_of(entry.store_key)), None)
 
     def _set_newest(self) -> Callable[[bytes, bytes, Windowed[Any], CacheEntry | None, Any], None]:
         recent, kept, cache, changed, context = self.recent, self.kept, self.cache, self.changed, self.context
@@ -160,6 +163,8 @@ class MergedStore:
                     dirty.pop(entry.store_key, None)
                     entry.store_key, entry.order = store_key, 0
                 else:
+                    if changed.is_kept:
+                        changed.add(raw, entry.store_key)
                     entry.key = _made(Windowed, (session[0], _window_of(entry.store_key)))
                     entry.value, entry.whole = None, None
                     entry.timestamp, entry.headers, entry.place = timestamp, headers, place

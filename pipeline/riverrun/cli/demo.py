@@ -74,7 +74,8 @@ def run(
         str | None, typer.Option(hidden=True, help="Command that installs the demo's packages during the first act.")
     ] = None,
     begun: Annotated[
-        float | None, typer.Option(hidden=True, help="Time at which a caller began, seconds since the epoch.")
+        float | None,
+        typer.Option(min=0, max=10**12, hidden=True, help="Time at which a caller began, seconds since the epoch."),
     ] = None,
 ) -> None:
     """Run the whole demo, from a topology in memory to a rollback, in minutes. The exit code is 1 if a check failed."""

@@ -43,7 +43,9 @@ def list_letters(
     origin: Origin = "",
     since: Since = None,
     until: Until = None,
-    limit: Annotated[int | None, typer.Option("--limit", "-n", min=1, help="Stop after this many letters.")] = None,
+    limit: Annotated[
+        int | None, typer.Option("--limit", "-n", min=1, max=10**12, help="Stop after this many letters.")
+    ] = None,
     *,
     decided: Annotated[
         bool, typer.Option("--decided", metavar="", help="Also list letters that were replayed or discarded.")

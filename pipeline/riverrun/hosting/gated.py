@@ -44,7 +44,7 @@ class GateVerdict:
 
     @property
     def needs_approval(self) -> bool:
-        """Whether warnings await a person's approval."""
+        """Return whether warnings await a person's approval."""
         return bool(self.warnings) and not self.critical and not self.approved_by
 
     def __str__(self) -> str:
@@ -161,7 +161,7 @@ def held_between(before: HeldRun | None, after: HeldRun | None) -> str:
 
 
 PUBLISHED, DISCARDED = "published", "discarded"
-"""What became of the outputs of a run with a gate."""
+"""Outcomes of a run with a gate."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -207,7 +207,7 @@ class GatedRuns:
                 self._corrections.keep(version, release)
                 self._runs.forget_begun(version.application)
             compact_again(self._admin, held.settings)
-            self._runs.judged(version.application, held.since_ms, DISCARDED)
+            self._runs.decided(version.application, held.since_ms, DISCARDED)
             ends = ends_of_staged_logs(version)
             self._write(held.id, lambda now: replace(now, held=None, published={**now.published, **ends}))
             delete_copies(version)
@@ -275,7 +275,7 @@ class GatedRuns:
         count, published = self._corrections.publish_run(version, replace(release, switch=held.id))
         compact_again(self._admin, held.settings)
         ends = ends_of_outputs(public)
-        self._runs.judged(version.application, held.since_ms, PUBLISHED, held.outputs, ends)
+        self._runs.decided(version.application, held.since_ms, PUBLISHED, held.outputs, ends)
         self._write(held.id, lambda now: replace(now, held=None, published=published))
         try:
             self._purge(version, tasks)

@@ -256,7 +256,7 @@ class RunLog:
         """
         self._topic.put({_begun_name(application.config.name, application.version): None})
 
-    def judged(
+    def decided(
         self,
         application: Application,
         since_ms: int,

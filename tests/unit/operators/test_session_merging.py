@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, cast
 from unittest.mock import patch
@@ -33,6 +32,7 @@ from riverrun.state.entries import ENTRY_OVERHEAD_BYTES
 from riverrun.state.memory import MemoryBackend
 from riverrun.state.stores.session import SessionStateStore
 from riverrun.testing.driver import MockClock
+from tests.task_runs import Topics
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -114,24 +114,11 @@ def built(aggregate: Callable[[SessionWindowedKStream[str, int]], Any], *, sends
     return builder.build()
 
 
-@dataclass
-class Sent:
-    """Takes records."""
-
-    records: list[Any] = field(default_factory=list)
-
-    def send(self, *record: Any) -> None:
-        self.records.append(record)
-
-    def partitions(self, _topic: str) -> int:
-        return 1
-
-
 class Run:
     """A task, and what came out of it."""
 
     def __init__(self, topology: Topology, kept_bytes: int) -> None:
-        self.sent, self.backend, self.kept_bytes = Sent(), MemoryBackend(), kept_bytes
+        self.topics, self.backend, self.kept_bytes = Topics(), MemoryBackend(), kept_bytes
         self.sub = topology.sub_topologies()[0]
         self.committed: Any = {}
         self.offset = self.time = 0
@@ -139,7 +126,7 @@ class Run:
         self.open()
 
     def open(self) -> None:
-        self.task = Task(TaskSpec(TaskId(0, 0), self.sub, "app", (IN,)), Ports(self.sent, self.backend, MockClock()))
+        self.task = Task(TaskSpec(TaskId(0, 0), self.sub, "app", (IN,)), Ports(self.topics, self.backend, MockClock()))
         self.task._context.kept_bytes = self.kept_bytes
         self.task.start(self.committed)
 
@@ -177,7 +164,7 @@ class Run:
     def results(self) -> Any:
         self.commit()
         tables = {name: list(self.backend.table(name).scan(None, None)) for name in self.backend.tables()}
-        return self.sent.records, self.seen, list(self.store.all()), tables, self.store.expired_puts, self.task.dropped
+        return self.topics.sent, self.seen, list(self.store.all()), tables, self.store.expired_puts, self.task.dropped
 
 
 def search(_store: SessionStateStore, _fold: Any) -> Merging | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 
@@ -20,6 +19,7 @@ from riverrun.state.memory import MemoryBackend
 from riverrun.state.stores.key_value import KeyValueStateStore
 from riverrun.state.values import StoredValues
 from riverrun.testing.driver import MockClock
+from tests.task_runs import Topics
 
 if TYPE_CHECKING:
     from riverrun import Topology
@@ -54,27 +54,14 @@ LOWER = Serde("lower", str.encode, lambda data: data.decode().lower())
 """Keys that may be written in several ways."""
 
 
-@dataclass
-class Sent:
-    """Takes records."""
-
-    records: list[Any] = field(default_factory=list)
-
-    def send(self, *record: Any) -> None:
-        self.records.append(record)
-
-    def partitions(self, _topic: str) -> int:
-        return 1
-
-
 class Run:
     """A task that materialises a table, and what came out of it."""
 
     def __init__(self, topology: Topology) -> None:
-        self.sent, self.backend, self.offset = Sent(), MemoryBackend(), 0
+        self.topics, self.backend, self.offset = Topics(), MemoryBackend(), 0
         self.seen: list[Any] = []
         sub = topology.sub_topologies()[0]
-        self.task = Task(TaskSpec(TaskId(0, 0), sub, "app", (IN,)), Ports(self.sent, self.backend, MockClock()))
+        self.task = Task(TaskSpec(TaskId(0, 0), sub, "app", (IN,)), Ports(self.topics, self.backend, MockClock()))
         self.task.start({})
 
     @property
@@ -104,7 +91,7 @@ class Run:
     def results(self) -> Any:
         self.commit()
         tables = {name: list(self.backend.table(name).scan(None, None)) for name in self.backend.tables()}
-        return self.sent.records, self.seen, list(self.store.all()), tables
+        return self.topics.sent, self.seen, list(self.store.all()), tables
 
 
 def call(_store: KeyValueStateStore) -> CachedPut | None:

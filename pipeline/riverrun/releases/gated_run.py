@@ -33,7 +33,7 @@ from riverrun.hosting.purge import Purge, old_before
 from riverrun.quality.expectations import declared
 from riverrun.records import OffsetRange, OffsetVector, TopicPartition
 from riverrun.releases.corrections import Corrections, ends_of_staged_logs
-from riverrun.releases.rewinding import Point, compact_again, delete_copies, keep_whole, point_of, rewind
+from riverrun.releases.rewinding import Mark, compact_again, delete_copies, keep_whole, mark_of, rewind
 from riverrun.releases.run_quality import RunGate
 from riverrun.releases.verdicts import new_id, require_approvable, suite_digest
 from riverrun.releases.versions import Versions, grow_staging
@@ -203,7 +203,7 @@ class GatedRuns:
         with processing_alone(version, RUN, self._registry.by):
             release = self._note(held, replace(held, state=HeldState.DISCARDING))
             if held.is_marked:
-                rewind(version.resolved(), _point(held), held.id)
+                rewind(version.resolved(), _mark_of(held), held.id)
                 self._corrections.keep(version, release)
                 self._runs.forget_begun(version.application)
             compact_again(self._admin, held.settings)
@@ -293,14 +293,14 @@ class GatedRuns:
         fence_owners(resolved, resolved.layout.tasks)
         delete_copies(version)  # of a discard that died in the end
         self._corrections.keep(version, self._release())
-        point = point_of(resolved, {tp: wanted.start for tp, wanted in ranges.items()})
+        mark = mark_of(resolved, {tp: wanted.start for tp, wanted in ranges.items()})
         ends = ends_of_staged_logs(version)
         marked = replace(
             held,
             is_marked=True,
-            committed={str(tp): noted for tp, noted in point.committed.items()},
-            ends={str(tp): end for tp, end in point.ends.items()},
-            topics=dict(point.ids),
+            committed={str(tp): noted for tp, noted in mark.committed.items()},
+            ends={str(tp): end for tp, end in mark.ends.items()},
+            topics=dict(mark.ids),
             settings=keep_whole(self._admin, resolved.layout.changelog_topics),
         )
         self._write(held.id, lambda now: replace(now, held=marked, published={**now.published, **ends}))
@@ -391,6 +391,6 @@ class GatedRuns:
         return kind(message, hint=held.hint(self._config.name))
 
 
-def _point(held: HeldRun) -> Point:
+def _mark_of(held: HeldRun) -> Mark:
     committed = {TopicPartition.parse(name): (offset, text) for name, (offset, text) in held.committed.items()}
-    return Point(committed, {TopicPartition.parse(name): end for name, end in held.ends.items()}, held.topics)
+    return Mark(committed, {TopicPartition.parse(name): end for name, end in held.ends.items()}, held.topics)

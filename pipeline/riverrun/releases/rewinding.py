@@ -58,7 +58,7 @@ _row = msgpack_decoder(_Row)
 
 
 @dataclass(frozen=True, slots=True)
-class Point:
+class Mark:
     """A point that a version can be taken back to, noted while no host processed.
 
     Args:
@@ -72,7 +72,7 @@ class Point:
     ids: Mapping[str, str]
 
 
-def point_of(connected: ConnectedApplication, starts: Mapping[TopicPartition, int]) -> Point:
+def mark_of(connected: ConnectedApplication, starts: Mapping[TopicPartition, int]) -> Mark:
     """Note the point at which a version stands. No host may process it.
 
     Args:
@@ -92,7 +92,7 @@ def point_of(connected: ConnectedApplication, starts: Mapping[TopicPartition, in
     rest = reset_offsets(connected, [tp for tp in external if tp not in starts], SystemClock().now_ms())
     begun = {tp: (offset, "") for tp, offset in {**rest, **chosen}.items()}
     ids = {name: topic.id for name, topic in topics.items()}
-    return Point({**begun, **committed}, admin.stable_end_offsets(tps), ids)
+    return Mark({**begun, **committed}, admin.stable_end_offsets(tps), ids)
 
 
 def keep_whole(admin: Admin, changelogs: Iterable[TopicRequirement]) -> dict[str, str]:
@@ -122,12 +122,12 @@ def compact_again(admin: Admin, settings: Mapping[str, str]) -> None:
     )
 
 
-def rewind(connected: ConnectedApplication, point: Point, name: str) -> None:
+def rewind(connected: ConnectedApplication, mark: Mark, name: str) -> None:
     """Take all tasks of a version back to a point. If it is interrupted, another call completes it.
 
     Args:
         connected: The version; its patterns are resolved.
-        point: The point, as `point_of` noted it.
+        mark: The point, as `mark_of` noted it.
         name: Identifies this in all calls: 8 hex digits.
 
     Raises:
@@ -139,10 +139,10 @@ def rewind(connected: ConnectedApplication, point: Point, name: str) -> None:
     tasks, doing = sorted(connected.layout.tasks), f"take {connected.id} back"
     timed = _timed(connected)
     for topic in timed.values():
-        _create_again(connected, topic, point, _copy_of(connected, topic.name, name))
+        _create_again(connected, topic, mark, _copy_of(connected, topic.name, name))
     for done, task_id in enumerate(tasks):
         tell(doing, done, len(tasks))
-        _rewind_task(connected, task_id, point, timed)
+        _rewind_task(connected, task_id, mark, timed)
     tell(doing, len(tasks), len(tasks))
 
 
@@ -181,15 +181,15 @@ def _back(copy: str) -> str:
     return f"{copy}-back"
 
 
-def _create_again(connected: ConnectedApplication, topic: TopicRequirement, point: Point, copy: str) -> None:
+def _create_again(connected: ConnectedApplication, topic: TopicRequirement, mark: Mark, copy: str) -> None:
     """Create a changelog again, with the records that it held at a point."""
     admin, streams = connected.admin, connected.application.config.streams
-    present, noted = admin.topics([topic.name]).get(topic.name), point.ids.get(topic.name)
+    present, noted = admin.topics([topic.name]).get(topic.name), mark.ids.get(topic.name)
     is_known = present is not None and present.id == noted
     if is_known:
         kept = {**streams.topic, **_KEPT}
         admin.create_topics([TopicSpec(copy, topic.partitions, kept, streams.replication_factor)])
-        _copy(admin, copy, {tp: end for tp, end in point.ends.items() if tp.topic == topic.name}, copy)
+        _copy(admin, copy, {tp: end for tp, end in mark.ends.items() if tp.topic == topic.name}, copy)
     if is_known or noted is None:
         admin.delete_topics([topic.name])
     config = {**streams.topic, **topic.config}
@@ -219,7 +219,7 @@ def _copy(admin: Admin, name: str, ends: Mapping[TopicPartition, int], target: s
         producer.close()
 
 
-def _rewind_task(connected: ConnectedApplication, task_id: TaskId, point: Point, timed: Container[str]) -> None:
+def _rewind_task(connected: ConnectedApplication, task_id: TaskId, mark: Mark, timed: Container[str]) -> None:
     application, admin, inputs = connected.application, connected.admin, connected.layout.tasks[task_id]
     spec = application.task_spec(task_id, inputs)
     ids, repartitions = found_ids(admin, spec.topics), {topic.name for topic in connected.layout.repartition_topics}
@@ -236,13 +236,13 @@ def _rewind_task(connected: ConnectedApplication, task_id: TaskId, point: Point,
             if tp.topic in timed:
                 continue
             with _index(application.directory / _DIRECTORY) as index:
-                for key, value, timestamp, headers in _rows_before(admin, tp, point.ends.get(tp, 0), index):
+                for key, value, timestamp, headers in _rows_before(admin, tp, mark.ends.get(tp, 0), index):
                     producer.send(tp.topic, key, value, timestamp, headers, tp.partition)
         offsets = {}
         for tp in inputs:
-            offset, metadata = point.committed.get(tp, (0, ""))
+            offset, metadata = mark.committed.get(tp, (0, ""))
             if tp.topic in repartitions:
-                offset = _put_back(admin, tp, point, producer)
+                offset = _put_back(admin, tp, mark, producer)
             if metadata:
                 known = replace(OffsetMetadata.decode(metadata), owner="")  # its next owner fences nobody
                 metadata = replace(known, topics=ids_to_commit(tp, ids, connected.id)).encode()
@@ -252,15 +252,15 @@ def _rewind_task(connected: ConnectedApplication, task_id: TaskId, point: Point,
         producer.close()
 
 
-def _put_back(admin: Admin, tp: TopicPartition, point: Point, producer: TransactionalProducer) -> int:
+def _put_back(admin: Admin, tp: TopicPartition, mark: Mark, producer: TransactionalProducer) -> int:
     """Write the records of a repartition topic that were still to be processed at a point behind all that came since.
 
     Returns:
         The offset to commit: the first of these records is read next, and none that came since.
     """
     end = admin.stable_end_offsets([tp])[tp]
-    offset, _ = point.committed.get(tp, (0, ""))
-    first, until = admin.beginning_offsets([tp])[tp], point.ends.get(tp, 0)
+    offset, _ = mark.committed.get(tp, (0, ""))
+    first, until = admin.beginning_offsets([tp])[tp], mark.ends.get(tp, 0)
     left = OffsetRange(max(offset, first), max(offset, first, until))
     for _, batch in read_fields(admin, {tp: left} if left.size else {}):
         for key, value, timestamp, _, headers in batch:

@@ -144,7 +144,9 @@ def test_a_switch_whose_coordinator_died_is_completed_by_a_worker(
 KILLED = """
 import os, signal, sys
 from functools import partial
+from riverrun.hosting import barrier_coordinator
 from riverrun.project import release
+barrier_coordinator._TIMEOUT_MS = 30_000
 moment = sys.argv.pop(1)
 def kill_at_moment(done):
     if done == moment:
@@ -153,7 +155,7 @@ release.Releaser = partial(release.Releaser, on_step=kill_at_moment)
 from riverrun.cli.main import main
 main()
 """
-"""`riverrun`, killed after a step of a switch."""
+"""`riverrun`, killed after a step of a switch. Its barriers expire sooner than by default: a test waits for one."""
 
 
 def kill_command(platform: Platform, step: str, at: str) -> None:

@@ -1,15 +1,17 @@
-"""`riverrun describe`, `check`, `checks` and `console`."""
+"""`riverrun describe`, `check`, `checks`, `quality suggest` and `console`."""
 
 from __future__ import annotations
 
 import threading
 from contextlib import suppress
 from enum import StrEnum
+from pathlib import Path  # noqa: TC003 - typer reads the annotation
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from riverrun.cli.project import GATE_FAILED, App, Master, Version, settings_of
+from riverrun.records import counted
 
 if TYPE_CHECKING:
     from riverrun.releases.live_quality import CheckRecord
@@ -118,6 +120,44 @@ def _line(each: CheckRecord) -> str:
 
     failing = ", ".join(each.critical + each.warnings)
     return f"{utc(each.at_ms)} {each.id} {each.result}: {each.version} by {each.by}, up to {each.at} {failing}".rstrip()
+
+
+quality_app = typer.Typer(help="Expectations of an application's outputs.", no_args_is_help=True)
+
+
+@quality_app.callback()
+def _quality() -> None:
+    """Keep `suggest` a command of its own."""
+
+
+@quality_app.command()
+def suggest(
+    context: typer.Context,
+    app: App,
+    output: Annotated[str, typer.Argument(help="The public topic.")],
+    to: Annotated[
+        Path | None,
+        typer.Option(help="File to write; a new one in the directory that quality names if left out, else in suites."),
+    ] = None,
+    version: Version = None,
+    sample: Annotated[
+        int, typer.Option(min=1, max=100_000, help="Number of offsets to look at, the latest of each partition.")
+    ] = 10_000,
+) -> None:
+    """Draft a suite of expectations from the latest rows of an output. It replaces no file."""
+    from riverrun.quality.drafts import require_new
+
+    checks = settings_of(context).project().app(app, version=version).checks
+    path = checks.suite_path(output) if to is None else to
+    require_new(path)
+    drafted = checks.suggest(output, sample=sample)
+    drafted.save(path)
+    expectations = drafted.document["expectations"]
+    typer.echo(f"{path}: {counted(len(expectations), 'expectation')} of {counted(drafted.rows, 'row')} of {output}")
+    for each in expectations:
+        settings = {name: value for name, value in each["kwargs"].items() if name != "column"}
+        about = each["kwargs"].get("column", "")
+        typer.echo(f"  {about} {each['type']} {settings or ''}".replace("  ", " ").rstrip())
 
 
 def console(

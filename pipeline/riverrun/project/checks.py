@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+import os
+import tempfile
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from riverrun.config.checks import check_number
+from riverrun.errors import ConfigError
 from riverrun.hosting.process import SystemClock
 from riverrun.project.live import work_of
 
 if TYPE_CHECKING:
     from riverrun.project.chosen_version import ChosenVersion
+    from riverrun.quality.drafts import SuiteDraft
     from riverrun.releases.live_quality import CheckRecord, LiveVerdict
+
+SAMPLE, MOST_SAMPLED = 10_000, 100_000
+"""Numbers of offsets that a draft of expectations looks at: by default, and at most, since its rows are in memory."""
+_SUITES = "suites"
 
 
 class AppChecks:
@@ -52,3 +62,38 @@ class AppChecks:
         from riverrun.releases.live_quality import CheckLog
 
         return CheckLog(self._chosen.cluster.admin).checks(self._chosen.name)[:limit]
+
+    def suggest(self, output: str, *, sample: int = SAMPLE) -> SuiteDraft:
+        """Draft a suite of expectations from the latest rows of an output; `save` of the result writes it to a file.
+
+        Args:
+            output: The public topic.
+            sample: The number of offsets to look at.
+
+        Raises:
+            ConfigError: If there is no such output, or it has no rows.
+            TopicError: If the topic does not exist.
+            DeserializationError: If a record cannot be read.
+        """
+        from riverrun.config import OutputKind
+        from riverrun.quality.drafts import draft
+        from riverrun.releases.live_quality import sample_rows
+        from riverrun.releases.topology import outputs
+
+        check_number("sample", sample, 1, MOST_SAMPLED)
+        connected = self._chosen.connected()
+        rows = sample_rows(connected, output, sample)
+        if not rows:
+            message = f"{output} has no rows to draft expectations from"
+            raise ConfigError(message, hint=f"Process records first: riverrun run {self._chosen.name}")
+        is_log = outputs(connected.application)[output].kind is OutputKind.LOG
+        with tempfile.TemporaryDirectory(prefix="riverrun-") as directory:
+            return draft(Path(directory) / "sample", output, rows, is_log=is_log)
+
+    def suite_path(self, output: str) -> Path:
+        """Return where the suite of an output belongs: in the directory that `quality` names, or else in `suites`."""
+        quality = self._chosen.config.quality
+        directory = self._chosen.project.path.parent / _SUITES
+        if isinstance(quality, str) and os.sep in quality and not quality.endswith(".json"):
+            directory = Path(quality)
+        return directory / f"{output}.json"

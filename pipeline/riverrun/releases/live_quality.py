@@ -13,15 +13,16 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from riverrun.config import OutputKind
+from riverrun.config.checks import nearest
 from riverrun.decoders import Line, Name, Time, UnreadableError, Word, foreign_decoder, why_unreadable
-from riverrun.errors import BrokerError, RangeError
+from riverrun.errors import BrokerError, ConfigError, RangeError
 from riverrun.hosting.control_topic import ControlTopic, readable
 from riverrun.hosting.progress import counted_rows
 from riverrun.kafka.ranges import offsets_at_time, read_fields
 from riverrun.quality.expectations import WORKERS, by_topic, checks_of, declared
 from riverrun.quality.frames import write_frame
 from riverrun.quality.gate import INFO, WARNING, GateReport, Verdict, judge
-from riverrun.records import RAW_VALUE, OffsetRange, OffsetVector, TopicPartition
+from riverrun.records import RAW_KEY, RAW_VALUE, OffsetRange, OffsetVector, TopicPartition
 from riverrun.releases.differ import Differ
 from riverrun.releases.gating import judge_insides
 from riverrun.releases.rows import KEY_COLUMNS, log_rows, table_rows
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from riverrun.hosting.connected import ConnectedApplication
     from riverrun.kafka.admin import Admin
     from riverrun.quality.expectations import Checks
+    from riverrun.records import RawFields
     from riverrun.releases.worker_quality import Answers
     from riverrun.runtime.ports import Clock
     from riverrun.topology.nodes import SinkNode
@@ -142,6 +144,8 @@ class CheckLog:
 
 LAST = "last"
 """Start of a check that judges only records that are new since the last check."""
+_WIDER = 10
+"""How much more of a topic is read if a sample has no rows."""
 _DIRECTORY = "quality"
 """Content of the public tables, below the version's directory, so that the next check reads only new records."""
 
@@ -342,6 +346,48 @@ class LiveCheck:
             workers=dict(workers),
         )
         self._log.put(record)
+
+
+def sample_rows(connected: ConnectedApplication, topic: str, count: int) -> list[dict[str, Any]]:
+    """Return the latest rows of a public topic, as a check sees them: of a table, the last record of each key of the sample.
+
+    Args:
+        connected: A version that writes the topic.
+        topic: The topic.
+        count: The number of offsets to read, spread over the partitions. If no row is among them, earlier ones are read, too.
+
+    Raises:
+        ConfigError: If the version has no such output.
+        TopicError: If the topic does not exist.
+        DeserializationError: If a record cannot be read.
+        BrokerError: If brokers do not answer.
+    """
+    admin, kinds = connected.admin, outputs(connected.application)
+    sink = connected.topology.sink_of(topic)
+    if sink is None or topic not in kinds:
+        message = f"{connected.application.config.name} {connected.version} has no output {topic!r}"
+        raise ConfigError(message, hint=nearest(topic, kinds))
+    admin.require([topic], "expectations are drafted from")
+    ends = admin.stable_end_offsets(TopicPartition(topic, n) for n in range(admin.partitions([topic])[topic]))
+    first, each = admin.beginning_offsets(ends), -(-count // len(ends))
+    while True:
+        ranges = {tp: OffsetRange(min(max(first[tp], end - each), end), end) for tp, end in ends.items()}
+        batches = read_fields(admin, ranges)
+        rows = list(log_rows(batches if kinds[topic].kind is OutputKind.LOG else _last_rows(batches), sink))
+        if rows or all(ranges[tp].start <= first[tp] for tp in ends):
+            return rows
+        each *= _WIDER
+
+
+def _last_rows(
+    batches: Iterable[tuple[TopicPartition, list[RawFields]]],
+) -> Iterator[tuple[TopicPartition, list[RawFields]]]:
+    """Return the last record of each key, without those that delete a row."""
+    last: dict[TopicPartition, dict[bytes | None, RawFields]] = {}
+    for tp, batch in batches:
+        last.setdefault(tp, {}).update((fields[RAW_KEY], fields) for fields in batch)
+    for tp, rows in last.items():
+        yield tp, [fields for fields in rows.values() if fields[RAW_VALUE] is not None]
 
 
 def _vector(text: str) -> OffsetVector | None:

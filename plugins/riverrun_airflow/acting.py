@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, TypeVar
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowTaskTimeout
 
 from riverrun.config.secrets import redacted
-from riverrun.errors import of_an_interrupt
+from riverrun.errors import StreamsError, of_an_interrupt
 from riverrun.extras import missing_extra
-from riverrun_airflow.sessions import is_worth_another_attempt
+from riverrun_airflow.sessions import is_worth_another_attempt, of_ended_java
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -30,13 +30,15 @@ def acting(action: Callable[[], T]) -> T:
     except KeyboardInterrupt:
         raise AirflowException(_TOLD_TO_END) from None
     except Exception as error:  # sorted below: retried by Airflow, or final
-        error = missing_extra(error) or error
+        error = missing_extra(error) or of_ended_java(error) or error
         if of_an_interrupt(error):  # the bridge to Java answers an interrupt by failing
             raise AirflowException(_TOLD_TO_END) from None
-        if is_worth_another_attempt(error):
-            raise
-        # Logs show each cause with all its frames; the message is complete without them.
-        raise AirflowFailException(redacted(str(error))) from None
+        # Logs show each cause with all its frames; the message of an error of ours is complete without them.
+        if not is_worth_another_attempt(error):
+            raise AirflowFailException(redacted(str(error))) from None
+        if isinstance(error, StreamsError):
+            raise error.with_traceback(None) from None
+        raise
 
 
 def end_at_once() -> None:

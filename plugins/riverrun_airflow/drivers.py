@@ -36,6 +36,7 @@ from riverrun_airflow.sessions import (
     judge_live,
     notes_of_drivers,
     now_ms,
+    of_ended_java,
     run,
     take,
     transfer,
@@ -232,7 +233,7 @@ def _noted(project: ProjectConfig, request: Request, watch: threading.Thread) ->
         if of_an_interrupt(error):  # the bridge to Java answers an interrupt by failing
             said = "The driver was asked to end. What is committed stays; another attempt does the rest."
             return Note(ENDED, now_ms(), said, ranges=finished)
-        error = missing_extra(error) or error
+        error = missing_extra(error) or of_ended_java(error) or error
         if isinstance(error, StreamsError):
             may_help, is_under_way = is_worth_another_attempt(error), isinstance(error, UnderWayError)
             said = redacted(str(error))

@@ -105,6 +105,13 @@ def is_worth_another_attempt(error: Exception) -> bool:
     return not isinstance(error, StreamsError) or isinstance(error, _WAITING_HELPS) or another_attempt_may_help(error)
 
 
+def of_ended_java(error: Exception) -> EngineError | None:
+    """Return an error that a person understands, if Spark's Java process has ended; None if something else has failed."""
+    from riverrun.spark.failures import of_ended_java as found
+
+    return found(error)
+
+
 def is_answered(project: ProjectConfig, within_s: float) -> bool:
     """Return whether a broker answers within a number of seconds."""
     return front_door(project).cluster.is_answered(within_s)

@@ -108,42 +108,57 @@ print(shown)
 
 
 @pytest.mark.spark
-def test_a_task_told_to_end_while_spark_works_says_so_and_is_retried(tmp_path: Path) -> None:
+def test_a_task_that_is_told_to_end_or_loses_spark_says_so_and_is_retried(tmp_path: Path) -> None:
     code = f"""
 import os, signal, threading, time
 from functools import partial
 from pathlib import Path
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
+from pyspark import SparkContext
+from riverrun.errors import EngineError
 from riverrun_airflow.acting import acting
 from riverrun_airflow.operators import ReleaseOperator
 from riverrun.spark.failures import spark_failures
 from riverrun.spark.session import spark_session
 
-working, began = Path({str(tmp_path / "working")!r}), time.monotonic()
+working = Path({str(tmp_path / "working")!r})
 
 def works(batches):
     working.touch()
     time.sleep(600)
     yield from batches
 
-def kill():
+def kill(process, by):
     while not working.exists():
         time.sleep(0.05)
-    os.kill(os.getpid(), signal.SIGTERM)
+    working.unlink()
+    os.kill(process, by)
+
+session = spark_session()
+
+def rows(work):
+    return session.range(1).mapInArrow(work, "id bigint").collect()
 
 def action():
     with spark_failures("work"):
-        return str(spark_session().range(1).mapInArrow(works, "id bigint").collect())
+        return str(rows(works))
+
+def shown(action):
+    try:
+        acting(action)
+    except AirflowFailException:
+        print("not tried again")
+    except (AirflowException, EngineError) as error:
+        print(str(error).splitlines()[0], error.__cause__)
 
 operator = ReleaseOperator(task_id="step", config="streams.toml", app="shop", step="gate")
 signal.signal(signal.SIGTERM, lambda *_: operator.on_kill())  # as Airflow does
-threading.Thread(target=kill).start()
-try:
-    acting(action)
-except AirflowFailException:
-    print("not tried again")
-except AirflowException as error:
-    print(error)
+rows(lambda batches: batches)  # Spark tells of done work on a connection that it keeps
+threading.Thread(target=kill, args=(os.getpid(), signal.SIGTERM)).start()
+shown(action)
+threading.Thread(target=kill, args=(SparkContext._gateway.proc.pid, signal.SIGKILL)).start()
+shown(action)
+shown(lambda: rows(works))
 """
     done = subprocess.run(
         [sys.executable, "-c", code],
@@ -153,11 +168,16 @@ except AirflowException as error:
         timeout=120,
         env=environment(tmp_path, tmp_path),
     )
-    said = "Airflow ended the task (SIGTERM). What is committed stays; another attempt does the rest."
-    assert said in done.stdout.splitlines(), (
-        done.stdout[-3000:] + done.stderr[-3000:]
-    )  # the bridge to Java logs after it
+    killed = "(out of memory? It was killed by signal 9)"
+    said = [
+        "Airflow ended the task (SIGTERM). What is committed stays; another attempt does the rest. None",
+        f"Spark has ended before it could work {killed} None",
+        f"Spark has ended {killed} None",
+    ]
+    lines = done.stdout.splitlines()  # the bridge to Java logs among them
+    assert [line for line in lines if line in said] == said, done.stdout[-3000:] + done.stderr[-3000:]
     assert "reentrant" not in done.stdout + done.stderr
+    assert "EOFError" not in done.stderr
 
 
 def test_what_waiting_may_mend_is_left_to_retries(tmp_path: Path) -> None:

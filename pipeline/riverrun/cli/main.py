@@ -112,13 +112,15 @@ def main() -> None:
 
 def _told(error: Exception) -> int | None:
     """Print an error that the user can act on, and return the exit code; None for other errors."""
+    from riverrun.spark.failures import of_ended_java
+
     if of_an_interrupt(error):
         return INTERRUPTED
     if isinstance(error, OSError) and error.errno in _FULL:
         where = f" for {error.filename}" if error.filename else ""
         hint = "Free space, or set state.dir or TMPDIR elsewhere."
         error = StreamsError(f"There is no space left on the disk{where}", hint=hint)
-    error = missing_extra(error) or error
+    error = missing_extra(error) or of_ended_java(error) or error
     if not isinstance(error, StreamsError):
         return None
     _say(error)

@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 import re
 import struct
+import sys
 from contextlib import contextmanager
 from signal import SIGKILL
 from subprocess import TimeoutExpired
@@ -76,7 +77,13 @@ _HINTS = (
     ),
     (
         re.compile("JAVA_GATEWAY_EXITED"),
-        "Java's own output above says why: a package (--package) may not exist, or a setting of [spark] may be wrong.",
+        "Java's own output above says why: a package (--package) may not exist, or a setting of [spark] may be wrong."
+        " If there is none, the system may have killed it for want of memory.",
+    ),
+    (
+        re.compile("java.lang.OutOfMemoryError"),
+        "Give Spark more memory (spark.driver.memory in [spark]; on a cluster, spark.executor.memory). Nothing that was"
+        " committed is lost: run it again.",
     ),
 )
 _MISSING = re.compile(r"ModuleNotFoundError: No module named '([^']+)'")
@@ -147,10 +154,26 @@ def spark_failures(doing: str) -> Iterator[None]:
     except (Py4JError, PySparkException, OSError) as error:  # the bridge to Java is a socket
         ended = _end_of_java()
         if ended is not None:
-            raise _gone(doing, ended) from error
+            raise _gone(ended, f" before it could {doing}") from error
         if isinstance(error, OSError):
             raise
         raise translated(str(error), doing) from error
+
+
+def of_ended_java(error: Exception) -> EngineError | None:
+    """Return an error that a person understands, if Spark's Java process has ended; None if something else has failed.
+
+    Between two pieces of work, calls of Spark fail with errors of sockets (`spark_failures` translates those of its body).
+    """
+    if "pyspark" not in sys.modules:
+        return None
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+
+    if not isinstance(error, Py4JError | PySparkException | OSError):
+        return None
+    ended = _end_of_java()
+    return None if ended is None else _gone(ended)
 
 
 def _end_of_java() -> int | None:
@@ -166,11 +189,12 @@ def _end_of_java() -> int | None:
         return None
 
 
-def _gone(doing: str, code: int) -> EngineError:
+def _gone(code: int, when: str = "") -> EngineError:
     """Return the error for a Java process that has ended: what the bridge to it says is about sockets."""
+    if code == -SIGKILL:
+        return EngineError(f"Spark has ended{when} (out of memory? It was killed by signal 9)", hint=_OUT_OF_MEMORY)
     how = f"killed by signal {-code}" if code < 0 else f"exit code {code}"
-    message = f"Spark ended ({how}) before it could {doing}"
-    return EngineError(message, hint=_OUT_OF_MEMORY if code == -SIGKILL else _GONE_HINT)
+    return EngineError(f"Spark has ended{when} ({how})", hint=_GONE_HINT)
 
 
 def first_line(text: str) -> str:

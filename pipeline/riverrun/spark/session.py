@@ -169,8 +169,10 @@ def _started(master: str, given: Mapping[str, str], name: str, archive: Path | N
         if any(map(is_secret, settings)):
             _launch({"spark.master": master, "spark.app.name": name, **settings})
         session = builder.getOrCreate()
-    if _LOG_LEVEL not in given and not is_there:
-        _hush(session)
+    if not is_there:
+        _end_without_trace(session)
+        if _LOG_LEVEL not in given:
+            _hush(session)
     return session
 
 
@@ -193,6 +195,18 @@ def _hush(session: Any) -> None:
     log4j = session._jvm.org.apache.logging.log4j  # noqa: SLF001 - the only way there
     for name in _TELLING_OF_FAILURES:
         log4j.core.config.Configurator.setLevel(name, log4j.Level.OFF)
+
+
+def _end_without_trace(session: Any) -> None:
+    """Silence the server of accumulators when Java dies: it would print a traceback, and what Spark was to do fails as well."""
+    server = session.sparkContext._accumulatorServer  # noqa: SLF001 - the only way there
+    print_trace = server.handle_error
+
+    def handle_error(*request: Any) -> None:
+        if not isinstance(sys.exc_info()[1], EOFError | OSError):
+            print_trace(*request)
+
+    server.handle_error = handle_error
 
 
 @contextmanager

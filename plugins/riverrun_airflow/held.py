@@ -8,10 +8,11 @@ from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowFailException
 
 from riverrun_airflow.acting import acting
+from riverrun_airflow.assets import TopicLineage, judged_by_topic
 from riverrun_airflow.hooks import CONNECTION, located
 from riverrun_airflow.links import ApplicationLink
 from riverrun_airflow.operators import documented
-from riverrun_airflow.sessions import held_by
+from riverrun_airflow.sessions import held_by, moved_by_step
 from riverrun_airflow.work_requests import DISCARD, HELD_ACTIONS, PUBLISH
 
 if TYPE_CHECKING:
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 
     from airflow.sdk import Context
 
+    from riverrun.config import ProjectConfig
+    from riverrun.hosting.gated import GateVerdict
     from riverrun.releases.gated_run import GatedRuns
 
 
@@ -53,6 +56,7 @@ class HeldRunOperator(BaseOperator):
         self.approve = approve
         self.config = config
         self.riverrun_conn_id = riverrun_conn_id
+        self.lineage = TopicLineage()
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Act, and return the action with the run: `{"app": ..., "action": ..., "run": ..., "records": ...}`."""
@@ -61,23 +65,46 @@ class HeldRunOperator(BaseOperator):
             raise AirflowFailException(message)
         return acting(lambda: self._act(context))
 
+    def get_openlineage_facets_on_complete(self, task_instance: Any) -> Any:  # noqa: ARG002 - the provider's signature
+        """Return the topics that were published or judged, for OpenLineage."""
+        return self.lineage.told()
+
+    def get_openlineage_facets_on_failure(self, task_instance: Any) -> Any:  # noqa: ARG002 - the provider's signature
+        """Return the topics that were judged and rejected, for OpenLineage."""
+        return self.lineage.told()
+
     def _act(self, context: Context) -> dict[str, Any]:
         by = f"airflow:{self.dag_id}/{context['run_id']}"
-        held = held_by(located(self.config, self.riverrun_conn_id).project(), self.app, by)
+        project = located(self.config, self.riverrun_conn_id).project()
+        held = held_by(project, self.app, by)
         done = {"app": self.app, "action": self.action}
         if self.action == DISCARD:
             return done | {"run": held.discard().id, "records": 0}
         if self.action == PUBLISH:
-            published = held.publish(self.approve)
-            self.log.info("%s", published)
-            return done | {"run": published.id, "records": published.records}
-        return done | self._judged(held)
+            return done | self._published(project, held)
+        return done | self._judged(project, held)
 
-    def _judged(self, held: GatedRuns) -> dict[str, Any]:
+    def _published(self, project: ProjectConfig, held: GatedRuns) -> dict[str, Any]:
+        run = held.status()
+        published = held.publish(self.approve)
+        self.log.info("%s", published)
+        if run is not None:
+            read, written = moved_by_step(project, self.app, run.version, "cut")  # a cut publishes likewise
+            facet = {"app": self.app, "version": run.version, "run": published.id}
+            self.lineage = TopicLineage(project.kafka["bootstrap.servers"], read, written, facet)
+        return {"run": published.id, "records": published.records}
+
+    def _judged(self, project: ProjectConfig, held: GatedRuns) -> dict[str, Any]:
         verdict, run = held.judge(), held.status()
         self.log.info("%s", verdict)
+        self.lineage = self._lineage_of(project, verdict)
         if verdict.critical:
             message = f"{self.app}: {'; '.join(f'{name}: {verdict.outcomes[name]}' for name in verdict.critical)}"
             raise AirflowFailException(message)
         found = {"run": "" if run is None else run.id, "records": 0}
         return found | {"verdict": verdict.id, "needs_approval": verdict.needs_approval}
+
+    def _lineage_of(self, project: ProjectConfig, verdict: GateVerdict) -> TopicLineage:
+        judged = judged_by_topic(verdict.outcomes)
+        facet = {"app": self.app, "verdict": verdict.id, "range": verdict.at}
+        return TopicLineage(project.kafka["bootstrap.servers"], tuple(judged), (), facet, judged)

@@ -29,6 +29,7 @@ from riverrun_airflow.sessions import (
     bounded,
     judge_live,
     judged,
+    moved_by_step,
     published_by,
     rehearse,
     releaser_of,
@@ -342,8 +343,14 @@ class ReleaseOperator(BaseOperator):
 
     def driven(self, context: Context, event: dict[str, Any]) -> dict[str, Any]:
         """Continue after a driver has taken the step, or has failed: a failed gate has a verdict, too."""
-        found = acting(lambda: self._found(located(self.config, self.riverrun_conn_id).project()))
-        return concluded(self, context, event, lambda _: found)
+        project = acting(lambda: located(self.config, self.riverrun_conn_id).project())
+        found = acting(lambda: self._found(project))
+
+        def conclude(_: Note) -> dict[str, Any]:
+            self._moved(project, found)
+            return found
+
+        return concluded(self, context, event, conclude)
 
     def _take(self, context: Context) -> dict[str, Any]:
         if self.step not in STEPS:
@@ -359,6 +366,7 @@ class ReleaseOperator(BaseOperator):
                 self.log.info("%s", take(project, request))
         finally:
             found = self._found(project)
+        self._moved(project, found)
         return found
 
     def _request(self, context: Context, project: ProjectConfig) -> StepRequest:
@@ -382,6 +390,14 @@ class ReleaseOperator(BaseOperator):
             self._judged(project, release.verdict)
         return result_of_step(self.step, release, self.docs_page)
 
+    def _moved(self, project: ProjectConfig, found: dict[str, Any]) -> None:
+        """Record for OpenLineage what a step that computes or publishes has read and written."""
+        version = found["candidate" if self.step == "reprocess" else "live"]
+        read, written = moved_by_step(project, self.app, version, self.step)
+        if written:
+            facet = {"app": self.app, "version": version, "step": self.step}
+            self.lineage = TopicLineage(project.kafka["bootstrap.servers"], read, written, facet)
+
     def _judged(self, project: ProjectConfig, verdict: GateVerdict) -> None:
         """Record the page of a verdict, and its lineage for OpenLineage."""
         self.docs_page = next(iter(verdict.pages.values()), "")
@@ -391,7 +407,7 @@ class ReleaseOperator(BaseOperator):
         self.lineage = TopicLineage(project.kafka["bootstrap.servers"], topics, (), facet, judged)
 
     def get_openlineage_facets_on_complete(self, task_instance: Any) -> Any:  # noqa: ARG002 - the provider's signature
-        """Return the topics that a gate has judged, for OpenLineage."""
+        """Return the topics that the step has read and written, or that a gate has judged, for OpenLineage."""
         return self.lineage.told()
 
     def get_openlineage_facets_on_failure(self, task_instance: Any) -> Any:  # noqa: ARG002 - the provider's signature

@@ -267,6 +267,31 @@ def topics_of(application: Application) -> tuple[tuple[str, ...], tuple[str, ...
     return tuple(sorted(topology.external_topics)), tuple(sorted(written))
 
 
+def moved_by_step(project: ProjectConfig, app: str, version: str, step: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the topics that a step of a release reads, and those that it writes; none if it moves no records.
+
+    `reprocess` computes staging topics from the inputs. `cut` and `rollback` publish what staging topics have.
+
+    Args:
+        project: The project.
+        app: The application.
+        version: The version whose outputs the step computes or publishes.
+        step: The step.
+
+    Raises:
+        StreamsError: If the version cannot be loaded.
+    """
+    from riverrun.hosting.release import staging_name
+
+    if step not in {"reprocess", "cut", "rollback"}:
+        return (), ()
+    application = front_door(project).app(app, version=version)
+    topology = application.topology()
+    public = tuple(sorted(topology.sink_topics))
+    staged = tuple(staging_name(application.application_id, topic) for topic in public)
+    return (tuple(sorted(topology.external_topics)), staged) if step == "reprocess" else (staged, public)
+
+
 def published_by(project: ProjectConfig, app: str) -> frozenset[str]:
     """Return the public topics of an application's live version.
 

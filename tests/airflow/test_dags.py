@@ -518,6 +518,7 @@ def test_releases_are_approved_and_rolled_back_pass_and_retire_or_are_blocked(
     assert {"v1", "v2"} == {done.live for done in history}
     assert (registry.read(shop.name, "v1").live, shop.total) == ("v1", 5)
     assert states_of(warned, "rollback", "retire", "keep") == ["success", "skipped", "skipped"]
+    require_moves(home / "lineage", shop)
 
     clean = shop.dag("release", version="v3", then="retire")
     assert states_of(clean, "approve", "cut") == ["skipped", "success"]
@@ -657,6 +658,26 @@ def require_transfers(written: Path, shop: Shop, *moves: tuple[str, str]) -> Non
         job = f"{shop.name}__named.{task}"
         done = next(e for e in events if e["job"]["name"] == job and e["eventType"] == "COMPLETE")
         assert (done["inputs"][0]["name"], done["outputs"][0]["name"]) == move
+
+
+def require_moves(written: Path, shop: Shop) -> None:
+    """The events that OpenLineage gets about the steps of a release of v2, and about its rollback."""
+    events = [json.loads(line) for line in written.read_text().splitlines()]
+    public = [f"{shop.name}.receipts", f"{shop.name}.sums"]
+
+    def staged(version: str) -> list[str]:
+        return [f"{shop.name}-{version}-staging-{topic}" for topic in public]
+
+    for step, version, read, wrote in (
+        ("reprocess", "v2", [f"{shop.name}.payments"], staged("v2")),
+        ("cut", "v2", staged("v2"), public),
+        ("rollback", "v1", staged("v1"), public),
+    ):
+        job = f"{shop.name}__release.{step}"
+        done = next(e for e in events if e["job"]["name"] == job and e["eventType"] == "COMPLETE")
+        assert [each["name"] for each in done["inputs"]] == read, step
+        assert [each["name"] for each in done["outputs"]] == wrote, step
+        assert done["run"]["facets"]["riverrun"]["version"] == version
 
 
 def states_of(done: Done, *tasks: str) -> list[str]:

@@ -126,3 +126,42 @@ def test_the_result_of_a_run_is_of_all_attempts_and_is_carried_by_events(tmp_pat
         "max_records_per_slice is 'many', which is not a natural number",
         ["kafka://127.0.0.1:1/sums", 3, True, False],
     ]
+
+
+HELD_SCRIPT = """
+import json
+from types import SimpleNamespace
+from airflow.sdk.exceptions import AirflowFailException
+from riverrun.hosting.gated import GateVerdict
+from riverrun_airflow import held
+from riverrun_airflow.held import HeldRunOperator
+
+def tell(value):
+    print("=" + json.dumps(value))
+
+verdict = GateVerdict("v", "clicks-0@9", "s", outcomes={"sums: it has rows": "failed"}, critical=("sums: it has rows",))
+run = SimpleNamespace(id="r", version="v1")
+runs = SimpleNamespace(
+    status=lambda: run, publish=lambda verdict: SimpleNamespace(id="r", records=3), judge=lambda: verdict
+)
+held.held_by = lambda project, app, by: runs
+held.moved_by_step = lambda project, app, version, step: ((f"{app}-{version}-staging-sums",), ("sums",))
+for action in "publish", "judge":
+    task = HeldRunOperator(task_id="decide", app="clicks", action=action)
+    try:
+        tell(task.execute({"run_id": "m"}))
+    except AirflowFailException as error:
+        tell(str(error))
+    told = task.get_openlineage_facets_on_complete(None)
+    assert told == task.get_openlineage_facets_on_failure(None)
+    tell([[each.name for each in told.inputs], [each.name for each in told.outputs]])
+"""
+
+
+def test_what_a_decision_about_a_held_run_publishes_or_judges_is_lineage(tmp_path: Path) -> None:
+    assert printed_by(HELD_SCRIPT, tmp_path) == [
+        {"app": "clicks", "action": "publish", "run": "r", "records": 3},
+        [["clicks-v1-staging-sums"], ["sums"]],
+        "clicks: sums: it has rows: failed",
+        [["sums"], []],
+    ]

@@ -77,13 +77,17 @@ _HINTS = (
     ),
     (
         re.compile("JAVA_GATEWAY_EXITED"),
-        "Java's own output above says why: a package (--package) may not exist, or a setting of [spark] may be wrong."
-        " If there is none, the system may have killed it for want of memory.",
+        (
+            "Java's own output above says why: a package (--package) may not exist, or a setting of [spark] may be wrong."
+            " If there is none, the system may have killed it for want of memory."
+        ),
     ),
     (
         re.compile("java.lang.OutOfMemoryError"),
-        "Give Spark more memory (spark.driver.memory in [spark]; on a cluster, spark.executor.memory). Nothing that was"
-        " committed is lost: run it again.",
+        (
+            "Give Spark more memory (spark.driver.memory in [spark]; on a cluster, spark.executor.memory). Nothing that was"
+            " committed is lost: run it again."
+        ),
     ),
 )
 _MISSING = re.compile(r"ModuleNotFoundError: No module named '([^']+)'")

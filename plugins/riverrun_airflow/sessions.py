@@ -105,7 +105,7 @@ def is_worth_another_attempt(error: Exception) -> bool:
     return not isinstance(error, StreamsError) or isinstance(error, _WAITING_HELPS) or another_attempt_may_help(error)
 
 
-def of_ended_java(error: Exception) -> EngineError | None:
+def of_ended_java(error: BaseException) -> EngineError | None:
     """Return an error that a person understands, if Spark's Java process has ended; None if something else has failed."""
     from riverrun.spark.failures import of_ended_java as found
 

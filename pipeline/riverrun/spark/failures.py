@@ -164,7 +164,7 @@ def spark_failures(doing: str) -> Iterator[None]:
         raise translated(str(error), doing) from error
 
 
-def of_ended_java(error: Exception) -> EngineError | None:
+def of_ended_java(error: BaseException) -> EngineError | None:
     """Return an error that a person understands, if Spark's Java process has ended; None if something else has failed.
 
     Between two pieces of work, calls of Spark fail with errors of sockets (`spark_failures` translates those of its body).

@@ -1,4 +1,4 @@
-"""The provider's description for Airflow: its connection type, operators, sensors, triggers and links."""
+"""The provider's description for Airflow: its connection type, operators, sensors, triggers, decorators and links."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ def get_provider_info() -> dict[str, Any]:
         "hooks": [{"integration-name": "Riverrun", "python-modules": ["riverrun_airflow.hooks"]}],
         "operators": [{"integration-name": "Riverrun", "python-modules": list(_OPERATORS)}],
         "sensors": [{"integration-name": "Riverrun", "python-modules": ["riverrun_airflow.waiting"]}],
+        "task-decorators": [{"name": "riverrun_run", "class-name": "riverrun_airflow.task_group.riverrun_run_task"}],
         "triggers": [{"integration-name": "Riverrun", "python-modules": list(_TRIGGERS)}],
         "connection-types": [
             {
@@ -36,7 +37,9 @@ def get_provider_info() -> dict[str, Any]:
     }
 
 
-_OPERATORS = tuple(f"riverrun_airflow.{name}" for name in ("operators", "approval", "held", "notices", "transfers"))
+_OPERATORS = tuple(
+    f"riverrun_airflow.{name}" for name in ("operators", "approval", "held", "notices", "task_group", "transfers")
+)
 _TRIGGERS = ("riverrun_airflow.arrivals", "riverrun_airflow.triggers")
 _FIELDS = {
     "project": {

@@ -1,4 +1,4 @@
-"""Tasks of an application, chained: those of the project's DAGs, also for DAGs of other authors."""
+"""Tasks of an application for DAGs of other authors: chained as in the project's DAGs, or asked for by a decorated function."""
 
 from __future__ import annotations
 
@@ -8,6 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.providers.standard.operators.empty import EmptyOperator
 from airflow.sdk import TaskGroup, TriggerRule
+from airflow.sdk.bases.decorator import DecoratedOperator, task_decorator_factory
+from airflow.sdk.definitions.context import context_merge
+from airflow.sdk.exceptions import AirflowFailException
 
 from riverrun.config.checks import nearest
 from riverrun.errors import ConfigError
@@ -27,9 +30,10 @@ from riverrun_airflow.sessions import STEPS as STEPS_OF_RELEASES
 from riverrun_airflow.waiting import AwaitOperator, WatchOperator
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
-    from airflow.sdk import BaseOperator
+    from airflow.sdk import BaseOperator, Context
+    from airflow.sdk.bases.decorator import TaskDecorator
 
 _KINDS: dict[str, Any] = {
     "run": BoundedRunOperator,
@@ -50,6 +54,19 @@ _ABOUT_A_VERSION = {"plan": "to", "start": "to", "watch": "version"}
 """The parameter of steps that are about the version to release."""
 _BRANCHES = {RETIRE: "retire", ROLL_BACK: "rollback", KEEP: "keep"}
 """The steps that follow `settle`, by the answer to it."""
+_ARGUMENTS = "arguments"
+"""Key of a task's state: what its function has returned."""
+_ASKED = (
+    "start",
+    "end",
+    "version",
+    "advance_stream_time_to",
+    "dry",
+    "engine",
+    "max_records_per_slice",
+    "gate",
+)
+"""Arguments of a run that a decorated function may return."""
 _NOT_OF_A_GROUP = re.compile(r"[^\w-]")
 
 
@@ -198,3 +215,71 @@ def _check(steps: Sequence[str]) -> None:
     if "settle" in steps and not {*_BRANCHES.values()} <= {*steps[steps.index("settle") + 1 :]}:
         message = f"The step settle is followed by {', '.join(_BRANCHES.values())}"
         raise ConfigError(message, hint="Leave settle out, or name all of them after it.")
+
+
+class DecoratedRunOperator(DecoratedOperator, BoundedRunOperator):
+    """A bounded run with the arguments that a function returns. `@task.riverrun_run(app=...)` makes such a task.
+
+    The function is called once: retries, and a task that is cleared, have the same arguments.
+
+    Args:
+        python_callable: The function. It returns a dictionary with some of `start`, `end`, `version`, `advance_stream_time_to`,
+            `dry`, `engine`, `max_records_per_slice` and `gate`, which may be templates.
+        op_args: Its arguments by position.
+        op_kwargs: Its arguments by name.
+        kwargs: Arguments of `BoundedRunOperator`, which hold where the function returns none.
+    """
+
+    template_fields: Sequence[str] = (*DecoratedOperator.template_fields, *BoundedRunOperator.template_fields)
+    custom_operator_name = "@task.riverrun_run"
+    overwrite_rtif_after_execution = True
+
+    def __init__(
+        self,
+        *,
+        python_callable: Callable[..., Any],
+        op_args: Collection[Any] | None = None,
+        op_kwargs: Mapping[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(python_callable=python_callable, op_args=op_args, op_kwargs=op_kwargs, **kwargs)
+
+    def execute(self, context: Context) -> Any:
+        """Ask the function, and run."""
+        self._ask(context)
+        return super().execute(context)
+
+    def driven(self, context: Context, event: dict[str, Any]) -> dict[str, Any]:
+        """Continue after a driver has ended, with the same arguments."""
+        self._ask(context)
+        return super().driven(context, event)
+
+    def _ask(self, context: Context) -> None:
+        store: Any = context["task_state_store"]
+        asked = store.get(_ARGUMENTS)
+        if asked is None:
+            context_merge(context, self.op_kwargs)
+            asked = self.python_callable(*self.op_args, **self.determine_kwargs(context))
+            _require_arguments(asked)
+            store.set(_ARGUMENTS, asked)
+        for name, value in asked.items():
+            setattr(self, name, value)
+        self.render_template_fields(context)
+
+
+def _require_arguments(asked: Any) -> None:
+    wrong = [name for name in asked if name not in _ASKED] if isinstance(asked, dict) else [repr(asked)]
+    if wrong:
+        hint = f"Hint: It returns a dictionary with some of {', '.join(_ASKED)}."
+        message = f"The function of @task.riverrun_run returned {', '.join(map(str, wrong))}\n{hint}"
+        raise AirflowFailException(message)
+
+
+def riverrun_run_task(python_callable: Callable[..., Any] | None = None, **kwargs: Any) -> TaskDecorator:
+    """Return what Airflow calls for `@task.riverrun_run`: it makes a bounded run of a function that returns its arguments."""
+    return task_decorator_factory(
+        python_callable=python_callable,
+        multiple_outputs=False,  # a function's annotation says dict, of its arguments
+        decorated_operator_class=DecoratedRunOperator,
+        **kwargs,
+    )

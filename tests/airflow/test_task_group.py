@@ -161,3 +161,67 @@ def test_groups_have_the_tasks_of_the_projects_dags_in_dags_of_ones_own(tmp_path
         "The project has no application 'clicsk'",
         "operator_args has 'clicks.gat', which is no step",
     ]
+
+
+DECORATED = """
+import json
+from types import SimpleNamespace
+from airflow.providers_manager import ProvidersManager
+from airflow.sdk import DAG, task
+from airflow.sdk.exceptions import AirflowFailException
+from riverrun_airflow import operators
+
+class Kept(dict):
+    set = dict.__setitem__
+
+def tell(value):
+    print("=" + json.dumps(value))
+
+calls = []
+
+class Ended(Exception):
+    pass
+
+def bounded(project, request):
+    tell([request.app, request.start, request.end, request.version, request.max_records_per_slice])
+    raise Ended
+
+operators.bounded = bounded
+
+with DAG("own", schedule=None) as own:
+    @task.riverrun_run(app="clicks", version="v2", max_records_per_slice=500)
+    def day(hour, ds=None) -> dict:
+        calls.append(ds)
+        return {"end": f"{ds}T{hour}:00", "start": "{{ params.begin }}", "gate": True}
+
+    @task.riverrun_run(app="clicks")
+    def wrong():
+        return {"ende": "latest"}
+
+    day("06")
+    wrong()
+
+tell([own.get_task("day").task_type, own.get_task("day").outlets[0].name])
+store = Kept()
+context = {"run_id": "m", "ds": "2026-01-02", "params": {"begin": "earliest"}, "task_state_store": store, "ti": None}
+for _ in range(2):
+    try:
+        own.get_task("day").execute(dict(context))
+    except Ended:
+        pass
+tell([calls, own.get_task("day").gate, store["arguments"]["start"]])
+try:
+    own.get_task("wrong").execute({**context, "task_state_store": Kept()})
+except AirflowFailException as error:
+    tell(str(error).partition(chr(10))[0])
+"""
+
+
+def test_a_decorated_function_gives_its_run_arguments_once(tmp_path: Path) -> None:
+    assert printed_by(DECORATED, tmp_path) == [
+        ["DecoratedRunOperator", "riverrun:clicks"],
+        ["clicks", "earliest", "2026-01-02T06:00", "v2", 500],
+        ["clicks", "earliest", "2026-01-02T06:00", "v2", 500],
+        [["2026-01-02"], True, "{{ params.begin }}"],
+        "The function of @task.riverrun_run returned ende",
+    ]

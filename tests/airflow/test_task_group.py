@@ -196,7 +196,7 @@ with DAG("own", schedule=None) as own:
 
     @task.riverrun_run(app="clicks")
     def wrong():
-        return {"ende": "latest"}
+        return {"finish": "latest"}
 
     day("06")
     wrong()
@@ -223,5 +223,5 @@ def test_a_decorated_function_gives_its_run_arguments_once(tmp_path: Path) -> No
         ["clicks", "earliest", "2026-01-02T06:00", "v2", 500],
         ["clicks", "earliest", "2026-01-02T06:00", "v2", 500],
         [["2026-01-02"], True, "{{ params.begin }}"],
-        "The function of @task.riverrun_run returned ende",
+        "The function of @task.riverrun_run returned finish",
     ]

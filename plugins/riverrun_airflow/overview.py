@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from riverrun.config import ProjectConfig
     from riverrun.hosting.release import Release
     from riverrun.records import OffsetRange, TopicPartition
-    from riverrun.releases.live_quality import CheckRecord
+    from riverrun.releases.check_log import CheckRecord
     from riverrun.spark.runs import RunRecord
 
 _RUNS, _SHOWN = 50, 10

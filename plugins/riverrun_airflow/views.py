@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from riverrun.config import AppConfig
     from riverrun.hosting.release import Release
-    from riverrun.releases.live_quality import CheckRecord
+    from riverrun.releases.check_log import CheckRecord
     from riverrun.spark.runs import RunRecord
     from riverrun_airflow.overview import Overview, Partition, Stretch
 

@@ -18,8 +18,8 @@ from riverrun.hosting import control_topic
 from riverrun.hosting.gated import GateVerdict, HeldRun, HeldState
 from riverrun.hosting.release import Release, ReleaseChange, Step, history_in, release_in
 from riverrun.records import OffsetVector, TaskId, TopicPartition, is_legal_topic, whole_number
-from riverrun.releases.live_quality import CheckRecord
-from riverrun.releases.live_quality import _check as check_of
+from riverrun.releases.check_log import CheckRecord
+from riverrun.releases.check_log import _check as check_of
 from riverrun.releases.worker_quality import TaskWork
 from riverrun.runtime.barrier import Barrier
 from riverrun.spark.ranges import RunRange

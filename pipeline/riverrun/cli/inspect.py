@@ -14,7 +14,7 @@ from riverrun.cli.project import GATE_FAILED, App, Master, Version, settings_of
 from riverrun.records import counted
 
 if TYPE_CHECKING:
-    from riverrun.releases.live_quality import CheckRecord
+    from riverrun.releases.check_log import CheckRecord
 
 Code = Annotated[
     bool,

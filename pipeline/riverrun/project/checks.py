@@ -16,7 +16,8 @@ from riverrun.project.live import work_of
 if TYPE_CHECKING:
     from riverrun.project.chosen_version import ChosenVersion
     from riverrun.quality.drafts import SuiteDraft
-    from riverrun.releases.live_quality import CheckRecord, LiveVerdict
+    from riverrun.releases.check_log import CheckRecord
+    from riverrun.releases.live_quality import LiveVerdict
 
 SAMPLE, MOST_SAMPLED = 10_000, 100_000
 """Numbers of offsets that a draft of expectations looks at: by default, and at most, since its rows are in memory."""
@@ -59,7 +60,7 @@ class AppChecks:
         Args:
             limit: Maximum number; all by default.
         """
-        from riverrun.releases.live_quality import CheckLog
+        from riverrun.releases.check_log import CheckLog
 
         return CheckLog(self._chosen.cluster.admin).checks(self._chosen.name)[:limit]
 

@@ -1,28 +1,21 @@
-"""Judges what a live version has published, and the work of its instances, by expectations. It writes to no topic of users.
-
-Keeps the history of checks of live topics in a compacted topic: time, offsets and findings of each check.
-"""
+"""Judges what a live version has published, and the work of its instances, by expectations. It writes to no topic of users."""
 
 from __future__ import annotations
 
-import logging
 import shutil
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
-
-import msgspec
 
 from riverrun.config import OutputKind
 from riverrun.config.checks import nearest
-from riverrun.decoders import Line, Name, Time, UnreadableError, Word, foreign_decoder, why_unreadable
-from riverrun.errors import BrokerError, ConfigError, RangeError
-from riverrun.hosting.control_topic import ControlTopic, readable
+from riverrun.errors import ConfigError, RangeError
 from riverrun.hosting.progress import counted_rows
 from riverrun.kafka.ranges import offsets_at_time, read_fields
 from riverrun.quality.expectations import WORKERS, by_topic, checks_of, declared
 from riverrun.quality.frames import write_frame
 from riverrun.quality.gate import INFO, WARNING, GateReport, Verdict, judge
 from riverrun.records import RAW_KEY, RAW_VALUE, OffsetRange, OffsetVector, TopicPartition
+from riverrun.releases.check_log import CheckLog, CheckRecord
 from riverrun.releases.differ import Differ
 from riverrun.releases.gating import judge_insides
 from riverrun.releases.rows import KEY_COLUMNS, log_rows, table_rows
@@ -42,105 +35,11 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from riverrun.hosting.connected import ConnectedApplication
-    from riverrun.kafka.admin import Admin
     from riverrun.quality.expectations import Checks
     from riverrun.records import RawFields
     from riverrun.releases.worker_quality import Answers
     from riverrun.runtime.ports import Clock
     from riverrun.topology.nodes import SinkNode
-
-log = logging.getLogger(__name__)
-
-CHECKS_TOPIC = "riverrun-checks"
-CHECKS_KEPT = 200
-"""Checks kept per application; older ones are deleted."""
-
-
-@dataclass(frozen=True, slots=True)
-class CheckRecord:
-    """Records one check of the output of a live version.
-
-    Args:
-        id: Identifies the check, and its run in Data Docs.
-        app: The application.
-        version: The version that was live.
-        by: The person who asked for it.
-        at_ms: Time of the check, ms since the epoch.
-        since: Offsets from which records were judged, as text; empty if all were.
-        at: Offsets up to which they were judged, as text.
-        outcomes: Expectation to outcome, in words.
-        critical: Expectations of critical severity that failed.
-        warnings: Expectations of severity warning that failed.
-        pages: Pages of Data Docs by subject, relative to the application's directory of Data Docs.
-        workers: Counts of running instances by instance and task, which the next check compares with its own.
-    """
-
-    id: Word
-    app: Name
-    version: Name
-    by: Line
-    at_ms: Time
-    since: str
-    at: str
-    outcomes: dict[str, str] = field(default_factory=dict)
-    critical: tuple[str, ...] = ()
-    warnings: tuple[str, ...] = ()
-    pages: dict[str, str] = field(default_factory=dict)
-    workers: dict[str, TaskWork] = field(default_factory=dict)
-
-    @property
-    def result(self) -> str:
-        """`failed`, `warnings` or `passed`."""
-        return "failed" if self.critical else "warnings" if self.warnings else "passed"
-
-
-_record = foreign_decoder(CheckRecord)
-
-
-def _check(data: bytes) -> CheckRecord:
-    """Decode the record of a check.
-
-    Raises:
-        UnreadableError: If it is not one.
-    """
-    check = _record(data)
-    try:
-        OffsetVector.parse(check.since)
-        OffsetVector.parse(check.at)
-    except ValueError as error:
-        raise UnreadableError(why_unreadable(error)) from error
-    return check
-
-
-class CheckLog:
-    """Writes and lists the records of checks.
-
-    Args:
-        admin: Asks the brokers.
-    """
-
-    def __init__(self, admin: Admin) -> None:
-        self._topic = ControlTopic(admin, CHECKS_TOPIC)
-
-    def checks(self, app: str) -> list[CheckRecord]:
-        """Return the checks of an application, latest first.
-
-        Raises:
-            BrokerError: If brokers do not answer.
-        """
-        own = {name: value for name, value in self._topic.read().items() if name.startswith(f"{app}/")}
-        found = [each for each in readable(CHECKS_TOPIC, own, _check) if each.app == app]
-        return sorted(found, key=lambda each: (each.at_ms, each.id), reverse=True)
-
-    def put(self, record: CheckRecord) -> None:
-        """Record a check and delete the oldest ones. If brokers cannot store the record, the check does not fail."""
-        try:
-            older = self.checks(record.app)[CHECKS_KEPT - 1 :]
-            forgotten: dict[str, bytes | None] = dict.fromkeys(f"{each.app}/{each.id}" for each in older)
-            self._topic.put({f"{record.app}/{record.id}": msgspec.json.encode(asdict(record)), **forgotten})
-        except BrokerError as error:
-            log.warning("cannot record the check of %s: %s", record.app, error.message)
-
 
 LAST = "last"
 """Start of a check that judges only records that are new since the last check."""

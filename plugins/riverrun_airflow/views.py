@@ -167,7 +167,7 @@ def _release(release: Release, docs: str) -> str:
 
 def _checks(checks: Iterable[CheckRecord], docs: str) -> str:
     rows = "".join(
-        f"<tr><td>{_time(each.at_ms)}<td>{_result(each)}<td>{escape(each.version)}<td>{_failures(each)}"
+        f"<tr><td>{_time(each.at_ms)}<td>{_result(each)}<td>{escape(f'{each.version}, {each.what}')}<td>{_failures(each)}"
         f"<td>{_pages(each.pages, docs)}</tr>"
         for each in checks
     )

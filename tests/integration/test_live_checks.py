@@ -84,6 +84,34 @@ def test_outputs_stores_and_runs_are_judged_and_what_was_found_is_kept(
     assert all((site / page).is_file() for page in latest.pages.values())
 
 
+def steady(log: str) -> Any:
+    from riverrun.quality.last_runs import (  # noqa: PLC0415 - imports Great Expectations
+        ExpectColumnStatisticToBeNearLastRuns,
+        ExpectTableRowCountToBeNearLastRuns,
+    )
+
+    rows = ExpectTableRowCountToBeNearLastRuns(runs=2, within=0.5, severity="warning")
+    mean = ExpectColumnStatisticToBeNearLastRuns(column="value", statistic="mean", runs=2, severity="warning")
+    return {log: [rows, mean]}
+
+
+def test_row_counts_and_statistics_are_compared_with_those_of_the_last_checks(broker: Broker, app: App) -> None:
+    project = Riverrun(kafka=broker.kafka, directory=app.project.path.parent, by="ann@desk")
+    name, log = app.name, f"{app.name}.log"
+    app = project.app(name, spent(name), quality=lambda: steady(log), outputs={log: "log", f"{name}.sums": "table"})
+    found = []
+    for payments in ([], [], [("cy", 6, 6_000)], [("cy", 6, 6_000)] * 4, [("cy", 900, 6_000)]):
+        pay(broker, app, *payments)
+        warnings = app.checks.run().verdict.warnings
+        found.append([each.partition("_to_be_near")[0].rpartition("expect_")[2] for each in warnings])
+    assert found == [[], [], [], ["table_row_count"], ["table_row_count", "column_statistic"]]
+    app.checks.run("last")
+    counted = [each.statistics[log] for each in app.checks.history()]
+    assert [each.rows for each in counted] == [0, 8, 7, 3, 2, 2]
+    assert (counted[1].columns["value"].lowest, counted[1].columns["value"].highest) == (5, 900)
+    assert [each.what for each in app.checks.history(2)] == ["check of new records", "check"]
+
+
 def test_only_records_since_a_point_are_judged(broker: Broker, app: App) -> None:
     pay(broker, app, ("ann", 200, 3_000))
     both = [f"{app.name}.log", f"{app.name}.sums"]

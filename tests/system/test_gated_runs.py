@@ -37,6 +37,7 @@ from riverrun.kafka.admin import Admin
 from riverrun.kafka.producer import IdempotentProducer, TransactionalProducer
 from riverrun.quality import Checks, Expectations
 from riverrun.records import TopicPartition
+from riverrun.releases.check_log import CheckLog
 from tests.waiting import until
 
 if TYPE_CHECKING:
@@ -272,6 +273,15 @@ def test_a_run_that_is_discarded_leaves_nothing_and_its_records_are_processed_ag
     shop.app.runs.held.discard()
     assert (shop.state(), shop.public()) == (before, public)
     assert [run.gate for run in shop.app.runs.history()] == ["discarded", "published"]
+    gates = shop.app.checks.history()
+    assert [(each.what.partition(" run")[0], each.result) for each in gates] == [
+        ("gate of", "failed"),
+        ("gate of", "passed"),
+    ]
+    log = f"{shop.name}.log"
+    assert [each.statistics[log].rows for each in gates] == [6, 3], "a gate judges the records of its run"
+    counted = CheckLog(shop.broker.admin()).earlier(shop.name, "run")
+    assert [each.rows for each in counted[log]] == [3], "what failed is no measure for later runs"
     shop.allow(2 * LIMIT)
     shop.run()
     twin.pay(("ann", 5), ("bob", 13), ("cy", 7))

@@ -17,6 +17,7 @@ from riverrun.errors import RangeError, ReleaseError, SnapshotError
 from riverrun.hosting import control_topic
 from riverrun.hosting.gated import GateVerdict, HeldRun, HeldState
 from riverrun.hosting.release import Release, ReleaseChange, Step, history_in, release_in
+from riverrun.quality.frames import ColumnStatistics, Statistics
 from riverrun.records import OffsetVector, TaskId, TopicPartition, is_legal_topic, whole_number
 from riverrun.releases.check_log import CheckRecord
 from riverrun.releases.check_log import _check as check_of
@@ -61,7 +62,16 @@ RUN = RunRecord(
     {"in-0": (5, "AgAAAAAAAABk")},
 )  # fmt: skip
 CHECK = CheckRecord(
-    "c1", "clicks", "v1", "ann", 5, "", "out-0@5", {"a": "passed"}, workers={"i/0_0": TaskWork(1, 2, 3)}
+    "c1",
+    "clicks",
+    "v1",
+    "ann",
+    5,
+    "",
+    "out-0@5",
+    {"a": "passed"},
+    workers={"i/0_0": TaskWork(1, 2, 3)},
+    statistics={"out": Statistics(3, {"value": ColumnStatistics(1, 2, 0.5, 7, 3.75)})},
 )
 MANIFEST = Manifest(
     "clicks-v1", "0_0", "f00", 5, {"clicks-v1-counts-changelog-0": 7}, {"clicks-v1-counts-changelog": "id"}, {"in-0": 5},

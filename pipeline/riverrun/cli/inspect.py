@@ -106,20 +106,29 @@ def checks(
     app: App,
     limit: Annotated[int, typer.Option(min=1, max=1_000_000, help="Number of checks, latest first.")] = 20,
     *,
+    statistics: Annotated[
+        bool, typer.Option("--statistics", metavar="", help="Also show statistics of the columns that were judged.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", metavar="", help="Print JSON, one check per line.")] = False,
 ) -> None:
-    """List the checks of an application, with their time, user, range and findings."""
+    """List the checks and gates of an application: time, user, range, findings, rows, and statistics of columns."""
     import msgspec
 
     for each in settings_of(context).project().app(app).checks.history(limit):
         typer.echo(msgspec.json.encode(each) if as_json else _line(each))
+        for name, found in each.statistics.items() if statistics and not as_json else ():
+            typer.echo(f"  {name}: {counted(found.rows, 'row')}")
+            for column, values in found.columns.items():
+                typer.echo(f"    {column}: {values}")
 
 
 def _line(each: CheckRecord) -> str:
     from riverrun.cli.run import utc
 
+    rows = ", ".join(f"{name} {counted(found.rows, 'row')}" for name, found in each.statistics.items())
     failing = ", ".join(each.critical + each.warnings)
-    return f"{utc(each.at_ms)} {each.id} {each.result}: {each.version} by {each.by}, up to {each.at} {failing}".rstrip()
+    about = f"{each.what} of {each.version} by {each.by}, up to {each.at}"
+    return "; ".join(part for part in (f"{utc(each.at_ms)} {each.id} {each.result}: {about}", rows, failing) if part)
 
 
 quality_app = typer.Typer(help="Expectations of an application's outputs.", no_args_is_help=True)

@@ -55,7 +55,7 @@ class AppChecks:
         return check.run(since, cluster.by or this_user())
 
     def history(self, limit: int | None = None) -> list[CheckRecord]:
-        """Return the checks that were run, latest first.
+        """Return the checks and gates that were run, latest first.
 
         Args:
             limit: Maximum number; all by default.

@@ -216,6 +216,8 @@ def _expectation(file: Path, given: Mapping[str, Any]) -> Any:
     from great_expectations.expectations.expectation_configuration import ExpectationConfiguration
     from great_expectations.expectations.registry import list_registered_expectation_implementations
 
+    import riverrun.quality.last_runs  # noqa: F401, PLC0415 - registers its expectations
+
     try:
         options = {key: given[key] for key in ("meta", "notes", "severity") if given.get(key) is not None}
         made = ExpectationConfiguration(type=given["type"], kwargs=dict(given["kwargs"]), **options)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping  # noqa: TC003 - msgspec reads the annotation
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -12,7 +13,7 @@ from riverrun.config.secrets import make_directory
 from riverrun.errors import StateError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable
     from pathlib import Path
 
 TIME = pa.timestamp("us", "UTC")
@@ -20,6 +21,55 @@ _INT_DIGITS, _MAX_DIGITS = 19, 38
 """Numbers of digits of integers of 64 bits, and of the longest decimals that Spark has."""
 BATCH_ROWS = 20_000
 """Rows in memory at a time."""
+_HASHES, _ALL_HASHES = 1024, 2.0**64
+"""Number of the lowest hashes that are kept to count distinct values, with an error of about 3 %; and of all hashes."""
+_MOST_COLUMNS = 100
+"""Columns with statistics, so that records of checks stay small."""
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnStatistics:
+    """Statistics of a column.
+
+    Args:
+        nulls: Number of rows without a value.
+        distinct: Number of distinct values, exact up to 1,023, else an estimate.
+        lowest: The lowest number; None of columns without numbers.
+        highest: The highest number.
+        mean: The mean of all numbers.
+    """
+
+    nulls: int = 0
+    distinct: int = 0
+    lowest: float | None = None
+    highest: float | None = None
+    mean: float | None = None
+
+    def __str__(self) -> str:
+        """Describe it on one line.
+
+        >>> print(ColumnStatistics(2, 3, 1, 1200.5, 4.25)), print(ColumnStatistics(0, 1))
+        1 to 1,200.5, mean 4.25; 3 distinct, 2 missing
+        1 distinct, 0 missing
+        (None, None)
+        """
+        told = f"{self.distinct:,} distinct, {self.nulls:,} missing"
+        if self.lowest is None or self.highest is None or self.mean is None:
+            return told
+        return f"{self.lowest:,.10g} to {self.highest:,.10g}, mean {self.mean:,.6g}; {told}"
+
+
+@dataclass(frozen=True, slots=True)
+class Statistics:
+    """Statistics of a frame.
+
+    Args:
+        rows: The number of rows.
+        columns: Statistics of the columns by name, of the first 100.
+    """
+
+    rows: int
+    columns: Mapping[str, ColumnStatistics] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +100,15 @@ class Frame:
     def spark(self, session: Any) -> Any:
         """Return a Spark DataFrame."""
         return session.read.parquet(str(self.directory))
+
+    def statistics(self) -> Statistics:
+        """Return statistics of its rows, with only one file of them in memory."""
+        columns = {name: _Counted() for name in self.columns[:_MOST_COLUMNS]}
+        for path in sorted(self.directory.glob("*.parquet")) if self.rows else ():
+            table = _parquet().read_table(path)
+            for name, counted in columns.items():
+                counted.add(table.column(name))
+        return Statistics(self.rows, {name: counted.statistics() for name, counted in columns.items()})
 
 
 def write_frame(directory: Path, rows: Iterable[Mapping[str, Any]]) -> Frame:
@@ -120,6 +179,54 @@ class _Writer:
             if not _parquet().read_schema(path).equals(schema):
                 table = _parquet().read_table(path)
                 _parquet().write_table(pa.table([_cast(table, field) for field in schema], schema=schema), path)
+
+
+class _Counted:
+    """Counts the values of a column, file by file."""
+
+    def __init__(self) -> None:
+        self._nulls = self._numbers = 0
+        self._lowest: float | None = None
+        self._highest: float | None = None
+        self._sum = 0.0
+        self._hashes: Any = None
+
+    def add(self, values: pa.ChunkedArray) -> None:
+        compute = array_compute()
+        present = values.filter(compute.invert(compute.is_null(values, nan_is_null=True)))
+        self._nulls += len(values) - len(present)
+        if not len(present):
+            return
+        self._add_hashes(present.unique())
+        if pa.types.is_integer(values.type) or pa.types.is_floating(values.type) or pa.types.is_decimal(values.type):
+            numbers = present.cast(pa.float64(), safe=False)
+            found = compute.min_max(numbers).as_py()
+            self._lowest = found["min"] if self._lowest is None else min(self._lowest, found["min"])
+            self._highest = found["max"] if self._highest is None else max(self._highest, found["max"])
+            self._sum += compute.sum(numbers).as_py()
+            self._numbers += len(present)
+
+    def _add_hashes(self, values: pa.Array) -> None:
+        """Keep the lowest hashes of all values: how dense they are tells how many there are."""
+        import numpy as np  # noqa: PLC0415 - pandas loads it
+        import pandas as pd
+
+        if not (pa.types.is_integer(values.type) or pa.types.is_floating(values.type)):
+            values = values.cast(pa.binary() if pa.types.is_binary(values.type) else pa.string())
+        hashes = pd.util.hash_array(values.to_numpy(zero_copy_only=False), categorize=False)
+        known = hashes if self._hashes is None else np.concatenate([self._hashes, hashes])
+        self._hashes = np.unique(known)[:_HASHES]
+
+    def statistics(self) -> ColumnStatistics:
+        mean = self._sum / self._numbers if self._numbers else None
+        return ColumnStatistics(self._nulls, self._distinct(), self._lowest, self._highest, mean)
+
+    def _distinct(self) -> int:
+        if self._hashes is None:
+            return 0
+        if len(self._hashes) < _HASHES:
+            return len(self._hashes)
+        return round((_HASHES - 1) / (float(self._hashes[-1]) / _ALL_HASHES))
 
 
 def _parquet() -> Any:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
-    from riverrun.quality.frames import Frame
+    from riverrun.quality.frames import Frame, Statistics
 
 log = logging.getLogger(__name__)
 
@@ -27,17 +27,19 @@ SITE, RESULTS = "site", "results"
 
 @dataclass(frozen=True, slots=True)
 class GateReport:
-    """Places for results, in addition to the verdict.
+    """The place of a check among others: where its results go, in addition to the verdict, and what earlier ones counted.
 
     Args:
         check: Names the check.
         directory: Where Data Docs are built; None to build none.
         actions: Great Expectations' own, which run after each result.
+        earlier: Statistics of earlier checks of this kind by name of the frame, latest first.
     """
 
     check: str = ""
     directory: Path | None = None
     actions: Sequence[Any] = ()
+    earlier: Mapping[str, Sequence[Statistics]] = field(default_factory=dict)
 
 
 def new_context(report: GateReport) -> Any:
@@ -131,18 +133,21 @@ class Verdict:
         critical: Failed expectations that block the release.
         warnings: Failed expectations that a person has to approve.
         pages: Pages of Data Docs by the name of the frame that was judged, relative to their directory.
+        statistics: Statistics of the frames that were judged, by name.
     """
 
     outcomes: Mapping[str, str]
     critical: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
     pages: Mapping[str, str] = field(default_factory=dict)
+    statistics: Mapping[str, Statistics] = field(default_factory=dict)
 
     def __add__(self, other: Verdict) -> Verdict:
         """Return the findings of both."""
         outcomes = {**self.outcomes, **other.outcomes}
         pages = {**self.pages, **other.pages}
-        return Verdict(outcomes, self.critical + other.critical, self.warnings + other.warnings, pages)
+        statistics = {**self.statistics, **other.statistics}
+        return Verdict(outcomes, self.critical + other.critical, self.warnings + other.warnings, pages, statistics)
 
 
 def judge(
@@ -167,13 +172,15 @@ def judge(
         spark: Returns a Spark session, for large frames.
         keys: Columns that identify a row, for messages.
         if_empty: The severity of an empty frame: `critical`, `warning`, or `info`.
-        report: Further places for results, in addition to the verdict.
+        report: The place of the check among others.
     """
+    report, statistics = report or GateReport(), frame.statistics()
     found, pages = _Findings(name), dict[str, str]()
     found.add("it has rows", if_empty, "" if frame.rows else "it is empty", str(frame.rows))
-    judged = list(expectations) if frame.rows else []
+    judged = [each for each in expectations if frame.rows or getattr(each, JUDGES_NO_ROWS, False)]
+    judged = [_of_this_frame(each, statistics, report.earlier.get(name, ())) for each in judged]
     if judged:
-        result, page = _validate(name, frame, judged, spark, keys, report or GateReport())
+        result, page = _validate(name, frame, judged, spark, keys, report)
         pages = {name: page} if page else {}
         for each in result.results:
             missing = [column for column in _columns_of(each.expectation_config) if column not in frame.columns]
@@ -182,7 +189,18 @@ def judge(
                 found.add(_name(each.expectation_config), CRITICAL, outcome)
             else:
                 found.add_result(each)
-    return Verdict(found.outcomes, tuple(found.failed[CRITICAL]), tuple(found.failed[WARNING]), pages)
+    critical, warnings = tuple(found.failed[CRITICAL]), tuple(found.failed[WARNING])
+    return Verdict(found.outcomes, critical, warnings, pages, {name: statistics})
+
+
+JUDGES_NO_ROWS, OF_THIS_FRAME = "judges_no_rows", "of_this_frame"
+"""Names that some expectations have: whether they judge frames without rows, and the method that takes statistics."""
+
+
+def _of_this_frame(expectation: Any, statistics: Statistics, earlier: Sequence[Statistics]) -> Any:
+    """Return an expectation that knows the statistics of the frame and of earlier ones, if it compares them."""
+    hand_over = getattr(expectation, OF_THIS_FRAME, None)
+    return expectation if hand_over is None else hand_over(statistics, earlier)
 
 
 @dataclass(slots=True)
@@ -204,7 +222,7 @@ class _Findings:
     def add_result(self, result: Any) -> None:
         config = result.expectation_config
         if result.success:
-            self.add(_name(config), INFO, "")
+            self.add(_name(config), INFO, "", (result.result or {}).get("details", {}).get("compared", ""))
             return
         exception = _exception(getattr(result, "exception_info", None) or {})
         if exception:
@@ -279,6 +297,8 @@ def _exception(info: Any) -> str | None:
 
 
 def _observed(found: Mapping[str, Any]) -> str:
+    if "compared" in found.get("details", {}):
+        return str(found["details"]["compared"])
     if "unexpected_percent" not in found:
         return str(found.get("observed_value", "no result"))
     rows = found.get("partial_unexpected_index_list") or found.get("partial_unexpected_list", [])

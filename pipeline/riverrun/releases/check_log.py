@@ -1,9 +1,12 @@
-"""The history of checks of live topics, in a compacted topic: time, offsets and findings of each check."""
+"""The history of checks and gates, in a compacted topic: time, offsets, findings and statistics of each.
+
+Expectations compare a frame with earlier ones of its kind (`earlier`): rows of whole tables are no measure for those of a run.
+"""
 
 from __future__ import annotations
 
 import logging
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -11,36 +14,49 @@ import msgspec
 from riverrun.decoders import Line, Name, Time, UnreadableError, Word, foreign_decoder, why_unreadable
 from riverrun.errors import BrokerError
 from riverrun.hosting.control_topic import ControlTopic, readable
+from riverrun.quality.expectations import RUNS, WORKERS
+from riverrun.quality.frames import Statistics  # noqa: TC001 - msgspec reads the annotation
 from riverrun.records import OffsetVector
 from riverrun.releases.worker_quality import TaskWork  # noqa: TC001 - msgspec reads the annotation
 
 if TYPE_CHECKING:
     from riverrun.kafka.admin import Admin
+    from riverrun.quality.gate import Verdict
 
 log = logging.getLogger(__name__)
 
 CHECKS_TOPIC = "riverrun-checks"
 CHECKS_KEPT = 200
-"""Checks kept per application; older ones are deleted."""
+"""Checks of each kind that are kept per application; older ones are deleted."""
+WHOLE, SINCE, GATE_OF_RUN, GATE_OF_RELEASE = "whole", "since", "run", "release"
+"""Kinds: checks of all that is published, checks since a point, gates of runs, gates of releases."""
+CHECKS = frozenset({WHOLE, SINCE})
+"""Kinds that judge what a live version has published."""
+_WHOLE_TABLES = frozenset({WHOLE, GATE_OF_RELEASE})
+_NOT_COUNTED = frozenset({RUNS, WORKERS})
+_DIFFERENCE = ", difference"
 
 
 @dataclass(frozen=True, slots=True)
 class CheckRecord:
-    """Records one check of the output of a live version.
+    """Records one check of the output of a live version, or one gate.
 
     Args:
         id: Identifies the check, and its run in Data Docs.
         app: The application.
-        version: The version that was live.
+        version: The version that was live, or the candidate of a release.
         by: The person who asked for it.
         at_ms: Time of the check, ms since the epoch.
         since: Offsets from which records were judged, as text; empty if all were.
-        at: Offsets up to which they were judged, as text.
+        at: Offsets up to which they were judged, as text; of a gate, those of the inputs.
         outcomes: Expectation to outcome, in words.
         critical: Expectations of critical severity that failed.
         warnings: Expectations of severity warning that failed.
         pages: Pages of Data Docs by subject, relative to the application's directory of Data Docs.
         workers: Counts of running instances by instance and task, which the next check compares with its own.
+        kind: `whole`, `since`, `run` or `release`.
+        run: The run that a gate has judged, which may judge it again.
+        statistics: Statistics of outputs, stores and inputs, by subject.
     """
 
     id: Word
@@ -48,18 +64,49 @@ class CheckRecord:
     version: Name
     by: Line
     at_ms: Time
-    since: str
-    at: str
+    since: str = ""
+    at: str = ""
     outcomes: dict[str, str] = field(default_factory=dict)
     critical: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
     pages: dict[str, str] = field(default_factory=dict)
     workers: dict[str, TaskWork] = field(default_factory=dict)
+    kind: Word = WHOLE
+    run: Word = ""
+    statistics: dict[str, Statistics] = field(default_factory=dict)
+
+    @property
+    def what(self) -> str:
+        """Return what it is, in words."""
+        match self.kind:
+            case "since":
+                return "check of new records"
+            case "run":
+                return f"gate of run {self.run}"
+            case "release":
+                return "gate of a release"
+        return "check"
+
+    def with_findings(self, verdict: Verdict) -> CheckRecord:
+        """Return the record with what the check has found."""
+        counted = {name: each for name, each in verdict.statistics.items() if _is_counted(name)}
+        return replace(
+            self,
+            outcomes=dict(verdict.outcomes),
+            critical=verdict.critical,
+            warnings=verdict.warnings,
+            pages=dict(verdict.pages),
+            statistics=counted,
+        )
 
     @property
     def result(self) -> str:
         """`failed`, `warnings` or `passed`."""
         return "failed" if self.critical else "warnings" if self.warnings else "passed"
+
+
+def _is_counted(name: str) -> bool:
+    return name not in _NOT_COUNTED and not name.endswith(_DIFFERENCE)
 
 
 _record = foreign_decoder(CheckRecord)
@@ -100,10 +147,33 @@ class CheckLog:
         found = [each for each in readable(CHECKS_TOPIC, own, _check) if each.app == app]
         return sorted(found, key=lambda each: (each.at_ms, each.id), reverse=True)
 
+    def earlier(self, app: str, kind: str, run: str = "") -> dict[str, list[Statistics]]:
+        """Return the statistics of earlier checks that can be compared with one, by subject, the latest first.
+
+        Those that failed critically do not count, as what they found is not as expected. Each run counts once.
+
+        Args:
+            app: The application.
+            kind: The kind of the check.
+            run: The run that it judges, if it is the gate of one.
+
+        Raises:
+            BrokerError: If brokers do not answer.
+        """
+        kinds, seen = _WHOLE_TABLES if kind in _WHOLE_TABLES else {kind}, {run} - {""}
+        found: dict[str, list[Statistics]] = {}
+        for each in self.checks(app):
+            if each.kind not in kinds or each.run in seen:
+                continue
+            seen |= {each.run} - {""}
+            for name, statistics in each.statistics.items() if not each.critical else ():
+                found.setdefault(name, []).append(statistics)
+        return found
+
     def put(self, record: CheckRecord) -> None:
         """Record a check and delete the oldest ones. If brokers cannot store the record, the check does not fail."""
         try:
-            older = self.checks(record.app)[CHECKS_KEPT - 1 :]
+            older = [each for each in self.checks(record.app) if each.kind == record.kind][CHECKS_KEPT - 1 :]
             forgotten: dict[str, bytes | None] = dict.fromkeys(f"{each.app}/{each.id}" for each in older)
             self._topic.put({f"{record.app}/{record.id}": msgspec.json.encode(asdict(record)), **forgotten})
         except BrokerError as error:

@@ -32,6 +32,7 @@ from riverrun.hosting.ownership import fence_owners
 from riverrun.hosting.purge import Purge, old_before
 from riverrun.quality.expectations import declared
 from riverrun.records import OffsetRange, OffsetVector, TopicPartition
+from riverrun.releases.check_log import GATE_OF_RUN, CheckLog, CheckRecord
 from riverrun.releases.corrections import Corrections, ends_of_staged_logs
 from riverrun.releases.rewinding import Mark, compact_again, delete_copies, keep_whole, mark_of, rewind
 from riverrun.releases.run_quality import RunGate
@@ -117,6 +118,7 @@ class GatedRuns:
         self._versions = Versions(project, app, admin, spark)
         self._corrections = Corrections(app, self._registry)
         self._runs = RunLog(admin)
+        self._checks = CheckLog(admin)
 
     def new_run(self) -> GatedRun:
         """Return a run of the live version. First completes what an earlier one has left, unless it waits for a person.
@@ -239,10 +241,17 @@ class GatedRuns:
         ranges = self._read(version, held)
         check = new_id()
         unjudged = self._note(held, replace(held, state=HeldState.HELD, verdict=None)).held or held
-        found = RunGate(version, self._spark, check).judge(ranges, release.published, held.since_ms)
+        earlier = self._checks.earlier(self._config.name, GATE_OF_RUN, held.id)
+        found = RunGate(version, self._spark, check, earlier).judge(ranges, release.published, held.since_ms)
+        start = str(OffsetVector({tp: wanted.start for tp, wanted in ranges.items()}))
+        at = str(OffsetVector({tp: wanted.end for tp, wanted in ranges.items()}))
+        where = CheckRecord(
+            check, self._config.name, held.version, self._registry.by, self._registry.now_ms(), start, at
+        )
+        self._checks.put(replace(where, kind=GATE_OF_RUN, run=held.id).with_findings(found))
         verdict = GateVerdict(
             id=check,
-            at=str(OffsetVector({tp: wanted.end for tp, wanted in ranges.items()})),
+            at=at,
             suite=suite_digest(declared(self._config.quality)),
             digests={version.version: version.topology.fingerprint()},
             outcomes=dict(found.outcomes),

@@ -31,13 +31,13 @@ from riverrun.spark.store_rows import read_rows
 from riverrun.spark.stores import works_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from riverrun.config.code import PickledFunction
     from riverrun.hosting.connected import ConnectedApplication
     from riverrun.quality.expectations import Checks, Expectations
-    from riverrun.quality.frames import Frame
+    from riverrun.quality.frames import Frame, Statistics
     from riverrun.releases.differ import Covers
     from riverrun.releases.scope import Scope
     from riverrun.releases.versions import Versions
@@ -214,6 +214,7 @@ class Gate:
         point: Point,
         scope: Scope | None = None,
         check: str = "",
+        earlier: Mapping[str, Sequence[Statistics]] | None = None,
     ) -> Verdict:
         """Judge a candidate's outputs, and their difference from the public ones, at a point.
 
@@ -223,6 +224,7 @@ class Gate:
             point: The point that both have reached: from `point`, or from a barrier of running versions.
             scope: The only rows of tables to judge; by default all outputs, stores and runs.
             check: Identifies the check in Data Docs.
+            earlier: Statistics of earlier checks of all that is published, by subject; none if left out.
 
         Raises:
             ConfigError: If the expectations cannot be loaded, or name an output that does not exist.
@@ -236,7 +238,8 @@ class Gate:
         checks = checks_of(where, declared(self._quality), candidate.topology)
         wanted = by_topic(where, checks.outputs, kinds, logs)
         directory = candidate.application.directory / _FRAMES
-        self._report = GateReport(check, candidate.application.config.docs_directory if check else None, checks.actions)
+        docs = candidate.application.config.docs_directory if check else None
+        self._report = GateReport(check, docs, checks.actions, earlier or {})
         shutil.rmtree(directory, ignore_errors=True)
         verdict = Verdict({})
         try:

@@ -15,7 +15,7 @@ from riverrun.quality.expectations import WORKERS, by_topic, checks_of, declared
 from riverrun.quality.frames import write_frame
 from riverrun.quality.gate import INFO, WARNING, GateReport, Verdict, judge
 from riverrun.records import RAW_KEY, RAW_VALUE, OffsetRange, OffsetVector, TopicPartition
-from riverrun.releases.check_log import CheckLog, CheckRecord
+from riverrun.releases.check_log import CHECKS, SINCE, WHOLE, CheckLog, CheckRecord
 from riverrun.releases.differ import Differ
 from riverrun.releases.gating import judge_insides
 from riverrun.releases.rows import KEY_COLUMNS, log_rows, table_rows
@@ -119,7 +119,9 @@ class LiveCheck:
         )
         start, since_ms = self._start(since, ends)
         check, docs = new_id(), config.docs_directory
-        report, found = GateReport(check, docs, checks.actions), Verdict({})
+        kind = WHOLE if start is None else SINCE
+        report = GateReport(check, docs, checks.actions, self._log.earlier(config.name, kind))
+        found = Verdict({})
         for topic, expectations in wanted.items():
             sink = self._application.topology.sink_of(topic)
             if sink is not None:
@@ -214,7 +216,8 @@ class LiveCheck:
         if not since:
             return None, 0
         if since == LAST:
-            last = next(iter(self._log.checks(self._application.config.name)), None)
+            history = self._log.checks(self._application.config.name)
+            last = next((each for each in history if each.kind in CHECKS), None)
             return (None, 0) if last is None else (OffsetVector.parse(last.at), last.at_ms)
         vector = _vector(since)
         if vector is None:
@@ -229,22 +232,18 @@ class LiveCheck:
         return vector, 0
 
     def _note(self, found: LiveVerdict, start: OffsetVector | None, by: str, workers: Mapping[str, TaskWork]) -> None:
-        verdict, version = found.verdict, self._application.version
         record = CheckRecord(
             id=found.id,
             app=self._application.config.name,
-            version=version,
+            version=self._application.version,
             by=by,
             at_ms=self._clock.now_ms(),
             since="" if start is None else str(start),
             at=str(found.at),
-            outcomes=dict(verdict.outcomes),
-            critical=verdict.critical,
-            warnings=verdict.warnings,
-            pages=dict(verdict.pages),
             workers=dict(workers),
+            kind=WHOLE if start is None else SINCE,
         )
-        self._log.put(record)
+        self._log.put(record.with_findings(found.verdict))
 
 
 def sample_rows(connected: ConnectedApplication, topic: str, count: int) -> list[dict[str, Any]]:

@@ -17,6 +17,7 @@ from riverrun.hosting.gated import GateVerdict
 from riverrun.hosting.inputs import dropped_so_far
 from riverrun.hosting.process import SystemClock
 from riverrun.hosting.release import Release, Step
+from riverrun.releases.check_log import GATE_OF_RELEASE, CheckLog, CheckRecord
 from riverrun.releases.gating import Gate, Point
 from riverrun.releases.release_plan import ReleasePlan, plan_release
 from riverrun.releases.rows import DifferentRow, different_rows
@@ -66,6 +67,7 @@ class Releaser:
         self._config = project.app(app)
         self._registry = ReleaseRegistry.at(admin, by) if registry is None else registry
         self._runs = RunLog(admin)
+        self._history = CheckLog(admin)
         self._versions = Versions(project, app, admin, spark)
         self._gate = Gate(self._config.quality, self._versions, spark)
         self._switch = Switch(self._config.name, self._versions, self._registry, on_step)
@@ -217,7 +219,10 @@ class Releaser:
             dropped = _dropped_by(live, candidate)
         outcomes, warnings = compare_dropped(*dropped)
         name = new_id()
-        found = self._gate.judge(live, candidate, point, check=name)
+        earlier = self._history.earlier(self._config.name, GATE_OF_RELEASE)
+        found = self._gate.judge(live, candidate, point, check=name, earlier=earlier)
+        where = CheckRecord(name, self._config.name, candidate.version, self._registry.by, self._registry.now_ms())
+        self._history.put(replace(where, at=str(point.vector), kind=GATE_OF_RELEASE).with_findings(found))
         verdict = GateVerdict(
             id=name,
             at=str(point.vector),

@@ -21,10 +21,11 @@ from riverrun.releases.topology import outputs
 from riverrun.topology.nodes import SourceNode
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from riverrun.hosting.connected import ConnectedApplication
     from riverrun.quality.expectations import Expectations
+    from riverrun.quality.frames import Statistics
     from riverrun.topology.nodes import SinkNode
 
 _FRAMES = "gate"
@@ -37,16 +38,23 @@ class RunGate:
         connected: The version.
         spark: Returns a Spark session, for large frames.
         check: Identifies the check in Data Docs.
+        earlier: Statistics of the version's earlier runs, by subject.
     """
 
-    def __init__(self, connected: ConnectedApplication, spark: Callable[[], Any], check: str) -> None:
+    def __init__(
+        self,
+        connected: ConnectedApplication,
+        spark: Callable[[], Any],
+        check: str,
+        earlier: Mapping[str, Sequence[Statistics]],
+    ) -> None:
         config = connected.application.config
         where = str(config.quality or "")
         self._checks = checks_of(where, declared(config.quality), connected.topology)
         self._connected = connected
         self._admin = connected.admin
         self._spark = spark
-        self._report = GateReport(check, config.docs_directory, self._checks.actions)
+        self._report = GateReport(check, config.docs_directory, self._checks.actions, earlier)
         self._directory = connected.application.directory / _FRAMES
         kinds = outputs(connected.application)
         self._logs = {topic for topic, output in kinds.items() if output.kind is OutputKind.LOG}

@@ -1,7 +1,6 @@
-"""Expectations that compare a frame with the last ones of its kind: in Great Expectations' form, for functions and for suites.
+"""Expectations that compare a frame with the last ones of its kind, as classes of Great Expectations.
 
-`judge` hands them the statistics of the frame and of earlier ones in their `meta`, which Data Docs and results keep. The frames
-of one kind are those of full checks and gates of releases, those of checks since a point, or those of runs with a gate.
+`judge` hands them the statistics of the frame and of earlier ones. They keep these in `meta`, so results have them.
 
 Importing this module imports Great Expectations, which takes seconds.
 """

@@ -246,9 +246,17 @@ class GatedRuns:
         start = str(OffsetVector({tp: wanted.start for tp, wanted in ranges.items()}))
         at = str(OffsetVector({tp: wanted.end for tp, wanted in ranges.items()}))
         where = CheckRecord(
-            check, self._config.name, held.version, self._registry.by, self._registry.now_ms(), start, at
+            id=check,
+            app=self._config.name,
+            version=held.version,
+            by=self._registry.by,
+            at_ms=self._registry.now_ms(),
+            since=start,
+            at=at,
+            kind=GATE_OF_RUN,
+            run=held.id,
         )
-        self._checks.put(replace(where, kind=GATE_OF_RUN, run=held.id).with_findings(found))
+        self._checks.put(where.with_findings(found))
         verdict = GateVerdict(
             id=check,
             at=at,

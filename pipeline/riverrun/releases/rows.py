@@ -55,7 +55,7 @@ class Serdes(Protocol):
 
 KEY_COLUMNS = "key", "window_start", "window_end"
 """Columns that identify a row; the window's columns exist only for windowed keys."""
-_OWN = frozenset(f"_{name}" for name in (*KEY_COLUMNS, "partition", "time", "change", "late_ms"))
+_OWN = frozenset(f"_{name}" for name in (*KEY_COLUMNS, "partition", "offset", "time", "change", "late_ms"))
 _LAST_MS = 253_402_300_799_999
 """The last ms of the year 9999: Python has no later times."""
 
@@ -78,18 +78,21 @@ def table_rows(pairs: Iterable[Pair], sink: SinkNode, topic: str) -> Iterator[di
 def log_rows(batches: Iterable[tuple[TopicPartition, list[RawFields]]], sink: Serdes) -> Iterator[dict[str, Any]]:
     """Return the records of a log, each with how far its time lies behind the latest one before it in its partition.
 
+    A record without a value has the columns of others if the type of values tells these, or else `value`.
+
     Raises:
         DeserializationError: If a record cannot be read.
         ReleaseError: If a field has the name of a column of Riverrun's own.
     """
     latest: dict[TopicPartition, int] = {}
+    nothing = dict.fromkeys(field_names(sink.value_serde.value_type) or ["value"])
     keys, read = KeyColumns.of_table(sink), plain_reader(sink.value_serde)
     for tp, records in batches:
-        for key, value, timestamp, _, _ in records:
-            found = None if value is None else _read(tp, read, value)
+        for key, value, timestamp, offset, _ in records:
             latest[tp] = max(timestamp, latest.get(tp, timestamp))
-            own = _own(tp, timestamp) | {"_late_ms": latest[tp] - timestamp}
-            yield keys.of(tp, key) | own | _columns_of_value(tp.topic, found)
+            own = _own(tp, timestamp) | {"_offset": offset, "_late_ms": latest[tp] - timestamp}
+            found = nothing if value is None else _columns_of_value(tp.topic, _read(tp, read, value))
+            yield keys.of(tp, key) | own | found
 
 
 def difference_rows(

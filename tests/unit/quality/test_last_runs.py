@@ -80,9 +80,9 @@ def test_statistics_of_columns_are_compared_likewise(tmp_path: Path, statistic: 
     expectation = ExpectColumnStatisticToBeNearLastRuns(column="value", statistic=statistic, runs=2, severity="warning")
     assert not judged(tmp_path / "near", 100, [100, 110], expectation).warnings
     assert judged(tmp_path / "far", 100, [40, 50], expectation).warnings
-    misspelt = ExpectColumnStatisticToBeNearLastRuns(column="valeu", statistic=statistic)
+    misspelt = ExpectColumnStatisticToBeNearLastRuns(column="valuee", statistic=statistic)
     outcomes = judged(tmp_path / "no", 100, [], misspelt).outcomes
-    assert any("there is no column 'valeu'. Did you mean 'value'?" in each for each in outcomes.values())
+    assert any("there is no column 'valuee'. Did you mean 'value'?" in each for each in outcomes.values())
 
 
 def test_impossible_numbers_are_refused() -> None:

@@ -88,10 +88,10 @@ def test_records_of_a_log_need_no_key_and_no_value_and_tell_how_late_they_are() 
         (b"ann", value, 5, 3, ()),
     ]
     assert list(log_rows([(tp, records)], sink(STRING, LONG))) == [
-        {"_key": None, "_partition": 3, "_time": at(1), "_late_ms": 0, "value": 5},
-        {"_key": "ann", "_partition": 3, "_time": at(2), "_late_ms": 0, "value": None},
-        {"_key": "ann", "_partition": 3, "_time": None, "_late_ms": 0, "value": 5},
-        {"_key": "ann", "_partition": 3, "_time": at(5), "_late_ms": 2**60 - 5, "value": 5},
+        {"_key": None, "_partition": 3, "_offset": 0, "_time": at(1), "_late_ms": 0, "value": 5},
+        {"_key": "ann", "_partition": 3, "_offset": 1, "_time": at(2), "_late_ms": 0, "value": None},
+        {"_key": "ann", "_partition": 3, "_offset": 2, "_time": None, "_late_ms": 0, "value": 5},
+        {"_key": "ann", "_partition": 3, "_offset": 3, "_time": at(5), "_late_ms": 2**60 - 5, "value": 5},
     ]
 
 

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 from riverrun.config import ProjectConfig
 from riverrun.config.code import look_beside
-from riverrun.config.parsing import check_property
+from riverrun.config.parsing import OAUTH_CALLBACK, check_oauth, check_property
+from riverrun.errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -40,9 +41,14 @@ class Location:
         project = ProjectConfig.load(self.path, os.environ)
         for key in self.kafka:
             check_property(self.path, key)
+        if OAUTH_CALLBACK in self.kafka:
+            message = f"A connection cannot set {OAUTH_CALLBACK}, which names code"
+            raise ConfigError(message, hint="Set it in [kafka] of streams.toml.")
         look_beside(self.path)
         spark = dict(project.spark)
         if self.master:
             spark = {key: value for key, value in spark.items() if key not in _PLACES}
             spark[_PLACES[self.master.startswith(_CONNECT)]] = self.master
-        return replace(project, kafka={**project.kafka, **self.kafka}, spark=spark)
+        kafka = {**project.kafka, **self.kafka}
+        check_oauth(self.path, kafka)
+        return replace(project, kafka=kafka, spark=spark)

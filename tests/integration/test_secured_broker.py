@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import re
 import subprocess
+import sys
+import threading
+import time
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING
 
 import pytest
@@ -32,6 +36,8 @@ from riverrun.records import OffsetVector, TopicPartition
 from riverrun.worker.reset import plan_reset, reset
 from riverrun.worker.worker import Worker
 from tests.brokers import embedded_broker
+from tests.token_services import token_service, unsigned_token
+from tests.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -44,7 +50,10 @@ SECURITY = """
 ssl.keystore.type=PKCS12
 ssl.keystore.location={directory}/keys.p12
 ssl.keystore.password=secret
-sasl.enabled.mechanisms=PLAIN
+sasl.enabled.mechanisms=PLAIN,OAUTHBEARER
+listener.name.sasl_ssl.oauthbearer.connections.max.reauth.ms=4000
+listener.name.sasl_ssl.oauthbearer.sasl.jaas.config=\
+org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required unsecuredLoginStringClaim_sub="broker";
 listener.name.sasl_ssl.plain.sasl.jaas.config=\
 org.apache.kafka.common.security.plain.PlainLoginModule required user_anna="known" user_app="known";
 authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer
@@ -156,6 +165,84 @@ def test_a_wrong_password_is_said_to_be_one(kafka: dict[str, str]) -> None:
 
 
 DOCUMENTED = re.compile(r"^\| (Topic|Group|Transactional id) \| (.+?) \| (literal|prefixed) \| (.+?) \|", re.MULTILINE)
+
+
+@pytest.fixture
+def words(kafka: dict[str, str], tmp_path: Path) -> Callable[[dict[str, str], str], Application]:
+    """Makes an application that counts words, with other properties of its clients."""
+
+    def made(login: dict[str, str], name: str) -> Application:
+        Admin(kafka).create_topics([TopicSpec(f"{name}.{topic}", 2) for topic in ("words", "counts")])
+        builder = StreamsBuilder()
+        stream = builder.stream(f"{name}.words", Consumed(STRING, STRING))
+        counts = stream.group_by(lambda _key, word: word, Grouped(STRING, STRING)).count(Materialized(name="counted"))
+        counts.to_stream().to(f"{name}.counts", Produced(STRING, LONG))
+        anonymous = {key: value for key, value in kafka.items() if not key.startswith("sasl.")}
+        oauth = {"sasl.mechanism": "OAUTHBEARER", **login}
+        return Application(AppConfig(name, "none:none"), "v1", builder.build(), {**anonymous, **oauth}, tmp_path)
+
+    return made
+
+
+def write_words(kafka: dict[str, str], name: str, count: int) -> None:
+    producer = IdempotentProducer(kafka)
+    for number in range(count):
+        producer.send(f"{name}.words", str(number).encode(), b"word", 1, (), None)
+    producer.flush()
+
+
+def committed(kafka: dict[str, str], name: str) -> int:
+    """How many words an application is done with."""
+    inputs = [TopicPartition(f"{name}.words", partition) for partition in range(2)]
+    return sum(done.offset for done in Admin(kafka).committed(f"{name}-v1", inputs).values())
+
+
+def test_all_clients_log_in_with_the_token_of_a_function(
+    kafka: dict[str, str],
+    words: Callable[[dict[str, str], str], Application],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """While a worker works its tokens end: it goes on with new ones, at connections that it has."""
+    given: list[str] = []
+
+    def fetch(principal: str) -> tuple[str, float]:
+        given.append(principal)
+        return unsigned_token(principal, 5), time.time() + 5
+
+    module = ModuleType("tokens_of_anna")
+    module.fetch = fetch  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    login = {"oauth_cb": "tokens_of_anna:fetch", "sasl.oauthbearer.config": "anna"}
+    application = words(login, "renewed")
+    write_words(kafka, "renewed", 20)
+    worker = Worker(application)
+    thread = threading.Thread(target=worker.run)
+    thread.start()
+    until(lambda: committed(kafka, "renewed") == 20, "counted the first words")
+    seen = len(given)
+    assert seen <= 3, "clients do not share the token"
+    until(lambda: len(given) >= seen + 2, "fetched new tokens")
+    write_words(kafka, "renewed", 20)
+    until(lambda: committed(kafka, "renewed") == 40, "counted the other words")
+    worker.stop()
+    thread.join(60)
+    assert not thread.is_alive()
+
+
+def test_all_clients_log_in_with_the_token_of_a_service(
+    kafka: dict[str, str], words: Callable[[dict[str, str], str], Application]
+) -> None:
+    with token_service() as service:
+        names = {"method": "oidc", "client.id": "anna", "client.secret": "known", "token.endpoint.url": service.url}
+        login = {f"sasl.oauthbearer.{name}": value for name, value in names.items()}
+        application = words(login, "served")
+        write_words(kafka, "served", 20)
+        assert Worker(application).run(until_caught_up=True).processed == 40
+        assert len(service.forms) <= 2
+        service.status = 401
+        refused = words({**login, "sasl.oauthbearer.client.secret": "wrong"}, "refused")
+        with pytest.raises(BrokerError, match=r"refuses client anna: 401 Unauthorized\nHint: Check sasl\.oauth"):
+            Worker(refused).run(until_caught_up=True)
 
 
 def documented_rights(application_id: str, inputs: str, outputs: list[str], principal: str) -> list[AclBinding]:

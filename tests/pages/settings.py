@@ -36,6 +36,7 @@ librdkafka's properties, for every client, by librdkafka's names.
 | `bootstrap.servers` | text | required | Addresses of brokers, `host:port`, separated by commas. |
 | `unsafe.properties` | list of text | `[]` | Properties that may be set although clients load code or run commands by them: \
 `plugin.library.paths`, `sasl.kerberos.kinit.cmd`, `ssl.engine.id`, `ssl.engine.location`, `ssl.providers`. |
+| `oauth_cb` | text | none | `module:function` that returns tokens for logins with `OAUTHBEARER`. |
 | any other property | text, number, true/false | librdkafka's | As librdkafka documents it. |
 
 Correctness rests on some properties, which cannot be set, with or without a prefix:

@@ -164,6 +164,8 @@ SETTINGS = [
             ('"group.id" = "x"', r"group\.id"),
             ('"sasl.password" = "$HOME"', r"\$HOME"),
             ('"ssl.ca.location" = "a\\u0000b"', "NUL"),
+            ('"sasl.mechanism" = "OAUTHBEARER"', "oauth_cb"),
+            ('"oauth_cb" = "m_raises:build"', "OAUTHBEARER"),
         )
     ),
 ]
@@ -172,6 +174,16 @@ BROKERS = [
         "", ",,", "127.0.0.1", "127.0.0.1:0", "127.0.0.1:-1", "http://127.0.0.1:24000", "127.0.0.1:70000", "127.0.0.1:1"
     ),
     *brokers("no.such.host.invalid:24000", "[::1]:1", "a b:1"),
+    *(
+        WrongInput(
+            f"tokens of {code}", kafka(f'"sasl.mechanism" = "OAUTHBEARER"\n"oauth_cb" = "{code}"'), STATUS, names
+        )
+        for code, names in (
+            ("no_such:token", "no_such"),
+            ("m_raises:build", "bad plan"),
+            ("m_none:build", "must return"),
+        )
+    ),
     WrongInput("TLS to a plain port", kafka('"security.protocol" = "SSL"'), STATUS, r"security\.protocol"),
     WrongInput("unknown protocol", kafka('"security.protocol" = "SLS"'), STATUS, r"security\.protocol"),
     WrongInput("a number is a text", kafka('"fetch.max.bytes" = "x"'), STATUS, r"fetch\.max\.bytes"),

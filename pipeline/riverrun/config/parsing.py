@@ -161,6 +161,15 @@ _MEMBERSHIP = frozenset({"consumer.session.timeout.ms", "consumer.heartbeat.inte
 """Properties that are checked here; the library checks the others."""
 
 
+OAUTH_CALLBACK = "oauth_cb"
+"""Names the function that gives tokens for logins with OAUTHBEARER, as in confluent-kafka."""
+_OAUTH = "sasl.oauthbearer."
+_OAUTH_PROPERTIES = tuple(
+    f"{_OAUTH}{name}"
+    for name in ("client.id", "client.secret", "config", "extensions", "method", "scope", "token.endpoint.url")
+)
+_OIDC_NEEDS = tuple(f"{_OAUTH}{name}" for name in ("client.id", "client.secret", "token.endpoint.url"))
+_TOKEN_URL = re.compile(r"https?://[^\s/]+\S*")
 ALLOWED_PROPERTIES = "unsafe.properties"
 """Names the properties of clients in `[kafka]` that may load code or run commands."""
 UNSAFE = frozenset(
@@ -186,6 +195,54 @@ def check_property(path: Path, key: str, allowed: Collection[str] = ()) -> None:
         if prefix + key in NOT_THE_USERS:
             message = f"{path}: [kafka] {key} cannot be set"
             raise ConfigError(message, hint=NOT_THE_USERS[prefix + key])
+
+
+def check_oauth(path: Path, kafka: Mapping[str, str]) -> None:
+    """Check that clients which log in with OAUTHBEARER have one source of tokens.
+
+    Args:
+        path: The file, for messages.
+        kafka: Properties of all clients.
+
+    Raises:
+        ConfigError: If they have none or two, or have one and log in otherwise.
+    """
+    settings = [key for key in kafka if key == OAUTH_CALLBACK or key.startswith(_OAUTH)]
+    if kafka.get("sasl.mechanism", kafka.get("sasl.mechanisms", "")).upper() != "OAUTHBEARER":
+        if settings:
+            message = f"{path}: [kafka] {settings[0]} is for logins with OAUTHBEARER"
+            raise ConfigError(message, hint='Set "sasl.mechanism" = "OAUTHBEARER" as well.')
+        return
+    for key in settings:
+        if key.startswith(_OAUTH) and key not in _OAUTH_PROPERTIES:
+            message = f"{path}: [kafka] {key} cannot be set"
+            hint = nearest(key, _OAUTH_PROPERTIES) or f'Let a function give the tokens: "{OAUTH_CALLBACK}".'
+            raise ConfigError(message, hint=hint)
+    method = kafka.get(f"{_OAUTH}method", "default").lower()
+    if method not in {"default", "oidc"}:
+        message = f"{path}: [kafka] {_OAUTH}method is {method!r}"
+        raise ConfigError(message, hint="Allowed: default, oidc")
+    if (method == "oidc") == (OAUTH_CALLBACK in kafka):
+        count = "has two sources" if method == "oidc" else "needs a source"
+        message = f"{path}: [kafka] OAUTHBEARER {count} of tokens"
+        hint = f'Set either "{OAUTH_CALLBACK}" = "module:function" or "{_OAUTH}method" = "oidc".'
+        raise ConfigError(message, hint=hint)
+    if method == "oidc":
+        _check_oidc(path, kafka)
+    elif not _ATTRIBUTE.fullmatch(kafka[OAUTH_CALLBACK]):
+        message = f"{path}: [kafka] {OAUTH_CALLBACK} is {kafka[OAUTH_CALLBACK]!r}, not module:function"
+        raise ConfigError(message, hint="For example my_tokens:fetch.")
+
+
+def _check_oidc(path: Path, kafka: Mapping[str, str]) -> None:
+    missing = [key for key in _OIDC_NEEDS if not kafka.get(key)]
+    if missing:
+        message = f"{path}: [kafka] {_OAUTH}method = oidc needs {', '.join(missing)}"
+        raise ConfigError(message)
+    url = kafka[f"{_OAUTH}token.endpoint.url"]
+    if not _TOKEN_URL.fullmatch(url):
+        message = f"{path}: [kafka] {_OAUTH}token.endpoint.url is not an address"
+        raise ConfigError(message, hint="For example https://login.example.org/oauth2/token.")
 
 
 _TOPIC_SETTINGS = frozenset(

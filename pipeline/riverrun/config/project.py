@@ -10,7 +10,14 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from riverrun.config.checks import check_keys, check_path, check_type, kind_of, nearest, read_text, wrong_in_schedule
 from riverrun.config.code import PickledFunction, reference_of
-from riverrun.config.parsing import ALLOWED_PROPERTIES, as_written, check_property, setting_named, streams_config
+from riverrun.config.parsing import (
+    ALLOWED_PROPERTIES,
+    as_written,
+    check_oauth,
+    check_property,
+    setting_named,
+    streams_config,
+)
 from riverrun.config.secrets import expanded
 from riverrun.config.sections import AppConfig, OutputKind, console_settings, is_statements, schema_registry_settings
 from riverrun.config.streams import SECRETS, StreamsConfig
@@ -216,6 +223,7 @@ def _kafka(path: Path, table: Any, environ: Mapping[str, str]) -> dict[str, str]
         message = f'{path}: [kafka] needs "bootstrap.servers"'
         raise ConfigError(message, hint='For example "bootstrap.servers" = "127.0.0.1:19092".')
     found = {key: expanded(f"{path}: [kafka] {key}", _property(value), environ) for key, value in table.items()}
+    check_oauth(path, found)
     for server in found["bootstrap.servers"].split(","):
         _check_server(path, server.strip())
     return found

@@ -16,6 +16,7 @@ from riverrun.errors import MissingOffsetError, StreamsError
 from riverrun.kafka import librdkafka
 from riverrun.kafka.errors import BUSY, UNREACHABLE, mapped_errors, streams_error
 from riverrun.kafka.librdkafka import CLIENT, end_in_background, quiet
+from riverrun.kafka.tokens import client_properties, renew
 from riverrun.records import TopicPartition
 
 if TYPE_CHECKING:
@@ -136,7 +137,10 @@ class RecordConsumer:
 
         own = {**forced, "error_cb": connection_failed}
         with mapped_errors("create a consumer"):
-            self._consumer = Consumer({**_SETTINGS, **kafka, **(overrides or {}), **own}, logger=quiet)
+            self._consumer = Consumer(
+                {**_SETTINGS, **client_properties(kafka), **(overrides or {}), **own}, logger=quiet
+            )
+        renew(self._consumer, kafka)
         self._assigned: dict[TopicPartition, int] = {}
         self._ever_assigned: set[TopicPartition] = set()
         self._paused: dict[TopicPartition, int] = {}

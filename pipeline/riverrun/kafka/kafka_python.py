@@ -9,6 +9,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from riverrun.errors import ConfigError
+from riverrun.kafka.tokens import tokens_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -48,6 +49,10 @@ def connection(kafka: Mapping[str, str]) -> dict[str, Any]:
 
     Args:
         kafka: Client properties with librdkafka's names.
+
+    Raises:
+        BrokerError: If it logs in with a token, and there is none.
+        ConfigError: If there can be none with these properties.
     """
     found: dict[str, Any] = {_NAMES[name]: value for name, value in kafka.items() if name in _NAMES}
     found["reconnect_backoff_max_ms"] = 1_000  # the default of 30 s exceeds session timeouts
@@ -55,6 +60,10 @@ def connection(kafka: Mapping[str, str]) -> dict[str, Any]:
         found["ssl_check_hostname"] = found["ssl_check_hostname"] != "none"
     if "security_protocol" in found:
         found["security_protocol"] = found["security_protocol"].upper()
+    tokens = tokens_of(kafka)
+    if tokens is not None:
+        tokens.current()  # as in `client_properties`
+        found |= {"sasl_mechanism": "OAUTHBEARER", "sasl_oauth_token_provider": tokens.for_kafka_python()}
     return found
 
 

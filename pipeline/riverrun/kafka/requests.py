@@ -23,6 +23,7 @@ from riverrun.errors import BrokerError, ConfigError, TopicError
 from riverrun.kafka import librdkafka
 from riverrun.kafka.errors import MISSING_HINT, MISSING_TOPIC, REFUSED_LOGIN, UNREACHABLE, mapped_errors, streams_error
 from riverrun.kafka.librdkafka import CLIENT, end_in_background, quiet
+from riverrun.kafka.tokens import client_properties, renew
 from riverrun.records import TopicPartition, counted
 
 if TYPE_CHECKING:
@@ -83,7 +84,7 @@ class Requests:
         own = {"client.id": CLIENT_ID, "allow.auto.create.topics": False, "error_cb": connection_failed}
         try:
             with mapped_errors("use the client properties"):
-                self.client = AdminClient({**CLIENT, **kafka, **own}, logger=quiet)
+                self.client = AdminClient({**CLIENT, **client_properties(kafka), **own}, logger=quiet)
         except ConfigError as error:
             missing = [f"{name} {path}" for name, path in kafka.items() if _is_missing_file(name, path)]
             error.hint = f"These files do not exist: {', '.join(missing)}" if missing else error.hint
@@ -104,7 +105,9 @@ class Requests:
         """
         own = {"group.id": group, "enable.auto.commit": False, "isolation.level": isolation}
         with mapped_errors("create a consumer"):
-            return Consumer({**CLIENT, **self.kafka, **own, **properties}, logger=quiet)
+            made = Consumer({**CLIENT, **client_properties(self.kafka), **own, **properties}, logger=quiet)
+        renew(made, self.kafka)
+        return made
 
     def result(self, future: Future[Any], doing: str, *, ignore: Collection[int] = ()) -> Any:
         """Return a request's answer.
@@ -125,6 +128,7 @@ class Requests:
     @contextmanager
     def asking(self, doing: str) -> Iterator[None]:
         """Translate the client's exceptions to Riverrun's errors, with the servers' names."""
+        renew(self.client, self.kafka)
         try:
             yield
         except KafkaException as error:
@@ -260,6 +264,7 @@ class Leaders:
         with self._making_asker:  # tasks ask concurrently
             if isolation not in self._askers:
                 self._askers[isolation] = self._requests.consumer("riverrun-unjoined", isolation)
+            renew(self._askers[isolation], self._requests.kafka)
             return self._askers[isolation]
 
 

@@ -19,6 +19,7 @@ from riverrun.kafka import librdkafka
 from riverrun.kafka.admin import Admin
 from riverrun.kafka.errors import MISSING_HINT, mapped_errors
 from riverrun.kafka.librdkafka import CLIENT, end_in_background, quiet
+from riverrun.kafka.tokens import client_properties, renew
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -291,7 +292,12 @@ class SendingClient:
         self._senders: list[ref[RecordSender]] = []
         self._known: set[str] = set()
         with mapped_errors("create a producer"):
-            self.producer = Producer({**_SETTINGS, **kafka, **properties}, logger=quiet)
+            self.producer = Producer({**_SETTINGS, **client_properties(kafka), **properties}, logger=quiet)
+        self.renew_token()
+
+    def renew_token(self) -> None:
+        """Take a new token for the login if the held one ends soon, as `tokens.renew` does."""
+        renew(self.producer, self.kafka)
 
     def new_sender(self) -> RecordSender:
         """Return a new sender, for one task. It may be made while another thread commits."""

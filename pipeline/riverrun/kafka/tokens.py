@@ -1,0 +1,300 @@
+"""Logins with OAUTHBEARER: all clients of a process share a token, from `oauth_cb` or a token service (OIDC)."""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+import time
+import urllib.parse
+from base64 import b64encode
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING, Any, Protocol
+
+from riverrun.config import call_attribute
+from riverrun.config.parsing import OAUTH_CALLBACK
+from riverrun.errors import BrokerError, ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+log = logging.getLogger(__name__)
+
+_PREFIX = "sasl.oauthbearer."
+_KEPT = 0.75
+"""Part of a token's life in which it is used again. librdkafka asks for the next one after four fifths."""
+_LONGEST_S = 10 * 365 * 86_400
+"""No token lives as long: such an end was given in another unit."""
+_SECONDS = 10.0
+"""Time that a token service has to answer. librdkafka waits as long for the first token of a client."""
+_MOST_BYTES = 1 << 20
+"""More than any answer with a token has."""
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """Proof of a client's identity.
+
+    Args:
+        value: The token. Never shown.
+        expires_s: When it ends, in seconds since 1970.
+        principal: Name of the client, for logs of librdkafka.
+        extensions: SASL extensions that go with it, such as `logicalCluster`.
+    """
+
+    value: str
+    expires_s: float
+    principal: str
+    extensions: Mapping[str, str]
+
+    def __repr__(self) -> str:
+        """Return everything but the token."""
+        return f"Token(expires_s={self.expires_s}, principal={self.principal!r})"
+
+
+class TokenSource(Protocol):
+    """A source of tokens."""
+
+    def fetch(self) -> Token:
+        """Return a new token.
+
+        Raises:
+            BrokerError: If there is none now.
+            ConfigError: If there will be none with these settings.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Callback:
+    """The user's function, with confluent-kafka's signature.
+
+    Args:
+        reference: `module:function`. It takes `sasl.oauthbearer.config` and returns the token and when it ends, in seconds
+            since 1970; also, if it likes, the principal and a dict of SASL extensions.
+        setting: What it takes.
+    """
+
+    reference: str
+    setting: str
+
+    def fetch(self) -> Token:
+        """See `TokenSource.fetch`. An `OSError` of the function is one of the network: waiting may help."""
+        try:
+            returned = call_attribute(self.reference, self.setting)
+        except ConfigError as error:
+            if isinstance(error.__cause__, OSError):
+                raise BrokerError(error.message, retriable=True, hint=error.hint) from error
+            raise
+        match returned:
+            case (str() as value, int() | float() as expires_s, *rest) if len(rest) <= 2:  # noqa: PLR2004 - as documented
+                principal, extensions = (*rest, "", {})[0] if rest else "", rest[1] if len(rest) > 1 else {}
+                if isinstance(principal, str) and _is_texts(extensions):
+                    return Token(value, float(expires_s), principal, extensions)
+        message = f"{OAUTH_CALLBACK} {self.reference} must return (token, seconds since 1970 when it ends)"
+        raise ConfigError(message, hint="A principal (text) and extensions (a dict of texts) may follow.")
+
+
+def _is_texts(extensions: Any) -> bool:
+    return isinstance(extensions, dict) and all(isinstance(text, str) for each in extensions.items() for text in each)
+
+
+@dataclass(frozen=True, slots=True)
+class TokenService:
+    """A service that issues tokens for a client's id and secret: the grant `client_credentials` of OAuth 2.
+
+    Args:
+        url: Its address (`sasl.oauthbearer.token.endpoint.url`).
+        client_id: The client's id.
+        client_secret: Its secret. Never shown.
+        scope: What the token is to be good for; may be empty.
+        extensions: SASL extensions, `name=value`, separated by commas.
+        ca_location: File with certificates of authorities, to check the service's; empty for the system's.
+    """
+
+    url: str
+    client_id: str
+    client_secret: str
+    scope: str = ""
+    extensions: str = ""
+    ca_location: str = ""
+
+    def __repr__(self) -> str:
+        """Return everything but the secret."""
+        return f"TokenService({self.place!r}, {self.client_id!r})"
+
+    @property
+    def place(self) -> str:
+        """The address without parts that may be secret, for messages."""
+        parts = urllib.parse.urlsplit(self.url)
+        return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
+
+    def fetch(self) -> Token:
+        """See `TokenSource.fetch`."""
+        asked_s = time.time()  # noqa: TID251 - tokens end by the wall clock
+        answer = self._answer()
+        value, seconds = answer.get("access_token"), answer.get("expires_in")
+        if not isinstance(value, str) or not value or not isinstance(seconds, int | float | str):
+            message = f"The token service {self.place} has answered without access_token or expires_in"
+            raise BrokerError(message, retriable=False, hint=f"Is {_PREFIX}token.endpoint.url its address for tokens?")
+        try:
+            expires_s = asked_s + float(seconds)
+        except ValueError as error:
+            message = f"The token service {self.place} has answered with expires_in {seconds!r}"
+            raise BrokerError(message, retriable=False) from error
+        return Token(value, expires_s, self.client_id, _parsed(self.extensions))
+
+    def _answer(self) -> Mapping[str, Any]:
+        import ssl  # noqa: PLC0415 - loads for long, and few applications have such a service
+        import urllib.error  # noqa: PLC0415 - as above
+        import urllib.request  # noqa: PLC0415 - as above
+
+        form = {"grant_type": "client_credentials", **({"scope": self.scope} if self.scope else {})}
+        login = f"{urllib.parse.quote(self.client_id, '')}:{urllib.parse.quote(self.client_secret, '')}"
+        headers = {"Authorization": f"Basic {b64encode(login.encode()).decode()}", "Accept": "application/json"}
+        request = urllib.request.Request(self.url, urllib.parse.urlencode(form).encode(), headers)  # noqa: S310 - checked
+        try:
+            context = ssl.create_default_context(cafile=self.ca_location or None)
+            with urllib.request.urlopen(request, timeout=_SECONDS, context=context) as answer:  # noqa: S310 - as above
+                found = json.loads(answer.read(_MOST_BYTES))
+        except urllib.error.HTTPError as error:
+            message = f"The token service {self.place} refuses client {self.client_id}: {error.code} {error.reason}"
+            is_passing = error.code in {408, 429} or error.code >= 500  # noqa: PLR2004 - HTTP's own
+            hint = f"Check {_PREFIX}client.id, {_PREFIX}client.secret and {_PREFIX}scope in [kafka]."
+            raise BrokerError(message, retriable=is_passing, hint=hint) from error
+        except OSError as error:
+            reason = getattr(error, "reason", None) or error
+            message = f"The token service {self.place} cannot be reached: {reason}"
+            is_passing = not isinstance(reason, ssl.SSLCertVerificationError)
+            hint = (
+                f"Check {_PREFIX}token.endpoint.url in [kafka], and https.ca.location if its certificate is your own."
+            )
+            raise BrokerError(message, retriable=is_passing, hint=hint) from error
+        except (ValueError, RecursionError) as error:
+            message = f"The token service {self.place} has not answered with JSON"
+            raise BrokerError(
+                message, retriable=False, hint=f"Check {_PREFIX}token.endpoint.url in [kafka]."
+            ) from error
+        return found if isinstance(found, dict) else {}
+
+
+def _parsed(extensions: str) -> dict[str, str]:
+    pairs = (each.partition("=") for each in extensions.split(",") if each)
+    return {name.strip(): value.strip() for name, _, value in pairs}
+
+
+class Tokens:
+    """The token of all clients of this process with equal settings: hundreds of producers ask a service once.
+
+    Args:
+        source: Where tokens come from.
+    """
+
+    def __init__(self, source: TokenSource) -> None:
+        self._source = source
+        self._lock = threading.Lock()
+        self._held: Token | None = None
+        self._renew_s = 0.0
+
+    def current(self) -> Token:
+        """Return a token that is valid, a new one if the held one ends soon.
+
+        Raises:
+            BrokerError: If there is none, and the held one has ended.
+            ConfigError: Likewise.
+        """
+        with self._lock:
+            now_s = time.time()  # noqa: TID251 - as above
+            if self._held is not None and now_s < self._renew_s:
+                return self._held
+            try:
+                self._held = self._fetched(now_s)
+            except (BrokerError, ConfigError) as error:
+                if self._held is None or self._held.expires_s <= now_s:
+                    raise
+                log.warning("the login's token is kept, as there is no new one: %s", error)
+            return self._held
+
+    def _fetched(self, now_s: float) -> Token:
+        token = self._source.fetch()
+        if not now_s < token.expires_s < now_s + _LONGEST_S:  # NaN is not, either
+            message = f"The login's token ends {token.expires_s - now_s:.0f} s from now"
+            hint = "The end is given in seconds since 1970, not ms. Is this machine's clock right?"
+            raise ConfigError(message, hint=hint)
+        self._renew_s = now_s + _KEPT * (token.expires_s - now_s)
+        return token
+
+    def for_librdkafka(self, _config: str) -> tuple[str, float, str, dict[str, str]]:
+        """Return the token as confluent-kafka's `oauth_cb` does; librdkafka calls it in a thread of its own."""
+        token = self.current()
+        return token.value, token.expires_s, token.principal, dict(token.extensions)
+
+    def for_kafka_python(self) -> Any:
+        """Return the token's provider as kafka-python wants it."""
+        from kafka.net.sasl.oauth import AbstractTokenProvider  # noqa: PLC0415 - the library loads for long
+
+        tokens = self
+
+        class Provider(AbstractTokenProvider):  # type: ignore[misc, unused-ignore]  # the library is not typed
+            def token(self) -> str:
+                return tokens.current().value
+
+            def extensions(self) -> dict[str, str]:
+                return dict(tokens.current().extensions)
+
+        return Provider()
+
+
+_tokens = cache(Tokens)
+
+
+def tokens_of(kafka: Mapping[str, str]) -> Tokens | None:
+    """Return the tokens with which clients log in; None if they log in otherwise.
+
+    Args:
+        kafka: Client properties with librdkafka's names, as `check_oauth` passes them.
+    """
+    if kafka.get("sasl.mechanism", kafka.get("sasl.mechanisms", "")).upper() != "OAUTHBEARER":
+        return None
+    if OAUTH_CALLBACK in kafka:
+        return _tokens(Callback(kafka[OAUTH_CALLBACK], kafka.get(f"{_PREFIX}config", "")))
+    given = [kafka[f"{_PREFIX}{name}"] for name in ("token.endpoint.url", "client.id", "client.secret")]
+    more = [kafka.get(name, "") for name in (f"{_PREFIX}scope", f"{_PREFIX}extensions", "https.ca.location")]
+    return _tokens(TokenService(*given, *more))
+
+
+def client_properties(kafka: Mapping[str, str]) -> Mapping[str, Any]:
+    """Return the properties as confluent-kafka's clients take them: tokens come from a function of this process.
+
+    Args:
+        kafka: Client properties with librdkafka's names.
+
+    Raises:
+        BrokerError: If no token can be had now.
+        ConfigError: If none can be had with these properties.
+    """
+    tokens = tokens_of(kafka)
+    if tokens is None:
+        return kafka
+    tokens.current()  # its errors are clearer here than through librdkafka, which reports a timeout
+    kept = {name: value for name, value in kafka.items() if not name.startswith((_PREFIX, "https."))}
+    return {**kept, OAUTH_CALLBACK: tokens.for_librdkafka}
+
+
+def renew(client: Any, kafka: Mapping[str, str]) -> None:
+    """Let a client that has just been made, or was idle, take a token: librdkafka asks for it only when it is polled.
+
+    confluent-kafka asks in the background since 2.13 (its issue 1713). A consumer must not have partitions yet, as records
+    would be lost.
+
+    Args:
+        client: A client of confluent-kafka with `client_properties`.
+        kafka: Client properties with librdkafka's names.
+
+    Raises:
+        BrokerError: If no token can be had now.
+        ConfigError: If none can be had with these properties.
+    """
+    if tokens_of(kafka) is not None:
+        client.poll(0)

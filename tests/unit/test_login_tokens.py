@@ -1,0 +1,270 @@
+"""Tokens of logins with OAUTHBEARER: from a function of the user or a service, one for all clients, renewed in time."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from riverrun.config import ProjectConfig
+from riverrun.errors import BrokerError, ConfigError, StreamsError
+from riverrun.kafka.tokens import Token, Tokens, client_properties, tokens_of
+from riverrun_airflow.location import Location
+from tests.token_services import token_service
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from tests.token_services import TokenServer
+
+OAUTH = {"sasl.mechanism": "OAUTHBEARER"}
+
+
+@pytest.fixture
+def service() -> Iterator[TokenServer]:
+    with token_service() as running:
+        yield running
+
+
+@pytest.fixture
+def function(monkeypatch: pytest.MonkeyPatch) -> Callable[[Any], dict[str, str]]:
+    """Makes a function that tokens come from; returns the properties that name it."""
+    counter = iter(range(1_000))
+
+    def named(callback: Any) -> dict[str, str]:
+        module = ModuleType(f"given_tokens_{next(counter)}")
+        module.fetch = callback  # type: ignore[attr-defined]
+        monkeypatch.setitem(sys.modules, module.__name__, module)
+        return {**OAUTH, "oauth_cb": f"{module.__name__}:fetch", "sasl.oauthbearer.config": f"for {time.monotonic()}"}
+
+    return named
+
+
+def of_service(service: TokenServer, **more: str) -> dict[str, str]:
+    properties = {"client.id": "clicks", "client.secret": "a:b c", "token.endpoint.url": service.url, **more}
+    return {**OAUTH, **{f"sasl.oauthbearer.{name}": value for name, value in properties.items()}}
+
+
+def current(kafka: dict[str, str]) -> Token:
+    tokens = tokens_of(kafka)
+    assert tokens is not None
+    return tokens.current()
+
+
+def test_clients_with_equal_properties_share_a_token(function: Callable[[Any], dict[str, str]]) -> None:
+    asked: list[str] = []
+
+    def fetch(setting: str) -> tuple[str, float]:
+        asked.append(setting)
+        return f"token {len(asked)}", time.time() + 60
+
+    kafka = function(fetch)
+    made = [client_properties(kafka)["oauth_cb"](kafka["sasl.oauthbearer.config"]) for _ in range(5)]
+    assert {value for value, *_ in made} == {"token 1"}
+    assert asked == [kafka["sasl.oauthbearer.config"]]
+    assert current({**kafka, "sasl.oauthbearer.config": "another"}).value == "token 2"
+
+
+def test_a_function_may_add_a_principal_and_extensions(function: Callable[[Any], dict[str, str]]) -> None:
+    token = current(function(lambda _: ("t", time.time() + 60, "anna", {"logicalCluster": "lkc-1"})))
+    assert (token.principal, token.extensions) == ("anna", {"logicalCluster": "lkc-1"})
+    assert current(function(lambda _: ("t", time.time() + 60, "anna"))).principal == "anna"
+
+
+def test_clients_get_no_property_that_tokens_come_from(service: TokenServer) -> None:
+    kafka = {**of_service(service, method="oidc"), "https.ca.location": "", "client.id": "mine"}
+    made = client_properties(kafka)
+    assert {key for key in made if "oauth" in key or "https" in key} == {"oauth_cb"}
+    assert made["client.id"] == "mine"
+    assert client_properties({"sasl.mechanism": "PLAIN"}) == {"sasl.mechanism": "PLAIN"}
+
+
+def test_a_service_gets_id_secret_and_scope(service: TokenServer) -> None:
+    token = current(of_service(service, scope="kafka", extensions="logicalCluster=lkc-1,identityPoolId=pool-1"))
+    assert service.forms == [("clicks:a%3Ab%20c", {"grant_type": ["client_credentials"], "scope": ["kafka"]})]
+    assert token.extensions == {"logicalCluster": "lkc-1", "identityPoolId": "pool-1"}
+    assert 50 < token.expires_s - time.time() <= 60
+
+
+class Failing:
+    """A source whose answers are given: seconds that a token lives, or an error."""
+
+    def __init__(self, *answers: float | StreamsError) -> None:
+        self.answers = list(answers)
+
+    def fetch(self) -> Token:
+        answer = self.answers.pop(0)
+        if isinstance(answer, StreamsError):
+            raise answer
+        return Token(f"one of {len(self.answers)}", time.time() + answer, "", {})
+
+
+def test_a_token_is_renewed_before_it_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    tokens, begun_s = Tokens(Failing(100, 100)), time.time()
+    first = tokens.current()
+    monkeypatch.setattr(time, "time", lambda: begun_s + 70)
+    assert tokens.current() == first
+    monkeypatch.setattr(time, "time", lambda: begun_s + 76)
+    assert tokens.current() != first
+
+
+def test_a_token_is_kept_while_there_is_no_new_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    error = BrokerError("no service", retriable=True)
+    tokens, begun_s = Tokens(Failing(100, error, error)), time.time()
+    first = tokens.current()
+    monkeypatch.setattr(time, "time", lambda: begun_s + 90)
+    assert tokens.current() == first
+    monkeypatch.setattr(time, "time", lambda: begun_s + 101)
+    with pytest.raises(BrokerError, match="no service"):
+        tokens.current()
+
+
+def raises(error: Exception) -> Callable[[str], Any]:
+    def fetch(_: str) -> Any:
+        raise error
+
+    return fetch
+
+
+@pytest.mark.parametrize(
+    ("callback", "message"),
+    [
+        (lambda _: "token", "must return"),
+        (lambda _: None, "must return"),
+        (lambda _: ("t",), "must return"),
+        (lambda _: (b"t", time.time() + 60), "must return"),
+        (lambda _: ("t", "soon"), "must return"),
+        (lambda _: ("t", time.time() + 60, 5), "must return"),
+        (lambda _: ("t", time.time() + 60, "p", [("a", "b")]), "must return"),
+        (lambda _: ("t", time.time() + 60, "p", {"a": 1}), "must return"),
+        (lambda _: ("t", time.time() + 60, "p", {}, {}), "must return"),
+        (lambda _: ("t", time.time() - 5), r"ends -5 s from now\nHint: .*seconds since 1970"),
+        (lambda _: ("t", time.time() * 1_000 + 60_000), "not ms"),
+        (lambda _: ("t", float("inf")), "ends inf s from now"),
+        (lambda _: ("t", float("nan")), "ends nan s from now"),
+        (lambda: ("t", 0), "TypeError"),
+        (raises(ValueError("no key")), "ValueError: no key"),
+        (5, "is of type int, not a function"),
+    ],
+)  # fmt: skip
+def test_a_function_that_gives_no_token_is_an_error_of_settings(
+    function: Callable[[Any], dict[str, str]], callback: Any, message: str
+) -> None:
+    with pytest.raises(ConfigError, match=message):
+        current(function(callback))
+
+
+def test_a_function_that_reaches_no_network_is_tried_again(function: Callable[[Any], dict[str, str]]) -> None:
+    with pytest.raises(BrokerError, match="ConnectionRefusedError") as error:
+        current(function(raises(ConnectionRefusedError("nobody listens"))))
+    assert error.value.retriable
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "message", "retriable"),
+    [
+        (401, b"", "refuses client clicks: 401 Unauthorized\nHint: Check sasl.oauthbearer.client.id", False),
+        (400, b'{"error": "invalid_scope"}', "refuses client clicks: 400", False),
+        (404, b"", "refuses client clicks: 404", False),
+        (429, b"", "refuses client clicks: 429", True),
+        (503, b"", "refuses client clicks: 503", True),
+        (200, b"<html>", "has not answered with JSON", False),
+        (200, b"\xff\xfe", "has not answered with JSON", False),
+        (200, b"[" * 100_000, "has not answered with JSON", False),
+        (200, b'{"access_token": "t", "expires_in": 1e999}', "ends inf s from now", False),
+        (200, b"[1]", "without access_token", False),
+        (200, b"{}", "without access_token", False),
+        (200, b'{"access_token": "t", "expires_in": "soon"}', "expires_in 'soon'", False),
+        (200, b'{"access_token": "t", "expires_in": null}', "without access_token or expires_in", False),
+        (200, b'{"access_token": 5, "expires_in": 5}', "without access_token", False),
+    ],
+)  # fmt: skip
+def test_a_service_that_gives_no_token_is_named(
+    service: TokenServer, status: int, body: bytes, message: str, retriable: bool
+) -> None:
+    service.status, service.body = status, body
+    with pytest.raises((BrokerError, ConfigError), match=message) as error:
+        current(of_service(service))
+    assert getattr(error.value, "retriable", False) is retriable
+    assert "a:b c" not in str(error.value)
+
+
+def test_a_service_that_cannot_be_reached_is_tried_again() -> None:
+    with token_service() as service:
+        kafka = of_service(service)
+    with pytest.raises(BrokerError, match=r"http://127\.0\.0\.1:\d+/token cannot be reached: .*refused") as error:
+        current(kafka)
+    assert error.value.retriable
+
+
+def test_an_address_is_shown_without_its_secrets(service: TokenServer) -> None:
+    service.status = 401
+    kafka = of_service(service)
+    kafka["sasl.oauthbearer.token.endpoint.url"] += "?key=hidden"
+    with pytest.raises(BrokerError) as error:
+        current(kafka)
+    assert "hidden" not in str(error.value)
+
+
+def project(tmp_path: Path, **properties: str) -> ProjectConfig:
+    kafka = {"bootstrap.servers": "b:1", **{name.replace("__", "."): value for name, value in properties.items()}}
+    lines = "\n".join(f"{json.dumps(name)} = {json.dumps(value)}" for name, value in kafka.items())
+    path = tmp_path / "streams.toml"
+    path.write_text(f"[kafka]\n{lines}\n")
+    return ProjectConfig.load(path, {})
+
+
+OIDC = {
+    "sasl__oauthbearer__method": "oidc",
+    "sasl__oauthbearer__client__id": "clicks", "sasl__oauthbearer__client__secret": "hidden",
+    "sasl__oauthbearer__token__endpoint__url": "https://login.example.org/token",
+}  # fmt: skip
+
+
+def test_either_source_of_tokens_is_accepted(tmp_path: Path) -> None:
+    assert project(tmp_path, sasl__mechanism="OAUTHBEARER", oauth_cb="my_tokens:fetch").kafka["oauth_cb"]
+    assert project(tmp_path, sasl__mechanisms="OAUTHBEARER", **OIDC, sasl__oauthbearer__scope="kafka").kafka
+
+
+@pytest.mark.parametrize(
+    ("properties", "message"),
+    [
+        ({"sasl__mechanism": "OAUTHBEARER"}, "needs a source of tokens"),
+        ({"sasl__mechanism": "OAUTHBEARER", "oauth_cb": "fetch"}, "oauth_cb is 'fetch', not module:function"),
+        ({"sasl__mechanism": "PLAIN", "oauth_cb": "a:b"}, "oauth_cb is for logins with OAUTHBEARER"),
+        ({"oauth_cb": "a:b"}, "oauth_cb is for logins with OAUTHBEARER"),
+        (OIDC, "is for logins with OAUTHBEARER"),
+        ({"sasl__mechanism": "OAUTHBEARER", "oauth_cb": "a:b", **OIDC}, "has two sources of tokens"),
+        ({"sasl__mechanism": "OAUTHBEARER", **OIDC, "sasl__oauthbearer__method": "odic"}, "method is 'odic'"),
+        ({"sasl__mechanism": "OAUTHBEARER", **OIDC, "sasl__oauthbearer__client__secret": ""}, "needs .*client.secret"),
+        (
+            {"sasl__mechanism": "OAUTHBEARER", **OIDC, "sasl__oauthbearer__token__endpoint__url": "file:///token"},
+            "token.endpoint.url is not an address",
+        ),
+        ({"sasl__mechanism": "OAUTHBEARER", **OIDC, "sasl__oauthbearer__scop": "a"}, "Did you mean .*scope"),
+        (
+            {"sasl__mechanism": "OAUTHBEARER", **OIDC, "sasl__oauthbearer__grant__type": "urn:jwt"},
+            "grant.type cannot be set",
+        ),
+    ],
+)  # fmt: skip
+def test_settings_of_tokens_that_do_not_fit_are_refused(
+    tmp_path: Path, properties: dict[str, str], message: str
+) -> None:
+    with pytest.raises(ConfigError, match=message) as error:
+        project(tmp_path, **properties)
+    assert "hidden" not in str(error.value)
+
+
+def test_a_connection_of_airflow_names_no_code(tmp_path: Path) -> None:
+    path = project(tmp_path).path
+    tokens = {"sasl.mechanism": "OAUTHBEARER", "oauth_cb": "os:system", "sasl.oauthbearer.config": "true"}
+    with pytest.raises(ConfigError, match=r"cannot set oauth_cb.*\nHint: Set it in \[kafka\] of streams.toml"):
+        Location(path, tokens).project()
+    with pytest.raises(ConfigError, match="needs a source of tokens"):
+        Location(path, {"sasl.mechanism": "OAUTHBEARER"}).project()

@@ -57,5 +57,6 @@ def test_the_demo_runs_to_a_release_and_back_and_agrees_with_pandas(riverrun: li
     assert re.search(r"Publication paused for \d+\.\d s, the worker now writes to staging", done.stdout), (
         "it ran all the time"
     )
+    assert re.search(r"\d+ records processed, dropped: .*, engine: (local|spark) \(", done.stdout)
     place_of = done.stdout.index
     assert place_of("v2 is live") < place_of("v1 is live; release: rolled-back v2")

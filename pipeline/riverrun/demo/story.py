@@ -44,6 +44,8 @@ _SHOWN_ROWS = 5
 _LOOK_SECONDS = 0.1
 _STOP_SECONDS = 60.0
 _LOG_LINES = 30
+_SUMMARY = re.compile(r"\d+ records processed, dropped: \{.*?\}(?:, engine: \w+ \([^)]*\))?")
+"""What a bounded run says in Airflow's log, with the engine that it ran on."""
 
 
 @dataclass(frozen=True)
@@ -110,7 +112,7 @@ class Story:
         verdict = "[bold green]Everything agrees" if held else "[bold red]Something differs"
         self.console.print(
             f"\n{verdict}[/]. The table of {keys:,} keys was compared with pandas, key by key, three times: version 1 after"
-            " the worker and Spark, version 2 after its release, version 1 after the rollback."
+            " the worker and the bounded run, version 2 after its release, version 1 after the rollback."
         )
 
     def _set_the_scene(self) -> None:
@@ -153,10 +155,10 @@ class Story:
         self.console.print(f"Committed: {_vector(self._committed())}, of {2 * half:,} flights")
 
     def _bounded_run(self) -> None:
-        self._say("Bounded: Airflow runs the rest on Spark, from where the worker stopped")
-        with self.steps.timed("Bounded: the other half, Airflow and Spark"):
+        self._say("Bounded: Airflow has the rest processed, from where the worker stopped")
+        with self.steps.timed("Bounded: the other half, with Airflow"):
             self._followed_airflow("Bounded run", self.project.app(APP).version, "dags", "test", f"{APP}__run")
-        for summary in re.findall(r"\d+ records processed, dropped: \{.*?\}", self._airflow_log.read_text()):
+        for summary in _SUMMARY.findall(self._airflow_log.read_text()):
             self.console.print(summary, highlight=False)
         self.console.print(f"Committed: {_vector(self._committed())}")
 

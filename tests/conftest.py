@@ -30,6 +30,8 @@ settings.load_profile("riverrun")
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
+os.environ.setdefault("RIVERRUN_PREPARE_SPARK", "0")  # commands with a home of their own need no archive of classes
+
 CRASHES = pytest.StashKey[int]()
 
 

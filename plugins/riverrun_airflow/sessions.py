@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +9,7 @@ from riverrun.errors import BegunRangeError, EngineError, NotReadyError, Streams
 from riverrun_airflow.progress import spark_has_started
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from riverrun.config import ProjectConfig
     from riverrun.hosting.application import Application
@@ -82,20 +81,12 @@ def front_door(project: ProjectConfig, master: str = "", by: str = "") -> Riverr
         by: Identifies the task in the history of releases and runs.
     """
     from riverrun.project.riverrun import Riverrun
-
-    found = Riverrun(project, master=master or None, by=by or None)
-    found.spark_sessions.starting = _starting
-    return found
-
-
-@contextmanager
-def _starting() -> Iterator[None]:
-    """Start Spark without its output, and pass its page on at once."""
     from riverrun.spark.java import quiet_java
 
-    with quiet_java():
-        yield
-    spark_has_started()
+    found = Riverrun(project, master=master or None, by=by or None)
+    found.spark_sessions.output = quiet_java
+    found.spark_sessions.on_start = spark_has_started
+    return found
 
 
 def is_worth_another_attempt(error: Exception) -> bool:

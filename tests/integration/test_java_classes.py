@@ -5,14 +5,20 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
 
+from riverrun.cli.project import Settings
 from riverrun.spark.java import archive_options, classes_archive
+from tests.waiting import until
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from riverrun.project.cluster import SparkSessions
+    from tests.brokers import Broker
 
 pytestmark = pytest.mark.spark
 
@@ -32,10 +38,50 @@ print([str(given) for given in management.getRuntimeMXBean().getInputArguments()
 def test_sessions_use_the_archive_of_classes_that_a_command_has_made(tmp_path: Path) -> None:
     archive = classes_archive(os.environ, tmp_path)
     assert archive_options(archive) == "", "Java ends if it is told of one that is not there"
+    left = archive.parent / "unfinished" / "left by a process that was killed"
+    left.mkdir(parents=True)
     command = [sys.executable, "-m", "riverrun.cli", "--home", str(tmp_path), "prepare-spark"]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert str(archive) in done.stdout
-    assert "The archive already exists" in subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    at_once = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(2)]
+    said = sorted(each.communicate()[0] for each in at_once)
+    assert said[0].startswith("The archive already exists")
+    assert said[1].startswith("The archive was written")
     used = subprocess.run([sys.executable, "-c", SESSION, str(tmp_path)], capture_output=True, text=True, check=True)
     assert f"-XX:SharedArchiveFile={archive}" in used.stdout
     assert list(archive.parent.iterdir()) == [archive], "what was made aside is gone"
+
+
+APP = """
+from riverrun import STRING, Consumed, Produced
+
+def build(builder):
+    builder.stream("{name}", Consumed(STRING, STRING)).to("{name}.out", Produced(STRING, STRING))
+    return builder.build()
+"""
+
+
+@pytest.mark.broker
+def test_the_first_use_of_spark_has_the_archive_made_afterwards(broker: Broker, unique: str, tmp_path: Path) -> None:
+    broker.create(1, unique, f"{unique}.out")
+    broker.write(unique, [(b"k", b"v", 1)])
+    (tmp_path / "copied.py").write_text(APP.format(name=unique))
+    (tmp_path / "streams.toml").write_text(
+        f'[kafka]\n"bootstrap.servers" = "{broker.bootstrap_servers}"\n[apps.{unique}]\ntopology = "copied:build"\n'
+    )
+    command = [sys.executable, "-m", "riverrun.cli", "--home", str(tmp_path), "run", unique, "--engine", "spark"]
+    environ = {**os.environ, "RIVERRUN_PREPARE_SPARK": "1"}
+    done = subprocess.run(command, cwd=tmp_path, env=environ, capture_output=True, text=True, check=True)
+    assert "engine: spark (as chosen)" in done.stdout
+    until(classes_archive(os.environ, tmp_path).exists, "made the archive")
+
+
+def test_no_archive_is_made_where_it_is_switched_off_or_on_a_cluster(tmp_path: Path) -> None:
+    (tmp_path / "streams.toml").write_text('[kafka]\n"bootstrap.servers" = "localhost:1"\n')
+
+    def sessions(*, prepares: bool, master: str | None = None) -> SparkSessions:
+        settings = Settings(tmp_path / "streams.toml", tmp_path, os.environ, prepares)
+        return settings.project(master).spark_sessions
+
+    assert sessions(prepares=True).lacks_archive
+    assert not sessions(prepares=True, master="spark://host:7077").lacks_archive
+    assert isinstance(sessions(prepares=True).on_start, partial)
+    assert not isinstance(sessions(prepares=False).on_start, partial)

@@ -74,7 +74,8 @@ def _named(parameter: Any) -> str:
     """Return the names of a parameter, the long one of an option first, and its placeholder."""
     if parameter.param_type_name == "argument":
         return f"`{_placeholder(parameter)}`"
-    names = sorted(parameter.opts, key=len, reverse=True)
+    opposite = parameter.secondary_opts if getattr(parameter, "default", None) is True else []
+    names = [*sorted(parameter.opts, key=len, reverse=True), *opposite]
     kind = "" if parameter.is_flag else f" {_kind(parameter)}"
     return ", ".join(f"`{name}{kind if name == names[0] else ''}`" for name in names)
 
@@ -102,7 +103,7 @@ def _default(parameter: Any) -> str:
     if parameter.required:
         return "required"
     if getattr(parameter, "is_flag", False):
-        return "off"
+        return "on" if parameter.default is True else "off"
     value = parameter.default
     if value is None or value in ("", ()):
         return "none"

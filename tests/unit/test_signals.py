@@ -12,6 +12,7 @@ from pyspark.core import context
 from pyspark.sql import SparkSession
 
 from riverrun.cli.project import INTERRUPTED
+from riverrun.spark import session
 from riverrun.spark.session import spark_session
 from tests.presence import present
 from tests.waiting import DEADLINE_S
@@ -53,6 +54,7 @@ def test_ctrl_c_while_spark_starts_is_an_interrupt_and_no_error_of_sparks(monkey
         signal.raise_signal(signal.SIGINT)  # in this thread, and at once
         pytest.fail("nobody was interrupted")
 
+    monkeypatch.setattr(session, "launch_java", lambda *_: None)
     monkeypatch.setattr(SparkSession.Builder, "getOrCreate", start)
     handler = signal.getsignal(signal.SIGINT)
     with pytest.raises(KeyboardInterrupt):

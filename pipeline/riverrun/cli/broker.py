@@ -109,10 +109,9 @@ def prepare_spark(context: typer.Context) -> None:
     archive = classes_archive(settings.environ, settings.home)
 
     def started(java_options: str) -> Any:
-        return spark_session("local[1]", {"spark.driver.extraJavaOptions": java_options}, starting=quiet_java)
+        return spark_session("local[1]", {"spark.driver.extraJavaOptions": java_options}, output=quiet_java)
 
-    if archive.exists():
+    if not archive_classes(started, archive):
         typer.echo(f"The archive already exists: {archive}")
         return
-    archive_classes(started, archive)
     typer.echo(f"The archive was written, {archive.stat().st_size / _MEBIBYTE:.0f} MiB: {archive}")

@@ -75,6 +75,14 @@ def settings(
         Path, typer.Option(envvar="RIVERRUN_HOME", help="Directory of downloads, and of the embedded broker's data.")
     ] = Path("~/.cache/riverrun"),
     *,
+    prepare_spark: Annotated[
+        bool,
+        typer.Option(
+            "--prepare-spark/--no-prepare-spark",
+            envvar="RIVERRUN_PREPARE_SPARK",
+            help="Run prepare-spark in the background after the first use of Spark on this machine.",
+        ),
+    ] = True,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", metavar="", help="Log each step.")] = False,
     log_json: Annotated[bool, typer.Option("--log-json", metavar="", help="Log as JSON, one object per line.")] = False,
     _version: Annotated[
@@ -92,7 +100,7 @@ def settings(
     if context.invoked_subcommand != "worker":  # which has its own end
         interrupt_on_sigterm()
     start_logging(LogStyle(logging.INFO if verbose else logging.WARNING, log_json))
-    context.obj = Settings(config, home.expanduser(), dict(os.environ))
+    context.obj = Settings(config, home.expanduser(), dict(os.environ), prepare_spark)
     os.environ.pop(TOKEN, None)  # processes that run users' code do not need it
 
 

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import atexit
+import os
+import subprocess
+import sys
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -15,6 +21,7 @@ if TYPE_CHECKING:
 
     from riverrun.hosting.application import Application
     from riverrun.kafka.embedded.broker import EmbeddedBroker
+    from riverrun.project.cluster import SparkSessions
     from riverrun.project.riverrun import Riverrun
 
 FAILED = 1
@@ -73,11 +80,13 @@ class Settings:
         config: Path of `streams.toml`.
         home: Directory of downloads and of the embedded broker.
         environ: The environment variables.
+        prepares_spark: Whether the first session on this machine is followed by `riverrun prepare-spark` in the background.
     """
 
     config: Path
     home: Path
     environ: Mapping[str, str]
+    prepares_spark: bool = False
 
     def project(self, master: str | None = None) -> Riverrun:
         """Return the project.
@@ -100,8 +109,16 @@ class Settings:
             environ=environ,
             on_wait=lambda servers: typer.echo(f"Waiting for brokers at {servers}", err=True),
         )
-        project.spark_sessions.starting = quiet_java
+        sessions = project.spark_sessions
+        sessions.output = quiet_java
+        if self.prepares_spark:
+            sessions.on_start = partial(self._prepare_spark_later, sessions)
         return project
+
+    def _prepare_spark_later(self, sessions: SparkSessions) -> None:
+        """Have Spark's archive of classes made once this process ends, if sessions on this machine lack it."""
+        if sessions.lacks_archive:
+            atexit.register(_start_preparing_spark, self.home)
 
     def broker(self, port: int) -> EmbeddedBroker:
         """Return the embedded broker of this home directory."""
@@ -109,6 +126,18 @@ class Settings:
 
         java_home = self.environ.get("JAVA_HOME")
         return EmbeddedBroker(self.home / "broker", self.home, port, java_home=Path(java_home) if java_home else None)
+
+
+_LOWEST_PRIORITY = 19
+
+
+def _start_preparing_spark(home: Path) -> None:
+    """Start `riverrun prepare-spark` as a process that outlives this one, at the lowest priority. A failure has no effect."""
+    command = [sys.executable, "-m", "riverrun.cli", "--home", str(home), "prepare-spark"]
+    nothing = subprocess.DEVNULL
+    with suppress(OSError):
+        made = subprocess.Popen(command, stdin=nothing, stdout=nothing, stderr=nothing, start_new_session=True)
+        os.setpriority(os.PRIO_PROCESS, made.pid, _LOWEST_PRIORITY)
 
 
 def tell_of_staging(application: Application) -> None:

@@ -6,16 +6,17 @@ Creates the Spark sessions of a project.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from riverrun.kafka.admin import Admin
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from contextlib import AbstractContextManager
 
+    from riverrun.spark.java import JavaAhead
     from riverrun.spark.session import SessionOnDemand
 
 
@@ -76,9 +77,12 @@ class SparkSessions:
         self._session = None if isinstance(given, Mapping) else given
         self.settings: Mapping[str, str] = {**settings, **further}
         self.master = master
-        self.starting: Callable[[], AbstractContextManager[None]] = nullcontext
-        """Context in which a session starts in this process: the command line hides Java's output with it."""
+        self.output: Callable[[], AbstractContextManager[int | None]] = nullcontext
+        """Context that returns a file descriptor for Java's standard error output, which commands hide in part."""
+        self.on_start: Callable[[], None] = lambda: None
+        """Called when a session has started."""
         self._environ = environ
+        self._ahead: JavaAhead | None = None
 
     @property
     def on_demand(self) -> SessionOnDemand:
@@ -87,7 +91,31 @@ class SparkSessions:
 
         if self._session is not None:
             return SessionOnDemand(self.session)
-        return on_demand(self.session, self.master, self.settings)
+        return on_demand(self.session, self.master, self.settings, self.ahead)
+
+    @property
+    def lacks_archive(self) -> bool:
+        """Whether sessions of this machine's Java could start faster with an archive of classes (`riverrun.spark.java`)."""
+        from riverrun.spark.java import classes_archive
+
+        return self.on_demand.is_local and not classes_archive(self._environ).exists()
+
+    @contextmanager
+    def ahead(self) -> Iterator[None]:
+        """Start Java in the background during the body, in which a session is probably needed. Ends it if none was."""
+        from riverrun.spark.java import JavaAhead, classes_archive
+        from riverrun.spark.session import start_java
+
+        def launch() -> None:
+            archive = classes_archive(self._environ)
+            start_java(self.master, self.settings, archive=archive, output=self.output)
+
+        self._ahead = JavaAhead(launch)
+        try:
+            with self._ahead.starting():
+                yield
+        finally:
+            self._ahead = None
 
     def session(self, packages: Sequence[str] = (), defaults: Mapping[str, str] | None = None) -> Any:
         """Return a session.
@@ -109,5 +137,9 @@ class SparkSessions:
         from riverrun.spark.java import classes_archive
         from riverrun.spark.session import spark_session
 
+        if self._ahead is not None:
+            self._ahead.wait()
         settings, archive = {**(defaults or {}), **self.settings}, classes_archive(self._environ)
-        return spark_session(self.master, settings, packages=packages, archive=archive, starting=self.starting)
+        session = spark_session(self.master, settings, packages=packages, archive=archive, output=self.output)
+        self.on_start()
+        return session

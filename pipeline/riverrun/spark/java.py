@@ -1,4 +1,6 @@
-"""Passes on Java's standard error output, without the lines that Spark prints at each start.
+"""Starts and ends the Java of Spark sessions in this process, at once or ahead of a session.
+
+Passes on Java's standard error output, without the lines that Spark prints at each start.
 
 An archive of the classes that Spark makes Java load: it halves the start time of a session on this machine.
 
@@ -12,10 +14,11 @@ import os
 import re
 import shutil
 import sys
-import tempfile
 import threading
 from contextlib import contextmanager
+from fcntl import LOCK_EX, flock
 from hashlib import sha256
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,11 +26,15 @@ from riverrun.errors import EngineError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
+    from contextlib import AbstractContextManager
 
 DEFAULT_HOME = Path("~/.cache/riverrun")
 """Directory of downloads and of files that are made once, unless `--home` or `RIVERRUN_HOME` names another one."""
 _SILENT = "-Xlog:cds=off -Xlog:cds+dynamic=off"
 _JAVA_SECONDS = 120
+_AHEAD_SECONDS = 5.0
+"""How long the end of a body waits for a Java that is starting. A longer start loads packages; it ends with this process."""
+_UNFINISHED = "unfinished"
 
 
 def classes_archive(environ: Mapping[str, str], home: Path | None = None) -> Path:
@@ -55,26 +62,52 @@ def archive_options(archive: Path | None) -> str:
     return f"-XX:SharedArchiveFile={archive} {_SILENT}"
 
 
-def archive_classes(started: Callable[[str], Any], archive: Path) -> None:
-    """Make the archive: run typical work in a session, and let its Java record the classes that it loads.
+def archive_classes(started: Callable[[str], Any], archive: Path) -> bool:
+    """Make the archive unless it exists: run typical work in a session, and let its Java record the classes that it loads.
+
+    Waits while another process makes one in this directory. Removes what a process left that was killed while making one.
 
     Args:
         started: Starts a session of this process with further options of Java. There must be none yet.
         archive: Path of the archive.
 
+    Returns:
+        Whether this call has made it.
+
     Raises:
         EngineError: If Java does not write it.
     """
     archive.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=archive.parent) as aside:
-        unfinished = Path(aside, archive.name)
-        session = started(f"-XX:ArchiveClassesAtExit={unfinished} {_SILENT}")
-        _work(session, Path(aside, "table"))
-        _end(session)
-        if not unfinished.exists():
-            message = f"Java wrote no archive of its classes to {archive.parent}"
-            raise EngineError(message, hint="Java needs an archive of its own classes first: java -Xshare:dump")
-        unfinished.replace(archive)
+    aside = archive.parent / _UNFINISHED
+    with _alone_in(archive.parent):
+        if archive.exists():
+            return False
+        shutil.rmtree(aside, ignore_errors=True)
+        aside.mkdir()
+        try:
+            unfinished = aside / archive.name
+            session = started(f"-XX:ArchiveClassesAtExit={unfinished} {_SILENT}")
+            _work(session, aside / "table")
+            session.stop()
+            end_java(_JAVA_SECONDS)
+            if not unfinished.exists():
+                message = f"Java wrote no archive of its classes to {archive.parent}"
+                raise EngineError(message, hint="Java needs an archive of its own classes first: java -Xshare:dump")
+            unfinished.replace(archive)
+        finally:
+            shutil.rmtree(aside, ignore_errors=True)
+    return True
+
+
+@contextmanager
+def _alone_in(directory: Path) -> Iterator[None]:
+    """Lock a directory against other processes; the system unlocks it when this one ends."""
+    opened = os.open(directory, os.O_RDONLY)
+    try:
+        flock(opened, LOCK_EX)
+        yield
+    finally:
+        os.close(opened)
 
 
 def _work(session: Any, table: Path) -> None:
@@ -89,16 +122,101 @@ def _work(session: Any, table: Path) -> None:
     session.read.parquet(str(table)).groupBy("id").count().collect()
 
 
-def _end(session: Any) -> None:
-    """End a session and its Java, which writes the archive when it ends."""
+_LAUNCHING = threading.Lock()
+
+
+def launch_java(settings: Mapping[str, str], output: Callable[[], AbstractContextManager[int | None]]) -> None:
+    """Start the Java of this process's sessions, unless it runs.
+
+    Args:
+        settings: Settings of Spark. All users of this machine can read them, as they become Java's arguments. Settings made
+            later reach Java through the bridge.
+        output: Context that returns the file descriptor of Java's standard error output; None for that of this process.
+    """
+    # Spark's first call to Java imports its test tools, and pandas with them, to look for numpy. This takes a second of this
+    # process, which another thread spends while Java starts.
+    threading.Thread(target=import_module, args=("pyspark.testing.utils",), name="load-pyspark", daemon=True).start()
+    from pyspark import SparkConf, SparkContext
+    from pyspark.java_gateway import launch_gateway
+
+    conf = SparkConf(loadDefaults=False)
+    for key, value in settings.items():
+        conf.set(key, value)
+    with _LAUNCHING:
+        if SparkContext._gateway is None:  # noqa: SLF001 - here and below: its constructor starts Java with all settings
+            with output() as stderr:
+                gateway = launch_gateway(conf, None if stderr is None else {"stderr": stderr})
+            SparkContext._ensure_initialized(gateway=gateway)  # noqa: SLF001
+
+
+def end_java(within_s: float | None = None) -> None:
+    """End the Java of this process, which has no session any more.
+
+    Args:
+        within_s: How long to wait until it has ended, in seconds; it is not waited for if left out.
+    """
     from pyspark import SparkContext
 
-    session.stop()
     gateway = SparkContext._gateway  # noqa: SLF001 - there is no other way to its process
     gateway.shutdown()
-    gateway.proc.stdin.close()  # Java ends with its standard input, and only then writes the archive
-    gateway.proc.wait(_JAVA_SECONDS)
+    gateway.proc.stdin.close()  # Java ends with its standard input, and only then writes an archive
+    if within_s is not None:
+        gateway.proc.wait(within_s)
     SparkContext._gateway = SparkContext._jvm = None  # noqa: SLF001 - as above
+
+
+def _context() -> Any:
+    """Return pyspark's `SparkContext`; None before pyspark is loaded."""
+    pyspark = sys.modules.get("pyspark")
+    return getattr(pyspark, "SparkContext", None)
+
+
+class JavaAhead:
+    """Starts Java in the background, for a session that is probably needed soon.
+
+    Args:
+        launch: Starts Java (`launch_java`).
+    """
+
+    def __init__(self, launch: Callable[[], None]) -> None:
+        self._launch = launch
+        self._error: Exception | None = None
+        self._thread = threading.Thread(target=self._run, name="java-ahead", daemon=True)
+
+    @contextmanager
+    def starting(self) -> Iterator[None]:
+        """Start Java while the body is carried out. Without a session at its end, Java is ended.
+
+        Errors of the body are raised as they are; those of the start belong to the session that needs it (`wait`).
+        """
+        if _context() is not None and _context()._gateway is not None:  # noqa: SLF001 - here and below: nothing else tells
+            yield
+            return
+        self._thread.start()
+        try:
+            yield
+        finally:
+            self._thread.join(_AHEAD_SECONDS)
+            if not self._thread.is_alive() and _context()._gateway and not _context()._active_spark_context:  # noqa: SLF001
+                end_java()
+
+    def wait(self) -> None:
+        """Wait until Java has started, if it is starting.
+
+        Raises:
+            Exception: Any with which the start has failed.
+        """
+        if self._thread.ident is not None:
+            self._thread.join()
+        if self._error is not None:
+            raise self._error
+
+    def _run(self) -> None:
+        """Start Java. Loads pyspark in this thread, which takes a while."""
+        try:
+            self._launch()
+        except Exception as error:  # noqa: BLE001 - raised in the thread that waits
+            self._error = error
 
 
 _STDERR = 2
@@ -118,25 +236,17 @@ _ENDED, _FRAME = b'Exception in thread "main" ', b"\tat "
 
 
 @contextmanager
-def quiet_java() -> Iterator[None]:
-    """Start Java in the body; its output is passed on without the lines of each start.
+def quiet_java() -> Iterator[int]:
+    """Return a file descriptor for the standard error output of a Java that the body starts.
 
-    Java inherits this process's standard error output and keeps it. So Java gets a pipe instead, and a thread passes its
-    lines on for as long as both processes live.
+    Its lines are passed on to this process's, without those of each start. A thread does so for as long as both processes live.
     """
-    if threading.current_thread() is not threading.main_thread():  # other threads may be starting processes just now
-        yield
-        return
-    sys.stderr.flush()
-    before, (ours, javas) = os.dup(_STDERR), os.pipe()
-    threading.Thread(target=_pass_on, args=(ours, before), name="java-output", daemon=True).start()
-    os.dup2(javas, _STDERR)
-    os.close(javas)
+    ours, javas = os.pipe()
+    threading.Thread(target=_pass_on, args=(ours, _STDERR), name="java-output", daemon=True).start()
     try:
-        yield
+        yield javas
     finally:
-        sys.stderr.flush()
-        os.dup2(before, _STDERR)
+        os.close(javas)
 
 
 def _pass_on(source: int, target: int) -> None:

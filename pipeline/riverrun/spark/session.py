@@ -5,11 +5,9 @@ from __future__ import annotations
 import re
 import signal
 import sys
-import threading
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cache
-from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -18,7 +16,7 @@ from riverrun.config.secrets import is_secret
 from riverrun.errors import ConfigError
 from riverrun.extras import require_extra
 from riverrun.spark.failures import spark_failures
-from riverrun.spark.java import archive_options
+from riverrun.spark.java import archive_options, launch_java
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -30,6 +28,7 @@ DEFAULT_MASTER = "local[2,4]"
 DEFAULT_ATTEMPTS = 4
 """Spark's `spark.task.maxFailures`."""
 
+_NAME = "riverrun"
 _CONNECT = "sc://"
 _LOCAL = re.compile(r"local(\[\s*(\d+|\*)\s*(,\s*(?P<attempts>\d+)\s*)?\])?")
 _MASTERS = re.compile(r"local(\[.+\])?|(sc|spark|k8s|local-cluster|yarn|mesos)\b.*")
@@ -57,11 +56,13 @@ class SessionOnDemand:
         make: Makes it, or returns one that was passed.
         master: The master of the session that it would make; None if a session was passed.
         attempts: Number of times that this master tries a task whose error may pass.
+        ahead: Context in which Java starts in the background, as a session is probably needed soon.
     """
 
     make: Callable[[], Any]
     master: str | None = None
     attempts: int = DEFAULT_ATTEMPTS
+    ahead: Callable[[], AbstractContextManager[None]] = nullcontext
 
     def __call__(self) -> Any:
         """Return the session."""
@@ -73,7 +74,12 @@ class SessionOnDemand:
         return self.master is not None and _LOCAL.fullmatch(self.master) is not None
 
 
-def on_demand(make: Callable[[], Any], master: str | None, settings: Mapping[str, str]) -> SessionOnDemand:
+def on_demand(
+    make: Callable[[], Any],
+    master: str | None,
+    settings: Mapping[str, str],
+    ahead: Callable[[], AbstractContextManager[None]] = nullcontext,
+) -> SessionOnDemand:
     """Return a function that makes a session, with the master and the number of attempts that Spark would have.
 
     Spark's local masters ignore `spark.task.maxFailures`: a task has one attempt unless the master names a number.
@@ -85,13 +91,16 @@ def on_demand(make: Callable[[], Any], master: str | None, settings: Mapping[str
         make: Makes the session.
         master: The master that was chosen; None if the settings decide.
         settings: Settings of Spark.
+        ahead: As in `SessionOnDemand`.
     """
     chosen = chosen_master(master, settings)
     local = _LOCAL.fullmatch(chosen)
-    if local is None:
+    if local is not None:
+        attempts = max(1, int(local["attempts"] or 1))
+    else:
         failures = settings.get("spark.task.maxFailures", "")
-        return SessionOnDemand(make, chosen, int(failures) if failures.isdecimal() else DEFAULT_ATTEMPTS)
-    return SessionOnDemand(make, chosen, max(1, int(local["attempts"] or 1)))
+        attempts = int(failures) if failures.isdecimal() else DEFAULT_ATTEMPTS
+    return SessionOnDemand(make, chosen, attempts, ahead)
 
 
 def chosen_master(master: str | None, settings: Mapping[str, str]) -> str:
@@ -112,10 +121,10 @@ def spark_session(
     master: str | None = None,
     settings: Mapping[str, str] | None = None,
     *,
-    name: str = "riverrun",
+    name: str = _NAME,
     packages: Sequence[str] = (),
     archive: Path | None = None,
-    starting: Callable[[], AbstractContextManager[None]] = nullcontext,
+    output: Callable[[], AbstractContextManager[int | None]] = nullcontext,
 ) -> Any:
     """Return a new session, or the existing one.
 
@@ -128,7 +137,7 @@ def spark_session(
             `org.postgresql:postgresql:42.7.7`. Spark downloads them when the session begins, so an existing session ignores
             them.
         archive: An archive of Spark's classes (`classes_archive`), used on this machine if it exists.
-        starting: Context entered while Java starts in this process.
+        output: As in `launch_java`.
 
     Raises:
         ConfigError: If `master` is not a master URL.
@@ -140,7 +149,7 @@ def spark_session(
     if packages:
         given[_PACKAGES] = ",".join([*_listed(given, _PACKAGES), *packages])
     chosen = chosen_master(master, given)
-    given = {key: value for key, value in given.items() if key not in {"spark.remote", "spark.master"}}
+    given = _without_master(given)
     if not _MASTERS.fullmatch(chosen):
         message = f"{chosen!r} is not a Spark master"
         raise ConfigError(
@@ -149,25 +158,46 @@ def spark_session(
     with spark_failures(f"start with the master {chosen}"):
         if chosen.startswith(_CONNECT):
             return _connected(chosen, given)
-        with starting():
-            return _started(chosen, given, name, archive)
+        return _started(chosen, given, name, archive, output)
 
 
-def _started(master: str, given: Mapping[str, str], name: str, archive: Path | None) -> Any:
+def start_java(
+    master: str | None,
+    settings: Mapping[str, str],
+    *,
+    archive: Path | None = None,
+    output: Callable[[], AbstractContextManager[int | None]] = nullcontext,
+) -> None:
+    """Start the Java that `spark_session` would start with these arguments; none if Spark Connect's server has it.
+
+    Raises:
+        MissingExtraError: If Spark is not installed.
+        EngineError: If it does not start.
+    """
+    require_extra("spark")
+    chosen = chosen_master(master, settings)
+    if not chosen.startswith(_CONNECT):
+        with spark_failures(f"start with the master {chosen}"):
+            _launch(chosen, _all_settings(chosen, _without_master(settings), archive), _NAME, output)
+
+
+def _started(
+    master: str,
+    given: Mapping[str, str],
+    name: str,
+    archive: Path | None,
+    output: Callable[[], AbstractContextManager[int | None]],
+) -> Any:
     """Return a session whose driver is this process."""
     from pyspark.sql import SparkSession
 
     is_there = SparkSession.getActiveSession() is not None
-    # Spark's first call to Java imports its test tools, and pandas with them, to look for numpy. This takes a second of this
-    # process, which another thread spends while Java starts.
-    threading.Thread(target=import_module, args=("pyspark.testing.utils",), name="load-pyspark", daemon=True).start()
     builder = SparkSession.builder.master(master).appName(name)
-    settings = {**_defaults(), **_virtual_machine(master, archive), **_interpreter(given), **given}
+    settings = _all_settings(master, given, archive)
     for key, value in settings.items():
         builder = builder.config(key, value)
     with _ctrl_c_as_before():
-        if any(map(is_secret, settings)):
-            _launch({"spark.master": master, "spark.app.name": name, **settings})
+        _launch(master, settings, name, output)
         session = builder.getOrCreate()
     if not is_there:
         _end_without_trace(session)
@@ -176,18 +206,20 @@ def _started(master: str, given: Mapping[str, str], name: str, archive: Path | N
     return session
 
 
-def _launch(settings: Mapping[str, str]) -> None:
-    """Start Java, unless it runs, without the secrets among settings: all users of this machine can read its arguments.
+def _launch(
+    master: str, settings: Mapping[str, str], name: str, output: Callable[[], AbstractContextManager[int | None]]
+) -> None:
+    """Start Java, unless it runs, without the secrets among settings: all users of this machine can read its arguments."""
+    shown = {key: value for key, value in settings.items() if not is_secret(key)}
+    launch_java({"spark.master": master, "spark.app.name": name, **shown}, output)
 
-    Settings made later reach it through the bridge.
-    """
-    from pyspark import SparkConf, SparkContext
 
-    conf = SparkConf(loadDefaults=False)
-    for key, value in settings.items():
-        if not is_secret(key):
-            conf.set(key, value)
-    SparkContext._ensure_initialized(conf=conf)  # noqa: SLF001 - its constructor starts Java with all settings as arguments
+def _without_master(settings: Mapping[str, str]) -> dict[str, str]:
+    return {key: value for key, value in settings.items() if key not in {"spark.remote", "spark.master"}}
+
+
+def _all_settings(master: str, given: Mapping[str, str], archive: Path | None) -> dict[str, str]:
+    return {**_defaults(), **_virtual_machine(master, archive), **_interpreter(given), **given}
 
 
 def _hush(session: Any) -> None:

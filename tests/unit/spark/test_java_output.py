@@ -27,8 +27,9 @@ lines = [
     'Exception in thread "main" java.lang.RuntimeException: [unresolved dependency: com.nope#x;1: not found]',
     "\tat org.apache.spark.deploy.SparkSubmit.main(SparkSubmit.scala)",
 ]
-with quiet_java():
-    java = subprocess.Popen(["sh", "-c", 'read go; printf "%s\\\\n" "$@" >&2', "java", *lines], stdin=subprocess.PIPE)
+with quiet_java() as output:
+    command = ["sh", "-c", 'read go; printf "%s\\\\n" "$@" >&2', "java", *lines]
+    java = subprocess.Popen(command, stdin=subprocess.PIPE, stderr=output)
 print("own", file=sys.stderr, flush=True)
 java.communicate(b"go\\n")
 for thread in __import__("threading").enumerate():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from contextlib import closing
+from contextlib import closing, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -14,10 +14,18 @@ from riverrun.hosting.inputs import found_ids, warn_of_narrow_times
 from riverrun.hosting.ownership import fence_owners, settled_offsets
 from riverrun.hosting.progress import looked_at, tell
 from riverrun.records import OffsetRange, TaskId, TopicPartition, counted
-from riverrun.spark.bounded_runs.attempts import LOCAL, Levels, RunProgress, chosen_engine, run_here, run_on_spark
+from riverrun.spark.bounded_runs.attempts import (
+    LOCAL,
+    SPARK,
+    Levels,
+    RunProgress,
+    chosen_engine,
+    run_here,
+    run_on_spark,
+)
 from riverrun.spark.ranges import RunRange, completed
 from riverrun.spark.runs import RunLog, committed_at_end, ends_of_outputs
-from riverrun.spark.session import lazily
+from riverrun.spark.session import SessionOnDemand, lazily
 from riverrun.spark.slices import MAX_RECORDS_PER_SLICE, slices_of
 from riverrun.spark.tasks.inputs import retry_until_available
 from riverrun.spark.tasks.reporting import Counts, new_group
@@ -27,6 +35,7 @@ from riverrun.topology.grouping import loops
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
+    from contextlib import AbstractContextManager
 
     from riverrun.hosting.alone import SoleHost
     from riverrun.hosting.connected import ConnectedApplication
@@ -194,7 +203,7 @@ def run(
         BrokerError: If brokers do not answer.
     """
     try:
-        with processing_alone(connected, RUN, by) as host:
+        with _spark_ahead(connected, run_range, spark), processing_alone(connected, RUN, by) as host:
             plan = plan_run(connected, run_range, max_records_per_slice)
             on_plan(plan)
             if not plan.is_over:
@@ -208,6 +217,14 @@ def run(
         on_plan(plan)
     _require_finished(advance_to_ms)
     return RunSummary(plan.range, 0)
+
+
+def _spark_ahead(connected: ConnectedApplication, run_range: RunRange, spark: Any) -> AbstractContextManager[None]:
+    """Return a context in which Spark's Java starts in the background, if Spark is to process the range as far as known now."""
+    if not (run_range.size and isinstance(spark, SessionOnDemand)):
+        return nullcontext()
+    wanted = connected.application.config.streams.bounded_engine
+    return spark.ahead() if chosen_engine(wanted, spark, run_range.size).name == SPARK else nullcontext()
 
 
 def _require_finished(advance_to_ms: int | None) -> None:

@@ -15,6 +15,7 @@ from __future__ import annotations
 import heapq
 from collections import Counter, defaultdict
 from dataclasses import replace
+from itertools import islice
 from typing import TYPE_CHECKING, TypeAlias
 
 from riverrun.worker.group.protocol import RUNNING, Instance, Lags, Plan
@@ -208,6 +209,8 @@ def standbys(
 
 
 _Tag: TypeAlias = "tuple[str, str | None]"
+_Badness: TypeAlias = "tuple[int, bool, bool, float, str]"
+"""How ill an instance suits a copy: shared tags, whether it does not follow it yet or is behind, its load, and its name."""
 
 
 class _Copies:
@@ -244,6 +247,12 @@ class _Copies:
         self._state = {name: instance.active.union(instance.positions) for name, instance in self._instances.items()}
         self._rank = {task: n for n, task in enumerate(sorted(owners, key=lambda task: (lags.end(task), task)))}
         """Orders tasks by the lag of an instance without state of them."""
+        self._prepared: dict[TaskId, list[_Badness]] = {}
+        """The instances that have state of each task, as heaps. An entry may be too low, as loads only grow while copies are added."""
+        self._busy: dict[str, float] = {}
+        """The load of each instance for its capacity."""
+        self._order: dict[str, tuple[float, str]] = {}
+        """Orders instances by their loads for their capacity, then by name."""
         self._alike: defaultdict[tuple[_Tag, ...], list[str]] = defaultdict(list)
         """Instances by their tags."""
         self._least: defaultdict[tuple[_Tag, ...], list[tuple[float, str]]] = defaultdict(list)
@@ -260,22 +269,36 @@ class _Copies:
         Of instances with equal tags and without any state of the task, the least busy one is best. So few are compared.
         """
         holders = self.holders[task]
-        least = (self._least_busy(group, holders) for group in self._least.values())
-        others = self._followers[task].union(self._lags.known(task), filter(None, least)) - holders
-        if not others:
-            return
-        followers = self._followers[task]
+        least = filter(None, (self._least_busy(group, holders) for group in self._least.values()))
+        choices = [self._badness(task, name) for name in least]
+        prepared = self._best_prepared(task)
+        if prepared is not None:
+            choices.append(prepared)
+        if choices:
+            self._hold(task, min(choices)[-1])
 
-        def badness(name: str) -> tuple[int, bool, bool, float, str]:
-            return (
-                self._shared_tags(task, name),
-                name not in followers,
-                not self._lags.is_caught_up(task, name),
-                self._busy(name),
-                name,
-            )
+    def _badness(self, task: TaskId, name: str) -> _Badness:
+        is_behind = not self._lags.is_caught_up(task, name)
+        return self._shared_tags(task, name), name not in self._followers[task], is_behind, self._busy[name], name
 
-        self._hold(task, min(others, key=badness))
+    def _best_prepared(self, task: TaskId) -> _Badness | None:
+        """Return the best instance that has state of a task and no copy yet; None if there is none."""
+        heap, holders = self._prepared.get(task), self.holders[task]
+        if heap is None:
+            names = self._followers[task].union(self._lags.known(task)) - holders
+            heap = self._prepared[task] = [self._badness(task, name) for name in names]
+            heapq.heapify(heap)
+        while heap:
+            entry = heap[0]
+            _, is_new, is_behind, _, name = entry
+            if name in holders:
+                heapq.heappop(heap)
+                continue
+            present = self._shared_tags(task, name), is_new, is_behind, self._busy[name], name
+            if present == entry:
+                return entry
+            heapq.heapreplace(heap, present)
+        return None
 
     def even_out(self) -> None:
         """Move copies until no move brings a gain.
@@ -288,8 +311,9 @@ class _Copies:
 
     def _move_one(self, groups: Collection[Collection[str]]) -> bool:
         """Move a copy from the busiest instance of a group to the least busy one of a group, if that can be done."""
-        sources = sorted((max(names, key=self._order) for names in groups), key=self._order, reverse=True)
-        targets = sorted((min(names, key=self._order) for names in groups), key=self._order)
+        order = self._order.__getitem__
+        sources = sorted((max(names, key=order) for names in groups), key=order, reverse=True)
+        targets = sorted((min(names, key=order) for names in groups), key=order)
         for source in sources:
             for target in targets:
                 if self._gain(source, target) <= 0:
@@ -302,16 +326,15 @@ class _Copies:
         """Move the copy of which the target lacks least, if there is one that may be moved."""
         if target in self._in_vain[source]:
             return False
-        movable = self._held[source] - self._held[target] - self._owned[target]
         differing = [pair for pair in zip(self._tags[source], self._tags[target], strict=True) if pair[0] != pair[1]]
-        if differing:
-            movable = {task for task in movable if self._is_as_far_apart(task, differing)}
-        if not movable:
+        movable = self._held[source] - self._held[target] - self._owned[target]
+        known = movable & self._state[target]
+        choices = [task for task in known if self._is_as_far_apart(task, differing)]
+        blank = sorted(movable - known, key=self._rank.__getitem__)  # it lacks all of these, to their ends
+        choices.extend(islice((task for task in blank if self._is_as_far_apart(task, differing)), 1))
+        if not choices:
             self._in_vain[source].add(target)
             return False
-        known = movable & self._state[target]
-        blank = min(movable - known, key=self._rank.__getitem__, default=None)  # it lacks all of these, to their ends
-        choices = known if blank is None else known | {blank}
         task = min(choices, key=lambda task: (self._lags(task, target), task))
         self._drop(task, source)
         self._hold(task, target)
@@ -327,13 +350,15 @@ class _Copies:
         capacities = self._instances[source].capacity, self._instances[target].capacity
         return gain(self._load[source], capacities[0], self._load[target], capacities[1])
 
-    def _is_as_far_apart(self, task: TaskId, differing: Iterable[tuple[_Tag, _Tag]]) -> bool:
+    def _is_as_far_apart(self, task: TaskId, differing: Collection[tuple[_Tag, _Tag]]) -> bool:
         """Return whether a copy shares no more tags with the others at a target than at its source.
 
         Args:
             task: The task.
             differing: The tags of source and target that differ; the source's count the copy itself.
         """
+        if not differing:
+            return True
         present = self._present[task]
         return sum(present[there] - (present[here] - 1) for here, there in differing) <= 0
 
@@ -351,14 +376,16 @@ class _Copies:
 
     def _weigh(self, name: str, by: int) -> None:
         self._load[name] += by
-        heapq.heappush(self._least[self._tags[name]], (self._busy(name), name))
+        self._busy[name] = self._load[name] / self._instances[name].capacity
+        self._order[name] = self._busy[name], name
+        heapq.heappush(self._least[self._tags[name]], self._order[name])
 
     def _least_busy(self, heap: list[tuple[float, str]], holders: Collection[str]) -> str | None:
         """Return the least busy instance of a group that is not a holder; None if all are."""
         passed, found = [], None
         while heap:
             busy, name = heap[0]
-            if busy == self._busy(name):
+            if busy == self._busy[name]:
                 if name not in holders:
                     found = name
                     break
@@ -369,16 +396,9 @@ class _Copies:
             heapq.heappush(heap, entry)
         return found
 
-    def _busy(self, name: str) -> float:
-        return self._load[name] / self._instances[name].capacity
-
-    def _order(self, name: str) -> tuple[float, str]:
-        return self._busy(name), name
-
     def _shared_tags(self, task: TaskId, name: str) -> int:
         """Count the tags whose values an instance shares with holders of a task."""
-        present = self._present[task]
-        return sum(present[tag] for tag in self._tags[name])
+        return sum(map(self._present[task].__getitem__, self._tags[name]))
 
 
 def assign(instances: Collection[Instance], tasks: Mapping[TaskId, bool], config: AssignmentConfig) -> dict[str, Plan]:

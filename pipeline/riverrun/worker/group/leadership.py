@@ -17,6 +17,7 @@ from riverrun.worker.group.protocol import (
     Instance,
     Plan,
     SubscriptionInfo,
+    addresses_of,
     in_order,
     packed,
     ranges,
@@ -108,14 +109,15 @@ def _with_servers(
     if not active and not standby:
         return found
     needed = sum(map(len, found.values()))
-    addresses = len(packed(AssignmentInfo(servers=active, standby_servers=standby)))
-    fits = needed + addresses * len(found) <= room
+    addresses = addresses_of(active, standby)
+    more = len(packed(AssignmentInfo(addresses=addresses))) * len(found)
+    fits = needed + more <= room
     if not fits:
-        log.info("assignments name no addresses: with them, they would have %d bytes", needed + addresses * len(found))
+        log.info("assignments name no addresses: with them, they would have %d bytes", needed + more)
     if needed > room:
         message = "the assignments of %d instances have %d bytes: brokers may need a larger message.max.bytes"
         log.warning(message, len(found), needed)
-    known = {"servers": active, "standby_servers": standby} if fits else {"omits_servers": True}
+    known = {"addresses": addresses} if fits else {"omits_servers": True}
     return {
         member: found[member] if info.refusal is not None else packed(msgspec.structs.replace(info, **known))
         for member, info in assignments.items()

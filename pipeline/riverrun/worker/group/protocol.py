@@ -23,7 +23,7 @@ from riverrun.decoders import Line, Name, Natural, UnreadableError, Word, foreig
 from riverrun.records import TaskId
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Collection, Iterable, Iterator, Mapping
 
     from riverrun.kafka.admin import Admin
 
@@ -186,6 +186,24 @@ class SubscriptionInfo(msgspec.Struct, frozen=True, kw_only=True):
     process: Word = ""
 
 
+class Addresses(msgspec.Struct, frozen=True, array_like=True):
+    """Where instances answer queries about tasks. Names each address once, as every message of a group has this.
+
+    Numbers of addresses begin with 1.
+
+    Args:
+        servers: The addresses, `host:port` each.
+        tasks: The tasks.
+        active: The number of the address of each task's active instance, in the tasks' order; 0 if it answers no queries.
+        standby: The numbers of those of its standbys.
+    """
+
+    servers: list[Word] = []
+    tasks: Tasks = ""
+    active: list[Natural] = []
+    standby: list[list[Natural]] = []
+
+
 class AssignmentInfo(msgspec.Struct, frozen=True):
     """The leader's assignment to an instance (`AssignmentInfo`).
 
@@ -193,8 +211,8 @@ class AssignmentInfo(msgspec.Struct, frozen=True):
         active: Tasks to process.
         standby: Tasks whose changelogs to follow.
         warm_up: The standbys that are warming up: the leader must learn when they have caught up.
-        servers: Where the active instance of each task answers queries.
-        standby_servers: Where its standbys answer queries.
+        servers: Where the active instance of each task answers queries. Messages have it as `addresses`.
+        standby_servers: Where its standbys answer queries. Messages have it as `addresses`.
         refusal: Why the instance cannot take part; then it has to end.
         shuts_down: Whether the whole application has to end.
         topics: Partitions of the topics that determine the tasks; equal for all instances.
@@ -204,6 +222,7 @@ class AssignmentInfo(msgspec.Struct, frozen=True):
         fingerprint: Of the topology whose tasks these are.
         omits_servers: Whether the addresses have been left out, as the messages of the group would be too large with them:
             `servers_by_task` has them.
+        addresses: Addresses of both kinds.
     """
 
     active: Tasks = ""
@@ -218,6 +237,7 @@ class AssignmentInfo(msgspec.Struct, frozen=True):
     process: Word = ""
     fingerprint: Word = ""
     omits_servers: bool = False
+    addresses: Addresses = Addresses()
 
 
 _subscription_info = foreign_decoder(SubscriptionInfo, _LONGEST_MESSAGE)
@@ -283,9 +303,51 @@ def assignment_info_of(data: bytes) -> AssignmentInfo:
         raise UnreadableError(message)
     for tasks in (assignment.active, assignment.standby, assignment.warm_up):
         _check_number(tasks)
-    servers = {task: server for task, server in assignment.servers.items() if is_address(server)}
-    standby = {task: list(filter(is_address, named)) for task, named in assignment.standby_servers.items()}
-    return msgspec.structs.replace(assignment, servers=servers, standby_servers=standby)
+    servers, standby = _by_task(assignment.addresses)
+    return msgspec.structs.replace(assignment, servers=servers, standby_servers=standby, addresses=Addresses())
+
+
+def addresses_of(active: Mapping[str, str], standby: Mapping[str, Collection[str]]) -> Addresses:
+    """Return the addresses of tasks, each of which is named once.
+
+    >>> addresses_of({"0_0": "a:1", "0_1": "b:1"}, {"0_1": ["a:1"]})
+    Addresses(servers=['a:1', 'b:1'], tasks='0:0-1', active=[1, 2], standby=[[], [1]])
+
+    Args:
+        active: Address of the active instance, by task.
+        standby: Addresses of the standbys, by task.
+    """
+    servers = sorted({*active.values(), *(server for named in standby.values() for server in named)})
+    numbers = {server: number for number, server in enumerate(servers, 1)}
+    tasks = ranges(map(TaskId.parse, {*active, *standby}))
+    named = list(map(str, in_order(tasks)))
+    return Addresses(
+        servers,
+        tasks,
+        [numbers[active[task]] if task in active else 0 for task in named],
+        [sorted(numbers[server] for server in standby.get(task, ())) for task in named],
+    )
+
+
+def _by_task(addresses: Addresses) -> tuple[dict[str, str], dict[str, list[str]]]:
+    """Return the addresses of active instances and of standbys by task. Passes over numbers of no address.
+
+    Raises:
+        UnreadableError: If there are more or fewer tasks than numbers.
+    """
+    _check_number(addresses.tasks)
+    named = list(map(str, in_order(addresses.tasks)))
+    if not len(named) == len(addresses.active) == len(addresses.standby):
+        message = "it has addresses of another number of tasks than it names"
+        raise UnreadableError(message)
+    plain = {number: server for number, server in enumerate(addresses.servers, 1) if is_address(server)}
+    active = {task: plain[number] for task, number in zip(named, addresses.active, strict=True) if number in plain}
+    standby = {
+        task: [plain[number] for number in each if number in plain]
+        for task, each in zip(named, addresses.standby, strict=True)
+        if each
+    }
+    return active, standby
 
 
 def is_address(server: str) -> bool:

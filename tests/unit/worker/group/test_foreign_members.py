@@ -59,8 +59,7 @@ ASSIGNMENT_INFO: dict[str, Any] = {
     "active": "0:0",
     "standby": "0:1",
     "warm_up": "",
-    "servers": {"0_0": "10.0.0.2:80"},
-    "standby_servers": {"0_1": ["10.0.0.2:80"]},
+    "addresses": [["10.0.0.2:80", "10.0.0.3:80"], "0:0-2", [1, 0, 2], [[], [1, 2], []]],
     "refusal": None,
     "shuts_down": False,
     "topics": {"clicks": 4},
@@ -198,6 +197,19 @@ def test_no_orders_raise_anything_but_that_they_are_unreadable(data: bytes) -> N
         assert task_ids(ranges(task_ids(tasks))) == task_ids(tasks)
     servers = [*assignment.servers.values(), *(each for named in assignment.standby_servers.values() for each in named)]
     assert all(map(is_address, servers))
+
+
+def with_addresses(*addresses: Any) -> AssignmentInfo:
+    return assignment_info_of(json.dumps({**ASSIGNMENT_INFO, "addresses": addresses}).encode())
+
+
+def test_addresses_that_are_none_are_left_out() -> None:
+    assignment = with_addresses(["10.0.0.2:80", "host", "10.0.0.3:80"], "0:0-2", [2, 9, 3], [[1, 2, 3], [], [9]])
+    assert assignment.servers == {"0_2": "10.0.0.3:80"}
+    assert assignment.standby_servers == {"0_0": ["10.0.0.2:80", "10.0.0.3:80"], "0_2": []}
+    for wrong in (([], "0:0", [], []), ([], "", [1], [[]]), ([], "0:0", [1], [[], []]), ([], "0:0-999999999", [], [])):
+        with pytest.raises(UnreadableError):
+            with_addresses(*wrong)
 
 
 SUBSCRIPTION = ConsumerProtocolSubscription(3, ["clicks"], b"x" * 20, []).encode()

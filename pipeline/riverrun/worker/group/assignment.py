@@ -248,7 +248,7 @@ class _Copies:
         self._rank = {task: n for n, task in enumerate(sorted(owners, key=lambda task: (lags.end(task), task)))}
         """Orders tasks by the lag of an instance without state of them."""
         self._prepared: dict[TaskId, list[_Badness]] = {}
-        """The instances that have state of each task, as heaps. An entry may be too low, as loads only grow while copies are added."""
+        """The instances that have state of each task, as heaps. Entries may be too low, as loads only grow in `add`."""
         self._busy: dict[str, float] = {}
         """The load of each instance for its capacity."""
         self._order: dict[str, tuple[float, str]] = {}

@@ -187,7 +187,7 @@ class SubscriptionInfo(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Addresses(msgspec.Struct, frozen=True, array_like=True):
-    """Where instances answer queries about tasks. Names each address once, as every message of a group has this.
+    """Addresses at which instances answer queries about tasks. Each is named once, as every message of a group has them.
 
     Numbers of addresses begin with 1.
 

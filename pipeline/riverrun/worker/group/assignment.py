@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from riverrun.worker.group.protocol import RUNNING, Instance, Lags, Plan
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping
+    from collections.abc import Collection, Iterable, Iterator, Mapping
 
     from riverrun.records import TaskId
     from riverrun.worker.group.protocol import AssignmentConfig
@@ -330,8 +330,9 @@ class _Copies:
         movable = self._held[source] - self._held[target] - self._owned[target]
         known = movable & self._state[target]
         choices = [task for task in known if self._is_as_far_apart(task, differing)]
-        blank = sorted(movable - known, key=self._rank.__getitem__)  # it lacks all of these, to their ends
-        choices.extend(islice((task for task in blank if self._is_as_far_apart(task, differing)), 1))
+        choices.extend(
+            islice(self._lacking_least(movable - known, differing), 1)
+        )  # it lacks all of these, to their ends
         if not choices:
             self._in_vain[source].add(target)
             return False
@@ -345,6 +346,15 @@ class _Copies:
             for targets in self._in_vain.values():
                 targets.discard(source)
         return True
+
+    def _ranked(self, tasks: set[TaskId], differing: Collection[tuple[_Tag, _Tag]]) -> Iterator[TaskId]:
+        """Yield tasks that may be moved (`_is_as_far_apart`), in their rank; the first is mostly enough."""
+        first = min(tasks, key=self._rank.__getitem__, default=None)
+        if first is not None and self._is_as_far_apart(first, differing):
+            yield first
+        for task in sorted(tasks, key=self._rank.__getitem__)[1:]:
+            if self._is_as_far_apart(task, differing):
+                yield task
 
     def _gain(self, source: str, target: str) -> int:
         capacities = self._instances[source].capacity, self._instances[target].capacity

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from riverrun.records import TaskId
-from riverrun.worker.group import assignment
 from riverrun.worker.group.assignment import assign
 from riverrun.worker.group.leadership import give_assignments
 from riverrun.worker.group.protocol import (
@@ -109,7 +108,7 @@ def test_large_groups_are_assigned_in_few_steps(
     monkeypatch.setattr(Lags, "__call__", counted)
     steps = [0]
     for name in ("heappush", "heappop", "heapreplace"):
-        monkeypatch.setattr(assignment.heapq, name, counting(getattr(heapq, name), steps))
+        monkeypatch.setattr(heapq, name, counting(getattr(heapq, name), steps))
     config = AssignmentConfig(num_standby_replicas=standbys, rack_aware_assignment_tags=tags)
     group = Group(tasks, instances, config)
     for event in (None, None, group.third_dies, partial(group.join, instances // 3)):

@@ -207,9 +207,13 @@ def test_addresses_that_are_none_are_left_out() -> None:
     assignment = with_addresses(["10.0.0.2:80", "host", "10.0.0.3:80"], "0:0-2", [2, 9, 3], [[1, 2, 3], [], [9]])
     assert assignment.servers == {"0_2": "10.0.0.3:80"}
     assert assignment.standby_servers == {"0_0": ["10.0.0.2:80", "10.0.0.3:80"], "0_2": []}
-    for wrong in (([], "0:0", [], []), ([], "", [1], [[]]), ([], "0:0", [1], [[], []]), ([], "0:0-999999999", [], [])):
+    wrong: tuple[tuple[Any, ...], ...] = (
+        *(([], "0:0", [], []), ([], "", [1], [[]])),
+        *(([], "0:0", [1], [[], []]), ([], "0:0-999999999", [], [])),
+    )
+    for each in wrong:
         with pytest.raises(UnreadableError):
-            with_addresses(*wrong)
+            with_addresses(*each)
 
 
 SUBSCRIPTION = ConsumerProtocolSubscription(3, ["clicks"], b"x" * 20, []).encode()

@@ -330,9 +330,7 @@ class _Copies:
         movable = self._held[source] - self._held[target] - self._owned[target]
         known = movable & self._state[target]
         choices = [task for task in known if self._is_as_far_apart(task, differing)]
-        choices.extend(
-            islice(self._lacking_least(movable - known, differing), 1)
-        )  # it lacks all of these, to their ends
+        choices.extend(islice(self._ranked(movable - known, differing), 1))  # it lacks all of these, to their ends
         if not choices:
             self._in_vain[source].add(target)
             return False

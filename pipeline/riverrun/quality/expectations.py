@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from riverrun.config import call_attribute
 from riverrun.config.checks import nearest, read_text
+from riverrun.config.code import load_attribute
 from riverrun.errors import ConfigError
 from riverrun.extras import require_extra
 
@@ -208,25 +209,83 @@ def _suite(file: Path) -> tuple[str, list[Any]]:
         raise ConfigError(
             message, hint='A suite is {"name": "TOPIC", "expectations": [{"type": ..., "kwargs": {...}}]}.'
         )
-    return content["name"], [_expectation(file, each) for each in content["expectations"]]
+    return content["name"], [_expectation(file, place, each) for place, each in enumerate(content["expectations"], 1)]
 
 
-def _expectation(file: Path, given: Mapping[str, Any]) -> Any:
+_OPTIONS = ("meta", "notes", "description", "severity")
+_OF_THEIRS = ("id", "rendered_content", "expectation_context", "success_on_last_run")
+"""What Great Expectations adds to files that it saves."""
+
+
+def _expectation(file: Path, place: int, given: Any) -> Any:
+    """Return the expectation at a place of a suite, as Great Expectations' own object.
+
+    Raises:
+        ConfigError: If it cannot be made; the message has the place, and the hint the nearest name.
+    """
     from great_expectations.exceptions import ExpectationNotFoundError, GreatExpectationsError
     from great_expectations.expectations.expectation_configuration import ExpectationConfiguration
     from great_expectations.expectations.registry import list_registered_expectation_implementations
 
     import riverrun.quality.last_runs  # noqa: F401, PLC0415 - registers its expectations
 
+    where = f"{file}: expectation {place}"
     try:
-        options = {key: given[key] for key in ("meta", "notes", "severity") if given.get(key) is not None}
-        made = ExpectationConfiguration(type=given["type"], kwargs=dict(given["kwargs"]), **options)
-        return made.to_domain_obj()
+        kind, kwargs = _parts(given)
+        own = _class_named(kind) if ":" in kind else None
+        name = kind if own is None else own.expectation_type
+        options = {key: given[key] for key in _OPTIONS if given.get(key) is not None}
+        return ExpectationConfiguration(type=name, kwargs=dict(kwargs), **options).to_domain_obj()
+    except ConfigError as error:
+        message = f"{where} cannot be used: {error.message}"
+        raise ConfigError(message, hint=error.hint) from error
     except ExpectationNotFoundError as error:
-        message = f"{file}: there is no expectation {given['type']!r}"
-        hint = nearest(given["type"], list_registered_expectation_implementations())
-        raise ConfigError(message, hint=hint) from error
-    except (GreatExpectationsError, KeyError, TypeError, ValueError) as error:
-        told = f"{error} is missing" if isinstance(error, KeyError) else " ".join(str(error).split())
-        message = f"{file}: an expectation cannot be used: {told}: {given}"
-        raise ConfigError(message) from error
+        message = f"{where}: there is no expectation {given['type']!r}"
+        known = nearest(given["type"], list_registered_expectation_implementations())
+        raise ConfigError(message, hint=f"{known} A class of your own is written as module:ClassName.") from error
+    except (GreatExpectationsError, TypeError, ValueError) as error:
+        message = f"{where} cannot be used: {' '.join(str(error).split())}: {given}"
+        raise ConfigError(message, hint=_nearest_argument(error, name)) from error
+
+
+def _parts(given: Any) -> tuple[str, Mapping[str, Any]]:
+    """Return the type and the arguments of an expectation in a file.
+
+    Raises:
+        ConfigError: If it is not one.
+    """
+    if not isinstance(given, Mapping):
+        message = f"{given!r} is not an object"
+        raise ConfigError(message, hint='An expectation is {"type": ..., "kwargs": {...}}.')
+    for key, kind in (("type", str), ("kwargs", Mapping)):
+        if not isinstance(given.get(key), kind):
+            message = f"{key!r} is missing: {given}" if key not in given else f"{key} is {given[key]!r}"
+            raise ConfigError(message, hint='An expectation is {"type": ..., "kwargs": {...}}.')
+    for key in given.keys() - {"type", "kwargs", *_OPTIONS, *_OF_THEIRS}:
+        message = f"there is no {key!r}: {given}"
+        raise ConfigError(message, hint=nearest(str(key), ("type", "kwargs", *_OPTIONS)))
+    return given["type"], given["kwargs"]
+
+
+def _class_named(reference: str) -> Any:
+    """Return the class of a user's own expectation.
+
+    Raises:
+        ConfigError: If it cannot be imported, or is something else.
+    """
+    from great_expectations.expectations.expectation import Expectation
+
+    found = load_attribute(reference)
+    if not (isinstance(found, type) and issubclass(found, Expectation)):
+        message = f"{reference} is {found!r}, not a class of expectations"
+        raise ConfigError(message, hint="It must be a subclass of great_expectations.expectations.Expectation.")
+    return found
+
+
+def _nearest_argument(error: Exception, name: str) -> str | None:
+    """Return the argument that was meant, if one is unknown."""
+    from great_expectations.expectations.registry import get_expectation_impl
+
+    unknown = [each["loc"][-1] for each in getattr(error, "errors", list)() if each["type"] == "value_error.extra"]
+    fields = get_expectation_impl(name).__fields__ if unknown else {}
+    return nearest(str(unknown[0]), fields) if unknown else None

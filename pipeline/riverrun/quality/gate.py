@@ -120,6 +120,8 @@ _TALKATIVE = "great_expectations.data_context.types.base"
 """A logger that reports temporary directories; the library sets its level when it is imported."""
 _NAMES_COLUMNS = "column", "column_A", "column_B"
 _NAMES_LISTS = ("column_list",)
+_NOT_NAMED = frozenset({"batch_id", "result_format"})
+_SUMMARY = "SUMMARY"
 _SHOWN = 3
 _SOURCE = "riverrun"
 
@@ -179,9 +181,10 @@ def judge(
     found.add("it has rows", if_empty, "" if frame.rows else "it is empty", str(frame.rows))
     judged = [each for each in expectations if frame.rows or getattr(each, JUDGES_NO_ROWS, False)]
     judged = [_of_this_frame(each, statistics, report.earlier.get(name, ())) for each in judged]
-    if judged:
-        result, page = _validate(name, frame, judged, spark, keys, report)
-        pages = {name: page} if page else {}
+    for result_format, alike in _by_format(judged, keys):
+        subject = name if not pages else f"{name}, {result_format['result_format']}"
+        result, page = _validate(subject, frame, alike, spark, result_format, report)
+        pages |= {subject: page} if page else {}
         for each in result.results:
             missing = [column for column in _columns_of(each.expectation_config) if column not in frame.columns]
             if missing:
@@ -231,12 +234,23 @@ class _Findings:
             self.add(_name(config), _severity(config), _observed(result.result or {}))
 
 
+def _by_format(expectations: Sequence[Any], keys: Sequence[str]) -> list[tuple[dict[str, Any], list[Any]]]:
+    """Return expectations by result format, as a validation has one: their own, or a summary with the keys of some rows."""
+    found: dict[str, tuple[dict[str, Any], list[Any]]] = {}
+    for each in expectations:
+        given = each.result_format if "result_format" in each.__fields_set__ else _SUMMARY
+        own = dict(given) if isinstance(given, dict) else {"result_format": getattr(given, "value", given)}
+        result_format = {"unexpected_index_column_names": list(keys), **own}
+        found.setdefault(repr(result_format), (result_format, []))[1].append(each)
+    return list(found.values())
+
+
 def _validate(
     name: str,
     frame: Frame,
     expectations: Sequence[Any],
     spark: Callable[[], Any],
-    keys: Sequence[str],
+    result_format: Mapping[str, Any],
     report: GateReport,
 ) -> tuple[Any, str]:
     require_extra("quality")
@@ -253,8 +267,7 @@ def _validate(
     own = [each.copy(update={"id": None}) for each in expectations]  # one list may be of several outputs
     suite = context.suites.add_or_update(gx.ExpectationSuite(name, expectations=own))
     definition = context.validation_definitions.add(gx.ValidationDefinition(name=name, data=batch, suite=suite))
-    result_format = {"result_format": "SUMMARY", "unexpected_index_column_names": list(keys)}
-    return validated(context, definition, rows, result_format, report)
+    return validated(context, definition, rows, dict(result_format), report)
 
 
 def _reads_files_of_this_machine(session: Any) -> bool:
@@ -282,8 +295,10 @@ def _severity(config: Any) -> str:
 
 
 def _name(config: Any) -> str:
-    settings = {k: v for k, v in config.kwargs.items() if k != "batch_id"}
-    return f"{config.type}({', '.join(f'{k}={v}' for k, v in settings.items())})"
+    """Return the name of an expectation: its type with its arguments, after its description if it has one."""
+    settings = {k: v for k, v in config.kwargs.items() if k not in _NOT_NAMED}
+    called = f"{config.type}({', '.join(f'{k}={v}' for k, v in settings.items())})"
+    return f"{config.description} ({called})" if config.description else called
 
 
 def _exception(info: Any) -> str | None:
@@ -297,6 +312,8 @@ def _exception(info: Any) -> str | None:
 
 
 def _observed(found: Mapping[str, Any]) -> str:
+    if not found:
+        return "its result format shows no details"
     if "compared" in found.get("details", {}):
         return str(found["details"]["compared"])
     if "unexpected_percent" not in found:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Literal
@@ -21,6 +22,7 @@ ROWS: list[dict[str, Any]] = [
     {"flights": 500, "_key": "bob"},
     {"flights": None, "_key": "cy"},
 ]
+MISSING = "failed: 33.333 % unexpected, such as _key cy, flights <NA>"
 
 
 def judged(directory: Path, *expectations: Any, rows: list[dict[str, Any]] = ROWS, **options: Any) -> Verdict:
@@ -83,6 +85,39 @@ def test_no_rows_fail_unless_they_may_be_missing(tmp_path: Path) -> None:
     assert judged(tmp_path, expectation, rows=[]).critical == ("delays: it has rows",)
     verdict = judged(tmp_path, expectation, rows=[], if_empty=INFO)
     assert (dict(verdict.outcomes), verdict.critical) == ({"delays: it has rows": "noted: it is empty"}, ())
+
+
+def test_a_result_format_and_a_description_are_those_of_the_expectation(tmp_path: Path) -> None:
+    docs = tmp_path / "docs"
+    verdict = judged(
+        tmp_path,
+        gxe.ExpectColumnValuesToBeBetween(column="flights", max_value=2, result_format="BOOLEAN_ONLY"),
+        gxe.ExpectColumnValuesToBeBetween(
+            column="flights",
+            max_value=1,
+            result_format={"result_format": "COMPLETE", "partial_unexpected_count": 1},
+            description="Few flights",
+            meta={"owner": "ann"},
+            notes="why",
+        ),
+        gxe.ExpectColumnValuesToNotBeNull(column="flights"),
+        keys=["_key"],
+        report=GateReport("c1", docs),
+    )
+    between = "expect_column_values_to_be_between(column=flights, max_value"
+    assert dict(verdict.outcomes) == {
+        "delays: it has rows": "passed: 3",
+        f"delays: {between}=2.0)": "failed: its result format shows no details",
+        f"delays: Few flights ({between}=1.0))": "failed: 100.000 % unexpected, such as _key ann, flights 3",
+        "delays: expect_column_values_to_not_be_null(column=flights)": MISSING,
+    }
+    assert list(verdict.pages) == ["delays", "delays, COMPLETE", "delays, SUMMARY"]
+    assert "Few flights" in (docs / verdict.pages["delays, COMPLETE"]).read_text()
+    assert "500" not in (docs / verdict.pages["delays"]).read_text()
+    results = [json.loads(path.read_text()) for path in (docs / "results").rglob("*.json")]
+    (own,) = [each for found in results for each in found["results"] if each["expectation_config"].get("description")]
+    assert (own["expectation_config"]["meta"], own["expectation_config"]["notes"]) == ({"owner": "ann"}, "why")
+    assert own["result"]["unexpected_list"] == [3, 500]
 
 
 class ResultFile(ValidationAction):

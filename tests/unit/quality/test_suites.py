@@ -8,10 +8,13 @@ from typing import TYPE_CHECKING, Any
 import great_expectations as gx
 import great_expectations.expectations as gxe
 import pytest
+from great_expectations.expectations.expectation import BatchExpectation
 
 from riverrun import STRING, Consumed, Grouped, Materialized, StreamsBuilder
 from riverrun.errors import ConfigError
 from riverrun.quality.expectations import checks_of, declared, read_suites
+from riverrun.quality.frames import write_frame
+from riverrun.quality.gate import judge
 from riverrun.releases.verdicts import suite_digest
 
 if TYPE_CHECKING:
@@ -20,6 +23,18 @@ if TYPE_CHECKING:
     from riverrun import Topology
 
 NOT_NULL = {"type": "expect_column_values_to_not_be_null", "kwargs": {"column": "flights"}, "severity": "warning"}
+
+
+class ExpectColumnToBeEven(BatchExpectation):
+    """A user's own expectation."""
+
+    column: str
+    metric_dependencies = ("column.max",)
+    domain_keys = ("batch_id", "column")
+
+    def _validate(self, metrics: Any, *_more: Any, **_options: Any) -> dict[str, Any]:
+        odd = metrics["column.max"] % 2
+        return {"success": not odd, "result": {"observed_value": odd}}
 
 
 def suite(directory: Path, name: str, *expectations: Any) -> Path:
@@ -56,29 +71,57 @@ def test_suites_that_great_expectations_itself_has_saved_are_read(tmp_path: Path
 @pytest.mark.parametrize(
     ("content", "complaint"),
     [
-        ("{", "cannot be read"),
-        ("[]", "is not a suite of expectations"),
         (
             {"type": "expect_column_value_to_not_be_null", "kwargs": {}},
             "Did you mean 'expect_column_values_to_not_be_n",
         ),
+        ({"type": NOT_NULL["type"], "kwargs": {"colum": "a"}}, "colum extra fields not(.|\n)*Did you mean 'column'"),
+        ({"type": NOT_NULL["type"], "kwargs": {}}, "cannot be used: .*column field required"),
+        ({"type": NOT_NULL["type"]}, "'kwargs' is missing"),
+        ({"type": NOT_NULL["type"], "kwargs": []}, r"kwargs is \[\]"),
+        ("x", "'x' is not an object"),
+        ({**NOT_NULL, "severity": "fatal"}, "cannot be used: .*fatal"),
+        ({**NOT_NULL, "serverity": "info"}, "there is no 'serverity'(.|\n)*Did you mean 'severity'"),
+        ({"type": "no_such:Thing", "kwargs": {}}, "Module 'no_such' cannot be imported"),
+        ({"type": f"{__name__}:ExpectColumnToBeEvn", "kwargs": {}}, "Did you mean 'ExpectColumnToBeEven'"),
+        ({"type": f"{__name__}:suite", "kwargs": {}}, "not a class of expectations"),
+        ({"type": f"{__name__}:ExpectColumnToBeEven", "kwargs": {"columm": "a"}}, "Did you mean 'column'"),
         (
-            {"type": NOT_NULL["type"], "kwargs": {"colum": "a"}},
-            "an expectation cannot be used: .*colum extra fields not",
+            {"type": "expect_table_row_count_to_be_near_last_runs", "kwargs": {"runs": 0}},
+            "greater than or equal to 1",
         ),
-        ({"type": NOT_NULL["type"]}, "an expectation cannot be used: 'kwargs' is missing"),
-        ({**NOT_NULL, "severity": "fatal"}, "an expectation cannot be used: .*fatal"),
     ],
 )
 def test_suites_that_cannot_be_used_are_named(content: Any, complaint: str, tmp_path: Path) -> None:
+    path = suite(tmp_path, "sums", NOT_NULL, content)
+    with pytest.raises(ConfigError, match=complaint) as refused:
+        read_suites(tmp_path)
+    assert f"{path}: expectation 2" in refused.value.message
+
+
+@pytest.mark.parametrize(
+    ("content", "complaint"),
+    [("{", r"cannot be read: .*line 1 column 2"), ("[]", "is not a suite of expectations")],
+)
+def test_files_that_are_no_suites_are_named(content: str, complaint: str, tmp_path: Path) -> None:
     path = tmp_path / "sums.json"
-    if isinstance(content, dict):
-        suite(tmp_path, "sums", content)
-    else:
-        path.write_text(content)
+    path.write_text(content)
     with pytest.raises(ConfigError, match=complaint) as refused:
         read_suites(tmp_path)
     assert str(path) in refused.value.message
+
+
+def test_suites_may_have_expectations_of_ones_own_and_descriptions(tmp_path: Path) -> None:
+    own = {"type": f"{__name__}:ExpectColumnToBeEven", "kwargs": {"column": "flights"}, "severity": "warning"}
+    suite(tmp_path, "sums", {**own, "description": "Flights come in pairs", "meta": {"owner": "ann"}, "notes": "why"})
+    (found,) = read_suites(tmp_path).outputs["sums"].table
+    assert isinstance(found, ExpectColumnToBeEven)
+    assert (found.description, found.meta, found.notes) == ("Flights come in pairs", {"owner": "ann"}, "why")
+    frame = write_frame(tmp_path / "frame", [{"flights": 2}, {"flights": 3}])
+    verdict = judge("sums", frame, [found], lambda: None)
+    name = "sums: Flights come in pairs (expect_column_to_be_even(column=flights))"
+    assert verdict.outcomes[name] == "failed: 1"
+    assert verdict.warnings == (name,)
 
 
 def test_a_directory_without_suites_and_a_store_that_is_not_there_are_refused(tmp_path: Path) -> None:

@@ -8,7 +8,16 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from riverrun.config.checks import check_keys, check_path, check_type, kind_of, nearest, read_text, wrong_in_schedule
+from riverrun.config.checks import (
+    check_keys,
+    check_number,
+    check_path,
+    check_type,
+    kind_of,
+    nearest,
+    read_text,
+    wrong_in_schedule,
+)
 from riverrun.config.code import PickledFunction, reference_of
 from riverrun.config.parsing import (
     ALLOWED_PROPERTIES,
@@ -35,6 +44,9 @@ _PROTOCOLS = frozenset({"", "PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"})
 _HIGHEST_PORT = 65_535
 _BOUND = "max_inputs_since_gate"
 _GATE = "gate"
+_ROWS, _ROWS_LIMIT = "unexpected_rows", "unexpected_rows_limit"
+_MOST_ROWS = 100_000
+"""Rows of an expectation that are kept: they are in memory together."""
 _OF_AN_INSTANCE = ("client.tag.", "consumer.", "producer.")
 """Prefixes of what instances on one file may differ in, as in `consumer.group.instance.id`: `${NAME}` is expanded."""
 _SCHEDULES = "schedule", "quality_schedule"
@@ -261,9 +273,9 @@ def _app(path: Path, name: str, table: Any, environ: Mapping[str, str], registry
     if not _NAME.fullmatch(name):
         message = f"{path}: application name {name!r} has characters other than a-z A-Z 0-9 . _ -, or is . or .."
         raise ConfigError(message)
-    texts = ("topology", "version", *_SCHEDULES, _ZONE, "quality", "data_docs")
+    texts = ("topology", "version", *_SCHEDULES, _ZONE, "quality", "data_docs", _ROWS)
     _refuse_settings(path, where, table)
-    check_keys(path, where, table, (*texts, _BOUND, _GATE, "versions", "outputs", "config"))
+    check_keys(path, where, table, (*texts, _BOUND, _GATE, _ROWS_LIMIT, "versions", "outputs", "config"))
     if "topology" not in table:
         message = f"{path}: [{where}] needs topology"
         raise ConfigError(message, hint='For example topology = "my_module:build".')
@@ -279,16 +291,20 @@ def _app(path: Path, name: str, table: Any, environ: Mapping[str, str], registry
             settings[key] = expanded(f"{path}: {where}.config.{key}", value, environ)
     streams = streams_config(path, f"{where}.config", settings)
     _check_bound(path, where, table.get(_BOUND, 0))
+    check_type(path, f"{where}.{_ROWS_LIMIT}", table.get(_ROWS_LIMIT, 1), int)
+    check_number(f"{path}: {where}.{_ROWS_LIMIT}", table.get(_ROWS_LIMIT, 1), 1, _MOST_ROWS)
     check_type(path, f"{where}.{_GATE}", table.get(_GATE, False), bool)
     if table.get(_GATE) and table.get("quality") is None:
         message = f"{path}: {where}.{_GATE} is true, but {where}.quality, by which the gate would judge, is missing"
         raise ConfigError(message, hint='For example quality = "my_module:expectations".')
-    given = {key: table[key] for key in (*texts, _BOUND, _GATE) if key in table}
+    given = {key: table[key] for key in (*texts, _BOUND, _GATE, _ROWS_LIMIT) if key in table}
     given["topology"] = _located(path, table["topology"])
     if "quality" in given:
         given["quality"] = _suites(path, table["quality"])
     if "data_docs" in given:
         given["data_docs"] = str((path.parent / table["data_docs"]).resolve())
+    if _ROWS in given and "://" not in table[_ROWS]:
+        given[_ROWS] = str((path.parent / table[_ROWS]).resolve())
     outputs = _outputs(path, f"{where}.outputs", table.get("outputs", {}))
     return AppConfig(name, **given, versions=versions, outputs=outputs, streams=streams, schema_registry=registry)
 

@@ -51,6 +51,8 @@ class AppConfig:
         quality_schedule: Cron expression of checks of the live version, for Airflow; after its runs in Airflow if left out.
         gate: Whether the outputs of bounded runs are judged by these expectations before they are public.
         data_docs: Directory that gets Data Docs of gates and checks, below the application's name; none if left out.
+        unexpected_rows: Directory or URL of fsspec that gets rows that do not meet an expectation; none if left out.
+        unexpected_rows_limit: Number of rows that are kept of each expectation, at most.
         versions: Further versions to release, with their topologies.
         outputs: Kinds of outputs by topic, `table` or `log`, where the kind derived from the topology is wrong.
         max_inputs_since_gate: Number of offsets after which a cut needs a new gate; no bound if left out.
@@ -67,6 +69,8 @@ class AppConfig:
     quality_schedule: str | None = None
     gate: bool = False
     data_docs: str | None = None
+    unexpected_rows: str | None = field(default=None, repr=False)
+    unexpected_rows_limit: int = 1000
     versions: Mapping[str, str | PickledFunction] = field(default_factory=dict)
     outputs: Mapping[str, OutputKind] = field(default_factory=dict)
     max_inputs_since_gate: int | None = None

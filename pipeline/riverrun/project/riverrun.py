@@ -127,6 +127,8 @@ class Riverrun:
         quality: Callable[[], Any] | str | None = None,
         gate: bool = False,
         data_docs: str | None = None,
+        unexpected_rows: str | None = None,
+        unexpected_rows_limit: int | None = None,
         versions: Mapping[str, Built] | None = None,
         outputs: Mapping[str, str] | None = None,
         config: Mapping[str, Any] | None = None,
@@ -141,6 +143,8 @@ class Riverrun:
         quality: Callable[[], Any] | str | None = None,
         gate: bool = False,
         data_docs: str | None = None,
+        unexpected_rows: str | None = None,
+        unexpected_rows_limit: int | None = None,
         versions: Mapping[str, Built] | None = None,
         outputs: Mapping[str, str] | None = None,
         config: Mapping[str, Any] | None = None,
@@ -160,6 +164,8 @@ class Riverrun:
             quality: A function that returns expectations, its name, or the path of suites in JSON.
             gate: Whether the outputs of bounded runs are judged by these expectations before they are public.
             data_docs: Directory that gets Data Docs of gates and checks; none if left out.
+            unexpected_rows: Directory or URL of fsspec that gets rows that do not meet an expectation; none if left out.
+            unexpected_rows_limit: Number of rows that are kept of each expectation, at most. Default: 1,000.
             versions: Further versions to release, with their topologies.
             outputs: Kinds by topic, `table` or `log`, where the kind derived from the topology is wrong.
             config: Settings, by Kafka Streams' own names.
@@ -172,6 +178,8 @@ class Riverrun:
             "quality": quality,
             "gate": gate,
             "data_docs": data_docs,
+            "unexpected_rows": unexpected_rows,
+            "unexpected_rows_limit": unexpected_rows_limit,
             "versions": {key: _callable(built) for key, built in (versions or {}).items()},
             "outputs": outputs or {},
             "config": config or {},

@@ -229,7 +229,7 @@ def _expectation(file: Path, place: int, given: Any) -> Any:
 
     import riverrun.quality.last_runs  # noqa: F401, PLC0415 - registers its expectations
 
-    where = f"{file}: expectation {place}"
+    where, name = f"{file}: expectation {place}", ""
     try:
         kind, kwargs = _parts(given)
         own = _class_named(kind) if ":" in kind else None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping  # noqa: TC003 - msgspec reads the annotation
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -11,10 +12,10 @@ import pyarrow as pa
 
 from riverrun.config.secrets import make_directory
 from riverrun.errors import StateError
+from riverrun.extras import require_extra
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-    from pathlib import Path
 
 TIME = pa.timestamp("us", "UTC")
 _INT_DIGITS, _MAX_DIGITS = 19, 38
@@ -131,6 +132,52 @@ def write_frame(directory: Path, rows: Iterable[Mapping[str, Any]]) -> Frame:
     except OSError as error:
         message = f"The rows to judge cannot be written to {directory}: {error}"
         raise StateError(message, hint="Is the disk full, or the directory read-only?") from error
+
+
+def write_lines(url: str, name: str, rows: Iterable[Mapping[str, Any]]) -> str:
+    """Write rows to a file for people: JSON, one row per line.
+
+    Args:
+        url: A directory, or a URL of fsspec.
+        name: The name of the file below it.
+        rows: The rows.
+
+    Returns:
+        The path or URL of the file.
+
+    Raises:
+        MissingExtraError: If it is a URL, and fsspec is not installed.
+        Exception: If it cannot be written; each kind of file store has errors of its own.
+    """
+    place, lines = f"{url}/{name}", b"".join(msgspec.json.encode(_plain_row(row)) + b"\n" for row in rows)
+    directory = place.rpartition("/")[0]
+    if "://" not in url:
+        make_directory(Path(directory))
+        Path(place).write_bytes(lines)
+        return place
+    require_extra("snapshots")
+    import fsspec
+
+    files, root = fsspec.url_to_fs(directory)
+    files.makedirs(root, exist_ok=True)
+    with files.open(f"{root}/{place.rpartition('/')[2]}", "wb") as file:
+        file.write(lines)
+    return place
+
+
+def _plain_row(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a row of pandas with values of Python."""
+    import pandas as pd
+
+    found: dict[str, Any] = {}
+    for name, value in row.items():
+        if value is pd.NaT or value is pd.NA:
+            found[name] = None
+        elif isinstance(value, pd.Timestamp):
+            found[name] = value.to_pydatetime()
+        else:
+            found[name] = value.item() if hasattr(value, "item") else value
+    return found
 
 
 class _Writer:

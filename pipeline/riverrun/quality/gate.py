@@ -10,13 +10,16 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from riverrun.config.checks import nearest
-from riverrun.config.secrets import make_directory
+from riverrun.config.secrets import make_directory, redacted
 from riverrun.extras import require_extra
+from riverrun.quality.frames import write_lines
+from riverrun.records import counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
+    from riverrun.config import AppConfig
     from riverrun.quality.frames import Frame, Statistics
 
 log = logging.getLogger(__name__)
@@ -34,12 +37,26 @@ class GateReport:
         directory: Where Data Docs are built; None to build none.
         actions: Great Expectations' own, which run after each result.
         earlier: Statistics of earlier checks of this kind by name of the frame, latest first.
+        rows: Directory or URL that gets unexpected rows; empty to keep none.
+        rows_limit: Number of rows that are kept of each expectation, at most.
     """
 
     check: str = ""
     directory: Path | None = None
     actions: Sequence[Any] = ()
     earlier: Mapping[str, Sequence[Statistics]] = field(default_factory=dict)
+    rows: str = ""
+    rows_limit: int = 1000
+
+    @classmethod
+    def of(
+        cls, config: AppConfig, check: str, actions: Sequence[Any], earlier: Mapping[str, Sequence[Statistics]]
+    ) -> GateReport:
+        """Return the place of a check of an application; one without a name has no pages, and keeps no rows."""
+        if not check:
+            return cls(actions=actions, earlier=earlier)
+        rows = f"{config.unexpected_rows.rstrip('/')}/{config.name}/{check}" if config.unexpected_rows else ""
+        return cls(check, config.docs_directory, actions, earlier, rows, config.unexpected_rows_limit)
 
 
 def new_context(report: GateReport) -> Any:
@@ -177,7 +194,7 @@ def judge(
         report: The place of the check among others.
     """
     report, statistics = report or GateReport(), frame.statistics()
-    found, pages = _Findings(name), dict[str, str]()
+    found, pages, failing = _Findings(name), dict[str, str](), list[Any]()
     found.add("it has rows", if_empty, "" if frame.rows else "it is empty", str(frame.rows))
     judged = [each for each in expectations if frame.rows or getattr(each, JUDGES_NO_ROWS, False)]
     judged = [_of_this_frame(each, statistics, report.earlier.get(name, ())) for each in judged]
@@ -190,8 +207,10 @@ def judge(
             if missing:
                 outcome = f"there is no column {missing[0]!r}. {nearest(missing[0], frame.columns)}"
                 found.add(_name(each.expectation_config), CRITICAL, outcome)
-            else:
-                found.add_result(each)
+            elif found.add_result(each):
+                failing += [one for one in alike if _name(one.configuration) == _name(each.expectation_config)][:1]
+    if failing and report.rows:
+        _keep_rows(found, frame, failing, spark, report)
     critical, warnings = tuple(found.failed[CRITICAL]), tuple(found.failed[WARNING])
     return Verdict(found.outcomes, critical, warnings, pages, {name: statistics})
 
@@ -222,16 +241,18 @@ class _Findings:
         self.outcomes[named] = f"{'noted' if severity == INFO else 'failed'}: {failure}"
         self.failed[severity].append(named)
 
-    def add_result(self, result: Any) -> None:
+    def add_result(self, result: Any) -> bool:
+        """Add a result, and return whether there are rows that do not meet the expectation."""
         config = result.expectation_config
         if result.success:
             self.add(_name(config), INFO, "", (result.result or {}).get("details", {}).get("compared", ""))
-            return
+            return False
         exception = _exception(getattr(result, "exception_info", None) or {})
         if exception:
             self.add(_name(config), CRITICAL, f"it cannot be evaluated: {exception}")
         else:
             self.add(_name(config), _severity(config), _observed(result.result or {}))
+        return not exception
 
 
 def _by_format(expectations: Sequence[Any], keys: Sequence[str]) -> list[tuple[dict[str, Any], list[Any]]]:
@@ -268,6 +289,32 @@ def _validate(
     suite = context.suites.add_or_update(gx.ExpectationSuite(name, expectations=own))
     definition = context.validation_definitions.add(gx.ValidationDefinition(name=name, data=batch, suite=suite))
     return validated(context, definition, rows, dict(result_format), report)
+
+
+def _keep_rows(
+    found: _Findings, frame: Frame, failing: Sequence[Any], spark: Callable[[], Any], report: GateReport
+) -> None:
+    """Write the rows that do not meet expectations to files, in all their columns, and add their places to the findings.
+
+    A validation of its own finds them, as pages and results are not to hold so many rows.
+    """
+    result_format = {
+        "result_format": _SUMMARY,
+        "partial_unexpected_count": report.rows_limit,
+        "unexpected_index_column_names": list(frame.columns),
+    }
+    result, _ = _validate(found.name, frame, failing, spark, result_format, GateReport())
+    for place, each in enumerate(result.results, 1):
+        rows = (each.result or {}).get("partial_unexpected_index_list")
+        if not rows:
+            continue  # an expectation of a whole column or table
+        named = f"{found.name}: {_name(each.expectation_config)}"
+        try:
+            file = f"{found.name.replace(', ', '.')}/{place}-{each.expectation_config.type}.jsonl"
+            kept = write_lines(report.rows, file, rows[: report.rows_limit])
+            found.outcomes[named] += f"; {counted(min(len(rows), report.rows_limit), 'row')} in {kept}"
+        except Exception as error:  # noqa: BLE001 - each kind of file store has errors of its own
+            log.warning("unexpected rows of %s cannot be kept at %s: %s", found.name, redacted(report.rows), error)
 
 
 def _reads_files_of_this_machine(session: Any) -> bool:

@@ -238,8 +238,7 @@ class Gate:
         checks = checks_of(where, declared(self._quality), candidate.topology)
         wanted = by_topic(where, checks.outputs, kinds, logs)
         directory = candidate.application.directory / _FRAMES
-        docs = candidate.application.config.docs_directory if check else None
-        self._report = GateReport(check, docs, checks.actions, earlier or {})
+        self._report = GateReport.of(candidate.application.config, check, checks.actions, earlier or {})
         shutil.rmtree(directory, ignore_errors=True)
         verdict = Verdict({})
         try:

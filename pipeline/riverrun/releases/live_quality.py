@@ -120,7 +120,7 @@ class LiveCheck:
         start, since_ms = self._start(since, ends)
         check, docs = new_id(), config.docs_directory
         kind = WHOLE if start is None else SINCE
-        report = GateReport(check, docs, checks.actions, self._log.earlier(config.name, kind))
+        report = GateReport.of(config, check, checks.actions, self._log.earlier(config.name, kind))
         found = Verdict({})
         for topic, expectations in wanted.items():
             sink = self._application.topology.sink_of(topic)

@@ -54,7 +54,7 @@ class RunGate:
         self._connected = connected
         self._admin = connected.admin
         self._spark = spark
-        self._report = GateReport(check, config.docs_directory, self._checks.actions, earlier)
+        self._report = GateReport.of(config, check, self._checks.actions, earlier)
         self._directory = connected.application.directory / _FRAMES
         kinds = outputs(connected.application)
         self._logs = {topic for topic, output in kinds.items() if output.kind is OutputKind.LOG}

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime
+from decimal import Decimal
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import great_expectations.expectations as gxe
+import pytest
 from great_expectations.checkpoint import ValidationAction
 
 from riverrun.quality import gate
 from riverrun.quality.frames import write_frame
 from riverrun.quality.gate import INFO, GateReport, Verdict, judge
-
-if TYPE_CHECKING:
-    import pytest
 
 ROWS: list[dict[str, Any]] = [
     {"flights": 3, "_key": "ann"},
@@ -118,6 +118,41 @@ def test_a_result_format_and_a_description_are_those_of_the_expectation(tmp_path
     (own,) = [each for found in results for each in found["results"] if each["expectation_config"].get("description")]
     assert (own["expectation_config"]["meta"], own["expectation_config"]["notes"]) == ({"owner": "ann"}, "why")
     assert own["result"]["unexpected_list"] == [3, 500]
+
+
+@pytest.mark.parametrize("kind", ["directory", "url"])
+def test_unexpected_rows_are_kept_with_all_their_columns(tmp_path: Path, kind: str) -> None:
+    place = str(tmp_path / "rows") if kind == "directory" else (tmp_path / "rows").as_uri()
+    at = datetime(2026, 1, 1, tzinfo=UTC)
+    rows = [{"_key": f"k{n}", "_window_start": at, "n": n, "price": Decimal(n), "none": None} for n in range(9)]
+    verdict = judged(
+        tmp_path,
+        gxe.ExpectColumnValuesToBeBetween(column="n", max_value=3, severity="warning"),
+        gxe.ExpectColumnMaxToBeBetween(column="n", max_value=3),
+        gxe.ExpectColumnValuesToNotBeNull(column="none", result_format="BOOLEAN_ONLY"),
+        gxe.ExpectColumnValuesToNotBeNull(column="_key"),
+        rows=rows,
+        keys=["_key"],
+        report=GateReport("c1", tmp_path / "docs", rows=place, rows_limit=4),
+    )
+    (between,) = verdict.warnings
+    path = f"{place}/delays/1-expect_column_values_to_be_between.jsonl"
+    assert verdict.outcomes[between].endswith(
+        f"unexpected, such as _key k4, n 4; _key k5, n 5; _key k6, n 6; 4 rows in {path}"
+    )
+    files = sorted((tmp_path / "rows").rglob("*.jsonl"))
+    kept = [[json.loads(line) for line in file.read_text().splitlines()] for file in files]
+    assert [[row["n"] for row in each] for each in kept] == [[4, 5, 6, 7], [0, 1, 2, 3]]
+    assert kept[0][0] == {"_key": "k4", "_window_start": "2026-01-01T00:00:00Z", "n": 4, "price": "4", "none": None}
+    assert not any("price" in page.read_text() for page in (tmp_path / "docs").rglob("*.html")), "pages have keys only"
+
+
+def test_rows_that_cannot_be_kept_change_no_finding(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    expectation = gxe.ExpectColumnValuesToNotBeNull(column="flights", severity="warning")
+    for place in ("/proc/none", "nowhere://bucket"):
+        verdict = judged(tmp_path, expectation, report=GateReport("c1", rows=place))
+        assert verdict.outcomes[verdict.warnings[0]].startswith("failed: 33.333 %")
+        assert f"unexpected rows of delays cannot be kept at {place}" in caplog.text
 
 
 class ResultFile(ValidationAction):

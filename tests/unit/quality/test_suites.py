@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 NOT_NULL = {"type": "expect_column_values_to_not_be_null", "kwargs": {"column": "flights"}, "severity": "warning"}
 
 
-class ExpectColumnToBeEven(BatchExpectation):
+class ExpectColumnToBeEven(BatchExpectation):  # type: ignore[misc] # the library has no types
     """A user's own expectation."""
 
     column: str
@@ -81,11 +81,11 @@ def test_suites_that_great_expectations_itself_has_saved_are_read(tmp_path: Path
         ({"type": NOT_NULL["type"], "kwargs": []}, r"kwargs is \[\]"),
         ("x", "'x' is not an object"),
         ({**NOT_NULL, "severity": "fatal"}, "cannot be used: .*fatal"),
-        ({**NOT_NULL, "serverity": "info"}, "there is no 'serverity'(.|\n)*Did you mean 'severity'"),
+        ({**NOT_NULL, "severities": "info"}, "there is no 'severities'(.|\n)*Did you mean 'severity'"),
         ({"type": "no_such:Thing", "kwargs": {}}, "Module 'no_such' cannot be imported"),
         ({"type": f"{__name__}:ExpectColumnToBeEvn", "kwargs": {}}, "Did you mean 'ExpectColumnToBeEven'"),
         ({"type": f"{__name__}:suite", "kwargs": {}}, "not a class of expectations"),
-        ({"type": f"{__name__}:ExpectColumnToBeEven", "kwargs": {"columm": "a"}}, "Did you mean 'column'"),
+        ({"type": f"{__name__}:ExpectColumnToBeEven", "kwargs": {"columns": "a"}}, "Did you mean 'column'"),
         (
             {"type": "expect_table_row_count_to_be_near_last_runs", "kwargs": {"runs": 0}},
             "greater than or equal to 1",

@@ -78,7 +78,7 @@ def application(app: AppConfig, found: Overview, allowed: frozenset[str]) -> str
         f'<p>{escape(summary)} · <a href="{page_of("")}">all applications</a></p>{_key()}'
         f"{_table('partitions', '<tr><th>Partition<th>Offsets<th>Map<th>Behind</tr>', partitions)}"
         f"<h2>Release</h2>{_release(release, pages)}<h2>Checks</h2>{_checks(found.checks, pages)}"
-        f"<h2>Runs</h2>{_runs(found.runs)}<h2>Act</h2>{actions(app, allowed)}"
+        f"<h2>Runs</h2>{_runs(found.runs, pages)}<h2>Act</h2>{actions(app, allowed)}"
     )
 
 
@@ -192,13 +192,14 @@ def _pages(pages: Mapping[str, str], docs: str) -> str:
     return " · ".join(shown) if docs else ""
 
 
-def _runs(runs: Iterable[RunRecord]) -> str:
+def _runs(runs: Iterable[RunRecord], docs: str) -> str:
     rows = "".join(
         f'<tr id="run-{escape(run.id)}"><td>{_time(run.started_ms)}<td>{escape(_state(run))}<td>{escape(run.version)}'
-        f"<td>{_by(run.by)}<td>{run.records_in}<td>{escape(run.range)}<td>{escape(run.error or '')}</tr>"
+        f"<td>{_by(run.by)}<td>{run.records_in}<td>{escape(run.range)}<td>{escape(run.error or '')}"
+        f"<td>{_pages(run.pages, docs)}</tr>"
         for run in runs
     )
-    head = "<tr><th>Started<th>State<th>Version<th>By<th>Records<th>Range<th>Error</tr>"
+    head = "<tr><th>Started<th>State<th>Version<th>By<th>Records<th>Range<th>Error<th>Data Docs</tr>"
     return _table("bounded runs", head, rows) if rows else "none"
 
 

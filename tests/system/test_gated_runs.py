@@ -9,6 +9,7 @@ import sys
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import great_expectations.expectations as gxe
@@ -42,7 +43,6 @@ from tests.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from riverrun import StreamsBuilder, Topology
     from riverrun.project.app import App
@@ -382,6 +382,9 @@ def test_commands_show_judge_publish_and_discard_what_is_held_back(
     (tmp_path / "shop_code.py").write_text(CODE.format(name=shop.name, limits=str(tmp_path / "limits")))
     (tmp_path / "streams.toml").write_text(FILE.format(name=shop.name, servers=shop.broker.bootstrap_servers))
 
+    def pages_in(text: str) -> list[str]:
+        return [line.partition("page: ")[2] for line in text.splitlines() if "page: " in line]
+
     def riverrun(*arguments: str) -> tuple[int, str]:
         monkeypatch.setattr(sys, "argv", ["riverrun", *arguments])
         try:
@@ -395,6 +398,7 @@ def test_commands_show_judge_publish_and_discard_what_is_held_back(
     code, text = riverrun("run", shop.name, "--engine", "local")
     assert (code, "held back: its gate has warnings" in text) == (7, True), text
     code, text = riverrun("held", "show", shop.name)
+    assert pages_in(text)
     assert (code, f"riverrun held publish {shop.name} --approve" in text) == (0, True), text
     verdict = json.loads(riverrun("held", "show", shop.name, "--json")[1])["held"]["verdict"]["id"]
     assert riverrun("held", "judge", shop.name)[0] == 7
@@ -409,6 +413,9 @@ def test_commands_show_judge_publish_and_discard_what_is_held_back(
     code, text = riverrun("held", "discard", shop.name)
     assert (code, "is discarded; its records are processed again" in text) == (0, True), text
     assert "no run is held back" in riverrun("held", "show", shop.name)[1]
+    shown = pages_in(riverrun("runs", shop.name)[1])
+    assert len(shown) == 2, "each run has the page of its last gate"
+    assert all(Path(page).is_file() for page in shown)
     code, text = riverrun("run", shop.name, "--engine", "local", "--no-gate")
     assert code == 0, text
     assert len(shop.records("log")) == 2
@@ -439,6 +446,7 @@ FILE = """
 topology = "shop_code:build"
 quality = "shop_code:expectations"
 gate = true
+data_docs = "docs"
 """
 
 

@@ -294,7 +294,8 @@ def runs(
     import msgspec
     from rich.console import Console
 
-    found = settings_of(context).project().app(app).runs.history(limit)
+    chosen = settings_of(context).project().app(app)
+    found, docs = chosen.runs.history(limit), chosen.config.docs_directory
     if as_json:
         for run in found:
             typer.echo(msgspec.json.encode(run))
@@ -304,6 +305,9 @@ def runs(
     for run in () if wide else found:
         if run.error is not None:
             console.print(f"{utc(run.started_ms)} failed: {run.error}", markup=False, soft_wrap=True)
+    for run in found if docs is not None else ():
+        for page in run.pages.values():
+            console.print(f"{utc(run.started_ms)} page: {docs}/{page}", markup=False, soft_wrap=True)
 
 
 held_app = typer.Typer(help="Decide on the outputs that the gate of a bounded run holds back.", no_args_is_help=True)

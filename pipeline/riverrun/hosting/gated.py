@@ -29,6 +29,7 @@ class GateVerdict:
         approved_by: The person who approved it; empty without an approval.
         approved_ms: Time of the approval, ms since the epoch.
         pages: Pages of Data Docs by subject, relative to the application's directory of Data Docs.
+        docs: That directory, on the machine that judged; empty if there are no pages.
     """
 
     id: Word
@@ -41,6 +42,7 @@ class GateVerdict:
     approved_by: Line = ""
     approved_ms: Natural = 0
     pages: dict[str, str] = field(default_factory=dict)
+    docs: Line = ""
 
     @property
     def needs_approval(self) -> bool:
@@ -53,6 +55,7 @@ class GateVerdict:
         for name, outcome in self.outcomes.items():
             word, colon, found = outcome.partition(":")
             lines.append(f"  {word}: {name}{colon}{found}")
+        lines += [f"  page: {self.docs}/{page}" for page in self.pages.values()]
         return "\n".join(lines)
 
     @property

@@ -209,7 +209,7 @@ class GatedRuns:
                 self._corrections.keep(version, release)
                 self._runs.forget_begun(version.application)
             compact_again(self._admin, held.settings)
-            self._runs.decided(version.application, held.since_ms, DISCARDED)
+            self._runs.decided(version.application, held.since_ms, DISCARDED, pages=_pages_of(held))
             ends = ends_of_staged_logs(version)
             self._write(held.id, lambda now: replace(now, held=None, published={**now.published, **ends}))
             delete_copies(version)
@@ -266,6 +266,7 @@ class GatedRuns:
             critical=found.critical,
             warnings=found.warnings,
             pages=dict(found.pages),
+            docs=str(self._config.docs_directory or ""),
         )
         self._note(unjudged, replace(unjudged, verdict=verdict))
         return verdict
@@ -292,7 +293,7 @@ class GatedRuns:
         count, published = self._corrections.publish_run(version, replace(release, switch=held.id))
         compact_again(self._admin, held.settings)
         ends = ends_of_outputs(public)
-        self._runs.decided(version.application, held.since_ms, PUBLISHED, held.outputs, ends)
+        self._runs.decided(version.application, held.since_ms, PUBLISHED, held.outputs, ends, pages=_pages_of(held))
         self._write(held.id, lambda now: replace(now, held=None, published=published))
         try:
             self._purge(version, tasks)
@@ -406,6 +407,11 @@ class GatedRuns:
         has_warnings = held.verdict is not None and not held.verdict.critical
         kind = ApprovalNeededError if has_warnings else GateFailedError
         return kind(message, hint=held.hint(self._config.name))
+
+
+def _pages_of(held: HeldRun) -> Mapping[str, str]:
+    """Return the pages about the gate of a run."""
+    return {} if held.verdict is None else held.verdict.pages
 
 
 def _mark_of(held: HeldRun) -> Mark:

@@ -232,6 +232,7 @@ class Releaser:
             critical=found.critical,
             warnings=(*found.warnings, *warnings),
             pages=dict(found.pages),
+            docs=str(self._config.docs_directory or ""),
         )
         release = replace(release, cut=verdict.at, failed_pause_ms=0)  # its own pause is none of a switch
         if verdict.critical:

@@ -65,6 +65,7 @@ class RunRecord:
         engine_reason: Why, in words.
         records_out_by_topic: Records written to public topics, by topic; to staging topics if the version is not live.
         gate: What became of its outputs, if a gate held them back: `published` or `discarded`; empty while it holds them.
+        pages: Pages of Data Docs about this gate by subject, relative to the application's directory of Data Docs.
     """
 
     id: Word
@@ -90,6 +91,7 @@ class RunRecord:
     engine_reason: Line = ""
     records_out_by_topic: dict[str, Natural] = field(default_factory=dict)
     gate: Word = ""
+    pages: dict[str, str] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -263,6 +265,8 @@ class RunLog:
         gate: str,
         before: Mapping[str, int] | None = None,
         after: Mapping[str, int] | None = None,
+        *,
+        pages: Mapping[str, str],
     ) -> None:
         """Record what became of the outputs of runs with a gate. Of runs that were discarded, no past state can be read.
 
@@ -272,6 +276,7 @@ class RunLog:
             gate: `published` or `discarded`.
             before: The ends of the public topics before the outputs were published.
             after: The ends afterwards.
+            pages: Pages of Data Docs about the gate.
         """
         runs = self.runs(application.config.name)
         own = [run for run in runs if run.version == application.version and run.started_ms >= since_ms]
@@ -281,6 +286,7 @@ class RunLog:
                 replace(
                     run,
                     gate=gate,
+                    pages=dict(pages),
                     outputs_before=dict(before or {}) if is_last else {},
                     outputs_after=dict(after or {}) if is_last else {},
                     snapshots=run.snapshots if before is not None else {},

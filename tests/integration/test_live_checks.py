@@ -11,7 +11,12 @@ import pytest
 
 from riverrun import LONG, STRING, Consumed, Grouped, Materialized, Produced, Riverrun
 from riverrun.errors import RangeError
-from riverrun.quality import Checks, Expectations
+from riverrun.quality import (
+    Checks,
+    Expectations,
+    ExpectColumnStatisticToBeNearLastRuns,
+    ExpectTableRowCountToBeNearLastRuns,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -85,11 +90,6 @@ def test_outputs_stores_and_runs_are_judged_and_what_was_found_is_kept(
 
 
 def steady(log: str) -> Any:
-    from riverrun.quality.last_runs import (  # noqa: PLC0415 - imports Great Expectations
-        ExpectColumnStatisticToBeNearLastRuns,
-        ExpectTableRowCountToBeNearLastRuns,
-    )
-
     rows = ExpectTableRowCountToBeNearLastRuns(runs=2, within=0.5, severity="warning")
     mean = ExpectColumnStatisticToBeNearLastRuns(column="value", statistic="mean", runs=2, severity="warning")
     return {log: [rows, mean]}

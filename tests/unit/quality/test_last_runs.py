@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from riverrun.quality import frames
+from riverrun.quality import ExpectColumnStatisticToBeNearLastRuns, ExpectTableRowCountToBeNearLastRuns, frames
 from riverrun.quality.frames import ColumnStatistics, Statistics, write_frame
 from riverrun.quality.gate import INFO, GateReport, Verdict, judge
-from riverrun.quality.last_runs import ExpectColumnStatisticToBeNearLastRuns, ExpectTableRowCountToBeNearLastRuns
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -410,6 +410,8 @@ def test_commands_show_judge_publish_and_discard_what_is_held_back(
     assert (code, "published" in text) == (0, True), text
     shop.pay(("bob", LIMIT + 1))
     assert riverrun("run", shop.name, "--engine", "local")[0] == 6
+    kept = {path.read_text() for path in (tmp_path / "kept" / shop.name).rglob("*.jsonl")}
+    assert {json.loads(row)["value"] for row in kept} == {WARNED + 1, LIMIT + 1}, "rows of the gates of both runs"
     code, text = riverrun("held", "discard", shop.name)
     assert (code, "is discarded; its records are processed again" in text) == (0, True), text
     assert "no run is held back" in riverrun("held", "show", shop.name)[1]
@@ -447,6 +449,7 @@ topology = "shop_code:build"
 quality = "shop_code:expectations"
 gate = true
 data_docs = "docs"
+unexpected_rows = "kept"
 """
 
 

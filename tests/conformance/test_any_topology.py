@@ -28,6 +28,7 @@ from riverrun import (
     KTable,
     Materialized,
     Produced,
+    Repartitioned,
     SessionWindows,
     SlidingWindows,
     StreamJoined,
@@ -130,6 +131,12 @@ def remove_letter(_key: str, value: str, aggregate: str) -> str | None:
 
 def concatenated(stream: KStream[str, str]) -> KTable[str, str]:
     return stream.group_by_key(BY_TEXT).aggregate(lambda: "", lambda _k, v, all_: (all_ + v)[-9:], STORED)
+
+
+def deduplicated(stream: KStream[str, str]) -> KStream[str, str]:
+    stored: Materialized[str, Any] = Materialized(STRING)
+    named = stream.repartition(Repartitioned(STRING, STRING))
+    return named.deduplicate(ms(20), by=lambda key, value: f"{key}{value}", grace=ms(30), materialized=stored)
 
 
 def in_windows(stream: KStream[str, str], windows: Any, *, suppressed: bool) -> KStream[str, str]:
@@ -246,7 +253,10 @@ def cases(draw: st.DrawFn) -> tuple[Made, tuple[Input, ...], int]:
         made = draw(steps_of_tables(table_source(versioned=True)))
     elif kind == "late":
         windows = windowed_by(draw(st.sampled_from(sorted(WINDOWS))), suppressed=draw(st.booleans()))
-        made = draw(stateless(source("left"))).then("windows", windows)
+        made = draw(stateless(source("left")))
+        if draw(st.booleans()):
+            made = made.then("deduplicated", deduplicated)
+        made = made.then("windows", windows)
     elif kind == "outer":
         made = draw(outer_joins())
     else:

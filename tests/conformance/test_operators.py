@@ -193,6 +193,20 @@ def test_a_record_between_two_sessions_merges_them_and_deletes_what_they_were(ho
     ]
 
 
+def test_repetitions_are_dropped_and_late_records_with_them(host: Host) -> None:
+    def build(builder: StreamsBuilder) -> Topology:
+        first = builder.stream(host.topic("in"), STRINGS).deduplicate(
+            SECOND, by=lambda key, value: key + value, grace=2 * SECOND, materialized=Materialized(STRING, name="seen")
+        )
+        first.to(host.topic("out"), TEXT)
+        return builder.build()
+
+    early = (("A", "1", 10_000), ("A", "1", 11_000), ("A", "2", 11_000), ("A", "1", 11_001), ("A", "1", 9_001))
+    late = (("A", "2", 10_000), ("A", "3", 9_001), ("A", "4", 9_000))
+    found = host.run(build, {"in": lines(*early, *late)}, "out")
+    assert texts(found["out"]) == [("A", "1", 10_000), ("A", "2", 11_000), ("A", "1", 11_001), ("A", "3", 9_001)]
+
+
 def test_sliding_windows_hold_what_their_records_say_in_any_order(host: Host) -> None:
     def build(builder: StreamsBuilder) -> Topology:
         windows = SlidingWindows.of(10 * SECOND, grace=50 * SECOND)

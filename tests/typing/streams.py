@@ -60,6 +60,8 @@ assert_type(builder.stream(re.compile("raw-.*"), Consumed(BYTES, BYTES)), KStrea
 # Operators that keep the types.
 assert_type(orders.filter(lambda _id, order: order.amount > 0), KStream[str, Order])
 assert_type(orders.filter_not(lambda _id, order: order.user == ""), KStream[str, Order])
+first_orders = orders.deduplicate(timedelta(1), by=lambda _id, order: order.amount, materialized=Materialized(LONG))
+assert_type(first_orders, KStream[str, Order])
 assert_type(orders.peek(lambda _id, order: order.amount), KStream[str, Order])
 assert_type(orders.merge(orders), KStream[str, Order])
 assert_type(orders.repartition(Repartitioned(STRING, JSON(Order))), KStream[str, Order])

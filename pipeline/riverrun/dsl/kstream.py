@@ -9,8 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
-from riverrun.arguments import SINK_TOPIC, function, is_true, optional
+from riverrun.arguments import DURATION, SINK_TOPIC, function, is_true, optional
 from riverrun.dsl.branching import BranchedKStream
+from riverrun.dsl.deduplication import Repetitions, drop_repetitions
 from riverrun.dsl.grouped_streams import KGroupedStream
 from riverrun.dsl.grouping import Grouping
 from riverrun.dsl.kinds import JOIN_WINDOWS, STREAM, checked, with_key
@@ -49,6 +50,7 @@ from riverrun.topology.nodes import Lineage
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
+    from datetime import timedelta
 
     from riverrun.dsl.options import JoinKind
     from riverrun.partitioning import StreamPartitioner
@@ -192,6 +194,53 @@ class KStream(Generic[K, V]):
         sources = self._sources | other._sources
         required = self._repartition_required or other._repartition_required
         return KStream(self._plan, name, sources, None, None, required)
+
+    @checked(within=DURATION, by=optional(function("key, value")), grace=optional(DURATION))
+    def deduplicate(
+        self,
+        within: timedelta,
+        *,
+        by: Callable[[K, V], object] | None = None,
+        grace: timedelta | None = None,
+        materialized: Materialized[Any, Any] | None = None,
+        named: Named | None = None,
+    ) -> KStream[K, V]:
+        """Drop repetitions: of records with equal identity at most `within` apart, keep the one that arrives first.
+
+        Times are event times. A repetition does not extend the stretch. Repetitions are found within a partition: records
+        with equal identity need equal keys. If keys may have changed, the stream is repartitioned first. (After KIP-655.)
+
+        >>> from datetime import timedelta
+        >>> from riverrun import STRING, Consumed, StreamsBuilder
+        >>> from riverrun.testing import TopologyTestDriver
+        >>> builder = StreamsBuilder()
+        >>> builder.stream("all", Consumed(STRING, STRING)).deduplicate(timedelta(hours=1)).to("first")
+        >>> with TopologyTestDriver(builder.build()) as driver:
+        ...     driver.input_topic("all", STRING, STRING).pipe_key_value_list([("a", "1"), ("b", "2"), ("a", "3")])
+        ...     driver.output_topic("first", STRING, STRING).read_key_values_to_list()
+        [('a', '1'), ('b', '2')]
+
+        Args:
+            within: How far apart repetitions are at most.
+            by: Returns the identity, whose serde is `Materialized(key_serde=...)`. Default: the key. None drops a record.
+            grace: How far a record may lag behind stream time; a record that is later is dropped, because its repetitions may
+                be forgotten. Default: `within`.
+            materialized: Options of the store, which has the times of records that were kept.
+            named: Name of the node, and of the repartition topic if there is one.
+
+        Raises:
+            TopologyError: If a serde is missing, a time is negative, or an option does not fit a store of windows.
+        """
+        repetitions, name = Repetitions.of(by, within, grace), name_of(named)
+        stream = self
+        if self._repartition_required:
+            prefix = name or self._plan.processor_name("KSTREAM-DEDUPLICATE-")
+            keys = materialized.key_serde if materialized is not None and by is None else None
+            option = "repartition() before it"
+            stream = self._repartitioned(prefix, keys, None, is_named=name is not None, option=option)
+        parent, keys_of_stream = stream._node, stream._key_serde  # noqa: SLF001 - the same class
+        node = drop_repetitions(self._plan, parent, name, repetitions, keys_of_stream, materialized)
+        return replace(stream, _node=node)
 
     @checked()
     def process(

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from riverrun.config import OutputKind
 from riverrun.errors import ReleaseError
 from riverrun.operators.aggregations import StreamWindowAggregate
+from riverrun.operators.deduplication import StreamDeduplicate
 from riverrun.operators.sliding import StreamSlidingWindowAggregate
 from riverrun.records import TopicPartition
 from riverrun.releases.rows import key_of
@@ -167,6 +168,9 @@ def _reach(topology: Topology, topic: str) -> Reach:
         process = getattr(operator, "process", None)  # operators without state are lines alone
         if process is not None and len(inspect.signature(process).parameters) != OPERATOR_ARGUMENTS:
             message = f"{topic} depends on a processor of your own, {node.name}, which may remember earlier records"
+            raise ReleaseError(message, hint=_RELEASE)
+        if isinstance(operator, StreamDeduplicate):
+            message = f"{topic} depends on {node.name}, whose choice of a record depends on all before it"
             raise ReleaseError(message, hint=_RELEASE)
         for store in _stores_of(topology, node):
             if store.kind not in _WINDOWS:

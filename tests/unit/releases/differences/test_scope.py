@@ -138,9 +138,14 @@ def own_times(builder: StreamsBuilder) -> None:
     counts.count().to_stream().to("out", Produced(windowed(STRING, MINUTE), LONG))
 
 
+def deduplicated(builder: StreamsBuilder) -> None:
+    builder.stream("views", Consumed(STRING, STRING)).deduplicate(MINUTE).to("out", Produced(STRING, STRING))
+
+
 @pytest.mark.parametrize(
     ("build", "why"),
     [
+        (deduplicated, "depends on KSTREAM-DEDUPLICATE-0000000001, whose choice of a record depends on all before it"),
         (sessions, "a session store, and so on all records before"),
         (counted, "depends on counts, a timestamped-key-value store"),
         (joined_with_a_table, "depends on users, a timestamped-key-value store"),

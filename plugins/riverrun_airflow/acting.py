@@ -1,7 +1,11 @@
-"""Decides how a task fails: Airflow retries only failures that waiting may resolve."""
+"""Decides how a task fails, and in which words: Airflow retries only failures that waiting may resolve.
+
+Hints name commands and options of the shell. In Airflow, people trigger DAGs and set parameters.
+"""
 
 from __future__ import annotations
 
+import re
 import sys
 from typing import TYPE_CHECKING, TypeVar
 
@@ -20,6 +24,60 @@ T = TypeVar("T")
 _TOLD_TO_END = "Airflow ended the task (SIGTERM). What is committed stays; another attempt does the rest."
 
 
+_APP = r"(?>[\w-]+(?:\.[\w-]+)*)"
+"""The name of an application or a version; a dot behind it ends the sentence."""
+_PHRASES = re.compile(
+    rf"""`?riverrun[ ](?:
+        held[ ](?P<action>publish|judge|discard)[ ](?P<held>{_APP})(?:[ ]--approve[ ](?P<verdict>[\w-]*\w))?
+        | run[ ](?P<run>{_APP})(?:[ ]--(?P<edge>from|to)[ ](?P<at>\S*\w))?(?![ ]--)
+        | release[ ]approve[ ](?P<approved>{_APP})(?:[ ]--verdict[ ][\w-]*\w)?
+        | release[ ](?P<step>reprocess|gate|cut|rollback)[ ](?P<taken>{_APP})
+        | release[ ]start[ ](?P<started>{_APP})(?:[ ]--to[ ](?P<version>{_APP}))?
+        | check[ ](?P<checked>{_APP})
+    )`?
+    | riverrun[ ][^`;\n]*  # other commands have no DAG: they stay
+    | --(?P<option>[a-z][a-z-]*)""",
+    re.VERBOSE,
+)
+_ARGUMENTS = {"option": "options", "package": "packages", "binary": "is_binary"}
+"""Arguments of operators whose options of the shell have other names."""
+
+
+def in_airflow(text: str) -> str:
+    """Return a message with its commands and options in the words of Airflow: the DAG to trigger, the parameter to set.
+
+    >>> in_airflow("Publish them: riverrun held publish till --approve c1. Or riverrun held discard till")
+    'Publish them: trigger till__held with action=publish, approve=c1. Or trigger till__held with action=discard'
+    >>> in_airflow("The end (--to) must not lie before the start (--from).")
+    'The end (`to`) must not lie before the start (`from`).'
+    >>> in_airflow("Complete it: riverrun release cut till"), in_airflow("`riverrun release abort till` deletes it.")
+    ('Complete it: clear the task cut of till__release', '`riverrun release abort till` deletes it.')
+    """
+    return _PHRASES.sub(_in_airflow, text)
+
+
+def _in_airflow(found: re.Match[str]) -> str:
+    given = found.groupdict()
+    if given["held"]:
+        approved = f", approve={given['verdict']}" if given["verdict"] else ""
+        return f"trigger {given['held']}__held with action={given['action']}{approved}"
+    if given["run"]:
+        edge = f" with {given['edge']}={given['at']}" if given["edge"] else ""
+        return f"trigger {given['run']}__backfill{edge}"
+    if given["approved"]:
+        return f"answer the task approve of {given['approved']}__release (Required actions)"
+    if given["taken"]:
+        return f"clear the task {given['step']} of {given['taken']}__release"
+    if given["started"]:
+        version = f" with version={given['version']}" if given["version"] else ""
+        return f"trigger {given['started']}__release{version}"
+    if given["checked"]:
+        return f"trigger {given['checked']}__quality"
+    if given["option"]:
+        return f"`{_ARGUMENTS.get(given['option'], given['option'].replace('-', '_'))}`"
+    return found[0]
+
+
 def acting(action: Callable[[], T]) -> T:
     """Run an action. Only failures that waiting may resolve, and interruptions, are left to Airflow's retries."""
     from riverrun.hosting.process import quiet_libraries
@@ -35,8 +93,9 @@ def acting(action: Callable[[], T]) -> T:
             raise AirflowException(_TOLD_TO_END) from None
         # Logs show each cause with all its frames; the message of an error of ours is complete without them.
         if not is_worth_another_attempt(error):
-            raise AirflowFailException(redacted(str(error))) from None
+            raise AirflowFailException(in_airflow(redacted(str(error)))) from None
         if isinstance(error, StreamsError):
+            error.hint = in_airflow(error.hint) if error.hint else None
             raise error.with_traceback(None) from None
         raise
 

@@ -11,6 +11,7 @@ from airflow.sdk import DAG, AssetOrTimeSchedule, CronDataIntervalTimetable, Par
 
 from riverrun.config.checks import nearest
 from riverrun.errors import ConfigError
+from riverrun_airflow.acting import in_airflow
 from riverrun_airflow.assets import outputs_of
 from riverrun_airflow.held import HeldRunOperator
 from riverrun_airflow.hooks import CONNECTION, located
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
     from airflow.sdk.definitions.deadline import DeadlineAlert
 
-    from riverrun.config import AppConfig
+    from riverrun.config import AppConfig, ProjectConfig
 
 _EPOCH = datetime(2000, 1, 1, tzinfo=UTC)
 _RETRIES = {"retries": 2, "retry_delay": timedelta(minutes=1)}
@@ -130,7 +131,7 @@ def dags(
         ConfigError: If the project is not found or cannot be used, or there is no such application or step; Airflow shows it
             as an import error.
     """
-    project = located(str(config), riverrun_conn_id).project()
+    project = declared(str(config), riverrun_conn_id)
     names = [*project.apps, *project.refused]
     given = checked(operator_args or {}, [*STEPS, *(f"{name}.{step}" for name in names for step in STEPS)])
     place = ProjectPlace(
@@ -164,7 +165,38 @@ def applications(
     Raises:
         ConfigError: If the project is not found or cannot be used, or there is no such application.
     """
-    return selected([*located(str(config), riverrun_conn_id).project().apps], select, exclude)
+    return selected([*declared(str(config), riverrun_conn_id).apps], select, exclude)
+
+
+def check_declarations(config: Path | str = "", *, riverrun_conn_id: str = CONNECTION) -> None:
+    """Raise the errors of a project's applications, in a DAG file of its own: Airflow shows them as its import error.
+
+    The error of a file takes all DAGs of that file away. So the DAGs of the other applications stand in another file.
+
+    Args:
+        config: Path of `streams.toml`, as in `dags`.
+        riverrun_conn_id: The connection.
+
+    Raises:
+        ConfigError: If an application's declaration has an error, or the project cannot be used.
+    """
+    project = declared(str(config), riverrun_conn_id)
+    told = [f"{name}: {in_airflow(str(found.error))}" for name, found in project.refused.items()]
+    if told:
+        raise ConfigError("\n".join(told))
+
+
+def declared(config: str, connection: str) -> ProjectConfig:
+    """Return a project, for a DAG file; hints of its errors have Airflow's words.
+
+    Raises:
+        ConfigError: If it is not found, or cannot be used.
+    """
+    try:
+        return located(config, connection).project()
+    except ConfigError as error:
+        error.hint = in_airflow(error.hint) if error.hint else None
+        raise
 
 
 def selected(names: Collection[str], select: str | Sequence[str] = (), exclude: str | Sequence[str] = ()) -> list[str]:

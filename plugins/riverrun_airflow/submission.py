@@ -9,7 +9,7 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 from riverrun.decoders import json_decoder
 from riverrun.errors import EngineError, UnderWayError
-from riverrun_airflow.acting import acting
+from riverrun_airflow.acting import acting, in_airflow
 from riverrun_airflow.drivers import DONE, ENDED, Note, end, is_local, start
 from riverrun_airflow.sessions import now_ms
 from riverrun_airflow.triggers import DriverTrigger, ended
@@ -109,6 +109,7 @@ def concluded(task: Computing, context: Context, event: dict[str, Any], conclude
     if note.state == ENDED:
         again: T = task.execute(context)
         return again
+    said = in_airflow(note.said)
     if note.is_under_way:
-        raise UnderWayError(note.said)
-    raise (AirflowException if note.may_help else AirflowFailException)(note.said)
+        raise UnderWayError(said)
+    raise (AirflowException if note.may_help else AirflowFailException)(said)

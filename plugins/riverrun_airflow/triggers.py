@@ -9,6 +9,7 @@ from airflow.sdk.exceptions import AirflowFailException
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
 from riverrun.errors import BrokerError, StreamsError
+from riverrun_airflow.acting import in_airflow
 from riverrun_airflow.drivers import end, look_at
 from riverrun_airflow.hooks import CONNECTION, located
 from riverrun_airflow.looks import Look, look
@@ -58,7 +59,7 @@ class LookTrigger(BaseTrigger):
             except BrokerError as error:  # they may answer the next look: a failed trigger would fail the task
                 self.log.warning("Polling failed: %s", error.message)
             except StreamsError as error:
-                yield _event({"status": FAILED, "said": str(error)})
+                yield _event({"status": FAILED, "said": in_airflow(str(error))})
                 return
             else:
                 self.log.info("%s", found.said)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
+from urllib.parse import quote
 
 import pytest
 
@@ -132,6 +133,9 @@ gate = true
 [apps.unread]
 topology = "{SHOP}:build"
 quality = "suites/unread.json"
+[apps.never]
+topology = "{SHOP}:build"
+schedule = "every day"
 """
     (home / "streams.toml").write_text(project)
     (home / "down.toml").write_text(project.replace(broker.bootstrap_servers, "127.0.0.1:1"))
@@ -140,6 +144,7 @@ quality = "suites/unread.json"
     (home / "alerts.py").write_text(ALERTS)
     (home / "dags").mkdir()
     (home / "dags" / "riverrun_dags.py").write_text(DAGS)
+    (home / "dags" / "declarations.py").write_text((ROOT / "dags" / "declarations.py").read_text())
     environ = {"RIVERRUN_CONFIG": str(home / "streams.toml"), "PYTHONPATH": f"{home}:{ROOT}:{ROOT / 'plugins'}"}
     with running_services(home, new_port(), new_port(), environ) as found:
         found.until(lambda: found.ask("cy", "GET", "/api/v2/dags/wrong")[0] == 200, "DAGs are known")
@@ -178,7 +183,10 @@ def test_nothing_is_lost_or_doubled_whatever_is_killed(services: Services, broke
     services.start("triggerer")
     services.kill_spark()
     assert services.await_run(dag, run) == "success"
-    assert services.tasks(dag, run)["run"][1] > 1
+    attempts = services.tasks(dag, run)["run"][1]
+    assert attempts > 1
+    logs = [services.log(dag, run, "run", attempt) for attempt in range(1, attempts + 1)]
+    assert any("Spark has ended" in log and "out of memory?" in log for log in logs), logs
     assert (sums(broker), receipts(broker)) == (5 * (PAYMENTS - FORGOTTEN), PAYMENTS)
     assert services.await_run("waiting", waiting) == "success"
     assert services.tasks("waiting", waiting) == {
@@ -278,7 +286,7 @@ def test_outputs_that_a_gate_holds_back_are_published_or_discarded(services: Ser
         return services.log(dag, run, "run")
 
     pay_in(5, 600)
-    assert "riverrun held publish till --approve" in fails()
+    assert "trigger till__held with action=publish, approve=" in fails()
     assert "held back: its gate has warnings without an approval" in fails()
     assert broker.read("till.receipts") == []
     held = registry.read("till", "v1").held
@@ -289,7 +297,7 @@ def test_outputs_that_a_gate_holds_back_are_published_or_discarded(services: Ser
     result = services.done(f"/dags/{decides}/dagRuns/{run}/taskInstances/decide/xcomEntries/return_value")["value"]
     assert (result["action"], result["records"], len(broker.read("till.receipts"))) == ("publish", 2, 2)
     pay_in(2_000)
-    assert "riverrun held discard till" in fails()
+    assert "trigger till__held with action=discard" in fails()
     run = services.trigger(decides, action="discard")
     assert services.await_run(decides, run) == "success"
     assert (registry.read("till", "v1").held, len(broker.read("till.receipts"))) == (None, 2)
@@ -314,6 +322,9 @@ def test_users_see_and_do_what_airflow_lets_them(services: Services) -> None:
     assert "You may look at this application, not act on it." in viewed
     assert "<form" not in viewed
     assert f'<form data-dag="{dag}"' in operated
+    (scheduled,) = (run["dag_run_id"] for run in services.runs(f"{SHOP}__run") if run["run_type"] == "scheduled")
+    assert f'href="/dags/{SHOP}__run/runs/{quote(scheduled)}/tasks/run"' in viewed
+    assert "A later run has gone on from its last commit." in viewed, "of attempts that were killed"
     run = {"logical_date": None, "conf": {"dry_run": True}}
     runs = f"/api/v2/dags/{dag}/dagRuns"
     assert [services.ask(user, "GET", runs)[0] for user in ("", "ann", "bob")] == [401, 200, 200]
@@ -343,6 +354,8 @@ def test_bad_input_is_reported_where_users_look(services: Services) -> None:
         shown = services.log("wrong", run, task)
         assert said in shown, shown
     services.until(lambda: "Airflow has no connection 'gone'" in services.import_errors(), "the file's error is shown")
+    assert "never: apps.never.schedule is 'every day'" in services.import_errors()
+    assert not services.done(f"/dags/{SHOP}__run")["has_import_errors"]
 
 
 def test_watched_records_were_reported_once_though_triggerers_were_killed(services: Services, broker: Broker) -> None:

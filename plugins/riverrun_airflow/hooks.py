@@ -84,6 +84,19 @@ def located(config: str, connection: str = CONNECTION) -> Location:
     Raises:
         ConfigError: If nothing says it, or the connection cannot be used.
     """
+    found = location_if_known(config, connection)
+    if found is None:
+        message = "The location of streams.toml is unknown"
+        raise ConfigError(message, hint=_ways(connection))
+    return found
+
+
+def location_if_known(config: str, connection: str = CONNECTION) -> Location | None:
+    """Return the location of a project; None if nothing says it. Arguments are those of `located`.
+
+    Raises:
+        ConfigError: If the connection cannot be used.
+    """
     kafka, master = {}, ""
     try:
         found = BaseHook.get_connection(connection)
@@ -96,10 +109,7 @@ def located(config: str, connection: str = CONNECTION) -> Location:
         config = config or str(extra.get("project") or "")
         kafka, master = _kafka(connection, found, extra), str(extra.get("master") or "")
     path = config or Variable.get(VARIABLE, default=None) or os.environ.get(ENVIRONMENT)
-    if not path:
-        message = "The location of streams.toml is unknown"
-        raise ConfigError(message, hint=_ways(connection))
-    return Location(Path(path), kafka, master)
+    return Location(Path(path), kafka, master) if path else None
 
 
 def _checked(name: str, found: Any) -> Mapping[str, Any]:

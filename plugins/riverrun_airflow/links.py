@@ -78,6 +78,24 @@ def page_of(app: str) -> str:
     return f"{base()}{PAGE}/apps/{quote(app)}" if app else f"{base()}{PAGE}/"
 
 
+def page_of_task(dag: str, run: str, task: str, map_index: int = -1) -> str:
+    """Return the address of a task instance in Airflow.
+
+    Args:
+        dag: The id of its DAG.
+        run: The id of the DAG's run.
+        task: The id of the task.
+        map_index: Its number among mapped ones; -1 if it is not mapped.
+    """
+    mapped = "" if map_index < 0 else f"/mapped/{map_index}"
+    return f"{page_of_run(dag, run)}/tasks/{quote(task)}{mapped}"
+
+
+def page_of_run(dag: str, run: str) -> str:
+    """Return the address of a run of a DAG in Airflow."""
+    return f"{base()}/dags/{quote(dag)}/runs/{quote(run)}"
+
+
 def address_of(app: str) -> str:
     """Return the whole address of an application's page, for messages to people; its path if Airflow has no base URL."""
     return f"{_site()}{page_of(app)}"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from functools import partial
-from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseOperator
@@ -42,7 +41,7 @@ from riverrun_airflow.sessions import (
 )
 from riverrun_airflow.submission import concluded, is_apart, submit
 from riverrun_airflow.triggers import LookTrigger, ended
-from riverrun_airflow.work_requests import CheckRequest, RunRequest, StepRequest
+from riverrun_airflow.work_requests import CheckRequest, RunRequest, StepRequest, author_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -61,7 +60,6 @@ _RANGE, _TOLD, _RETIRED = "range", "told", "retired"
 """Keys of a task's state: its range, whether readers have been notified, and the version that it retires."""
 _COMPUTING = frozenset({"reprocess", "gate", "cut", "rollback"})
 """Steps that may compute on Spark. The others read, or change topics and records of releases, within seconds."""
-_LONGEST = 300
 _TRUE, _FALSE = frozenset({"true", "1", "yes"}), frozenset({"false", "0", "no", ""})
 
 
@@ -221,9 +219,8 @@ class BoundedRunOperator(BaseOperator):
 
     def _author(self, context: Context) -> str:
         """Return the name that the record of runs has for all attempts of this task, and for no other task."""
-        index = getattr(context.get("ti"), "map_index", -1)
-        mapped = "" if index in {None, -1} else f"/{index}"
-        return author_of(f"{self.dag_id}.{self.task_id}/{context['run_id']}{mapped}")
+        index = getattr(context.get("ti"), "map_index", None)
+        return author_of(self.dag_id, context["run_id"], self.task_id, -1 if index is None else index)
 
     def _concluded(self, context: Context) -> dict[str, Any]:
         project = located(self.config, self.riverrun_conn_id).project()
@@ -521,19 +518,6 @@ class RefusalOperator(BaseOperator):
             AirflowFailException: Always.
         """
         raise AirflowFailException(self.told)
-
-
-def author_of(task: str) -> str:
-    """Return the author of a task's runs: at most 300 characters, as the record of runs keeps no more.
-
-    >>> author_of("clicks__run.run/manual_1"), len(author_of("x" * 900)), author_of("x" * 900) == author_of("x" * 901)
-    ('airflow:clicks__run.run/manual_1', 300, False)
-
-    Args:
-        task: The ids of its DAG, of the task and of the run.
-    """
-    found = f"airflow:{task}"
-    return found if len(found) <= _LONGEST else f"{found[: _LONGEST - 17]}~{sha256(task.encode()).hexdigest()[:16]}"
 
 
 def documented(operator: BaseOperator, kwargs: dict[str, Any]) -> dict[str, Any]:

@@ -18,9 +18,11 @@ if TYPE_CHECKING:
     from riverrun.releases.check_log import CheckRecord
     from riverrun.spark.runs import RunRecord
 
-_RUNS, _SHOWN = 50, 10
-"""Numbers of the last runs that are read, and shown."""
+_RUNS, _CHECKS = 50, 10
+"""Numbers of the last runs and checks that are read."""
 DONE, GATED, RUNNING, FAILED, LEFT, EXPIRED = "done", "gated", "running", "failed", "left", "expired"
+_UNFINISHED = frozenset({FAILED, "died"})
+"""States of runs that have ended without having done their range."""
 STATES = (DONE, GATED, RUNNING, FAILED, LEFT, EXPIRED)
 
 
@@ -77,6 +79,25 @@ class Overview:
     checks: tuple[CheckRecord, ...]
     docs: Path | None = None
 
+    def next_step(self, run: RunRecord) -> str:
+        """Return what a person can do about a run that has failed or died; empty if there is nothing to do.
+
+        Args:
+            run: One of the runs.
+        """
+        if run.state not in _UNFINISHED:
+            return ""
+        held, app = self.release.held, self.release.app
+        if held is not None and held.version == run.version:
+            return f"Decide on the outputs that are held back: {app}__held."
+        later = [each for each in self.runs if each.id > run.id and each.version == run.version]
+        if any(each.state not in _UNFINISHED for each in later):
+            return "A later run has gone on from its last commit."
+        if later:
+            return ""
+        again = "Clear its task, or trigger" if run.by.startswith("airflow:") else "Trigger"
+        return f"{again} {app}__backfill: it goes on from the last commit."
+
     @property
     def lag(self) -> int:
         """Number of offsets left to process in all inputs."""
@@ -109,8 +130,8 @@ def overview(project: ProjectConfig, app: str) -> Overview:
             states = _of(each.tp, ranges)
             stretches = stretches_of(each.start, committed, each.end, states, judged.get(each.tp, 0))
             partitions.append(Partition(str(each.tp), each.start, each.end, each.lag, stretches))
-    checks = tuple(application.checks.history(_SHOWN))
-    return Overview(release, tuple(partitions), tuple(runs[:_SHOWN]), checks, project.app(app).docs_directory)
+    checks = tuple(application.checks.history(_CHECKS))
+    return Overview(release, tuple(partitions), tuple(runs), checks, project.app(app).docs_directory)
 
 
 def _judged(release: Release) -> Mapping[TopicPartition, int]:

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from riverrun.service.answering import page
+from riverrun_airflow.acting import in_airflow
 from riverrun_airflow.links import PAGE, base, docs_of, page_of
 from riverrun_airflow.overview import EXPIRED, STATES
 from riverrun_airflow.work_requests import HELD_ACTIONS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from riverrun.config import AppConfig
     from riverrun.hosting.release import Release
@@ -22,6 +23,12 @@ if TYPE_CHECKING:
     from riverrun_airflow.overview import Overview, Partition, Stretch
 
 _STEPS = "planned", "reprocessed", "gated", "cutting", "live"
+SHOWN_RUNS = 10
+_LEAST = 2
+"""Number of runs from which there is a trend."""
+_MINUTE = 60
+_FLOOR, _ROOM = 76, 70
+"""Where bars of a trend stand, and the height of the highest, as in charts of instances."""
 _LOOK_ONLY = "<p>You may look at this application, not act on it.</p>"
 
 
@@ -38,13 +45,22 @@ def document(name: str, body: str) -> str:
 
 def problem(text: str) -> str:
     """Return the description of a problem, to show in place of the requested content."""
-    return f'<p role="alert">{escape(text)}</p>'
+    return f'<p role="alert">{escape(in_airflow(text))}</p>'
 
 
-def applications(rows: Iterable[str]) -> str:
-    """Return the table of all applications."""
+def applications(projects: Mapping[str, Iterable[str]], problems: Iterable[str] = ()) -> str:
+    """Return the tables of all applications, one for each project.
+
+    Args:
+        projects: Rows of applications by project: the path of its `streams.toml`.
+        problems: Reasons why further projects cannot be shown.
+    """
     head = "<tr><th>Application<th>Live<th>Release<th>Offsets behind<th>Last check</tr>"
-    return _table("applications", head, "".join(rows))
+    shown = "".join(map(problem, problems))
+    for path, rows in projects.items():
+        title = f"<h2>{escape(path)}</h2>" if len(projects) > 1 else ""
+        shown += title + _table("applications", head, "".join(rows))
+    return shown
 
 
 def row(name: str, found: Overview | str) -> str:
@@ -62,13 +78,14 @@ def row(name: str, found: Overview | str) -> str:
     return f'<tr><td><a href="{page_of(name)}">{escape(name)}</a>{told}</tr>'
 
 
-def application(app: AppConfig, found: Overview, allowed: frozenset[str]) -> str:
+def application(app: AppConfig, found: Overview, allowed: frozenset[str], tasks: Mapping[str, str]) -> str:
     """Return the page of an application.
 
     Args:
         app: The application.
         found: Its state.
         allowed: DAGs that the user may trigger.
+        tasks: Addresses of the task instances that have run it, by author of the run.
     """
     release = found.release
     summary = f"{release.live} is live; release: {found.step}; {found.lag} offsets behind"
@@ -78,7 +95,7 @@ def application(app: AppConfig, found: Overview, allowed: frozenset[str]) -> str
         f'<p>{escape(summary)} · <a href="{page_of("")}">all applications</a></p>{_key()}'
         f"{_table('partitions', '<tr><th>Partition<th>Offsets<th>Map<th>Behind</tr>', partitions)}"
         f"<h2>Release</h2>{_release(release, pages)}<h2>Checks</h2>{_checks(found.checks, pages)}"
-        f"<h2>Runs</h2>{_runs(found.runs, pages)}<h2>Act</h2>{actions(app, allowed)}"
+        f"<h2>Runs</h2>{_trends(found.runs)}{_runs(found, tasks, pages)}<h2>Act</h2>{actions(app, allowed)}"
     )
 
 
@@ -192,15 +209,66 @@ def _pages(pages: Mapping[str, str], docs: str) -> str:
     return " · ".join(shown) if docs else ""
 
 
-def _runs(runs: Iterable[RunRecord], docs: str) -> str:
+def _runs(found: Overview, tasks: Mapping[str, str], docs: str) -> str:
     rows = "".join(
         f'<tr id="run-{escape(run.id)}"><td>{_time(run.started_ms)}<td>{escape(_state(run))}<td>{escape(run.version)}'
-        f"<td>{_by(run.by)}<td>{run.records_in}<td>{escape(run.range)}<td>{escape(run.error or '')}"
+        f"<td>{_by(run.by, tasks)}<td>{_duration(run)}<td>{run.records_in:,}<td>{run.records_out:,}<td>{_dropped(run)}"
+        f"<td>{escape(run.range)}<td>{_error(run, found.next_step(run))}"
         f"<td>{_pages(run.pages, docs)}</tr>"
-        for run in runs
+        for run in found.runs[:SHOWN_RUNS]
     )
-    head = "<tr><th>Started<th>State<th>Version<th>By<th>Records<th>Range<th>Error<th>Data Docs</tr>"
+    head = (
+        "<tr><th>Started<th>State<th>Version<th>By<th>Duration<th>Records in<th>Records out<th>Dropped<th>Range"
+        "<th>Error, and what is next<th>Data Docs</tr>"
+    )
     return _table("bounded runs", head, rows) if rows else "none"
+
+
+def _trends(runs: Iterable[RunRecord]) -> str:
+    """Return how records and duration have changed from run to run, oldest first; nothing for less than two runs."""
+    done = [run for run in runs if run.ended_ms is not None and run.records_in][::-1]
+    if len(done) < _LEAST:
+        return ""
+    seconds = [(run.ended_ms - run.started_ms) / 1000 for run in done if run.ended_ms is not None]
+    shown = (
+        _trend("Records in", [run.records_in for run in done], ""),
+        _trend("Records out", [run.records_out for run in done], ""),
+        _trend("Dropped", [sum(run.dropped.values()) for run in done], ""),
+        _trend("Duration", seconds, " s"),
+    )
+    return f'<div class="trends">{"".join(shown)}</div>'
+
+
+def _trend(name: str, values: Sequence[float], unit: str) -> str:
+    """Return a bar for each run, and the figures in words."""
+    most, width = max(values) or 1, 300 / len(values)
+    heights = [_ROOM * value / most for value in values]
+    bars = "".join(
+        f'<rect x="{number * width:.1f}" y="{_FLOOR - height:.1f}" width="{width * 0.8:.1f}" height="{height:.1f}"/>'
+        for number, height in enumerate(heights)
+    )
+    said = f"{name} of {len(values)} runs: last {values[-1]:,.6g}{unit}, at most {max(values):,.6g}{unit}"
+    return (
+        f"<figure><figcaption>{said}</figcaption>"
+        f'<svg class="chart" viewBox="0 0 300 80" role="img" aria-label="{said}">{bars}</svg></figure>'
+    )
+
+
+def _duration(run: RunRecord) -> str:
+    """Return how long a run took; empty while it runs, or if it died."""
+    if run.ended_ms is None:
+        return ""
+    seconds = (run.ended_ms - run.started_ms) / 1000
+    return f"{seconds:.1f} s" if seconds < _MINUTE else f"{seconds // 60:.0f} min {seconds % 60:.0f} s"
+
+
+def _dropped(run: RunRecord) -> str:
+    return "<br>".join(f"{escape(reason)} {count:,}" for reason, count in sorted(run.dropped.items()) if count)
+
+
+def _error(run: RunRecord, following: str) -> str:
+    said = escape(in_airflow(run.error or "")).replace("\n", "<br>")
+    return f"{said}<br><strong>{escape(following)}</strong>" if said and following else said or escape(following)
 
 
 def _state(run: RunRecord) -> str:
@@ -208,15 +276,11 @@ def _state(run: RunRecord) -> str:
     return f"{run.state}, {run.gate}" if run.gate else run.state
 
 
-def _by(by: str) -> str:
-    """Return a user's name; for a task of Airflow, a link to its DAG."""
-    if not by.startswith("airflow:"):
+def _by(by: str, tasks: Mapping[str, str]) -> str:
+    """Return a user's name; for a task instance of Airflow, a link to it."""
+    if by not in tasks:
         return escape(by)
-    dag = (
-        by.removeprefix("airflow:").partition("/")[0].rpartition(".")[0]
-        or by.removeprefix("airflow:").partition("/")[0]
-    )
-    return f'<a data-airflow href="{base()}/dags/{quote(dag)}">{escape(by)}</a>'
+    return f'<a data-airflow href="{escape(tasks[by])}">{escape(by)}</a>'
 
 
 def _time(ms: int) -> str:

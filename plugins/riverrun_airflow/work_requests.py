@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from hashlib import sha256
 from typing import Any, Literal
 
 import msgspec
 
 PUBLISH, JUDGE, DISCARD = HELD_ACTIONS = ("publish", "judge", "discard")
 """Decisions on the outputs of a run that its gate holds back."""
+
+_LONGEST = 300
+"""Characters of an author's name that the record of runs keeps."""
 
 
 class RunRequest(msgspec.Struct, frozen=True, tag="run"):
@@ -91,3 +95,22 @@ class TransferRequest(msgspec.Struct, frozen=True, tag="transfer"):
 
 
 Request = RunRequest | StepRequest | CheckRequest | TransferRequest
+
+
+def author_of(dag: str, run: str, task: str, map_index: int = -1) -> str:
+    """Return the author of a task instance's runs: at most 300 characters, as the record of runs keeps no more.
+
+    >>> author_of("clicks__run", "manual_1", "run"), author_of("own", "manual_1", "run", 2)
+    ('airflow:clicks__run.run/manual_1', 'airflow:own.run/manual_1/2')
+    >>> len(author_of("own", "x" * 900, "run")), author_of("own", "x" * 900, "run") == author_of("own", "x" * 901, "run")
+    (300, False)
+
+    Args:
+        dag: The id of its DAG.
+        run: The id of the DAG's run.
+        task: The id of the task.
+        map_index: Its number among mapped ones; -1 if it is not mapped.
+    """
+    instance = f"{dag}.{task}/{run}" if map_index < 0 else f"{dag}.{task}/{run}/{map_index}"
+    found = f"airflow:{instance}"
+    return found if len(found) <= _LONGEST else f"{found[: _LONGEST - 17]}~{sha256(instance.encode()).hexdigest()[:16]}"

@@ -45,6 +45,7 @@ with TestClient(create_app(), base_url="http://localhost") as client:
     ask("/riverrun/apps/" + sys.argv[1], **viewer)
     ask("/riverrun/apps/" + sys.argv[1], **admin)
     ask("/riverrun/apps/gone", **admin)
+    ask("/riverrun/apps/copied", **viewer)
     ask("/api/v2/plugins", **admin)
     docs = "/riverrun/apps/" + sys.argv[1] + "/docs/"
     ask(docs + "site/index.html")
@@ -69,6 +70,11 @@ def test_users_see_the_page_and_only_those_with_rights_get_links_to_trigger(
         f'[kafka]\n"bootstrap.servers" = {servers}\n[apps.{unique}]\ntopology = "{unique}:build"\ndata_docs = "docs"\n'
         f'quality = "{unique}:expectations"\ngate = true\n'
     )
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "streams.toml").write_text(
+        f'[kafka]\n"bootstrap.servers" = {servers}\n[apps.copied]\ntopology = "{unique}:build"\n'
+    )
     for path in ("site/index.html", "site/static/styles.css", "results/secret.json"):
         file = tmp_path / "docs" / unique / path
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -81,6 +87,8 @@ def test_users_see_the_page_and_only_those_with_rights_get_links_to_trigger(
         "AIRFLOW_HOME": str(tmp_path),
         "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
         "AIRFLOW__CORE__PLUGINS_FOLDER": str(tmp_path / "plugins"),
+        "AIRFLOW_CONN_OTHER": json.dumps({"conn_type": "riverrun", "extra": {"project": str(other / "streams.toml")}}),
+        "AIRFLOW_CONN_LOST": json.dumps({"conn_type": "riverrun", "extra": {"project": "/lost.toml"}}),
         "RIVERRUN_CONFIG": str(tmp_path / "streams.toml"),
     }
     airflow = str(Path(sys.executable).with_name("airflow"))
@@ -90,10 +98,15 @@ def test_users_see_the_page_and_only_those_with_rights_get_links_to_trigger(
     )
     assert done.returncode == 0, done.stderr[-3000:]
     (line,) = [line[1:] for line in done.stdout.splitlines() if line.startswith("=")]
-    anonymous, stranger, everything, seen, acted, gone, plugins, *docs = json.loads(line)
+    anonymous, stranger, everything, seen, acted, gone, copied, plugins, *docs = json.loads(line)
     assert (anonymous[0], stranger[0], gone[0]) == (401, 401, 404)
     assert (everything[0], seen[0], acted[0]) == (200, 200, 200)
     assert f'href="/riverrun/apps/{unique}"' in everything[1]
+    for project, app in ((tmp_path, unique), (other, "copied")):
+        assert f"<h2>{project / 'streams.toml'}</h2>" in everything[1]
+        assert f'href="/riverrun/apps/{app}"' in everything[1]
+    assert "lost: /lost.toml" in everything[1]
+    assert (copied[0], "copied" in copied[1], "needs a connection" in gone[1]) == (200, True, False)
     assert "You may look at this application, not act on it." in seen[1]
     assert "Trigger" not in seen[1]
     assert f"Trigger {unique}__release" in acted[1]
@@ -120,3 +133,28 @@ def test_offsets_are_expired_gated_done_running_failed_or_left() -> None:
         Stretch("left", 60, 100),
     )
     assert stretches_of(7, 7, 7, []) == (Stretch("expired", 0, 7),)
+
+
+def test_after_a_failed_run_the_page_says_what_can_be_done() -> None:
+    from riverrun.hosting.gated import HeldRun  # noqa: PLC0415
+    from riverrun.hosting.release import Release  # noqa: PLC0415
+    from riverrun.spark.runs import RunRecord  # noqa: PLC0415
+    from riverrun_airflow.overview import Overview  # noqa: PLC0415
+
+    def run(number: int, state: str, by: str = "ann", version: str = "v1") -> RunRecord:
+        return RunRecord(str(number), "shop", version, by, number, "clicks-0@0..9", state)
+
+    runs = (run(5, "died"), run(4, "failed", "airflow:own.run/m"), run(3, "done"), run(2, "failed"), run(1, "done"))
+    found = Overview(Release("shop", "v1"), (), runs, ())
+    assert [found.next_step(each) for each in runs] == [
+        "Trigger shop__backfill: it goes on from the last commit.",
+        "",
+        "",
+        "A later run has gone on from its last commit.",
+        "",
+    ]
+    last = Overview(Release("shop", "v1"), (), runs[1:], ())
+    assert last.next_step(runs[1]).startswith("Clear its task, or trigger shop__backfill")
+    held = Overview(Release("shop", "v1", held=HeldRun("h", "v1")), (), runs, ())
+    assert held.next_step(runs[0]) == "Decide on the outputs that are held back: shop__held."
+    assert not held.next_step(run(6, "done"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
@@ -139,6 +140,8 @@ schedule = "every day"
 """
     (home / "streams.toml").write_text(project)
     (home / "down.toml").write_text(project.replace(broker.bootstrap_servers, "127.0.0.1:1"))
+    second = f"[apps.{SHOP}]"
+    (home / "second.toml").write_text(f"{project.partition(second)[0]}[apps.second]\ntopology = 'till:build'\n")
     (home / "suites").mkdir()
     (home / "suites" / "unread.json").write_text("{")
     (home / "alerts.py").write_text(ALERTS)
@@ -325,6 +328,10 @@ def test_users_see_and_do_what_airflow_lets_them(services: Services) -> None:
     (scheduled,) = (run["dag_run_id"] for run in services.runs(f"{SHOP}__run") if run["run_type"] == "scheduled")
     assert f'href="/dags/{SHOP}__run/runs/{quote(scheduled)}/tasks/run"' in viewed
     assert "A later run has gone on from its last commit." in viewed, "of attempts that were killed"
+    assert services.ask("ann", "GET", "/riverrun/apps/second")[0] == 404
+    extra = json.dumps({"project": str(services.directory / "second.toml")})
+    services.done("/connections", "POST", {"connection_id": "second", "conn_type": "riverrun", "extra": extra})
+    assert services.ask("ann", "GET", "/riverrun/apps/second")[0] == 200
     run = {"logical_date": None, "conf": {"dry_run": True}}
     runs = f"/api/v2/dags/{dag}/dagRuns"
     assert [services.ask(user, "GET", runs)[0] for user in ("", "ann", "bob")] == [401, 200, 200]

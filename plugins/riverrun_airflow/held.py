@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowFailException
 
+from riverrun.errors import StreamsError
 from riverrun_airflow.acting import acting
 from riverrun_airflow.assets import TopicLineage, judged_by_topic
 from riverrun_airflow.hooks import CONNECTION, located
@@ -89,10 +90,18 @@ class HeldRunOperator(BaseOperator):
         published = held.publish(self.approve)
         self.log.info("%s", published)
         if run is not None:
-            read, written = moved_by_step(project, self.app, run.version, "cut")  # a cut publishes likewise
-            facet = {"app": self.app, "version": run.version, "run": published.id}
-            self.lineage = TopicLineage(project.kafka["bootstrap.servers"], read, written, facet)
+            self._moved(project, run.version, published.id)
         return {"run": published.id, "records": published.records}
+
+    def _moved(self, project: ProjectConfig, version: str, run: str) -> None:
+        """Record for OpenLineage what was published. It is public in any case."""
+        try:
+            read, written = moved_by_step(project, self.app, version, "cut")  # a cut publishes likewise
+        except StreamsError as error:
+            self.log.warning("OpenLineage is told of no topics: %s", error.message)
+            return
+        facet = {"app": self.app, "version": version, "run": run}
+        self.lineage = TopicLineage(project.kafka["bootstrap.servers"], read, written, facet)
 
     def _judged(self, project: ProjectConfig, held: GatedRuns) -> dict[str, Any]:
         verdict, run = held.judge(), held.status()

@@ -363,7 +363,7 @@ def test_bad_input_is_reported_where_users_look(services: Services) -> None:
         shown = services.log("wrong", run, task)
         assert said in shown, shown
     services.until(lambda: "Airflow has no connection 'gone'" in services.import_errors(), "the file's error is shown")
-    assert "never: apps.never.schedule is 'every day'" in services.import_errors()
+    assert "apps.never.schedule is 'every day'" in services.import_errors()
     assert not services.done(f"/dags/{SHOP}__run")["has_import_errors"]
 
 

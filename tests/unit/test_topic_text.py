@@ -151,6 +151,9 @@ def test_lines_of_json_keep_their_digits(numbers: list[str], *, is_key: bool) ->
         (LineFormat(STRING, STRING, separator=":"), "ann:a:b", (b"ann", b"a:b", NOW)),
         (LineFormat(LONG, DOUBLE, separator="\t"), "1\t2.5", (b"\0" * 7 + b"\1", DOUBLE.serialize(2.5), NOW)),
         (LineFormat(STRING, JSON, separator="="), "ann=null", (b"ann", None, NOW)),
+        (LineFormat(STRING, JSON, separator="\t"), "ann\t", (b"ann", None, NOW)),
+        (LineFormat(STRING, STRING, separator=":"), "ann:", (b"ann", None, NOW)),
+        (LineFormat(STRING, LONG, separator=":"), ":", (b"", None, NOW)),
     ],
 )  # fmt: skip
 def test_a_line_becomes_a_record(form: LineFormat, line: str, record: tuple[object, ...]) -> None:

@@ -127,7 +127,8 @@ def write(
         typer.Option(help="Field of JSON values with the event time, in ms or as text. Left out, the time is now."),
     ] = None,
     separator: Annotated[
-        str | None, typer.Option(help="Separator between the key and the value of a line, such as a colon.")
+        str | None,
+        typer.Option(help="Separator between the key and the value of a line. Nothing behind it is a tombstone."),
     ] = None,
     *,
     records: Annotated[

@@ -183,7 +183,8 @@ class LineFormat:
         value_serde: Writes values. JSON's null is a tombstone.
         key: A field of JSON values that is also the key; None for none.
         timestamp: A field of JSON values with the event time, in ms or as text; None for the current time.
-        separator: Separates a line's key from its value; None for lines without keys.
+        separator: Separates a line's key from its value; None for lines without keys. Nothing behind it is a tombstone,
+            whatever the serde.
     """
 
     key_serde: Serde[Any]
@@ -216,7 +217,8 @@ class LineFormat:
             ValueError: If the line is malformed.
         """
         text_of_key, text = self._split(line)
-        value = from_text(self.value_serde, text)
+        is_tombstone = self.separator is not None and not text
+        value = None if is_tombstone else from_text(self.value_serde, text)
         key = None if text_of_key is None else from_text(self.key_serde, text_of_key)
         if self.key is not None:
             key = _field(value, self.key)

@@ -25,13 +25,14 @@ IN_MEMORY_PYTEST := $(PYTEST) --numprocesses $(PROCESSES) --dist worksteal --max
 IN_MEMORY := tests/oracle tests/unit tests/architecture
 ON_BROKERS := tests/system tests/airflow tests/conformance tests/integration
 
-.PHONY: setup demo test unit check coverage bench docs publish lock oracle clean help
+.PHONY: setup demo test unit check coverage images bench docs publish lock oracle clean help
 
 help:
 	@echo "setup  create the environment       demo   the main job, end to end"
 	@echo "test   everything                   unit   the everyday tests"
 	@echo "check  lint, words, types           bench  against Java Kafka Streams"
 	@echo "docs   the site, into site/         clean  remove what was made"
+	@echo "images builds the images without a registry, and runs compose's services in them"
 	@echo "coverage lines that tests in memory reach; fails if they are too few"
 	@echo "publish  the site of this version, beside earlier ones, on the branch gh-pages"
 	@echo "oracle what Kafka Streams itself gives, into tests/oracle/golden/"
@@ -89,14 +90,18 @@ test: setup
 	$(MAKE) coverage
 	$(IN_MEMORY_PYTEST) tests/oracle tests/architecture
 	$(BIN)/riverrun prepare-spark
-	$(PYTEST) --numprocesses $(BROKERS) --dist loadfile --no-loadscope-reorder --max-worker-restart 12 --durations 20 -m "not driver" $(ON_BROKERS) \
-		|| { test $$? = 1 && { $(PYTEST) --last-failed --last-failed-no-failures none --maxfail 1 $(ON_BROKERS) || test $$? = 5; }; }
+	$(PYTEST) --numprocesses $(BROKERS) --dist loadfile --no-loadscope-reorder --max-worker-restart 12 --durations 20 -m "not driver and not images" $(ON_BROKERS) \
+		|| { test $$? = 1 && { $(PYTEST) --last-failed --last-failed-no-failures none --maxfail 1 -m "not images" $(ON_BROKERS) || test $$? = 5; }; }
 
 # All tests in memory but the oracle's, slow ones as well, and the lines that they reach; tests with brokers reach most of the
 # others. Tracing lines adds a third to their time, so `make unit` does without.
 coverage: setup
 	$(IN_MEMORY_PYTEST) tests/unit tests/conformance -m "not broker" \
 		--cov=riverrun --cov-report=term:skip-covered --cov-report=html:site/coverage --cov-fail-under=$(COVERED)
+
+# Builds the images without a registry, and starts compose's services in them; as root, with buildah and mmdebstrap (Debian).
+images: setup
+	$(PYTEST) -m images tests/airflow/test_images.py
 
 bench: setup
 	PYTHONPATH=$(CURDIR) $(BIN)/python tests/benchmarks/bench.py $(BENCH)

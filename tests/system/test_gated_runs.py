@@ -6,7 +6,7 @@ import json
 import os
 import random
 import sys
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -34,16 +34,14 @@ from riverrun import (
 )
 from riverrun.cli.main import main
 from riverrun.errors import ApprovalNeededError, GateFailedError, ReleaseError, UnderWayError
-from riverrun.kafka.admin import Admin
-from riverrun.kafka.producer import IdempotentProducer, TransactionalProducer
+from riverrun.kafka.producer import IdempotentProducer
 from riverrun.quality import Checks, Expectations
 from riverrun.records import TopicPartition
 from riverrun.releases.check_log import CheckLog
+from tests.system.crashes import CrashError, crashing, writes_of
 from tests.waiting import until
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from riverrun import StreamsBuilder, Topology
     from riverrun.project.app import App
     from tests.brokers import Broker
@@ -56,10 +54,6 @@ LIMIT = 1_000
 """Payments above it fail the gate."""
 WARNED = 500
 CRASHES = int(os.environ.get("GATED_CRASHES", "8"))
-
-
-class CrashError(BaseException):
-    """The process dies here."""
 
 
 @dataclass
@@ -550,45 +544,6 @@ def leave_behind(shop: Shop, *payments: tuple[str, int]) -> None:
     producer.close()
 
 
-@contextmanager
-def crashing(at: int, *, after: bool) -> Iterator[list[str]]:
-    """Die at one of the writes to brokers, before or after it takes place."""
-    seen: list[str] = []
-    patched = [
-        (TransactionalProducer, "commit"),
-        (IdempotentProducer, "flush"),
-        (Admin, "alter_topic_configs"),
-        (Admin, "create_topics"),
-        (Admin, "delete_records"),
-    ]
-    originals = [(owner, name, getattr(owner, name)) for owner, name in patched]
-
-    def replaced(name: str, original: Any) -> Any:
-        def call(*args: Any, **options: Any) -> Any:
-            seen.append(name)
-            if len(seen) > at:
-                if len(seen) == at + 1 and after:
-                    original(*args, **options)
-                raise CrashError(name)
-            return original(*args, **options)
-
-        return call
-
-    for owner, name, original in originals:
-        setattr(owner, name, replaced(name, original))
-    try:
-        yield seen
-    finally:
-        for owner, name, original in originals:
-            setattr(owner, name, original)
-
-
-def writes_of(shop: Shop, doing: Any) -> int:
-    with crashing(10**6, after=False) as seen:
-        doing(shop)
-    return len(seen)
-
-
 def test_whatever_write_a_run_dies_at_the_next_one_completes_it(shop: Shop, twin: Shop) -> None:
     every: list[tuple[str, int]] = []
 
@@ -598,7 +553,7 @@ def test_whatever_write_a_run_dies_at_the_next_one_completes_it(shop: Shop, twin
         every.extend(payments)
 
     pay(("ann", 5), ("bob", 13), ("cy", 7))
-    count = writes_of(shop, Shop.run)
+    count = writes_of(shop.run)
     twin.run(gate=False)
     chosen, crashes = random.Random(7), 0
     for number in range(CRASHES):
@@ -621,7 +576,7 @@ def test_whatever_write_a_discard_dies_at_it_can_be_repeated(shop: Shop) -> None
     shop.pay(("ann", LIMIT + 1), ("dan", -9), ("bob", 13))
     with pytest.raises(GateFailedError):
         shop.run()
-    count = writes_of(shop, lambda shop: shop.app.runs.held.discard())
+    count = writes_of(shop.app.runs.held.discard)
     assert (shop.state(), shop.public()) == (before, public)
     chosen = random.Random(11)
     for number in range(CRASHES // 2):

@@ -14,7 +14,20 @@ from rich.console import Console
 from rich.text import Text
 
 import riverrun
-from riverrun.cli import broker, demo, first_steps, inspect, letters, operations, release, run, sql, topic, worker
+from riverrun.cli import (
+    backfill,
+    broker,
+    demo,
+    first_steps,
+    inspect,
+    letters,
+    operations,
+    release,
+    run,
+    sql,
+    topic,
+    worker,
+)
 from riverrun.cli.project import INTERRUPTED, Settings, code_of
 from riverrun.cli.signals import interrupt_on_sigterm
 from riverrun.config.secrets import TOKEN, redacted
@@ -34,6 +47,7 @@ app.command("init")(first_steps.init)
 app.command("describe")(inspect.describe)
 app.command("worker")(worker.worker)
 app.command("run")(run.run)
+app.command("backfill")(backfill.backfill)
 app.command("console")(inspect.console)
 app.command("status")(operations.status)
 app.command("lag")(operations.lag)

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import sys
 from datetime import UTC, datetime
 from pathlib import Path  # noqa: TC003 - typer reads the annotation
 from typing import Annotated, Any
 
 import typer
 
-from riverrun.cli.project import App, Version, settings_of
+from riverrun.cli.project import App, Version, confirm, settings_of
 from riverrun.config.streams import MOST_THREADS
-from riverrun.errors import ConfigError, RangeError
+from riverrun.errors import RangeError
 from riverrun.records import TopicPartition, counted, whole_number
 
 Yes = Annotated[bool, typer.Option("--yes", "-y", metavar="", help="Delete without asking first.")]
@@ -79,7 +78,7 @@ def reset(
         typer.echo("Nothing was done")
         return
     if not plan.members:  # otherwise it is refused
-        _confirm(f"Delete all that {plan.application_id} has computed?", yes=yes)
+        confirm(f"Delete all that {plan.application_id} has computed?", yes=yes)
     chosen.state.reset(plan)
     typer.echo(f"{plan.application_id} starts over")
 
@@ -96,27 +95,12 @@ def clean_up(
     chosen = settings_of(context).project().app(app, version=version)
     found = chosen.state.directories(state_dir)
     if found:
-        _confirm(f"Delete {', '.join(map(str, found))}?", yes=yes)
+        confirm(f"Delete {', '.join(map(str, found))}?", yes=yes)
     for directory in chosen.state.clean_up(state_dir):
         typer.echo(f"Deleted local state {directory}")
     if not found:
         where = state_dir or chosen.project.state_directory(chosen.config)
         typer.echo(f"There is no local state of {chosen.application_id} in {where.resolve()}")
-
-
-def _confirm(question: str, *, yes: bool) -> None:
-    """Ask for confirmation before something is deleted.
-
-    Raises:
-        ConfigError: If there is no terminal.
-        Abort: If the answer is no.
-    """
-    if yes:
-        return
-    if not sys.stdin.isatty():
-        message = f"{question} There is no terminal to answer at"
-        raise ConfigError(message, hint="Confirm with --yes.")
-    typer.confirm(question, abort=True)
 
 
 def scale(

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from riverrun.errors import ApprovalNeededError, GateFailedError, NotReadyError, ReleaseError, StreamsError
+from riverrun.errors import ApprovalNeededError, ConfigError, GateFailedError, NotReadyError, ReleaseError, StreamsError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -40,8 +40,8 @@ MEANINGS: Mapping[int, str] = {
     NOT_RUNNING: "The broker does not run (`broker status`).",
     NOT_READY: "The candidate is not ready (`release await`). Waiting may help.",
     REFUSED: "The release refuses: it is at another step, a verdict no longer holds, or another user is working on it.",
-    GATE_FAILED: "A critical expectation failed (`release gate`, `check`, `run --gate`). Nothing was published.",
-    NEEDS_APPROVAL: "A person must decide: `release approve`, `held publish`.",
+    GATE_FAILED: "A critical expectation failed (`release gate`, `check`, `run --gate`, `backfill`). Nothing was published.",
+    NEEDS_APPROVAL: "A person must decide: `release approve`, `held publish`, `--approve` of `backfill` and `release repair`.",
     INTERRUPTED: "Interrupted by Ctrl-C or SIGTERM. A worker ends with 0 instead.",
 }
 """Every exit code, with its meaning."""
@@ -138,6 +138,21 @@ def _start_preparing_spark(home: Path) -> None:
     with suppress(OSError):
         made = subprocess.Popen(command, stdin=nothing, stdout=nothing, stderr=nothing, start_new_session=True)
         os.setpriority(os.PRIO_PROCESS, made.pid, _LOWEST_PRIORITY)
+
+
+def confirm(question: str, *, yes: bool) -> None:
+    """Ask for confirmation before something is changed for good.
+
+    Raises:
+        ConfigError: If there is no terminal.
+        Abort: If the answer is no.
+    """
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        message = f"{question} There is no terminal to answer at"
+        raise ConfigError(message, hint="Confirm with --yes.")
+    typer.confirm(question, abort=True)
 
 
 def tell_of_staging(application: Application) -> None:

@@ -12,12 +12,13 @@ from riverrun.hosting.progress import LOOK_SECONDS, telling
 from riverrun.releases.topology import build_topology
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
     from contextlib import AbstractContextManager
 
     from riverrun.hosting.application import Application
     from riverrun.hosting.connected import ConnectedApplication
     from riverrun.kafka.admin import Admin
+    from riverrun.project.backfill import Backfill
     from riverrun.project.chosen_version import ChosenVersion
     from riverrun.project.cluster import Cluster
     from riverrun.releases.gated_run import GatedRuns
@@ -242,6 +243,41 @@ class AppRuns:
             max_records_per_slice=max_records_per_slice,
             gate=self.held if is_gated else None,
         )
+
+    def backfill(
+        self,
+        start: str,
+        end: str,
+        *,
+        topics: Iterable[str] = (),
+        from_beginning: bool = False,
+        gate: bool | None = None,
+        approve: str = "",
+    ) -> Backfill:
+        """Return a backfill of an interval of event time. This does nothing yet.
+
+        The code of the chosen version recomputes rows that the live version has processed. The live version processes the rest.
+
+        Args:
+            start: Event time at which the interval begins: `2026-01-01T00:00:00+00:00`.
+            end: Event time at which it ends, exclusive.
+            topics: Public tables to recompute. Default: all.
+            from_beginning: Whether tables that depend on all records are recomputed from all records of the inputs.
+            gate: As in `bounded`, for records of the interval that are not processed yet.
+            approve: The id of a verdict on the recomputed rows, whose warnings a person has approved.
+
+        Raises:
+            RangeError: If a time cannot be read, or the interval is empty.
+        """
+        from riverrun.project.backfill import Backfill
+        from riverrun.releases.repair import Repairer
+        from riverrun.releases.scope import scope_of
+
+        cluster, live = self._chosen.cluster, replace(self._chosen, named=None)
+        repairer = Repairer(live.project, live.name, cluster.admin, cluster.sessions.on_demand, cluster.by or "")
+        scope = replace(scope_of(start, end, topics=topics), from_beginning=from_beginning, may_be_open=True)
+        runs, code = AppRuns(live), self._chosen.named or ""
+        return Backfill(live, repairer, scope, lambda: runs.bounded(to=end, gate=gate), code=code, approved=approve)
 
     @property
     def held(self) -> GatedRuns:

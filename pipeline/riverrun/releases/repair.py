@@ -12,33 +12,33 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from riverrun.errors import ApprovalNeededError, GateFailedError, RangeError, ReleaseError
+from riverrun.errors import ApprovalNeededError, GateFailedError, ReleaseError
 from riverrun.hosting.control_topic import ReleaseRegistry, known_release
 from riverrun.hosting.gated import GateVerdict
 from riverrun.hosting.release import SETTLED, Release, staging_name
-from riverrun.kafka.ranges import offsets_at_time
 from riverrun.quality.expectations import declared
-from riverrun.records import OffsetRange, TopicPartition, counted
+from riverrun.records import counted
 from riverrun.releases.corrections import Corrections
 from riverrun.releases.differ import Differ
 from riverrun.releases.gating import Gate, Point
+from riverrun.releases.repair_range import range_of, reach_of, repairable_part
 from riverrun.releases.rows import DifferentRow, difference_rows, row_of
-from riverrun.releases.scope import require_repairable
 from riverrun.releases.switch import Switch
 from riverrun.releases.topology import build_topology
-from riverrun.releases.verdicts import suite_digest
+from riverrun.releases.verdicts import new_id, suite_digest
 from riverrun.releases.versions import Versions, require_declared
 from riverrun.spark.bounded_runs.job import run
-from riverrun.spark.ranges import COMMITTED, RunRange, resolve
+from riverrun.spark.ranges import COMMITTED, resolve
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable
 
     from riverrun.config import ProjectConfig
     from riverrun.hosting.connected import ConnectedApplication
     from riverrun.kafka.admin import Admin
     from riverrun.releases.difference import Pair
-    from riverrun.releases.scope import Reach, Scope
+    from riverrun.releases.scope import Scope
+    from riverrun.spark.ranges import RunRange
 
 _VERSION = "repair-"
 _SHOWN = 20
@@ -51,10 +51,11 @@ class RepairPlan:
 
     Args:
         app: The application.
-        live: The version whose code computes the rows.
+        live: The live version.
         scope: The part of the tables, in words.
         tables: The public topics.
         range: Input that has to be processed.
+        code: The version whose code computes the rows.
     """
 
     app: str
@@ -62,10 +63,11 @@ class RepairPlan:
     scope: str
     tables: tuple[str, ...]
     range: RunRange
+    code: str
 
     def __str__(self) -> str:
         """Describe it line by line."""
-        lines = [f"{self.app}: {self.live} would recompute {', '.join(self.tables)}, from {self.scope}"]
+        lines = [f"{self.app}: {self.code} would recompute {', '.join(self.tables)}, from {self.scope}"]
         return "\n".join([*lines, f"{counted(self.range.size, 'offset')} to process: {self.range}"])
 
 
@@ -75,8 +77,9 @@ class Repair:
 
     Args:
         app: The application.
-        live: The version whose code computed the rows.
+        live: The live version.
         scope: The part of the tables, in words.
+        code: The version whose code computed the rows.
         corrections: Number of published records.
         verdict: Findings of the gate; None if no row differed.
         rows: Some of the rows that differed.
@@ -85,6 +88,7 @@ class Repair:
     app: str
     live: str
     scope: str
+    code: str
     corrections: int = 0
     verdict: GateVerdict | None = None
     rows: tuple[DifferentRow, ...] = ()
@@ -145,8 +149,26 @@ class Repairer:
         self._registry = ReleaseRegistry.at(admin, by) if registry is None else registry
         self._corrections = Corrections(app, self._registry)
 
-    def plan(self, scope: Scope) -> RepairPlan:
+    def repairable_part(self, scope: Scope, code: str = "") -> Scope | None:
+        """Return the part of a scope that the live version has processed, and whose rows would stay; None if it is empty.
+
+        Args:
+            scope: The rows.
+            code: The version whose code is to compute them; the live one if it is empty.
+
+        Raises:
+            ReleaseError: If the rows cannot be computed from records of their time, or a release is under way.
+            BrokerError: If brokers do not answer.
+        """
+        versions, release = self._versions(), self._settled()
+        return repairable_part(versions.releasable(release.live), versions.releasable(code or release.live), scope)
+
+    def plan(self, scope: Scope, code: str = "") -> RepairPlan:
         """Describe what a repair would process. Changes nothing.
+
+        Args:
+            scope: The rows.
+            code: The version whose code computes them; the live one if it is empty.
 
         Raises:
             ReleaseError: If the rows do not depend on records of their time alone, may still change, or a release is under
@@ -154,13 +176,14 @@ class Repairer:
             RangeError: If records of that time have been deleted.
             BrokerError: If brokers do not answer.
         """
-        release = self._settled()
-        live = self._versions().releasable(release.live)
+        release, versions = self._settled(), self._versions()
+        live, chosen = versions.releasable(release.live), versions.releasable(code or release.live)
         self._require_same_code(release, live)
-        reach = require_repairable(live.application, scope)
-        return RepairPlan(self._config.name, live.version, str(scope), reach.topics, self._range(live, scope, reach))
+        reach = reach_of(live, chosen, scope)
+        wanted = range_of(live, chosen, scope, reach)
+        return RepairPlan(self._config.name, live.version, str(scope), reach.topics, wanted, chosen.version)
 
-    def repair(self, scope: Scope, approved: str = "") -> Repair:
+    def repair(self, scope: Scope, approved: str = "", code: str = "") -> Repair:
         """Compute the rows of a scope again, judge them, and publish the differences.
 
         After a crash, another call completes the repair. Workers of the live version pause while rows are compared and
@@ -169,6 +192,7 @@ class Repairer:
         Args:
             scope: The rows.
             approved: The id of a verdict whose warnings a person has approved. The data has to be what that verdict judged.
+            code: The version whose code computes the rows; the live one if it is empty.
 
         Returns:
             The result of the repair.
@@ -180,9 +204,9 @@ class Repairer:
             UnderWayError: If workers do not pause in time, or a run is under way.
             VersionConflictError: If another process changes the release meanwhile.
         """
-        plan, release = self.plan(scope), self._settled()
+        plan, release = self.plan(scope, code), self._settled()
         release = self._registry.write(replace(release, barrier=None, repaired=f"{scope}: begun"))
-        version, versions = self._version(scope, release.live)
+        version, versions = self._version(plan)
         live, repaired = versions.releasable(release.live), versions.staged(version)
         self._discard_others(versions, repaired)
         if not repaired.committed(plan.range.ranges):  # otherwise it continues after a crash
@@ -212,27 +236,27 @@ class Repairer:
         approved: str,
     ) -> Repair:
         """Judge and publish while nothing else writes."""
-        (live, repaired, versions), (release, point) = applications, paused
+        (_, repaired, _), (release, point) = applications, paused
         found = self._differing(repaired, scope, plan, point)
         if not found.count:
-            return Repair(plan.app, plan.live, plan.scope)
-        verdict = self._judged(versions, live, repaired, scope, point, found)
+            return Repair(plan.app, plan.live, plan.scope, plan.code)
+        verdict = self._judged(plan, scope, applications, point, found)
         self._require_approved(verdict, found, approved)
         count = self._corrections.publish(repaired, replace(release, switch=f"repair-{verdict.id}"), scope)
-        return Repair(plan.app, plan.live, plan.scope, count, verdict, found.rows)
+        return Repair(plan.app, plan.live, plan.scope, plan.code, corrections=count, verdict=verdict, rows=found.rows)
 
     def _judged(
         self,
-        versions: Versions,
-        live: ConnectedApplication,
-        repaired: ConnectedApplication,
+        plan: RepairPlan,
         scope: Scope,
+        applications: tuple[ConnectedApplication, ConnectedApplication, Versions],
         point: Point,
         found: _Found,
     ) -> GateVerdict:
+        live, repaired, versions = applications
         judged = self._gate(versions).judge(live, repaired, point, replace(scope, topics=found.topics))
         suite = suite_digest(declared(self._config.quality))
-        digests = {live.version: live.topology.fingerprint()}
+        digests = {plan.code: repaired.topology.fingerprint()}
         basis = repr((str(scope), found.digest, suite, sorted(digests.items()), sorted(judged.outcomes.items())))
         name = hashlib.sha256(basis.encode()).hexdigest()[:8]
         return GateVerdict(
@@ -277,42 +301,6 @@ class Repairer:
                 rows += [row_of(topic, row) for row in islice(read, _SHOWN - len(rows))]
         return _Found(count, frozenset(topics), digest, tuple(rows))
 
-    def _range(self, live: ConnectedApplication, scope: Scope, reach: Reach) -> RunRange:
-        """Return the range to process: from the first record of the scope's time up to the live version's position."""
-        partitions = live.resolved().partitions
-        tps = [TopicPartition(topic, n) for topic, count in partitions.items() for n in range(count)]
-        self._require_all_kept(tps)
-        first = self._admin.beginning_offsets(tps)
-        reached = {tp: found.offset for tp, found in live.committed(tps).items()}
-        if not reached:
-            message = f"{live.id} has never run: there is nothing to repair"
-            raise RangeError(message, hint=f"Run it first: riverrun run {self._config.name}")
-        whole = {tp: OffsetRange(first[tp], max(first[tp], reached.get(tp, 0))) for tp in tps}
-        starts = offsets_at_time(self._admin, whole, scope.start_ms - reach.kept_ms)
-        lost = next((tp for tp, each in whole.items() if each.start and starts[tp] == each.start), None)
-        if lost is not None:
-            message = f"{lost} begins at offset {first[lost]}: earlier records of the range may have been deleted"
-            raise RangeError(message, hint="Repair a range that begins later than the first record that is left.")
-        if reach.grace_ms is not None:
-            self._require_closed(live, whole, scope.end_ms + reach.grace_ms + 1)
-        return RunRange({tp: OffsetRange(starts[tp], each.end) for tp, each in sorted(whole.items())})
-
-    def _require_closed(
-        self, live: ConnectedApplication, whole: Mapping[TopicPartition, OffsetRange], at_ms: int
-    ) -> None:
-        """Make sure that no window of the scope may change any more: the live version would publish it again."""
-        closing = offsets_at_time(self._admin, whole, at_ms)
-        still = next((tp for tp, each in whole.items() if each.size and closing[tp] == each.end), None)
-        if still is not None:
-            message = f"{live.id} has no record of {still} yet that closes the last window of the range, which may still change"
-            raise ReleaseError(message, hint="Repair a range that ends earlier, or wait for later records.")
-
-    def _require_all_kept(self, tps: Iterable[TopicPartition]) -> None:
-        for topic in sorted({tp.topic for tp in tps}):
-            if "compact" in self._admin.topic_config(topic)["cleanup.policy"]:
-                message = f"{topic} is compacted: it may lack the records from which rows of that time were computed"
-                raise ReleaseError(message, hint="A new version computes all rows from what is left.")
-
     def _require_same_code(self, release: Release, live: ConnectedApplication) -> None:
         """Make sure that the live version's code is the code that computed its rows, if that is known."""
         known = release.digests.get(live.version)
@@ -329,12 +317,19 @@ class Repairer:
         release.require_nothing_held()
         return release
 
-    def _version(self, scope: Scope, live: str) -> tuple[str, Versions]:
-        """Declare a version that computes the rows. Its name is a hash of its work, so that it continues after a crash."""
-        application = self._versions().releasable(live)
-        basis = repr((scope.start_ms, live, application.topology.fingerprint()))
-        name = _VERSION + hashlib.sha256(basis.encode()).hexdigest()[:8]
-        declared = replace(self._config, versions={**self._config.versions, name: self._config.topology_of(live)})
+    def _version(self, plan: RepairPlan) -> tuple[str, Versions]:
+        """Declare a version that computes the rows.
+
+        Its name is a hash of its work, so that it continues after a crash, and an id of its own: topics that are created again
+        under a name can end processes of librdkafka.
+        """
+        application = self._versions().releasable(plan.code)
+        basis = repr((str(plan.range.start), plan.code, application.topology.fingerprint()))
+        work = _VERSION + hashlib.sha256(basis.encode()).hexdigest()[:8]
+        begun = re.compile(re.escape(f"{self._config.name}-") + f"({work}[0-9a-f]{{8}})-")
+        left = (match[1] for topic in self._admin.list_topics() if (match := begun.match(topic)))
+        name = next(left, f"{work}{new_id()}")
+        declared = replace(self._config, versions={**self._config.versions, name: self._config.topology_of(plan.code)})
         project = replace(self._project, apps={**self._project.apps, declared.name: declared})
         return name, Versions(project, declared.name, self._admin, self._spark)
 
@@ -346,7 +341,7 @@ class Repairer:
 
     def _discard_others(self, versions: Versions, repaired: ConnectedApplication) -> None:
         """Delete what other repairs have left, which will never be completed."""
-        of_repairs = re.compile(re.escape(self._config.application_id(_VERSION)) + "[0-9a-f]{8}")
+        of_repairs = re.compile(re.escape(self._config.application_id(_VERSION)) + "[0-9a-f]+")
         found = {match[0] for topic in self._admin.list_topics() if (match := of_repairs.match(topic))}
         for left in found - {repaired.id}:
             version = left.removeprefix(f"{self._config.name}-")

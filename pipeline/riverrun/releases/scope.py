@@ -30,7 +30,10 @@ if TYPE_CHECKING:
     from riverrun.topology.topology import Topology
 
 _WINDOWS = frozenset({StoreKind.WINDOW, StoreKind.TIMESTAMPED_WINDOW})
+_REBUILT = frozenset(StoreKind) - _WINDOWS - {StoreKind.BUFFER, StoreKind.VERSIONED}
+"""Stores whose rows follow from all records before them, and from nothing else."""
 _RELEASE = "Release a new version with this code instead: it computes the table as a whole."
+_ALL_RECORDS = "`riverrun backfill --from-beginning` computes it from all records."
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,19 +45,21 @@ class Scope:
         end_ms: Event time before which it ends, ms since the epoch.
         keys: Keys as a difference shows them; all if it is empty.
         topics: Public topics; all tables if it is empty.
+        from_beginning: Whether its rows may be computed from all records of the inputs, if those of its time do not suffice.
+        may_be_open: Whether its windows may be open. The live version changes them further, from the rows that its own code
+            has computed.
     """
 
     start_ms: int
     end_ms: int
     keys: frozenset[str] = frozenset()
     topics: frozenset[str] = frozenset()
+    from_beginning: bool = False
+    may_be_open: bool = False
 
     def __str__(self) -> str:
         """Describe it in words."""
-        start, end = (
-            datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="milliseconds")
-            for ms in (self.start_ms, self.end_ms)
-        )
+        start, end = moment_text(self.start_ms), moment_text(self.end_ms)
         keys = f", keys {', '.join(sorted(self.keys))}" if self.keys else ""
         topics = f", {', '.join(sorted(self.topics))}" if self.topics else ""
         return f"{start} to {end}{keys}{topics}"
@@ -88,6 +93,15 @@ class Scope:
         return is_covered
 
 
+def moment_text(time_ms: int) -> str:
+    """Return a time, ms since the epoch, as text.
+
+    >>> moment_text(1_500)
+    '1970-01-01T00:00:01.500+00:00'
+    """
+    return datetime.fromtimestamp(time_ms / 1000, UTC).isoformat(timespec="milliseconds")
+
+
 def scope_of(start: str, end: str, keys: Iterable[str] = (), topics: Iterable[str] = ()) -> Scope:
     """Parse a scope as people write it.
 
@@ -108,21 +122,31 @@ class Reach:
         topics: The public topics.
         kept_ms: How far before a range the records of its rows may lie, ms: the longest retention of their stores.
         grace_ms: Time after its end in which a window may change, ms; None if there are no windows.
+        from_beginning: Whether its rows follow from all records of the inputs.
+        is_final: Whether some of its rows are written only when their window closes.
     """
 
     topics: tuple[str, ...]
     kept_ms: int = 0
     grace_ms: int | None = None
+    from_beginning: bool = False
+    is_final: bool = False
 
     def __or__(self, other: Reach) -> Reach:
         """Return the reach of the tables of both."""
         graces = [each.grace_ms for each in (self, other) if each.grace_ms is not None]
         topics = dict.fromkeys((*self.topics, *other.topics))
-        return Reach(tuple(topics), max(self.kept_ms, other.kept_ms), max(graces, default=None))
+        return Reach(
+            tuple(topics),
+            max(self.kept_ms, other.kept_ms),
+            max(graces, default=None),
+            self.from_beginning or other.from_beginning,
+            self.is_final or other.is_final,
+        )
 
 
 def require_repairable(application: Application, scope: Scope) -> Reach:
-    """Make sure that rows of a stretch of time can be computed from records of about that time alone.
+    """Make sure that rows of a stretch of time can be computed from records of about that time alone, or from all records.
 
     Raises:
         ReleaseError: If they cannot, or a topic is not a table; the message says why.
@@ -143,7 +167,7 @@ def require_repairable(application: Application, scope: Scope) -> Reach:
     _require_record_times(application)
     reach = Reach(())
     for topic in chosen:
-        reach |= _reach(application.topology, topic)
+        reach |= _reach(application.topology, topic, from_beginning=scope.from_beginning)
     return reach
 
 
@@ -158,7 +182,7 @@ def _require_record_times(application: Application) -> None:
         raise ReleaseError(message, hint=_RELEASE)
 
 
-def _reach(topology: Topology, topic: str) -> Reach:
+def _reach(topology: Topology, topic: str, *, from_beginning: bool) -> Reach:
     if topology.global_stores:
         message = f"{topic} may depend on a global table, whose rows of that time are no longer known"
         raise ReleaseError(message, hint=_RELEASE)
@@ -173,10 +197,14 @@ def _reach(topology: Topology, topic: str) -> Reach:
             message = f"{topic} depends on {node.name}, whose choice of a record depends on all before it"
             raise ReleaseError(message, hint=_RELEASE)
         for store in _stores_of(topology, node):
-            if store.kind not in _WINDOWS:
+            if store.kind in _WINDOWS:
+                reach |= Reach((topic,), kept_ms=store.retention_ms, is_final=store.emits_final)
+            elif store.kind in _REBUILT and from_beginning:
+                reach |= Reach((topic,), from_beginning=True)
+            else:
                 message = f"{topic} depends on {store.name}, a {store.kind.value} store, and so on all records before"
-                raise ReleaseError(message, hint=_RELEASE)
-            reach |= Reach((topic,), kept_ms=store.retention_ms)
+                hint = f"{_RELEASE} {_ALL_RECORDS}" if store.kind in _REBUILT else _RELEASE
+                raise ReleaseError(message, hint=hint)
         if isinstance(operator, StreamWindowAggregate | StreamSlidingWindowAggregate):
             reach |= Reach((topic,), grace_ms=operator.grace_ms)
     return reach

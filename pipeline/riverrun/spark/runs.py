@@ -173,7 +173,7 @@ class RunLog:
                 continue
             later = (each.outputs_before for each in runs[number + 1 :] if each.outputs_before)
             after = run.outputs_after or next(later, {}) or self._ends(run)
-            ranges = _written(run.outputs_before, after)
+            ranges = written_between(run.outputs_before, after)
             if ranges:
                 found.append((run, ranges))
         return found
@@ -342,7 +342,7 @@ def ends_of_outputs(connected: ConnectedApplication) -> dict[str, int]:
     return {str(tp): end for tp, end in sorted(ends.items())}
 
 
-def _written(before: Mapping[str, int], after: Mapping[str, int]) -> dict[str, RunRange]:
+def written_between(before: Mapping[str, int], after: Mapping[str, int]) -> dict[str, RunRange]:
     """Return by topic the ranges between two ends; without partitions that have not grown."""
     found: dict[str, dict[TopicPartition, OffsetRange]] = {}
     for name, end in after.items():

@@ -1,0 +1,97 @@
+"""`riverrun backfill`: compute an interval of event time, whether it is processed already or not."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from riverrun.cli.project import App, Master, confirm, settings_of
+from riverrun.cli.release import AsJson, CommandOutcome, report
+
+if TYPE_CHECKING:
+    from riverrun.project.backfill import BackfillOutcome, BackfillPlan
+
+
+def backfill(
+    context: typer.Context,
+    app: App,
+    start: Annotated[str, typer.Option("--from", help="Event time at which the interval begins.")],
+    end: Annotated[str, typer.Option("--to", help="Event time at which the interval ends; not included.")],
+    version: Annotated[
+        str | None, typer.Option(help="Version whose code recomputes processed rows; the live one if left out.")
+    ] = None,
+    topic: Annotated[list[str] | None, typer.Option(help="Recompute only this public table.")] = None,
+    gate: Annotated[
+        bool | None,
+        typer.Option(
+            "--gate/--no-gate",
+            help="Judge outputs of records that are not processed yet before they are public. Left out, the setting gate of"
+            " streams.toml decides. Recomputed rows are always judged.",
+        ),
+    ] = None,
+    approve: Annotated[str, typer.Option(help="Id of a verdict on recomputed rows whose warnings to approve.")] = "",
+    master: Master = None,
+    *,
+    from_beginning: Annotated[
+        bool,
+        typer.Option(
+            "--from-beginning",
+            metavar="",
+            help="Recompute tables that depend on all records, too: from all records of the inputs.",
+        ),
+    ] = False,
+    plan: Annotated[
+        bool, typer.Option("--plan", metavar="", help="Show what the backfill would do to each output, and stop.")
+    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", metavar="", help="Begin without asking first.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Compute an interval of event time: again where it is processed already, and for the first time where it is not.
+
+    Rows of tables are recomputed into staging topics and judged by the application's expectations. Those that differ from
+    the public rows are published as corrections. Records of logs stay as they are. The live version then processes what
+    is left of the interval. If the command is interrupted, run it again.
+    """
+    chosen = settings_of(context).project(master).app(app, version=version)
+    wanted = chosen.runs.backfill(
+        start, end, topics=topic or (), from_beginning=from_beginning, gate=gate, approve=approve
+    )
+
+    def planned() -> CommandOutcome:
+        found = wanted.plan()
+        return CommandOutcome(str(found), _document(found))
+
+    def filled() -> CommandOutcome:
+        done = wanted.run(lambda found: typer.echo(str(found), err=as_json) if yes else None)
+        return CommandOutcome(str(done), {**_document(done.plan), **_done(done)})
+
+    if plan:
+        report(planned, as_json=as_json)
+        return
+    if not yes:
+        found = wanted.plan()
+        typer.echo(str(found), err=as_json)
+        confirm(f"Backfill {found.interval}?", yes=found.is_empty)
+    report(filled, as_json=as_json)
+
+
+def _document(plan: BackfillPlan) -> dict[str, Any]:
+    again = plan.recomputed
+    return {
+        "app": plan.app,
+        "live": plan.live,
+        "interval": plan.interval,
+        "code": None if again is None else again.code,
+        "recomputed": None if again is None else str(again.range),
+        "unprocessed": str(plan.unprocessed) if plan.unprocessed.size else None,
+        "outputs": dict(plan.outputs),
+    }
+
+
+def _done(outcome: BackfillOutcome) -> dict[str, Any]:
+    return {
+        "corrections": outcome.corrections,
+        "verdict": outcome.repair.verdict.id if outcome.repair is not None and outcome.repair.verdict else None,
+        "processed": 0 if outcome.run is None else outcome.run.processed,
+    }

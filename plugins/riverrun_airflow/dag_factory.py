@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
+from zoneinfo import ZoneInfo
 
 from airflow.sdk import DAG, AssetOrTimeSchedule, CronDataIntervalTimetable, Param
 
@@ -34,18 +35,27 @@ _RETRIES = {"retries": 2, "retry_delay": timedelta(minutes=1)}
 _NO_INTERVALS = frozenset({"@once", "@continuous"})
 _LIVE = "live"
 _END = (
-    "{{ data_interval_end.isoformat() if params['to'] == 'interval' or"
-    " (not params['to'] and dag_run.run_type == 'backfill') else params['to'] or 'latest' }}"
+    "{{{{ data_interval_end.isoformat() if params['to'] == 'interval' or"
+    " (not params['to'] and dag_run.run_type in {types}) else params['to'] or 'latest' }}}}"
 )
+"""The end of a run; the types of runs that end where their interval does are filled in."""
+_AGAIN = (
+    "{{ data_interval_start.isoformat() if dag_run.run_type == 'backfill' and"
+    " (params['recompute'] == 'yes' or (not params['recompute'] and dag_run.clear_number)) else '' }}"
+)
+"""When a backfill computes an interval again: if it runs a run of Airflow again, or is told to."""
 _RUN = """
 Processes the new offsets of **{app}** on Spark, exactly once. It continues where a worker or another run stopped.
 
 A backfill (`airflow backfill create --dag-id {app}__run ...`) processes up to each interval's end in turn.
-Intervals that are processed already do nothing. Runs of one application never overlap: they share the pool `{pool}`.
+With `--reprocess-behavior completed`, intervals that were run already are computed again: rows of tables that differ are
+judged, then published as corrections. Records of logs stay. Otherwise, intervals that are processed already do nothing.
+Runs of one application never overlap: they share the pool `{pool}`.
 """
 _BACKFILL = """
-Processes a chosen range of **{app}**, by times or offsets, exactly once. Processed records stay as they are:
-to compute them again, release a new version. With *dry run*, nothing is committed, and the log shows what would be written.
+Processes a chosen range of **{app}**, by times or offsets, exactly once. Processed records stay as they are. With *recompute*,
+rows of tables from one time to another are computed again; those that differ are judged, then published as corrections. With
+*dry run*, nothing is committed, and the log shows what would be written.
 """
 _RELEASE = """
 Replaces the live version of **{app}** by another one. The new version is computed from the start into fresh state, compared
@@ -228,9 +238,10 @@ def selected(names: Collection[str], select: str | Sequence[str] = (), exclude: 
 def bounded_run(place: ProjectPlace, app: AppConfig) -> DAG:
     """Return the DAG of scheduled runs, each from the application's position to the end of the topics.
 
-    In one of Airflow's backfills, a run ends at the end of its interval.
+    In one of Airflow's backfills, a run ends at the end of its interval. So does a scheduled one if each interval has its own.
     """
     schedule = app.schedule or ""
+    whole = ("backfill",) if app.catchup_from is None else ("backfill", "scheduled")
     dag = _dag(
         f"{app.name}__run",
         place,
@@ -245,10 +256,17 @@ def bounded_run(place: ProjectPlace, app: AppConfig) -> DAG:
                 type="string",
                 description="latest, interval (its end), a vector or a time; empty: interval in a backfill, else latest",
             ),
+            "recompute": Param(
+                "",
+                enum=["", "yes", "no"],
+                description="whether a backfill computes processed rows again; empty: if the interval was run already",
+            ),
         },
+        catchup_from=app.catchup_from,
     )
     with dag:
-        place.chain(app, "run", start="{{ params['from'] }}", end=_END)
+        end = _END.format(types=whole)
+        place.chain(app, "run", start="{{ params['from'] }}", end=end, recompute_from=_AGAIN)
     return dag
 
 
@@ -263,14 +281,20 @@ def backfill(place: ProjectPlace, app: AppConfig) -> DAG:
         ),
         "advance_stream_time_to": Param("", type="string", description="a time; windows that end before it are closed"),
         "dry_run": Param(default=False, type="boolean", description="only say what would be written"),
+        "recompute": Param(
+            default=False, type="boolean", description="compute rows of tables between from and to, two times, again"
+        ),
+        "approve": Param("", type="string", description="to publish them despite warnings: the id of their verdict"),
     }
     with _dag(f"{app.name}__backfill", place, app, _BACKFILL, params=params) as dag:
         place.chain(
             app,
             "run",
-            start="{{ params['from'] }}",
+            start="{{ 'committed' if params['recompute'] else params['from'] }}",
             end="{{ params['to'] }}",
             version=choose,
+            recompute_from="{{ params['from'] if params['recompute'] else '' }}",
+            approve="{{ params['approve'] }}",
             advance_stream_time_to="{{ params['advance_stream_time_to'] }}",
             dry="{{ params['dry_run'] }}",
         )
@@ -392,6 +416,7 @@ def _dag(
     params: dict[str, Param],
     schedule: Any = None,
     deadline: DeadlineAlert | None = None,
+    catchup_from: str | None = None,
 ) -> DAG:
     told = said.format(app=app.name, pool=pool_of(app.name)).strip()
     return DAG(
@@ -400,8 +425,8 @@ def _dag(
         doc_md=told,
         schedule=schedule,
         params=params,
-        start_date=_EPOCH,
-        catchup=False,
+        start_date=_EPOCH if catchup_from is None else _moment(app, catchup_from),
+        catchup=catchup_from is not None,
         max_active_runs=1,
         deadline=deadline,
         tags=["riverrun", app.name],
@@ -411,6 +436,12 @@ def _dag(
 
 def _times(app: AppConfig, schedule: str) -> CronDataIntervalTimetable:
     return CronDataIntervalTimetable(schedule, timezone=app.schedule_timezone)
+
+
+def _moment(app: AppConfig, text: str) -> datetime:
+    """Return a time, which is one of the schedule's time zone unless it names another."""
+    time = datetime.fromisoformat(text)
+    return time if time.tzinfo is not None else time.replace(tzinfo=ZoneInfo(app.schedule_timezone))
 
 
 def _versions(app: AppConfig) -> list[str]:

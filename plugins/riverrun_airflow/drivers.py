@@ -37,6 +37,7 @@ from riverrun_airflow.sessions import (
     notes_of_drivers,
     now_ms,
     of_ended_java,
+    recompute,
     run,
     take,
     transfer,
@@ -251,9 +252,11 @@ def _done(project: ProjectConfig, request: Request, keep: Callable[[str], None])
         return WorkOutcome(f"check {check.id}: judged up to {check.at}", {"check": check.id})
     if isinstance(request, TransferRequest):
         return transfer(project, request, keep)
+    found = recompute(project, request) if request.recompute_from else {}
     summary = run(bounded(project, request))
     said = f"{summary.processed} records processed, dropped: {dict(summary.dropped)}"
-    return WorkOutcome(said if summary.engine is None else f"{said}, engine: {summary.engine}")
+    said = f"{found['corrections']} corrections, {said}" if found else said
+    return WorkOutcome(said if summary.engine is None else f"{said}, engine: {summary.engine}", found)
 
 
 def _forgotten(topic: ControlTopic) -> dict[str, None]:

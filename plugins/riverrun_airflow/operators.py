@@ -25,11 +25,13 @@ from riverrun_airflow.results import (
 )
 from riverrun_airflow.sessions import (
     STEPS,
+    WrittenRecords,
     bounded,
     judge_live,
     judged,
     moved_by_step,
     published_by,
+    recompute,
     rehearse,
     releaser_of,
     retired_by,
@@ -56,8 +58,8 @@ if TYPE_CHECKING:
     from riverrun_airflow.drivers import Note
     from riverrun_airflow.sessions import Check
 
-_RANGE, _TOLD, _RETIRED = "range", "told", "retired"
-"""Keys of a task's state: its range, whether readers have been notified, and the version that it retires."""
+_RANGE, _TOLD, _RETIRED, _CORRECTED = "range", "told", "retired", "corrected"
+"""Keys of a task's state: its range, whether readers have been notified, the version that it retires, and its corrections."""
 _COMPUTING = frozenset({"reprocess", "gate", "cut", "rollback"})
 """Steps that may compute on Spark. The others read, or change topics and records of releases, within seconds."""
 _TRUE, _FALSE = frozenset({"true", "1", "yes"}), frozenset({"false", "0", "no", ""})
@@ -82,6 +84,11 @@ class BoundedRunOperator(BaseOperator):
         max_records_per_slice: Maximum number of records of a slice, which is one transaction per task; 0 for the default.
         gate: Whether the outputs are public only after the application's expectations have passed; by default, as its setting
             `gate` says. Outputs that do not pass fail the task without a retry, and hold the next run: see `HeldRunOperator`.
+        recompute_from: A time from which processed rows of tables up to `end`, a time as well, are computed again first, by the
+            live version (`riverrun backfill`); empty for none.
+        from_beginning: As in `AppRuns.backfill`.
+        recompute_topics: Public tables to compute again, separated by commas; all if it is empty.
+        approve: The id of a verdict on these rows whose warnings are approved.
         skip_if_empty: Whether the task is skipped if there was nothing to process, and the tasks after it with it.
         master: Spark's master URL, or that of a Spark Connect server; by default, as the connection or `[spark]` says.
         apart: Whether the driver is a separate process, and the task waits without a slot; by default, if Spark is a cluster.
@@ -99,6 +106,10 @@ class BoundedRunOperator(BaseOperator):
         "engine",
         "max_records_per_slice",
         "gate",
+        "recompute_from",
+        "from_beginning",
+        "recompute_topics",
+        "approve",
         "master",
         "riverrun_conn_id",
     )
@@ -118,6 +129,10 @@ class BoundedRunOperator(BaseOperator):
         engine: str = "",
         max_records_per_slice: int | str = 0,
         gate: bool | str | None = None,
+        recompute_from: str = "",
+        from_beginning: bool | str = False,
+        recompute_topics: str = "",
+        approve: str = "",
         skip_if_empty: bool = False,
         master: str = "",
         apart: bool | None = None,
@@ -138,6 +153,10 @@ class BoundedRunOperator(BaseOperator):
         self.engine = engine
         self.max_records_per_slice = max_records_per_slice
         self.gate = gate
+        self.recompute_from = recompute_from
+        self.from_beginning = from_beginning
+        self.recompute_topics = recompute_topics
+        self.approve = approve
         self.skip_if_empty = skip_if_empty
         self.master = master
         self.apart, self.spark_page = apart, ""
@@ -164,8 +183,17 @@ class BoundedRunOperator(BaseOperator):
 
     def driven(self, context: Context, event: dict[str, Any]) -> dict[str, Any]:
         """Continue after a driver has ended; another attempt does the work that it left."""
-        conclude = partial(concluded, self, context, event, lambda _: self._concluded(context))
+        conclude = partial(concluded, self, context, event, lambda note: self._concluded(context, note))
         return unless_empty(context, self._unless_another_runs(conclude), skip=self.skip_if_empty)
+
+    def _keep_corrections(self, context: Context, found: dict[str, Any]) -> None:
+        """Keep with the task what was corrected: another attempt finds nothing left to correct."""
+        if found.get("corrections"):
+            self.log.info("%d corrections of rows that were computed again", found["corrections"])
+            store: Any = context["task_state_store"]
+            before = store.get(_CORRECTED) or {"corrections": 0, "corrected": []}
+            count, ranges = before["corrections"] + found["corrections"], map(list, found["corrected"].items())
+            store.set(_CORRECTED, {"corrections": count, "corrected": [*before["corrected"], *ranges]})
 
     def _unless_another_runs(self, action: Callable[[], dict[str, Any]]) -> dict[str, Any]:
         """Act, or else wait without a slot until no other run of the application lives: see `resume`."""
@@ -195,9 +223,12 @@ class BoundedRunOperator(BaseOperator):
             for topic, count in counts.items():
                 self.log.info("%s: %d records would be written", topic, count)
             return result_of_rehearsal(self.app, planned.application.version, chosen, counts).told()
-        if chosen.size and is_apart(self, project):
-            submit(self, context, location, self._request(context, str(chosen)))
+        request = self._request(context, str(chosen))
+        if (chosen.size or request.recompute_from) and is_apart(self, project):
+            submit(self, context, location, request)
         with following(logged(self, context)):
+            if request.recompute_from:
+                self._keep_corrections(context, recompute(project, request))
             summary = run(planned)
         self._tell(summary, chosen)
         return self._told(context, project, planned)
@@ -215,6 +246,10 @@ class BoundedRunOperator(BaseOperator):
             engine=self.engine,
             max_records_per_slice=number("max_records_per_slice", self.max_records_per_slice),
             gate=None if self.gate in {None, "", "None"} else truth("gate", self.gate or False),
+            recompute_from=self.recompute_from,
+            from_beginning=truth("from_beginning", self.from_beginning),
+            topics=tuple(filter(None, map(str.strip, self.recompute_topics.split(",")))),
+            approve=self.approve,
         )
 
     def _author(self, context: Context) -> str:
@@ -222,7 +257,8 @@ class BoundedRunOperator(BaseOperator):
         index = getattr(context.get("ti"), "map_index", None)
         return author_of(self.dag_id, context["run_id"], self.task_id, -1 if index is None else index)
 
-    def _concluded(self, context: Context) -> dict[str, Any]:
+    def _concluded(self, context: Context, note: Note) -> dict[str, Any]:
+        self._keep_corrections(context, note.found)
         project = located(self.config, self.riverrun_conn_id).project()
         store: Any = context["task_state_store"]
         return self._told(context, project, bounded(project, self._request(context, store.get(_RANGE))))
@@ -231,33 +267,43 @@ class BoundedRunOperator(BaseOperator):
         """Tell OpenLineage and readers of topics, once, what was done, and return the result."""
         store: Any = context["task_state_store"]
         runs, version = runs_by(planned, self._author(context)), planned.application.version
-        result = result_of_runs(self.app, version, planned.range, runs).told()
+        corrected = store.get(_CORRECTED) or {"corrections": 0, "corrected": []}
+        result = result_of_runs(self.app, version, planned.range, runs, corrected["corrections"]).told()
         facet = {"app": self.app, "version": planned.application.version, "range": str(planned.range)}
         self.lineage = TopicLineage(project.kafka["bootstrap.servers"], *topics_of(planned.application), facet)
-        if store.get(_TOLD) is None:
-            self._tell_readers(context, project, planned, result)
+        is_told = store.get(_TOLD) is not None
+        if not is_told or corrected["corrected"]:
+            written = [] if is_told else written_by(planned, self._author(context))
+            corrections = [WrittenRecords(topic, ranges, "", "", None) for topic, ranges in corrected["corrected"]]
+            self._tell_readers(context, project, planned, result, [*corrections, *written])
             store.set(_TOLD, "yes")
+            store.set(_CORRECTED, {**corrected, "corrected": []})
         return result
 
     def _tell_readers(
-        self, context: Context, project: ProjectConfig, planned: BoundedRun, result: dict[str, Any]
+        self,
+        context: Context,
+        project: ProjectConfig,
+        planned: BoundedRun,
+        result: dict[str, Any],
+        written: Sequence[WrittenRecords],
     ) -> None:
-        """Make an event of each topic that an attempt of this task wrote, with its offsets and those that were processed."""
+        """Make an event of each range of a topic that an attempt of this task wrote, with the offsets that were processed."""
         brokers, version = project.kafka["bootstrap.servers"], planned.application.version
         events = [
             (
-                topic_asset(brokers, written.topic),
+                topic_asset(brokers, each.topic),
                 {
                     "app": self.app,
                     "version": version,
-                    "offsets": written.offsets,
-                    "processed": written.processed,
-                    "run": written.run,
-                    "records": written.records,
+                    "offsets": each.offsets,
+                    "processed": each.processed,
+                    "run": each.run,
+                    "records": each.records,
                     "result": result,
                 },
             )
-            for written in written_by(planned, self._author(context))
+            for each in written
         ]
         read = [topic_asset(brokers, topic) for topic in topics_of(planned.application)[0]]
         announce(self, context, outputs_of(self.app), read, events)

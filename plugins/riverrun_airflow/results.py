@@ -34,7 +34,7 @@ class RunResult:
         app: The application.
         version: Its version.
         range: The range of offsets, as text.
-        empty: Whether there was nothing to process: no record was read or written.
+        empty: Whether there was nothing to process: no record was read, written or corrected.
         records_in: Records read from the application's inputs.
         records_out: Records written to public topics, by topic; to staging topics if the version is not live.
         dropped: Records not processed, by reason.
@@ -45,6 +45,7 @@ class RunResult:
         runs: State of each attempt that began to process, by the id of its run.
         links: Addresses of pages about the application and its last run.
         dry: Whether nothing was committed: `records_out` is what would be written.
+        corrections: Records that were published to correct rows computed again.
     """
 
     app: str
@@ -61,13 +62,16 @@ class RunResult:
     runs: dict[str, str] = field(default_factory=dict)
     links: dict[str, str] = field(default_factory=dict)
     dry: bool = False
+    corrections: int = 0
 
     def told(self) -> dict[str, Any]:
         """Return it as an object of JSON."""
         return asdict(self)
 
 
-def result_of_runs(app: str, version: str, chosen: RunRange, runs: Sequence[RunRecord]) -> RunResult:
+def result_of_runs(
+    app: str, version: str, chosen: RunRange, runs: Sequence[RunRecord], corrections: int = 0
+) -> RunResult:
     """Return the result of a task.
 
     >>> from riverrun.spark.ranges import RunRange
@@ -79,6 +83,7 @@ def result_of_runs(app: str, version: str, chosen: RunRange, runs: Sequence[RunR
         version: Its version.
         chosen: The range.
         runs: The task's runs, earliest first.
+        corrections: Number of published corrections.
     """
     from riverrun.processor.handlers import DropReason
     from riverrun.spark.runs import DONE
@@ -91,7 +96,7 @@ def result_of_runs(app: str, version: str, chosen: RunRange, runs: Sequence[RunR
         app=app,
         version=version,
         range=str(chosen),
-        empty=is_known and not read and not written,
+        empty=is_known and not read and not written and not corrections,
         records_in=read,
         records_out=written,
         dropped=dropped,
@@ -101,6 +106,7 @@ def result_of_runs(app: str, version: str, chosen: RunRange, runs: Sequence[RunR
         snapshots={task: name for run in done for task, name in run.snapshots.items()},
         runs={run.id: run.state for run in runs},
         links=links_of(app, runs[-1].id if runs else ""),
+        corrections=corrections,
     )
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from riverrun.errors import BegunRangeError, EngineError, NotReadyError, StreamsError, UnderWayError
+from riverrun.errors import BegunRangeError, ConfigError, EngineError, NotReadyError, StreamsError, UnderWayError
 from riverrun_airflow.progress import spark_has_started
 
 if TYPE_CHECKING:
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from riverrun.spark.ranges import RunRange
     from riverrun.spark.runs import RunRecord
     from riverrun_airflow.work_requests import CheckRequest, RunRequest, StepRequest, TransferRequest
+
+log = logging.getLogger(__name__)
 
 _DRIVERS = "riverrun-drivers"
 _WAITING_HELPS = BegunRangeError, EngineError, NotReadyError, UnderWayError
@@ -137,6 +140,38 @@ def run(chosen: BoundedRun) -> RunSummary:
         StreamsError: If it cannot be processed.
     """
     return chosen.run()
+
+
+def recompute(project: ProjectConfig, request: RunRequest) -> dict[str, Any]:
+    """Compute rows of an interval again that the live version has processed, and publish the differences.
+
+    Returns:
+        `corrections`, the number of published records; and `corrected`, their ranges by topic as text.
+
+    Raises:
+        StreamsError: If they cannot be computed again, or do not pass the gate.
+    """
+    from riverrun.hosting.connected import ConnectedApplication
+    from riverrun.spark.runs import ends_of_outputs, written_between
+
+    if request.version:
+        message = f"{request.app}: recompute_from is about the live version, and version is {request.version}"
+        raise ConfigError(message, hint="Leave one of them out.")
+    riverrun = front_door(project, request.master, request.by)
+    app = riverrun.app(request.app)
+    backfill = app.runs.backfill(
+        request.recompute_from,
+        request.end,
+        topics=request.topics,
+        from_beginning=request.from_beginning,
+        approve=request.approve,
+    )
+    live = ConnectedApplication(app.loaded(), riverrun.cluster.admin)
+    before = ends_of_outputs(live)
+    done = backfill.recompute(lambda plan: log.info("%s", plan))
+    count = 0 if done is None else done.corrections
+    written = written_between(before, ends_of_outputs(live)) if count else {}
+    return {"corrections": count, "corrected": {topic: str(ranges) for topic, ranges in written.items()}}
 
 
 def held_by(project: ProjectConfig, app: str, by: str) -> GatedRuns:

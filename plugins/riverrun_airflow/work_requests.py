@@ -29,6 +29,10 @@ class RunRequest(msgspec.Struct, frozen=True, tag="run"):
         engine: As in `AppRuns.bounded`; if empty, as the application's setting says.
         max_records_per_slice: As in `AppRuns.bounded`; 0 for its default.
         gate: As in `AppRuns.bounded`; None for the application's setting.
+        recompute_from: Time from which rows up to the end are computed again first; empty for none.
+        from_beginning: As in `AppRuns.backfill`.
+        topics: Public tables to compute again; all if it is empty.
+        approve: The id of a verdict on these rows whose warnings are approved.
     """
 
     app: str
@@ -42,6 +46,10 @@ class RunRequest(msgspec.Struct, frozen=True, tag="run"):
     engine: str = ""
     max_records_per_slice: int = 0
     gate: bool | None = None
+    recompute_from: str = ""
+    from_beginning: bool = False
+    topics: tuple[str, ...] = ()
+    approve: str = ""
 
 
 class StepRequest(msgspec.Struct, frozen=True, tag="step"):

@@ -21,6 +21,7 @@ from riverrun.config import ProjectConfig
 from riverrun.errors import EngineError
 from riverrun.hosting.control_topic import ReleaseRegistry
 from riverrun.kafka.admin import Admin
+from riverrun.partitioning import partition_for
 from riverrun.project.cluster import SparkSessions
 from riverrun.records import TopicPartition
 from riverrun.spark.ranges import RunRange
@@ -395,6 +396,41 @@ with DAG("{shop.name}__others", schedule=None):
         shop.pay()
         shop.dag(kind)
         assert len(events_of(home, events)) == 5, "outlets without the application's mean no events"
+
+
+@pytest.mark.broker
+def test_a_task_computes_rows_again_and_tells_readers_of_its_corrections(shop: Shop, home: Path) -> None:
+    (home / "dags" / f"{shop.name}_again.py").write_text(
+        f"""# airflow dag
+from airflow.sdk import DAG
+from riverrun_airflow.operators import BoundedRunOperator
+
+with DAG("{shop.name}__again", schedule=None, params={{"approve": ""}}):
+    day = {{"recompute_from": "1970-01-01", "end": "1970-01-02", "from_beginning": "true", "engine": "local"}}
+    day["approve"] = "{{{{ params.approve }}}}"
+    BoundedRunOperator(task_id="run", app="{shop.name}", config={str(shop.path)!r}, **day)
+"""
+    )
+    shop.dag("again")
+    right, sums = shop.total, f"{shop.name}.sums"
+    key = present(shop.broker.read(sums)[-1].key)
+    shop.broker.write(sums, [(key, LONG.serialize(99), 1)], partition_for(key, 2))
+    refused = shop.dag(
+        "backfill", code=1, **dict[str, Any]({"from": "1970-01-01", "to": "1970-01-02", "recompute": True})
+    )
+    assert "and so on all records before" in refused.shown
+    assert shop.total == 99
+    warned = shop.dag("again", code=1)
+    assert shop.total == 99
+    (verdict,) = {*re.findall(r"--approve (\w+)", warned.shown)}
+    done = shop.dag("again", approve=verdict)
+    assert f"{sums}: a table: recomputed into staging" in done.shown, done.shown[-3000:]
+    assert shop.total == right
+    event = events_of(home, f"kafka://%/{sums}")[-1]
+    assert (event["run"], event["result"]["corrections"], event["result"]["empty"]) == ("", 1, False)
+    told = len(events_of(home, f"kafka://%/{sums}"))
+    shop.dag("again")
+    assert len(events_of(home, f"kafka://%/{sums}")) == told, "nothing differs any more"
 
 
 @pytest.mark.broker

@@ -118,6 +118,7 @@ def test_the_result_of_a_run_is_of_all_attempts_and_is_carried_by_events(tmp_pat
             "run": "http://localhost/riverrun/apps/clicks#run-2",
         },
         "dry": False,
+        "corrections": 0,
     }
     assert empty[:6] == [True, False, True, False, False, False], "what failed attempts have done is not known"
     assert empty[6:10] == [["returns", True], ["returns", True], ["is skipped", True], ["is skipped", True]]

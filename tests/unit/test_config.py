@@ -633,6 +633,19 @@ def test_schedules_have_a_time_zone_that_exists(tmp_path: Path) -> None:
         load(tmp_path, berlin.replace("Berlin", "Berlim"))
 
 
+def test_intervals_that_airflow_catches_up_on_begin_at_a_time_and_need_a_schedule(tmp_path: Path) -> None:
+    daily = 'schedule = "@daily"\ncatchup_from = "2026-01-01"'
+    project = '[kafka]\n"bootstrap.servers" = "h:1"\n[apps.clicks]\ntopology = "m:build"\n'
+    assert load(tmp_path, project + daily).app("clicks").catchup_from == "2026-01-01"
+    wrong = {"clicks.catchup_from is 'soon', which is not a time": daily.replace("2026-01-01", "soon")}
+    for schedule in "", 'schedule = "@once"\n':
+        with_schedule = daily.replace('schedule = "@daily"\n', schedule)
+        wrong = {**wrong, f"catchup_from needs apps.clicks.schedule{'' if schedule else ','}": with_schedule}
+    for message, text in wrong.items():
+        with pytest.raises(ConfigError, match=message):
+            load(tmp_path, project + text)
+
+
 def settings(**given: Any) -> ProjectConfig:
     table = {"topology": "m:build", "config": {key.replace("_", "."): value for key, value in given.items()}}
     content = {"kafka": {"bootstrap.servers": "127.0.0.1:1"}, "apps": {"clicks": table}}

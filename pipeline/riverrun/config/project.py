@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import tomllib
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
@@ -51,6 +52,8 @@ _OF_AN_INSTANCE = ("client.tag.", "consumer.", "producer.")
 """Prefixes of what instances on one file may differ in, as in `consumer.group.instance.id`: `${NAME}` is expanded."""
 _SCHEDULES = "schedule", "quality_schedule"
 _ZONE = "schedule_timezone"
+_CATCHUP = "catchup_from"
+_WITHOUT_INTERVALS = frozenset({"@once", "@continuous"})
 _MOST_BITS = 1000
 """Longer numbers might not even be shown; each setting has its own limit below."""
 
@@ -273,7 +276,7 @@ def _app(path: Path, name: str, table: Any, environ: Mapping[str, str], registry
     if not _NAME.fullmatch(name):
         message = f"{path}: application name {name!r} has characters other than a-z A-Z 0-9 . _ -, or is . or .."
         raise ConfigError(message)
-    texts = ("topology", "version", *_SCHEDULES, _ZONE, "quality", "data_docs", _ROWS)
+    texts = ("topology", "version", *_SCHEDULES, _ZONE, _CATCHUP, "quality", "data_docs", _ROWS)
     _refuse_settings(path, where, table)
     check_keys(path, where, table, (*texts, _BOUND, _GATE, _ROWS_LIMIT, "versions", "outputs", "config"))
     if "topology" not in table:
@@ -317,6 +320,8 @@ def _check_schedules(path: Path, where: str, table: Mapping[str, Any]) -> None:
             raise ConfigError(message, hint='Minute, hour, day, month and weekday: "0 */6 * * *" is every six hours.')
     if _ZONE in table:
         _check_zone(path, where, table[_ZONE])
+    if _CATCHUP in table:
+        _check_catchup(path, where, table[_CATCHUP], table.get("schedule", ""))
 
 
 def _check_zone(path: Path, where: str, zone: str) -> None:
@@ -325,6 +330,17 @@ def _check_zone(path: Path, where: str, zone: str) -> None:
     except (ValueError, OSError, ZoneInfoNotFoundError) as error:
         message = f"{path}: {where}.{_ZONE} is {zone!r}, and this machine knows no such time zone"
         raise ConfigError(message, hint="For example Europe/Berlin, or UTC.") from error
+
+
+def _check_catchup(path: Path, where: str, since: str, schedule: str) -> None:
+    try:
+        datetime.fromisoformat(since)
+    except ValueError as error:
+        message = f"{path}: {where}.{_CATCHUP} is {since!r}, which is not a time"
+        raise ConfigError(message, hint="For example 2026-01-01T00:00:00, in the time zone of the schedule.") from error
+    if not schedule.strip() or schedule.strip() in _WITHOUT_INTERVALS:
+        message = f"{path}: {where}.{_CATCHUP} needs {where}.schedule, whose intervals it is about"
+        raise ConfigError(message, hint='For example schedule = "@daily".')
 
 
 def _check_bound(path: Path, where: str, value: Any) -> None:

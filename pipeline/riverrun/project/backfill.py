@@ -7,7 +7,7 @@ has not processed yet is processed by a bounded run.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from riverrun.config import OutputKind
 from riverrun.errors import RangeError
@@ -19,12 +19,21 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from riverrun.project.chosen_version import ChosenVersion
-    from riverrun.project.runs import BoundedRun
     from riverrun.releases.repair import Repair, Repairer, RepairPlan
     from riverrun.releases.scope import Scope
     from riverrun.spark.bounded_runs.job import RunSummary
     from riverrun.spark.ranges import RunRange
     from riverrun.topology.outputs import Output
+
+
+class PlannedRun(Protocol):
+    """A bounded run over what is not processed yet."""
+
+    range: RunRange
+
+    def run(self) -> RunSummary:
+        """Process the range, exactly once."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +121,7 @@ class Backfill:
         chosen: ChosenVersion,
         repairer: Repairer,
         scope: Scope,
-        rest: Callable[[], BoundedRun],
+        rest: Callable[[], PlannedRun],
         *,
         code: str = "",
         approved: str = "",

@@ -1,0 +1,78 @@
+"""Arguments of tasks in scheduled runs, backfills and runs of people, as templates make them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.airflow.test_waits import printed_by
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pytestmark = pytest.mark.airflow
+
+PROJECT = """
+[kafka]
+"bootstrap.servers" = "127.0.0.1:1"
+[apps.clicks]
+topology = "m:build"
+schedule = "@daily"
+[apps.days]
+topology = "m:build"
+schedule = "@daily"
+schedule_timezone = "Europe/Berlin"
+catchup_from = "2026-01-01"
+"""
+SCRIPT = f"""
+import json, os
+from datetime import datetime, timezone
+from pathlib import Path
+from types import SimpleNamespace
+from riverrun_airflow.dag_factory import dags
+
+Path(os.environ["RIVERRUN_CONFIG"]).write_text({PROJECT!r})
+made = dags()
+day = {{
+    "data_interval_start": datetime(2026, 1, 2, tzinfo=timezone.utc),
+    "data_interval_end": datetime(2026, 1, 3, tzinfo=timezone.utc),
+}}
+
+def tell(value):
+    print("=" + json.dumps(value))
+
+def given(dag_id, run_type, cleared=0, **params):
+    dag = made[dag_id]
+    task = dag.get_task("run")
+    defaults = {{name: dag.params[name] for name in dag.params}}
+    run = SimpleNamespace(run_type=run_type, clear_number=cleared)
+    context = {{"params": {{**defaults, **params}}, "dag_run": run, **day}}
+    return [task.render_template(getattr(task, name), context, dag.get_template_env()) for name in
+            ("start", "end", "recompute_from")]
+
+for app in "clicks", "days":
+    run = app + "__run"
+    tell([given(run, "scheduled"), given(run, "manual"), given(run, "backfill"), given(run, "backfill", 1)])
+tell([given("clicks__run", "backfill", recompute="yes"), given("clicks__run", "backfill", 1, recompute="no"),
+      given("clicks__run", "manual", 1), given("clicks__run", "scheduled", 1)])
+some = {{"from": "2026-01-01", "to": "2026-01-02"}}
+tell([given("clicks__backfill", "manual", **some), given("clicks__backfill", "manual", recompute=True, **some)])
+tell([[dag.catchup, dag.start_date.isoformat(), dag.max_active_runs] for dag in
+      (made["clicks__run"], made["days__run"], made["days__backfill"])])
+"""
+START, END = "2026-01-02T00:00:00+00:00", "2026-01-03T00:00:00+00:00"
+
+
+def test_an_interval_is_computed_again_only_where_a_backfill_runs_it_again(tmp_path: Path) -> None:
+    clicks, days, told, by_hand, dags = printed_by(SCRIPT, tmp_path)
+    latest, whole, again = (["committed", end, since] for end, since in [("latest", ""), (END, ""), (END, START)])
+    assert clicks == [latest, latest, whole, again]
+    assert days == [whole, latest, whole, again], "each interval has a run of its own"
+    assert told == [again, whole, latest, latest]
+    assert by_hand == [["2026-01-01", "2026-01-02", ""], ["committed", "2026-01-02", "2026-01-01"]]
+    assert dags == [
+        [False, "2000-01-01T00:00:00+00:00", 1],
+        [True, "2025-12-31T23:00:00+00:00", 1],
+        [False, "2000-01-01T00:00:00+00:00", 1],
+    ]

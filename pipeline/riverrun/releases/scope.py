@@ -194,8 +194,10 @@ def _reach(topology: Topology, topic: str, *, from_beginning: bool) -> Reach:
             message = f"{topic} depends on a processor of your own, {node.name}, which may remember earlier records"
             raise ReleaseError(message, hint=_RELEASE)
         if isinstance(operator, StreamDeduplicate):
-            message = f"{topic} depends on {node.name}, whose choice of a record depends on all before it"
-            raise ReleaseError(message, hint=_RELEASE)
+            if not from_beginning:
+                message = f"{topic} depends on {node.name}, whose choice of a record depends on all before it"
+                raise ReleaseError(message, hint=f"{_RELEASE} {_ALL_RECORDS}")
+            reach |= Reach((topic,), from_beginning=True)
         for store in _stores_of(topology, node):
             if store.kind in _WINDOWS:
                 reach |= Reach((topic,), kept_ms=store.retention_ms, is_final=store.emits_final)

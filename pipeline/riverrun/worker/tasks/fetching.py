@@ -154,7 +154,7 @@ _PAUSED_ABOVE = 50_000
 
 
 _FETCHED_BYTES = 4096
-_SHORTEST_WAIT_MS, _LONGEST_WAIT_MS = 10, 50
+_SHORTEST_WAIT_MS, _LONGEST_WAIT_MS = 25, 50
 """A shorter wait makes more requests where nothing comes. All consumers have the longest one (`kafka.consumer`)."""
 
 
@@ -162,10 +162,10 @@ def fetch_settings(streams: StreamsConfig) -> dict[str, str]:
     """Return client properties by which brokers collect some records before they answer a fetch.
 
     Otherwise they answer for each batch that is produced: hundreds of times a second, which takes a fifth of a broker's CPU
-    time at 3,000 records/s. With exactly once, results are visible with a commit, so a tenth of its interval hardly delays
+    time at 3,000 records/s. With exactly once, results are visible with a commit, so a quarter of its interval hardly delays
     them. At least once has no such moment.
     """
-    wait_ms = min(streams.commit_interval_ms // 10, _LONGEST_WAIT_MS)
+    wait_ms = min(streams.commit_interval_ms // 4, _LONGEST_WAIT_MS)
     if streams.processing_guarantee != EXACTLY_ONCE_V2 or wait_ms < _SHORTEST_WAIT_MS:
         return {}
     return {"fetch.min.bytes": str(_FETCHED_BYTES), "fetch.wait.max.ms": str(wait_ms)}

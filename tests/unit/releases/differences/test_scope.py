@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -158,6 +159,13 @@ def deduplicated(builder: StreamsBuilder) -> None:
 def test_rows_that_depend_on_earlier_records_are_refused(build: Callable[[StreamsBuilder], None], why: str) -> None:
     with pytest.raises(ReleaseError, match=why):
         require_repairable(application(build, out=OutputKind.TABLE), MINUTES_2_TO_4)
+
+
+def test_a_choice_of_first_records_follows_from_all_records() -> None:
+    reach = require_repairable(
+        application(deduplicated, out=OutputKind.TABLE), replace(MINUTES_2_TO_4, from_beginning=True)
+    )
+    assert reach.from_beginning
 
 
 def test_logs_are_refused() -> None:

@@ -11,15 +11,15 @@ from riverrun.worker.tasks.fetching import fetch_settings
 @pytest.mark.parametrize(
     ("guarantee", "commit_interval_ms", "wait_ms"),
     [
-        (EXACTLY_ONCE_V2, 100, "10"),
-        (EXACTLY_ONCE_V2, 300, "30"),
+        (EXACTLY_ONCE_V2, 100, "25"),
+        (EXACTLY_ONCE_V2, 160, "40"),
         (EXACTLY_ONCE_V2, 30_000, "50"),
         (EXACTLY_ONCE_V2, 99, None),
         (EXACTLY_ONCE_V2, 0, None),
         (AT_LEAST_ONCE, 100, None),
     ],
 )
-def test_brokers_wait_for_more_records_a_tenth_of_the_time_to_a_commit(
+def test_brokers_wait_for_more_records_a_quarter_of_the_time_to_a_commit(
     guarantee: str, commit_interval_ms: int, wait_ms: str | None
 ) -> None:
     found = fetch_settings(StreamsConfig(processing_guarantee=guarantee, commit_interval_ms=commit_interval_ms))

@@ -169,7 +169,7 @@ def of_ended_java(error: BaseException) -> EngineError | None:
 
     Between two pieces of work, calls of Spark fail with errors of sockets (`spark_failures` translates those of its body).
     """
-    if "pyspark" not in sys.modules:
+    if sys.modules.get("pyspark") is None:
         return None
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException

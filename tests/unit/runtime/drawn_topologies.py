@@ -243,6 +243,13 @@ class Drawing:
     def repartition(self) -> None:
         self.streams.append(self.stream().repartition(Repartitioned(STRING, STRING)))
 
+    def deduplicate(self) -> None:
+        fail, name = self.failing, self.name("once") if self.chance(0.5) else None
+        kept: Materialized[Any, Any] = Materialized(STRING, name=name, logging=self.chance(0.8))
+        stream = self.stream().repartition(Repartitioned(STRING, STRING))
+        identity = (lambda k, v: v and f"{k}{fail(v)}"[:3]) if self.chance(0.5) else None
+        self.streams.append(stream.deduplicate(ms(self.pick(0, 20)), by=identity, materialized=kept))
+
     def process(self) -> None:
         self.streams.append(self.stream().process(Tick))
 
@@ -507,6 +514,7 @@ STEPS = [
     *["look_up", "look_up", "look_up_versions", "look_up_global", "table_filter", "table_map_values"],
     *["transform_values", "table_to_stream", "table_to_stream", "group_table", "join_tables", "join_by_foreign_key"],
     "suppress",
+    "deduplicate",
 ]
 
 

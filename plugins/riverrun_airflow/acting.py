@@ -36,7 +36,7 @@ _PHRASES = re.compile(
         | check[ ](?P<checked>{_APP})
     )`?
     | riverrun[ ][^`;\n]*  # other commands have no DAG: they stay
-    | --(?P<option>[a-z][a-z-]*)""",
+    | --(?P<option>[a-z][a-z-]*)(?:(?<=approve)[ ](?P<approval>[\w-]*\w))?""",
     re.VERBOSE,
 )
 _ARGUMENTS = {"option": "options", "package": "packages", "binary": "is_binary"}
@@ -50,6 +50,8 @@ def in_airflow(text: str) -> str:
     'Publish them: trigger till__held with action=publish, approve=c1. Or trigger till__held with action=discard'
     >>> in_airflow("The end (--to) must not lie before the start (--from).")
     'The end (`to`) must not lie before the start (`from`).'
+    >>> in_airflow("Look at them, then repeat it with --approve c1")
+    'Look at them, then repeat it with approve=c1'
     >>> in_airflow("Complete it: riverrun release cut till"), in_airflow("`riverrun release abort till` deletes it.")
     ('Complete it: clear the task cut of till__release', '`riverrun release abort till` deletes it.')
     """
@@ -74,7 +76,8 @@ def _in_airflow(found: re.Match[str]) -> str:
     if given["checked"]:
         return f"trigger {given['checked']}__quality"
     if given["option"]:
-        return f"`{_ARGUMENTS.get(given['option'], given['option'].replace('-', '_'))}`"
+        named = _ARGUMENTS.get(given["option"], given["option"].replace("-", "_"))
+        return f"{named}={given['approval']}" if given["approval"] else f"`{named}`"
     return found[0]
 
 

@@ -166,7 +166,7 @@ shown(lambda: rows(works))
         capture_output=True,
         text=True,
         check=False,
-        timeout=120,
+        timeout=300,
         env=environment(tmp_path, tmp_path),
     )
     killed = "(out of memory? It was killed by signal 9)"
@@ -422,7 +422,7 @@ with DAG("{shop.name}__again", schedule=None, params={{"approve": ""}}):
     assert shop.total == 99
     warned = shop.dag("again", code=1)
     assert shop.total == 99
-    (verdict,) = {*re.findall(r"--approve (\w+)", warned.shown)}
+    (verdict,) = {*re.findall(r"repeat it with approve=(\w+)", warned.shown)}
     done = shop.dag("again", approve=verdict)
     assert f"{sums}: a table: recomputed into staging" in done.shown, done.shown[-3000:]
     assert shop.total == right

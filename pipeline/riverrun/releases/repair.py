@@ -281,7 +281,7 @@ class Repairer:
             message = (
                 f"{self._config.name}: the repair has warnings: {', '.join(verdict.warnings)}. It would change {rows}"
             )
-            hint = f"Nothing was published. Look at them, then repeat the command with --approve {verdict.id}"
+            hint = f"Nothing was published. Look at them, then repeat it with --approve {verdict.id}"
             raise ApprovalNeededError(message, hint=hint)
 
     def _differing(self, repaired: ConnectedApplication, scope: Scope, plan: RepairPlan, point: Point) -> _Found:

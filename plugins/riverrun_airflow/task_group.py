@@ -56,16 +56,7 @@ _BRANCHES = {RETIRE: "retire", ROLL_BACK: "rollback", KEEP: "keep"}
 """The steps that follow `settle`, by the answer to it."""
 _ARGUMENTS = "arguments"
 """Key of a task's state: what its function has returned."""
-_ASKED = (
-    "start",
-    "end",
-    "version",
-    "advance_stream_time_to",
-    "dry",
-    "engine",
-    "max_records_per_slice",
-    "gate",
-)
+_ASKED = tuple(name for name in BoundedRunOperator.template_fields if name not in {"config", "app"})
 """Arguments of a run that a decorated function may return."""
 _NOT_OF_A_GROUP = re.compile(r"[^\w-]")
 

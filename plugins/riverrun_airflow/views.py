@@ -28,7 +28,7 @@ _LEAST = 2
 """Number of runs from which there is a trend."""
 _MINUTE = 60
 _FLOOR, _ROOM = 76, 70
-"""Where bars of a trend stand, and the height of the highest, as in charts of instances."""
+"""The base line of a trend's bars, and the height of the highest, as in charts of instances."""
 _LOOK_ONLY = "<p>You may look at this application, not act on it.</p>"
 
 

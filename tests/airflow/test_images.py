@@ -94,7 +94,7 @@ class Images:
         return ["buildah", *self._roots, "run", "--hostname=localhost", *given, *mounts, container, "--", *line]
 
     def is_healthy(self, container: str, service: str) -> bool:
-        """Whether the check of a service's health says so, in its container."""
+        """Ask a service's own check of its health, in its container."""
         kind, *check = SERVICES[service]["healthcheck"]["test"]
         assert kind == "CMD"
         probe = self.command(container, service, [*map(self.placed, check)])

@@ -202,12 +202,12 @@ def test_all_clients_log_in_with_the_token_of_a_function(
     words: Callable[[dict[str, str], str], Application],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """While a worker works its tokens end: it goes on with new ones, at connections that it has."""
+    """While a worker works its tokens end: it goes on with new ones, at connections that it has. So does an idle client."""
     given: list[str] = []
 
     def fetch(principal: str) -> tuple[str, float]:
         given.append(principal)
-        return unsigned_token(principal, 5), time.time() + 5
+        return unsigned_token(principal, 10), time.time() + 10
 
     module = ModuleType("tokens_of_anna")
     module.fetch = fetch  # type: ignore[attr-defined]
@@ -215,6 +215,8 @@ def test_all_clients_log_in_with_the_token_of_a_function(
     login = {"oauth_cb": "tokens_of_anna:fetch", "sasl.oauthbearer.config": "anna"}
     application = words(login, "renewed")
     write_words(kafka, "renewed", 20)
+    idle, inputs = Admin(application.kafka), [TopicPartition("renewed.words", partition) for partition in range(2)]
+    assert sum(idle.end_offsets(inputs).values()) == 20
     worker = Worker(application)
     thread = threading.Thread(target=worker.run)
     thread.start()
@@ -224,6 +226,7 @@ def test_all_clients_log_in_with_the_token_of_a_function(
     until(lambda: len(given) >= seen + 2, "fetched new tokens")
     write_words(kafka, "renewed", 20)
     until(lambda: committed(kafka, "renewed") == 40, "counted the other words")
+    assert sum(idle.end_offsets(inputs).values()) == 40
     worker.stop()
     thread.join(60)
     assert not thread.is_alive()

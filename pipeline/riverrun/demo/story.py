@@ -45,7 +45,7 @@ _LOOK_SECONDS = 0.1
 _STOP_SECONDS = 60.0
 _LOG_LINES = 30
 _SUMMARY = re.compile(r"\d+ records processed, dropped: \{.*?\}(?:, engine: \w+ \([^)]*\))?")
-"""What a bounded run says in Airflow's log, with the engine that it ran on."""
+"""The line of a bounded run in Airflow's log, with the engine that it ran on."""
 
 
 @dataclass(frozen=True)

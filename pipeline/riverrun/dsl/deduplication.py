@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from riverrun.serde.api import Serde
     from riverrun.topology.topology import Topology
 
-_PREFIX = "KSTREAM-DEDUPLICATE-"
+DEDUPLICATE = "KSTREAM-DEDUPLICATE-"
 _BOTH_ENDS_MS = 1
 """The stretch before a record includes its first millisecond."""
 
@@ -82,14 +82,18 @@ def drop_repetitions(
         TopologyError: If the serde of identities is missing, or an option does not fit a store of windows.
     """
     options: Materialized[Any, Any] = materialized or Materialized()
-    node = plan.processor_name(_PREFIX, name)
-    store = _store(plan, plan.table_name(options, _PREFIX), repetitions, key_serde, options)
+    node = plan.processor_name(DEDUPLICATE, name)
+    store = _store(plan, plan.table_name(options, DEDUPLICATE), repetitions, key_serde, options)
     identity = repetitions.identity or _key
     within_ms, grace_ms = repetitions.within_ms, repetitions.grace_ms
 
     def write(topology: Topology) -> None:
-        supplier = lambda: StreamDeduplicate(store.name, identity, within_ms, grace_ms)  # noqa: E731 - reads as one
-        topology.add_processor(node, supplier, parent, functions=(identity, within_ms, grace_ms))
+        topology.add_processor(
+            node,
+            lambda: StreamDeduplicate(store.name, identity, within_ms, grace_ms),
+            parent,
+            functions=(identity, within_ms, grace_ms),
+        )
         topology.add_state_store(store, node)
 
     plan.add_step(write)

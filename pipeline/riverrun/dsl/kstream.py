@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 from riverrun.arguments import DURATION, SINK_TOPIC, function, is_true, optional
 from riverrun.dsl.branching import BranchedKStream
-from riverrun.dsl.deduplication import Repetitions, drop_repetitions
+from riverrun.dsl.deduplication import DEDUPLICATE, Repetitions, drop_repetitions
 from riverrun.dsl.grouped_streams import KGroupedStream
 from riverrun.dsl.grouping import Grouping
 from riverrun.dsl.kinds import JOIN_WINDOWS, STREAM, checked, with_key
@@ -234,7 +234,7 @@ class KStream(Generic[K, V]):
         repetitions, name = Repetitions.of(by, within, grace), name_of(named)
         stream = self
         if self._repartition_required:
-            prefix = name or self._plan.processor_name("KSTREAM-DEDUPLICATE-")
+            prefix = name or self._plan.processor_name(DEDUPLICATE)
             keys = materialized.key_serde if materialized is not None and by is None else None
             option = "repartition() before it"
             stream = self._repartitioned(prefix, keys, None, is_named=name is not None, option=option)

@@ -87,7 +87,6 @@ class TransactionalProducer:
             BrokerError: If the brokers cannot be reached.
         """
         with mapped_errors(f"take over {self.transactional_id} at {self._servers}"):
-            self._client.renew_token()
             self._client.producer.init_transactions(_COMMIT_SECONDS)
 
     def flush(self) -> None:
@@ -168,7 +167,6 @@ class TransactionalProducer:
         if self.in_transaction:
             return
         with mapped_errors(f"begin a transaction of {self.transactional_id}"):
-            self._client.renew_token()
             self._client.producer.begin_transaction()
         self._began = time.monotonic()
         self.in_transaction = True

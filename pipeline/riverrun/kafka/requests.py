@@ -23,7 +23,7 @@ from riverrun.errors import BrokerError, ConfigError, TopicError
 from riverrun.kafka import librdkafka
 from riverrun.kafka.errors import MISSING_HINT, MISSING_TOPIC, REFUSED_LOGIN, UNREACHABLE, mapped_errors, streams_error
 from riverrun.kafka.librdkafka import CLIENT, end_in_background, quiet
-from riverrun.kafka.tokens import client_properties, renew
+from riverrun.kafka.tokens import client_properties, keep_logged_in, renew, tokens_of
 from riverrun.records import TopicPartition, counted
 
 if TYPE_CHECKING:
@@ -89,6 +89,11 @@ class Requests:
             missing = [f"{name} {path}" for name, path in kafka.items() if _is_missing_file(name, path)]
             error.hint = f"These files do not exist: {', '.join(missing)}" if missing else error.hint
             raise
+        keep_logged_in(self, kafka)
+
+    def renew_tokens(self) -> None:
+        """See `LoggedIn.renew_tokens`."""
+        renew(self.client)
 
     def consumer(
         self, group: str, isolation: str = "read_committed", properties: Mapping[str, Any] = MappingProxyType({})
@@ -106,7 +111,8 @@ class Requests:
         own = {"group.id": group, "enable.auto.commit": False, "isolation.level": isolation}
         with mapped_errors("create a consumer"):
             made = Consumer({**CLIENT, **client_properties(self.kafka), **own, **properties}, logger=quiet)
-        renew(made, self.kafka)
+        if tokens_of(self.kafka) is not None:
+            renew(made)
         return made
 
     def result(self, future: Future[Any], doing: str, *, ignore: Collection[int] = ()) -> Any:
@@ -128,7 +134,6 @@ class Requests:
     @contextmanager
     def asking(self, doing: str) -> Iterator[None]:
         """Translate the client's exceptions to Riverrun's errors, with the servers' names."""
-        renew(self.client, self.kafka)
         try:
             yield
         except KafkaException as error:
@@ -190,6 +195,12 @@ class Leaders:
         self._making_asker = threading.Lock()
         # At its end, the process closes connections anyway.
         weakref.finalize(self, _end_all, self._askers).atexit = False
+        keep_logged_in(self, requests.kafka)
+
+    def renew_tokens(self) -> None:
+        """See `LoggedIn.renew_tokens`."""
+        for asker in list(self._askers.values()):
+            renew(asker)
 
     def offsets(
         self, tps: Iterable[TopicPartition], time_ms: int, isolation: str = "read_committed"
@@ -264,7 +275,6 @@ class Leaders:
         with self._making_asker:  # tasks ask concurrently
             if isolation not in self._askers:
                 self._askers[isolation] = self._requests.consumer("riverrun-unjoined", isolation)
-            renew(self._askers[isolation], self._requests.kafka)
             return self._askers[isolation]
 
 

@@ -214,7 +214,7 @@ def _suite(file: Path) -> tuple[str, list[Any]]:
 
 _OPTIONS = ("meta", "notes", "description", "severity")
 _OF_THEIRS = ("id", "rendered_content", "expectation_context", "success_on_last_run")
-"""What Great Expectations adds to files that it saves."""
+"""Keys that Great Expectations adds to files that it saves."""
 
 
 def _expectation(file: Path, place: int, given: Any) -> Any:

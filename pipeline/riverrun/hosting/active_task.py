@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from riverrun.hosting.task_start import OpenedTask
     from riverrun.processor.metrics import Measurement
     from riverrun.records import TopicPartition
+    from riverrun.runtime.context import FailedRecord
     from riverrun.runtime.ports import RecordCollector
     from riverrun.runtime.task import Task
     from riverrun.runtime.times import Lateness
@@ -220,6 +221,10 @@ class ActiveTask:
     def lateness(self) -> Lateness:
         """Return how late its records were."""
         return self.task.lateness
+
+    def take_failed(self) -> list[FailedRecord]:
+        """Return the failures of skipped records since the last call, with a limited number."""
+        return self.task.take_failed()
 
     def measured(self) -> tuple[Measurement, ...]:
         """Return the measurements of its processors' sensors."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
+from riverrun.errors import USER_ERRORS
 from riverrun.processor.metrics import Measurement, StreamsMetrics, metric_config
 from riverrun.records import RecordMetadata, TaskId
 from riverrun.runtime.times import Lateness, Punctuations
@@ -14,7 +15,7 @@ from riverrun.runtime.times import Lateness, Punctuations
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from riverrun.processor.handlers import DropReason
+    from riverrun.processor.handlers import DropReason, ErrorHandlerContext
     from riverrun.records import Headers, RawRecord
     from riverrun.runtime.ports import Clock
     from riverrun.state.api import Place
@@ -27,6 +28,39 @@ NO_RECORD = (None, -1, -1)
 
 GLOBAL_TASK = TaskId(-1, -1)
 """Stands for the task in errors and contexts of global processors (`GlobalStateUpdateTask`)."""
+
+MOST_FAILED = 20
+"""Greatest number of failures that a task keeps until they are taken: texts cost time, and every record may fail."""
+_LONGEST_KEY, _LONGEST_MESSAGE = 100, 500
+
+
+@dataclass(frozen=True, slots=True)
+class FailedRecord:
+    """A failure, with the record on which it happened.
+
+    Args:
+        at_ms: When, ms of the wall clock.
+        task: The task; empty if it is not known.
+        node: The node that failed; empty if it is not known.
+        topic: Topic of the input record; empty within a punctuation.
+        partition: Its partition; -1 within a punctuation.
+        offset: Its offset; -1 within a punctuation.
+        key: Beginning of its key as it was read, in readable form; empty if it is not known.
+        error: Class of the exception.
+        message: Beginning of its message.
+        outcome: Consequence: `skipped`, or the end of a stream thread.
+    """
+
+    at_ms: int
+    task: str
+    node: str
+    topic: str
+    partition: int
+    offset: int
+    key: str
+    error: str
+    message: str
+    outcome: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +128,7 @@ class TaskContext:
     dropped: Counter[str] = field(default_factory=Counter)
     lateness: Lateness = field(default_factory=Lateness)
     has_skipped: bool = False
+    failed: list[FailedRecord] = field(default_factory=list)
     source: RawRecord | None = None
     sources: Sources | None = None
     processor_metadata: dict[str, int] = field(default_factory=dict)
@@ -152,3 +187,34 @@ class TaskContext:
     def drop(self, reason: DropReason) -> None:
         """Count a record that is not processed further."""
         self.dropped[reason.value] += 1
+
+    def note_skipped(self, where: ErrorHandlerContext, error: Exception) -> None:
+        """Keep the failure of a record that is skipped for those that look on, unless nobody has taken the last ones."""
+        if len(self.failed) >= MOST_FAILED:
+            return
+        key = where.source_raw_key
+        failed = FailedRecord(
+            at_ms=self.clock.now_ms(),
+            task=str(where.task_id),
+            node=where.processor_node_id,
+            topic=where.topic or "",
+            partition=where.partition,
+            offset=where.offset,
+            key="" if key is None else key[:_LONGEST_KEY].decode(errors="backslashreplace"),
+            error=type(error).__name__,
+            message=_message(error),
+            outcome="skipped",
+        )
+        self.failed.append(failed)
+
+    def take_failed(self) -> list[FailedRecord]:
+        """Return the failures that were kept since the last call."""
+        taken, self.failed = self.failed, []
+        return taken
+
+
+def _message(error: Exception) -> str:
+    try:
+        return str(error)[:_LONGEST_MESSAGE]
+    except USER_ERRORS:  # an exception of the user may refuse to be shown: its record is skipped all the same
+        return ""

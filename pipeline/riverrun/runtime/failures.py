@@ -239,6 +239,8 @@ class Failures:
             self._give_up(f"The {asked} exception handler returned {response!r}, not a Response", error)
         for letter in response.dead_letter_queue_records:
             self._send(letter.topic, letter.key, letter.value, letter.timestamp, letter.headers, letter.partition)
+        if response.result is Result.RESUME:
+            self._context.note_skipped(where, error)
         return response
 
     def _goes_on(self, response: Response, reason: DropReason) -> bool:

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from riverrun.processor.metrics import Measurement
     from riverrun.records import RawFields, TopicPartition
     from riverrun.runtime.barrier import Limits
+    from riverrun.runtime.context import FailedRecord
     from riverrun.runtime.layout import TaskSpec
     from riverrun.runtime.ports import Ports
     from riverrun.runtime.times import Lateness
@@ -136,6 +137,10 @@ class Task:
     def lateness(self) -> Lateness:
         """Return how late its records were."""
         return self._context.lateness
+
+    def take_failed(self) -> list[FailedRecord]:
+        """Return the failures of skipped records since the last call, with a limited number."""
+        return self._context.take_failed()
 
     @property
     def stream_time(self) -> int:

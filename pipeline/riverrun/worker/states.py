@@ -200,6 +200,36 @@ class TaskFigures:
     lateness: Lateness = field(default_factory=Lateness)
 
 
+class ThreadSeconds(NamedTuple):
+    """Time of a stream thread since it began, s, and the parts of it that it spent.
+
+    Args:
+        all: All of it.
+        process: Processing records (`process-ratio`).
+        commit: Preparing commits, finishing them, and waiting for them (`commit-ratio`).
+        poll: Fetching records, and waiting for them (`poll-ratio`).
+    """
+
+    all: float = 0.0
+    process: float = 0.0
+    commit: float = 0.0
+    poll: float = 0.0
+
+
+@dataclass(slots=True)
+class SpentTime:
+    """Adds up the time that a stream thread spends."""
+
+    began: float = field(default_factory=time.perf_counter)
+    process: float = 0.0
+    commit: float = 0.0
+    poll: float = 0.0
+
+    def seconds(self) -> ThreadSeconds:
+        """Return all of it until now."""
+        return ThreadSeconds(time.perf_counter() - self.began, self.process, self.commit, self.poll)
+
+
 class RegularSummary:
     """Logs the work since the last summary.
 

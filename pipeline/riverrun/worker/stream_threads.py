@@ -7,7 +7,7 @@ import multiprocessing
 import signal
 import threading
 import time
-from collections import Counter, defaultdict
+from collections import Counter, defaultdict, deque
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from multiprocessing.connection import wait
@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING
 import riverrun.errors
 from riverrun.config.streams import UNCAUGHT_EXCEPTION_RESPONSES
 from riverrun.errors import ConfigError, ProcessingError
-from riverrun.hosting.process import current_style
+from riverrun.hosting.process import SystemClock, current_style
+from riverrun.runtime.context import FailedRecord
 from riverrun.worker.group.assignment import spread
 from riverrun.worker.group.protocol import RUNNING
 from riverrun.worker.queries import QueryClient
@@ -38,6 +39,9 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _RETRY_SECONDS = 5.0
+_KEPT_FAILURES = 200
+"""Number of failures that an instance remembers."""
+_LONGEST_MESSAGE = 1000
 _NOTHING = ThreadReport(
     active=frozenset(), standby=frozenset(), positions={}, lags={}, summary=WorkerSummary(), obeyed=0
 )
@@ -140,6 +144,7 @@ class StreamThreads:
         self._next_number = 1
         self._next_attempt = float("-inf")
         self._past = WorkerSummary()
+        self._failed: deque[FailedRecord] = deque(maxlen=_KEPT_FAILURES)
         self.all: list[StreamThreadProcess] = []
 
     def start(self) -> bool:
@@ -181,6 +186,10 @@ class StreamThreads:
         for stream in list(self.all):
             stream.inform(record)
 
+    def failed(self) -> tuple[FailedRecord, ...]:
+        """Return the last failures: of skipped records, and of processes that have ended. May be called from any thread."""
+        return tuple(self._failed)
+
     def listen(self, timeout_s: float) -> bool:
         """Wait for reports. Returns whether there were any."""
         by_pipe = {stream.pipe: stream for stream in self.all}
@@ -189,7 +198,10 @@ class StreamThreads:
             stream = by_pipe[pipe]  # type: ignore[index] # they are the connections of the call
             try:
                 while stream.pipe.poll():
-                    stream.hear(stream.pipe.recv())
+                    message = stream.pipe.recv()
+                    stream.hear(message)
+                    if isinstance(message, ThreadReport):
+                        self._failed.extend(message.failed)
             except (EOFError, ConnectionResetError, OSError):
                 stream.process.join(1.0)
         return bool(heard)
@@ -202,6 +214,7 @@ class StreamThreads:
             self._past = summed((self._past, stream.report.summary))
             stream.pipe.close()
             stream.queries.gone()
+            self._failed.append(_ended(stream))
         return ended
 
     def holder(self, task: TaskId | None, *, standby: bool) -> StreamThreadProcess | None:
@@ -314,6 +327,24 @@ class StreamThreads:
             for task in stream.held:
                 lags[task][str(stream.number)] = RUNNING if task in runs(stream) else 0
         return lags
+
+
+def _ended(stream: StreamThreadProcess) -> FailedRecord:
+    """Return the end of a process as a failure, with the record on which it happened, if it was one."""
+    found = stream.failure or Failed("", f"exit code {stream.process.exitcode}", None)
+    place = found.coordinates
+    return FailedRecord(
+        at_ms=SystemClock().now_ms(),
+        task=str(place.get("task", "")),
+        node="",
+        topic=str(place.get("topic", "")),
+        partition=int(place.get("partition", -1)),
+        offset=int(place.get("offset", -1)),
+        key="",
+        error=found.kind,
+        message=found.message[:_LONGEST_MESSAGE],
+        outcome=f"stream thread {stream.number} ended",
+    )
 
 
 _ALLOWED = 10

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from riverrun.hosting.application import Application
+    from riverrun.runtime.context import FailedRecord
     from riverrun.runtime.layout import Layout
     from riverrun.topology.topology import Topology
     from riverrun.worker.queries import AnswerPage, StoreQuery
@@ -159,6 +160,10 @@ class StreamsInstance:
     def reports(self) -> Mapping[int, ThreadReport]:
         """Return the last report of each stream thread, by its number."""
         return {stream.number: stream.report for stream in self._processes.all}
+
+    def failed(self) -> tuple[FailedRecord, ...]:
+        """Return the last failures: of records that were skipped, and of stream threads that have ended."""
+        return self._processes.failed()
 
     def ask(self, question: StoreQuery, timeout_s: float = ANSWER_SECONDS) -> AnswerPage | Refusal:
         """Answer a question about a store, if its task runs here. May be called from any thread.

@@ -32,6 +32,7 @@ from riverrun import (
 from riverrun.errors import DebuggerError, RefusedRecordError, TaskMigratedError
 from riverrun.processor.handlers import ErrorHandlers, LogAndContinue, ProducerRecord, SerializationExceptionOrigin
 from riverrun.records import RawRecord, TaskId
+from riverrun.runtime.context import MOST_FAILED
 from riverrun.runtime.layout import TaskSpec
 from riverrun.runtime.ports import Ports
 from riverrun.runtime.task import Task
@@ -95,6 +96,38 @@ def test_continue_drops_the_record_and_counts_it() -> None:
     driver = run(mapped(), b"1", b"bad", b"2", processing_exception_handler="continue")
     assert values_of(driver) == [b"1", b"2"]
     assert driver.dropped() == {"processing-failed": 1}
+
+
+def test_skipped_records_are_kept_for_those_that_look_on_but_only_so_many() -> None:
+    values = [b"1", *[b"bad"] * (MOST_FAILED + 5)]
+    driver = run(mapped(), *values, processing_exception_handler="continue")
+    (task,) = driver._tasks.values()
+    kept = task.take_failed()
+    first = kept[0]
+    assert (first.task, first.topic, first.partition, first.offset, first.key) == ("0_0", "in", 0, 1, "k")
+    assert (first.node, first.error, first.message) == ("KSTREAM-MAPVALUES-0000000002", "ValueError", "cannot take bad")
+    assert (first.outcome, len(kept), task.take_failed()) == ("skipped", MOST_FAILED, [])
+    driver._pipe("in", "ü".encode() * 1000, b"bad", 99, ())
+    (last,) = task.take_failed()
+    assert last.key == "ü" * 50
+
+
+class UnshownError(Exception):
+    """Cannot be shown."""
+
+    def __str__(self) -> str:
+        raise RuntimeError
+
+
+def test_a_record_is_skipped_even_if_its_exception_cannot_be_shown() -> None:
+    builder = StreamsBuilder()
+    builder.stream("in", STRINGS).map_values(_raise_unshown).to("out", TO_STRINGS)
+    driver = run(builder.build(), b"1", processing_exception_handler="tests.handlers:skip")
+    assert driver.dropped() == {"processing-failed": 1}
+
+
+def _raise_unshown(_value: str) -> str:
+    raise UnshownError
 
 
 def test_a_handler_is_told_where_what_and_why() -> None:

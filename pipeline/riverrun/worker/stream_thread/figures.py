@@ -14,7 +14,7 @@ from riverrun.hosting.standby_tasks import open_global_state
 from riverrun.runtime.context import GLOBAL_TASK
 from riverrun.worker.answers import ReadableStore, StoreAnswers
 from riverrun.worker.queries import Reason, Refusal
-from riverrun.worker.states import TaskFigures, Waiting
+from riverrun.worker.states import SpentTime, TaskFigures, Waiting
 from riverrun.worker.stream_thread.protocol import ThreadReport
 
 if TYPE_CHECKING:
@@ -152,6 +152,8 @@ class Figures:
         alignment: Alignment,
         fetching: Fetching,
     ) -> None:
+        self.spent = SpentTime()
+        """Time that the thread has spent, which it adds up itself."""
         self._manager = manager
         self._updater = updater
         self._standbys = standbys
@@ -199,6 +201,8 @@ class Figures:
             restoring=self.restoring,
             commit_seconds=self._manager.commits.under_way.seconds,
             tasks=self.by_task(),
+            failed=tuple(each for active in self._manager.running.values() for each in active.take_failed()),
+            seconds=self.spent.seconds(),
         )
 
     def by_task(self) -> Mapping[TaskId, TaskFigures]:

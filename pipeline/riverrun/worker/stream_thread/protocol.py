@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from riverrun.worker.states import ThreadSeconds
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
@@ -12,6 +14,7 @@ if TYPE_CHECKING:
     from riverrun.config import AppConfig
     from riverrun.hosting.release import Release
     from riverrun.records import TaskId
+    from riverrun.runtime.context import FailedRecord
     from riverrun.worker.states import TaskFigures, WorkerSummary
 
 
@@ -85,6 +88,8 @@ class ThreadReport:
         restoring: Tasks that are being restored, with the number of missing records; None while unknown.
         commit_seconds: Duration of all commits together, and of the longest, s.
         tasks: The work of each active task.
+        failed: Failures of skipped records since the last report, with a limited number.
+        seconds: Time since the thread began, s: all, and the parts of it for processing, committing and fetching records.
     """
 
     active: frozenset[TaskId]
@@ -96,6 +101,8 @@ class ThreadReport:
     restoring: Mapping[TaskId, int | None] = field(default_factory=dict)
     commit_seconds: tuple[float, float] = (0.0, 0.0)
     tasks: Mapping[TaskId, TaskFigures] = field(default_factory=dict)
+    failed: tuple[FailedRecord, ...] = ()
+    seconds: ThreadSeconds = field(default_factory=ThreadSeconds)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ Shares time between tasks, and with queries that are answered between records.
 from __future__ import annotations
 
 import logging
+import time
 from typing import TYPE_CHECKING, TypeVar
 
 from riverrun.errors import BrokerError, MissingOffsetError, TaskMigratedError
@@ -190,19 +191,23 @@ class StreamThread:
 
     def run_once(self) -> None:
         """Fetch, process a few records of each task, and start a commit if it is due."""
+        spent, began = self.figures.spent, time.perf_counter()
         waiting = self._fetching.waiting()
         is_idle = waiting == 0 or self._is_stalled
         if waiting < ENOUGH or self._is_stalled:
             self._fetch(self._idle_seconds if is_idle and not self._is_busy_elsewhere else 0)
+        spent.poll += time.perf_counter() - began
         # Tasks that start get a large share if there is nothing else to do.
         share = (WHOLE_SLICE, _START_SECONDS) if is_idle else (_RESTORED_PER_TURN, 0)
         self._manager.update(*share)
         if self._fetching.has_lost_brokers():
             self._brokers.wait()
-        commits = self._manager.commits
+        commits, finishing = self._manager.commits, time.perf_counter()
         commits.finish()
+        finished = time.perf_counter()
         self._alignment.run_once()
         processed = self._executor.process()
+        done = time.perf_counter()
         self._is_stalled = processed == 0
         self._fetching.balance()
         now_ms = self._clock.now_ms()
@@ -210,6 +215,8 @@ class StreamThread:
         if commits.under_way and not processed:
             with self._interruptions.away():
                 commits.under_way.wait(_COMMIT_SECONDS)
+        spent.process += done - finished
+        spent.commit += finished - finishing + time.perf_counter() - done
         self._upkeep.run_if_due(now_ms)
 
     def rest(self) -> None:

@@ -14,9 +14,10 @@ import pytest
 
 from riverrun.config import AppConfig
 from riverrun.records import TaskId
+from riverrun.runtime.context import FailedRecord
 from riverrun.worker.queries import QueryClient
 from riverrun.worker.states import WorkerSummary
-from riverrun.worker.stream_thread.protocol import Assign, StreamJob, ThreadReport
+from riverrun.worker.stream_thread.protocol import Assign, Failed, StreamJob, ThreadReport
 from riverrun.worker.stream_threads import StreamThreadProcess, StreamThreads
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ class Process:
         while self.pipe.poll():
             self.order = self.pipe.recv()
 
-    def report(self, active: frozenset[TaskId] | None = None) -> None:
+    def report(self, active: frozenset[TaskId] | None = None, failed: tuple[FailedRecord, ...] = ()) -> None:
         self.listen()
         active = self.order.active if active is None else active
         self.pipe.send(
@@ -49,6 +50,7 @@ class Process:
                 lags={},
                 summary=WorkerSummary(),
                 obeyed=self.order.number,
+                failed=failed,
             )
         )
 
@@ -193,3 +195,30 @@ def test_a_task_that_another_owner_took_over_is_reported_once(new_instance: Call
     instance.processes.listen(1.0)
     assert instance.processes.take_losses() == {TaskId(0, 3)}
     assert instance.processes.take_losses() == NONE
+
+
+FAILURE = FailedRecord(5, "0_1", "parse", "in", 1, 7, "ann", "ValueError", "no number", "skipped")
+
+
+def test_an_instance_remembers_skipped_records_and_the_ends_of_threads(new_instance: Callable[[int], Instance]) -> None:
+    instance = new_instance(2)
+    instance.others[0].report(failed=(FAILURE,))
+    place = {"task": "0_2", "topic": "in", "partition": 2, "offset": 9}
+    instance.others[1].pipe.send(Failed("ProcessingError", "x" * 10_000, None, place))
+    while len(instance.processes.failed()) < 1 or instance.processes.all[1].failure is None:
+        instance.processes.listen(1.0)
+    first, second = instance.processes.all
+    instance.processes.all = [second]
+    instance.processes.dead()
+    skipped, ended = instance.processes.failed()
+    assert skipped == FAILURE
+    assert (ended.error, ended.task, ended.topic, ended.partition, ended.offset) == (
+        "ProcessingError",
+        "0_2",
+        "in",
+        2,
+        9,
+    )
+    assert ended.outcome == "stream thread 2 ended"
+    assert len(ended.message) == 1000
+    instance.processes.all = [first, second]

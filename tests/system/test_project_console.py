@@ -29,6 +29,7 @@ v2 = "{name}_app:build_fold"
 "server.read.token" = "for the page, to read"
 """
 SHOWN = {"Authorization": "Bearer for the page, to read"}
+OF_WORKERS = {"Authorization": "Bearer the workers' own token"}
 
 
 def started(project: Path, group: Group) -> tuple[subprocess.Popen[str], str]:
@@ -77,6 +78,8 @@ def test_one_page_shows_workers_lag_runs_and_releases_of_a_project(group: Group)
         assert (candidate["version"], candidate["members"], candidate["lag"]) == ("v2", 0, 100)
         assert (app["release"]["step"], app["history"][0]["by"]) == ("planned", "bob")
         assert [(run["id"], run["records_in"]) for run in state["runs"]] == [("r1", 7)]
+        past = httpx.get(f"{group.url(0)}/history", headers=OF_WORKERS, timeout=DEADLINE_S).json()
+        assert {"rate", "lag", "threads/1/process", "threads/1/poll"} <= past["series"].keys()
         refused = httpx.get(f"{address}apps/{group.name}/difference", headers=SHOWN, timeout=DEADLINE_S)
         assert refused.status_code == 409, refused.text
     finally:

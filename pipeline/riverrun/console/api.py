@@ -85,6 +85,10 @@ def _watch(api: FastAPI, watch: ProjectWatch) -> None:
     async def status() -> Response:
         return as_json(watch.latest)
 
+    @api.get("/history")
+    def past(since: Annotated[int, Query(ge=0)] = 0) -> Response:
+        return as_json(watch.since(since))
+
     @api.get("/events")
     async def stream() -> Response:
         return as_events(events)

@@ -26,6 +26,7 @@ from riverrun.hosting.inputs import input_lags
 from riverrun.hosting.process import SystemClock
 from riverrun.hosting.release import CONTROL_TOPIC, Step
 from riverrun.releases.topology import load_application
+from riverrun.service.history import KEPT_MS, Ring
 from riverrun.service.peers import Members, NoAnswerError
 from riverrun.spark.runs import RunLog
 from riverrun.worker.group.protocol import servers_of
@@ -252,6 +253,8 @@ EVERY_SECONDS = 5.0
 _SHARE = 4
 """The pause after a long look, as a multiple of its duration: brokers have other work."""
 _UNWATCHED_SECONDS = 30.0
+_MOST_APPS = 200
+"""Greatest number of applications whose lag is remembered."""
 _END_SECONDS = 2.0
 
 
@@ -268,6 +271,7 @@ class ProjectWatch:
         self._every_s = every_s
         self._wanted_at = float("-inf")
         self._is_wanted, self._ends = threading.Event(), threading.Event()
+        self._ring = Ring(KEPT_MS // int(EVERY_SECONDS * 1000), _MOST_APPS)
         self._latest: dict[str, Any] = {"at": None}
         self._encoded = _event(self._latest)
         self._thread = threading.Thread(target=self._run, name="watch", daemon=True)
@@ -285,6 +289,12 @@ class ProjectWatch:
         _ = self.latest
         return self._encoded
 
+    def since(self, at_ms: int) -> dict[str, Any]:
+        """Return the lags of live versions at looks after a time (ms), as JSON shows them."""
+        looked_ms = self._latest["at"] or 0
+        every_ms = int(self._latest.get("every_s", self._every_s) * 1000)
+        return {"looked_at": looked_ms, "every_ms": every_ms, "kept_ms": KEPT_MS, **self._ring.since(at_ms)}
+
     def close(self) -> None:
         """Stop looking."""
         self._ends.set()
@@ -301,6 +311,8 @@ class ProjectWatch:
             found = self._looked()
             took = time.monotonic() - begun
             pause = max(self._every_s, _SHARE * took)
+            if not found.get("error") and found["at"] is not None:
+                self._ring.add(found["at"], _lags(found))
             self._latest = found | {"took_s": round(took, 2), "every_s": round(took + pause, 1)}
             self._encoded = _event(self._latest)
             self._ends.wait(pause)
@@ -311,6 +323,12 @@ class ProjectWatch:
         except Exception as error:  # a page that stops without explanation would be worse
             log.exception("cannot inspect the project")
             return self._latest | {"error": f"{type(error).__name__}: {error}"}
+
+
+def _lags(found: Mapping[str, Any]) -> dict[str, float]:
+    """Return the lag of the live version of each application."""
+    live = ((app["name"], version) for app in found.get("apps", ()) for version in app["versions"] if version["live"])
+    return {f"lag/{name}": version["lag"] for name, version in live if "lag" in version}
 
 
 def _event(found: dict[str, Any]) -> bytes:

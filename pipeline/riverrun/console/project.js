@@ -1,10 +1,11 @@
 // The console of a project: all applications, bounded runs, and one application with its instances, lag and release.
-import { Chart, unit } from "/charts.js";
+import { Chart, Past, short, unit } from "/charts.js";
 import { ask, byId, element, fill, isAddress, link, number, setText, span, start, time } from "/page.js";
 import { showRelease } from "/releases.js";
 import { drawTimeline } from "/timeline.js";
 
 let last = null;
+const past = new Past();
 let charted = null;
 let chart = null;
 let chosen = null;
@@ -88,9 +89,9 @@ function showLag(app) {
   if (charted !== app.name) {
     charted = app.name;
     byId("charts").replaceChildren();
-    chart = new Chart(`Lag of ${app.name}`, unit("offsets"), (each) => live(each)?.lag, 100);
+    chart = new Chart(byId("charts"), `Lag of ${app.name}`, { text: unit("offsets"), axis: short, lines: [[`lag/${app.name}`]] });
   }
-  if (!last.error) chart.add(app);
+  chart.draw(past, past.keptMs);
   fill(byId("inputs"), app.versions.flatMap((version) => (version.inputs ?? []).map((input) => [
     input.partition, version.version, input.committed === null ? "none" : String(input.committed), String(input.end), number(input.lag),
   ])));
@@ -121,6 +122,12 @@ function show(state) {
   showApps();
   showRuns();
   showApp();
+  followPast().catch((error) => setText(byId("connection"), `Without the past: ${error.message}`));
+}
+
+async function followPast() {
+  if (!past.add(await (await ask(`/history?since=${past.lookedAt}`)).json())) return;
+  if (charted !== null) chart.draw(past, past.keptMs);
 }
 
 window.addEventListener("hashchange", () => {

@@ -16,8 +16,9 @@ from riverrun.hosting.process import SystemClock
 from riverrun.runtime.context import GLOBAL_TASK
 from riverrun.service.admission import POSITION, ROLE, Access, Admission
 from riverrun.service.answering import FILES, as_events, as_json, content, serve_files, show_errors
+from riverrun.service.history import History, Watched
 from riverrun.service.measuring import instance_events
-from riverrun.service.metrics import Measured, registry_of
+from riverrun.service.metrics import registry_of
 from riverrun.service.peers import FORWARDED, Peers
 from riverrun.service.reading import Bookmark, Host, LiveReferral, RefusedError, ShownRows, StoreReader, StoreRequest
 from riverrun.service.rendering import key_bytes, prefix_bytes
@@ -54,7 +55,7 @@ _POINTS = _KEY_VALUE | {StoreKind.VERSIONED}
 _WINDOW = frozenset({StoreKind.WINDOW, StoreKind.TIMESTAMPED_WINDOW})
 
 
-class ServedInstance(Host, Measured, Protocol):
+class ServedInstance(Host, Watched, Protocol):
     """An instance, as seen by the HTTP interface (`StreamsInstance`)."""
 
     def scale(self, threads: int) -> None:
@@ -101,12 +102,15 @@ def new_api(instance: ServedInstance, access: Access | None = None, peers: Peers
         access: Decides which callers are admitted; by default, everybody on this machine.
         peers: Asks other instances; by default, those of this machine, without a token.
     """
-    api = FastAPI(title=f"Riverrun: {instance.application.id}", docs_url=None, redoc_url=None)
+    history = History(instance)
+    title = f"Riverrun: {instance.application.id}"
+    api = FastAPI(title=title, docs_url=None, redoc_url=None, lifespan=lambda _api: history.kept())
     clock = SystemClock()
     api.add_middleware(Admission, access=access or Access(server=instance.server), clock=clock)
     _show_errors(api)
     _watch(api, instance)
     _stream(api, instance)
+    _remember(api, history)
     _show_console(api, instance)
     _operate(api, instance)
     _query_stores(api, instance, peers or Peers(None, clock))
@@ -174,6 +178,18 @@ def _stream(api: FastAPI, instance: ServedInstance) -> None:
     async def stream() -> Response:
         """Send the status once per second, as server-sent events, with rates, lags and bytes of local state."""
         return as_events(events)
+
+
+def _remember(api: FastAPI, history: History) -> None:
+    """Serve the past. `api.state.history` looks at the instance for as long as the server runs."""
+    api.state.history = history
+
+    @api.get("/history")
+    def past(
+        since: Annotated[int, Query(ge=0, description="Only later figures, events and failures: `looked_at`, ms.")] = 0,
+    ) -> Response:
+        """Return figures, events, and failures with their records, of the last hour of this instance."""
+        return as_json(history.since(since))
 
 
 def _show_console(api: FastAPI, instance: ServedInstance) -> None:

@@ -32,10 +32,11 @@ if TYPE_CHECKING:
     from riverrun.records import TaskId
     from riverrun.service.metrics import Measured
     from riverrun.topology.nodes import SubTopology
-    from riverrun.worker.states import TaskFigures
+    from riverrun.worker.states import TaskFigures, ThreadSeconds
     from riverrun.worker.stream_thread.protocol import ThreadReport
 
 _COMPARED_SECONDS = 3.5
+_PARTS = ("process", "commit", "poll")
 _RECENT_MS = 10_000
 """Maximum age of a commit whose latency is shown."""
 
@@ -112,21 +113,23 @@ class _Look:
     tasks: Mapping[TaskId, TaskFigures]
     commits: int
     commit_s: float
+    threads: Mapping[int, ThreadSeconds]
 
     @classmethod
-    def of(cls, reports: Iterable[ThreadReport], at: float) -> _Look:
+    def of(cls, reports: Mapping[int, ThreadReport], at: float) -> _Look:
         """Read the last reports of stream threads.
 
         Args:
-            reports: The reports.
+            reports: The reports, by number of the thread.
             at: Time of the look, monotonic seconds.
         """
-        known = list(reports)
+        known = reports.values()
         return cls(
             at,
             {task: figures for report in known for task, figures in report.tasks.items()},
             sum(report.summary.commits for report in known),
             sum(report.commit_seconds[0] for report in known),
+            {number: report.seconds for number, report in reports.items()},
         )
 
 
@@ -152,14 +155,16 @@ class Measuring:
             at: Time of the look, monotonic seconds.
             sizes: Bytes of local state by task.
         """
-        reports = list(self._instance.reports().values())
+        reports = self._instance.reports()
         now = _Look.of(reports, at)
         before = self._compared(now)
         now_ms, commits = self._clock.now_ms(), now.commits - before.commits
         flows, tasks = self._flows(before, now, now_ms)
-        for task, size in sizes.items():
+        held = {str(task) for report in reports.values() for task in _held(report)}
+        kept = {task: size for task, size in sizes.items() if task in held}
+        for task, size in kept.items():
             flows[task.partition("_")[0]].state_bytes += size
-        copies = {str(task): lag for report in reports for task, lag in report.lags.items()}
+        copies = {str(task): lag for report in reports.values() for task, lag in report.lags.items()}
         return {
             "at": now_ms,
             "rate": round(sum(flow.rate for flow in flows.values()), 1),
@@ -170,7 +175,9 @@ class Measuring:
             "lags": copies,
             "tasks": tasks,
             "sub_topologies": {sub: flow.shown() for sub, flow in sorted(flows.items())},
-            "state_bytes": sizes,
+            "state_bytes": kept,
+            "left_bytes": sum(sizes.values()) - sum(kept.values()),
+            "stream_threads": _shares(before.threads, now.threads),
         }
 
     def _compared(self, now: _Look) -> _Look:
@@ -228,6 +235,23 @@ def _add_topics(flow: _Flow, names: _Names, figures: TaskFigures, earlier: TaskF
             flow.store_rates[names.stores[topic]] += rate
         else:
             flow.write_rates[names.writes.get(topic, CHOSEN)] += rate
+
+
+def _held(report: ThreadReport) -> frozenset[TaskId]:
+    """Return the tasks whose state a stream thread has open. Other state on disk is of tasks that have moved away."""
+    return report.active.union(report.standby, report.restoring)
+
+
+def _shares(before: Mapping[int, ThreadSeconds], now: Mapping[int, ThreadSeconds]) -> dict[str, dict[str, float]]:
+    """Return the shares of time that each stream thread has spent on its parts since the earlier look."""
+    found = {}
+    for number, seconds in sorted(now.items()):
+        earlier = before.get(number, seconds)
+        passed = seconds.all - earlier.all
+        if passed > 0:
+            parts = ((name, getattr(seconds, name) - getattr(earlier, name)) for name in _PARTS)
+            found[str(number)] = {name: round(min(part / passed, 1.0), 3) for name, part in parts}
+    return found
 
 
 def _rate(count: int, before: int, seconds: float) -> float:

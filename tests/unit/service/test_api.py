@@ -54,6 +54,7 @@ if TYPE_CHECKING:
 
     from riverrun.partitioning import Partitions, StreamPartitioner
     from riverrun.processor.metrics import Measurement
+    from riverrun.runtime.context import FailedRecord
 
 TASKS = frozenset(TaskId(0, n) for n in range(3))
 
@@ -80,6 +81,7 @@ class FakeInstance:
     commands: list[Any] = field(default_factory=list)
     measured: tuple[Measurement, ...] = ()
     waiting: Waiting | None = None
+    failures: list[FailedRecord] = field(default_factory=list)
     id: str = "i1"
     server: str = "here:1"
     live_version: str | None = None
@@ -123,6 +125,9 @@ class FakeInstance:
             tasks=figures,
         )
         return {1: report}
+
+    def failed(self) -> tuple[FailedRecord, ...]:
+        return tuple(self.failures)
 
     def ask(self, question: StoreQuery) -> AnswerPage | Refusal:
         self.asked.append(question)

@@ -304,7 +304,8 @@ def test_a_page_goes_on_when_its_instance_comes_back(page: Chrome) -> None:
         serving(api, listener, None, api.state.events.end),
     ):
         console.wait_for("connection", "Connected")
-        console.wait_for("log", "running → rebalancing")
+        console.wait_for("log", "rebalancing; active")
+    assert "running; active" in console.text("log"), "of before"
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

@@ -107,7 +107,8 @@ def test_each_topic_and_store_of_the_picture_has_its_rate_and_lag() -> None:
     assert first["writes"] == {"by-page-repartition": {"rate": 45}}
     assert second["reads"] == {"by-page-repartition": {"rate": 25, "lag": 0}}
     assert (second["writes"], second["stores"]) == ({"page-counts": {"rate": 5}}, {"per-page": {"rate": 10}})
-    assert (second["state_bytes"], second["latency_ms"]) == (77, 3)
+    assert (second["state_bytes"], second["latency_ms"]) == (70, 3)
+    assert (now["state_bytes"], now["left_bytes"]) == ({"1_3": 70}, 7), "task 1_4 has moved away"
 
 
 def test_a_version_that_writes_to_staging_topics_has_its_rates_at_the_public_ones() -> None:

@@ -1,5 +1,5 @@
 // The console of one instance.
-import { Chart, unit } from "/charts.js";
+import { Chart, Past, percent, short, unit } from "/charts.js";
 import { drawGraph, showOnGraph } from "/graph.js";
 import { ask, byId, define, element, fill, isAddress, link, number, setText, size, span, start, time } from "/page.js";
 import { listStores } from "/stores.js";
@@ -7,7 +7,12 @@ import { listStores } from "/stores.js";
 const LOGGED = 200;
 const MOST_TASKS = 200; // rows that a browser can keep up to date
 
+const MOST_THREADS = 16;
+
 let last = null;
+const past = new Past(); // it goes on when the instance comes back
+let failures = [];
+let nextPast = 0;
 let listed = null; // the instance's state when stores were listed: one that starts has none yet
 
 // --- figures
@@ -23,6 +28,7 @@ function showNow(state) {
     ["Latency", state.latency_ms === null ? "none yet" : span(state.latency_ms)],
     ["Lag of copies", number(state.copies_lag)],
     ["State on disk", size(Object.values(state.state_bytes).reduce((sum, each) => sum + each, 0))],
+    ...(state.left_bytes ? [["Left by tasks that moved", size(state.left_bytes)]] : []),
     ["Tasks here", `${number(state.active.length)} active, ${number(Object.keys(state.standby).length)} standby`],
     ["Stream threads", number(state.threads)],
     ["Last recovery", state.recovery_s === null ? "none" : `${number(state.recovery_s)} s`],
@@ -88,57 +94,76 @@ function showInstances(state) {
   });
 }
 
-// --- events
+// --- events and failures
 
-function note(at, text) {
+function note({ at, text }) {
   const log = byId("log");
   log.prepend(element("li", `${time(at)} ${text}`));
   while (log.childElementCount > LOGGED) log.lastElementChild.remove();
 }
 
-const some = (names) => (names.length > 20 ? `${names.slice(0, 20).join(", ")} and ${names.length - 20} more` : names.join(", "));
+// Failures, the latest first; texts come from records.
+function showFailures() {
+  byId("failures-none").hidden = failures.length > 0;
+  byId("failures-table").hidden = !failures.length;
+  fill(byId("failures"), failures.map((each) => [
+    time(each.at_ms), each.topic ? `${each.topic}-${each.partition}@${each.offset}` : "", each.key,
+    `${each.error || "ended"}: ${each.message}`, each.node, each.task, each.outcome,
+  ]));
+}
 
-function compare(before, now) {
-  if (!before || before.application !== now.application || before.instance !== now.instance) {
-    note(now.at, `${now.state}; active: ${some(now.active) || "none"}`);
-    return;
+// --- the past
+
+const charts = [
+  new Chart(byId("charts"), "Rate", { text: unit("records/s"), axis: short, lines: [["rate"]] }),
+  new Chart(byId("charts"), "Lag of inputs", { text: unit("offsets"), axis: short, lines: [["lag"]] }),
+  new Chart(byId("charts"), "Latency", { text: span, lines: [["latency_ms"]] }),
+  new Chart(byId("charts"), "Time of a commit", { text: span, lines: [["commit_ms"]] }),
+  new Chart(byId("charts"), "Lag of copies", { text: unit("records"), axis: short, lines: [["copies_lag"]] }),
+];
+const threads = new Map();
+
+function showThreads() {
+  const numbers = [...past.series.keys()].map((name) => /^threads\/(\d+)\/process$/.exec(name)?.[1]).filter(Boolean);
+  for (const [number, chart] of threads) if (!numbers.includes(number)) { chart.figure.remove(); threads.delete(number); }
+  for (const number of numbers.slice(0, MOST_THREADS)) {
+    if (threads.has(number)) continue;
+    const lines = ["process", "commit", "poll"].map((part) => [`threads/${number}/${part}`, part]);
+    threads.set(number, new Chart(byId("threads"), `Stream thread ${number}`, { text: percent, lines, top: 1 }));
   }
-  if (before.state !== now.state) note(now.at, `${before.state} → ${now.state}`);
-  if (before.paused !== now.paused) note(now.at, now.paused ? "paused" : "resumed");
-  if (before.threads !== now.threads) note(now.at, `stream threads: ${before.threads} → ${now.threads}`);
-  if (before.recovery_s !== now.recovery_s && now.recovery_s !== null) note(now.at, `all tasks run, after ${number(now.recovery_s)} s`);
-  const [was, is] = [new Set(before.active), new Set(now.active)];
-  const [servers, others] = [before, now].map((state) => new Set(Object.values(state.servers).filter(Boolean)));
-  const changes = [
-    ["takes over", now.active.filter((each) => !was.has(each))],
-    ["gives up", before.active.filter((each) => !is.has(each))],
-    ["begins to restore", Object.keys(now.restoring).filter((each) => !(each in before.restoring))],
-    ["has restored", Object.keys(before.restoring).filter((each) => !(each in now.restoring) && is.has(each))],
-    ["follows as standby", Object.keys(now.standby).filter((each) => !(each in before.standby))],
-    ["follows no longer", Object.keys(before.standby).filter((each) => !(each in now.standby))],
-    ["moved", Object.keys(now.servers).filter((each) => each in before.servers && before.servers[each] !== now.servers[each])],
-    ["instances that have tasks now", [...others].filter((each) => !servers.has(each))],
-    ["instances without tasks now", [...servers].filter((each) => !others.has(each))],
-  ];
-  for (const [what, names] of changes) if (names.length) note(now.at, `${what}: ${some(names)}`);
+}
+
+function showPast() {
+  showThreads();
+  const period = Number(byId("period").value);
+  for (const chart of [...charts, ...threads.values()]) chart.draw(past, period);
+}
+
+async function followPast() {
+  const found = await (await ask(`/history?since=${past.lookedAt}`)).json();
+  if (!past.add(found)) return;
+  found.events.forEach(note);
+  failures = [...found.failures.reverse(), ...failures].slice(0, LOGGED);
+  showPast();
+  showFailures();
+}
+
+// Ask for the past at the pace of its samples, one question at a time.
+function keepUp() {
+  const now = performance.now();
+  if (now < nextPast) return;
+  nextPast = now + past.everyMs;
+  followPast().catch((error) => setText(byId("connection"), `Without the past: ${error.message}`));
 }
 
 // --- all of it
-
-const charts = [
-  new Chart("Rate", unit("records/s"), (state) => state.rate),
-  new Chart("Lag of inputs", unit("offsets"), (state) => state.lag),
-  new Chart("Latency", span, (state) => state.latency_ms),
-  new Chart("Time of a commit", span, (state) => state.commit_ms),
-];
 
 function show(state) {
   showNow(state);
   showTasks(state);
   showInstances(state);
   showOnGraph(state);
-  charts.forEach((each) => each.add(state));
-  compare(last, state);
+  keepUp();
   if (listed !== state.state) {
     if (listed !== null) listStores();
     listed = state.state;
@@ -153,5 +178,6 @@ async function load() {
   listed = null;
 }
 
+byId("period").addEventListener("change", showPast);
 byId("task-filter").addEventListener("input", () => { if (last) showTasks(last); });
 start("/events", load, show, "This instance");

@@ -4,6 +4,8 @@ import { ask, byId, number, setText, size, span } from "/page.js";
 const SVG = "http://www.w3.org/2000/svg";
 const MOST_BOXES = 3000; // a larger picture would keep a browser busy, and nobody could read it
 
+const LONGEST_FIGURES = 200; // width of figures such as `1,234.5 updates/s, 302.5 MB`
+
 let places = [];
 
 function figure(x, y) {
@@ -73,6 +75,14 @@ function findPlaces(picture) {
   return found;
 }
 
+// Make room on the right for figures, which are longer than the boxes that they stand next to.
+function widen(picture) {
+  const [x, y, width, height] = picture.getAttribute("viewBox").split(" ").map(Number);
+  const needed = Math.max(width, ...places.map(({ text }) => Number(text.getAttribute("x")) + LONGEST_FIGURES - x));
+  picture.setAttribute("viewBox", `${x} ${y} ${needed} ${height}`);
+  picture.setAttribute("width", needed);
+}
+
 export async function drawGraph() {
   places = [];
   const topology = await (await ask("/topology")).json();
@@ -86,6 +96,7 @@ export async function drawGraph() {
   const picture = document.importNode(new DOMParser().parseFromString(unstyled, "image/svg+xml").documentElement, true);
   picture.querySelectorAll(".edge").forEach((each) => each.setAttribute("marker-end", "url(#riverrun-head)"));
   places = findPlaces(picture);
+  widen(picture);
   byId("graph").replaceChildren(picture);
 }
 

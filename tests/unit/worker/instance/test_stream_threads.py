@@ -203,7 +203,7 @@ FAILURE = FailedRecord(5, "0_1", "parse", "in", 1, 7, "ann", "ValueError", "no n
 def test_an_instance_remembers_skipped_records_and_the_ends_of_threads(new_instance: Callable[[int], Instance]) -> None:
     instance = new_instance(2)
     instance.others[0].report(failed=(FAILURE,))
-    place = {"task": "0_2", "topic": "in", "partition": 2, "offset": 9}
+    place: dict[str, str | int] = {"task": "0_2", "topic": "in", "partition": 2, "offset": 9}
     instance.others[1].pipe.send(Failed("ProcessingError", "x" * 10_000, None, place))
     while len(instance.processes.failed()) < 1 or instance.processes.all[1].failure is None:
         instance.processes.listen(1.0)

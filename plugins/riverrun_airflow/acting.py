@@ -39,6 +39,7 @@ _PHRASES = re.compile(
     | --(?P<option>[a-z][a-z-]*)(?:(?<=approve)[ ](?P<approval>[\w-]*\w))?""",
     re.VERBOSE,
 )
+_TRUE, _FALSE = frozenset({"true", "1", "yes"}), frozenset({"false", "0", "no", ""})
 _ARGUMENTS = {"option": "options", "package": "packages", "binary": "is_binary"}
 """Arguments of operators whose options of the shell have other names."""
 
@@ -112,3 +113,35 @@ def end_at_once() -> None:
     """
     if not isinstance(sys.exc_info()[1], AirflowTaskTimeout):
         raise KeyboardInterrupt
+
+
+def number(name: str, value: int | str) -> int:
+    """Return a natural number that a template may have turned into text; 0 for an empty text.
+
+    >>> number("max_records_per_slice", "500"), number("max_records_per_slice", "")
+    (500, 0)
+
+    Raises:
+        AirflowFailException: If the text is not such a number.
+    """
+    text = str(value).strip() or "0"
+    if not text.isdecimal():
+        message = f"{name} is {value!r}, which is not a natural number"
+        raise AirflowFailException(message)
+    return int(text)
+
+
+def truth(name: str, value: bool | str) -> bool:  # noqa: FBT001 - templates give text
+    """Return a truth value that a template may have turned into text.
+
+    >>> truth("dry", "True"), truth("dry", False)
+    (True, False)
+
+    Raises:
+        AirflowFailException: If the text is not a truth value.
+    """
+    text = str(value).strip().lower()
+    if text not in _TRUE | _FALSE:
+        message = f"{name} is {value!r}, which is neither true nor false"
+        raise AirflowFailException(message)
+    return text in _TRUE

@@ -11,8 +11,7 @@ from riverrun.errors import StreamsError
 from riverrun_airflow.acting import acting
 from riverrun_airflow.assets import TopicLineage, judged_by_topic
 from riverrun_airflow.hooks import CONNECTION, located
-from riverrun_airflow.links import ApplicationLink
-from riverrun_airflow.operators import documented
+from riverrun_airflow.links import ApplicationLink, documented
 from riverrun_airflow.sessions import held_by, moved_by_step
 from riverrun_airflow.work_requests import DISCARD, HELD_ACTIONS, PUBLISH
 

@@ -1,4 +1,4 @@
-"""Addresses of the plugin's page, and the links from tasks to it."""
+"""Addresses of the plugin's page, the links from tasks to it, and the descriptions of tasks."""
 
 from __future__ import annotations
 
@@ -114,3 +114,9 @@ def _site() -> str:
 def base() -> str:
     """Return the path at which Airflow is served; empty at the root of a host."""
     return urlsplit(conf.get("api", "base_url", fallback="") or "").path.rstrip("/")
+
+
+def documented(operator: BaseOperator, kwargs: dict[str, Any]) -> dict[str, Any]:
+    """Return an operator's arguments, with its class's docstring as the task's description."""
+    said = (type(operator).__doc__ or "").partition("    Args:")[0]
+    return {"doc_md": "\n".join(line.strip() for line in said.splitlines()).strip(), **kwargs}

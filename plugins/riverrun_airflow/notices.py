@@ -12,8 +12,7 @@ from airflow.sdk.exceptions import AirflowFailException
 
 from riverrun_airflow.acting import acting
 from riverrun_airflow.hooks import CONNECTION, located
-from riverrun_airflow.links import ApplicationLink
-from riverrun_airflow.operators import documented
+from riverrun_airflow.links import ApplicationLink, documented
 from riverrun_airflow.sessions import lags_of
 
 if TYPE_CHECKING:

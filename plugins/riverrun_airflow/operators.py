@@ -9,41 +9,34 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowFailException
 
-from riverrun.errors import StreamsError, UnderWayError
-from riverrun_airflow.acting import acting, end_at_once
+from riverrun.errors import UnderWayError
+from riverrun_airflow.acting import acting, end_at_once, number, truth
 from riverrun_airflow.assets import TopicLineage, announce, is_template, judged_by_topic, outputs_of, topic_asset
 from riverrun_airflow.hooks import CONNECTION, located
-from riverrun_airflow.links import ApplicationLink, DocsLink, SparkLink, logged
+from riverrun_airflow.links import ApplicationLink, DocsLink, SparkLink, documented, logged
 from riverrun_airflow.looks import look
-from riverrun_airflow.progress import following
+from riverrun_airflow.progress import following, log_summary
 from riverrun_airflow.results import (
     result_of_check,
     result_of_rehearsal,
     result_of_runs,
-    result_of_step,
     unless_empty,
 )
 from riverrun_airflow.sessions import (
-    STEPS,
     WrittenRecords,
     bounded,
     judge_live,
     judged,
-    moved_by_step,
-    published_by,
     recompute,
     rehearse,
-    releaser_of,
-    retired_by,
     run,
     runs_by,
-    take,
     topics_of,
     written_by,
 )
 from riverrun_airflow.submission import concluded, is_apart, submit
 from riverrun_airflow.triggers import LookTrigger, ended
-from riverrun_airflow.work_requests import CheckRequest, RunRequest, StepRequest, author_of
+from riverrun_airflow.work_requests import CheckRequest, RunRequest, author_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -51,18 +44,12 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from riverrun.config import ProjectConfig
-    from riverrun.hosting.gated import GateVerdict
     from riverrun.project.runs import BoundedRun
-    from riverrun.spark.bounded_runs.job import RunSummary
-    from riverrun.spark.ranges import RunRange
     from riverrun_airflow.drivers import Note
     from riverrun_airflow.sessions import Check
 
-_RANGE, _TOLD, _RETIRED, _CORRECTED = "range", "told", "retired", "corrected"
-"""Keys of a task's state: its range, whether readers have been notified, the version that it retires, and its corrections."""
-_COMPUTING = frozenset({"reprocess", "gate", "cut", "rollback"})
-"""Steps that may compute on Spark. The others read, or change topics and records of releases, within seconds."""
-_TRUE, _FALSE = frozenset({"true", "1", "yes"}), frozenset({"false", "0", "no", ""})
+_RANGE, _TOLD, _CORRECTED = "range", "told", "corrected"
+"""Keys of a task's state: its range, whether readers have been notified, and its corrections."""
 
 
 class BoundedRunOperator(BaseOperator):
@@ -230,7 +217,7 @@ class BoundedRunOperator(BaseOperator):
             if request.recompute_from:
                 self._keep_corrections(context, recompute(project, request))
             summary = run(planned)
-        self._tell(summary, chosen)
+        log_summary(self.log, summary, chosen)
         return self._told(context, project, planned)
 
     def _request(self, context: Context, chosen: str | None) -> RunRequest:
@@ -307,159 +294,6 @@ class BoundedRunOperator(BaseOperator):
         ]
         read = [topic_asset(brokers, topic) for topic in topics_of(planned.application)[0]]
         announce(self, context, outputs_of(self.app), read, events)
-
-    def _tell(self, summary: RunSummary, chosen: RunRange) -> None:
-        for task in summary.tasks:
-            self.log.info(
-                "task %s: %d records in %d commits, %d written; %d restored in %d ms, %d ms of work",
-                task.task_id,
-                task.processed,
-                task.commits,
-                task.written,
-                task.restored,
-                task.restore_ms,
-                task.compute_ms,
-            )
-        for warning in summary.warnings:
-            self.log.warning("%s", warning)
-        if summary.tasks:
-            dropped = dict(summary.dropped)
-            self.log.info("%d records processed, dropped: %s, engine: %s", summary.processed, dropped, summary.engine)
-        else:
-            done = (
-                "everything requested was already processed" if chosen.size else "there are no new records in the range"
-            )
-            self.log.info("Nothing was processed: %s", done)
-        if summary.totals:
-            self.log.info("counted by processors: %s", dict(summary.totals))
-
-
-class ReleaseOperator(BaseOperator):
-    """Takes one step of a release (`riverrun release STEP`). Each step may be repeated.
-
-    Args:
-        app: The application.
-        step: `plan`, `start`, `reprocess`, `gate`, `approve`, `cut`, `rollback`, `retire` or `abort`.
-        config: Path of `streams.toml`; by default, as the connection says.
-        to: The version that is to go live; for `plan` and `start`.
-        verdict: For `approve`: the id of the verdict whose warnings are approved; empty to approve nothing.
-        master: Spark's master URL, or that of a Spark Connect server; by default, as the connection or `[spark]` says.
-        apart: As in `BoundedRunOperator`, for steps that may compute on Spark: `reprocess`, `gate`, `cut` and `rollback`.
-        riverrun_conn_id: The connection.
-    """
-
-    template_fields: Sequence[str] = ("config", "app", "step", "to", "verdict", "master", "riverrun_conn_id")
-    operator_extra_links = (ApplicationLink(), DocsLink(), SparkLink())
-    ui_color = "#eef7ea"
-
-    def __init__(
-        self,
-        *,
-        app: str,
-        step: str,
-        config: str = "",
-        to: str = "",
-        verdict: str = "",
-        master: str = "",
-        apart: bool | None = None,
-        riverrun_conn_id: str = CONNECTION,
-        **kwargs: Any,
-    ) -> None:
-        super().__init__(**documented(self, kwargs))
-        self.config = config
-        self.app = app
-        self.docs_page, self.lineage = "", TopicLineage()
-        self.step = step
-        self.to = to
-        self.verdict = verdict
-        self.master = master
-        self.apart, self.spark_page = apart, ""
-        self.riverrun_conn_id = riverrun_conn_id
-
-    def execute(self, context: Context) -> dict[str, Any]:
-        """Take the step, and return the state of the release (`results.result_of_step`). A failed gate is not retried."""
-        return acting(partial(self._take, context))
-
-    def on_kill(self) -> None:
-        """End the task, and Spark with its process; the step may be taken again."""
-        end_at_once()
-
-    def driven(self, context: Context, event: dict[str, Any]) -> dict[str, Any]:
-        """Continue after a driver has taken the step, or has failed: a failed gate has a verdict, too."""
-        project = acting(lambda: located(self.config, self.riverrun_conn_id).project())
-        found = acting(lambda: self._found(project))
-
-        def conclude(_: Note) -> dict[str, Any]:
-            self._moved(project, found)
-            return found
-
-        return concluded(self, context, event, conclude)
-
-    def _take(self, context: Context) -> dict[str, Any]:
-        if self.step not in STEPS:
-            message = f"{self.step!r} is not a step of a release: {', '.join(STEPS)}"
-            raise AirflowFailException(message)
-        location = located(self.config, self.riverrun_conn_id)
-        project = location.project()
-        request = self._request(context, project)
-        if self.step in _COMPUTING and is_apart(self, project):
-            submit(self, context, location, request)
-        try:
-            with following(logged(self, context)):
-                self.log.info("%s", take(project, request))
-        finally:
-            found = self._found(project)
-        self._moved(project, found)
-        return found
-
-    def _request(self, context: Context, project: ProjectConfig) -> StepRequest:
-        by = f"airflow:{self.dag_id}/{context['run_id']}"
-        if self.step == "retire":
-            return StepRequest(self.app, self.step, self._retired(context, project), self.master, by)
-        about = {"plan": self.to, "start": self.to, "approve": self.verdict}
-        return StepRequest(self.app, self.step, about.get(self.step, ""), self.master, by)
-
-    def _retired(self, context: Context, project: ProjectConfig) -> str:
-        """Return the version to retire. A further attempt deletes what is left of it, though it has left the release."""
-        store: Any = context["task_state_store"]
-        version: str = store.get(_RETIRED) or retired_by(releaser_of(project, self.app, "", ""))
-        store.set(_RETIRED, version)
-        return version
-
-    def _found(self, project: ProjectConfig) -> dict[str, Any]:
-        """Return the state of the release. After a gate, note what it has judged."""
-        release = releaser_of(project, self.app, "", "").status()
-        if self.step == "gate" and release.verdict is not None:
-            self._judged(project, release.verdict)
-        return result_of_step(self.step, release, self.docs_page)
-
-    def _moved(self, project: ProjectConfig, found: dict[str, Any]) -> None:
-        """Record for OpenLineage what a step that computes or publishes has read and written. The step is done in any case."""
-        version = found["candidate" if self.step == "reprocess" else "live"]
-        try:
-            read, written = moved_by_step(project, self.app, version, self.step)
-        except StreamsError as error:
-            self.log.warning("OpenLineage is told of no topics: %s", error.message)
-            return
-        if written:
-            facet = {"app": self.app, "version": version, "step": self.step}
-            self.lineage = TopicLineage(project.kafka["bootstrap.servers"], read, written, facet)
-
-    def _judged(self, project: ProjectConfig, verdict: GateVerdict) -> None:
-        """Record the page of a verdict, and its lineage for OpenLineage."""
-        self.docs_page = next(iter(verdict.pages.values()), "")
-        judged = judged_by_topic(verdict.outcomes)
-        facet = {"app": self.app, "verdict": verdict.id, "range": verdict.at}
-        topics = tuple(topic for topic in judged if topic in published_by(project, self.app))
-        self.lineage = TopicLineage(project.kafka["bootstrap.servers"], topics, (), facet, judged)
-
-    def get_openlineage_facets_on_complete(self, task_instance: Any) -> Any:  # noqa: ARG002 - the provider's signature
-        """Return the topics that the step has read and written, or that a gate has judged, for OpenLineage."""
-        return self.lineage.told()
-
-    def get_openlineage_facets_on_failure(self, task_instance: Any) -> Any:  # noqa: ARG002 - the provider's signature
-        """Return the topics that a gate has judged and rejected, for OpenLineage."""
-        return self.lineage.told()
 
 
 class QualityOperator(BaseOperator):
@@ -568,41 +402,3 @@ class RefusalOperator(BaseOperator):
             AirflowFailException: Always.
         """
         raise AirflowFailException(self.told)
-
-
-def documented(operator: BaseOperator, kwargs: dict[str, Any]) -> dict[str, Any]:
-    """Return an operator's arguments, with its class's docstring as the task's description."""
-    said = (type(operator).__doc__ or "").partition("    Args:")[0]
-    return {"doc_md": "\n".join(line.strip() for line in said.splitlines()).strip(), **kwargs}
-
-
-def number(name: str, value: int | str) -> int:
-    """Return a natural number that a template may have turned into text; 0 for an empty text.
-
-    >>> number("max_records_per_slice", "500"), number("max_records_per_slice", "")
-    (500, 0)
-
-    Raises:
-        AirflowFailException: If the text is not such a number.
-    """
-    text = str(value).strip() or "0"
-    if not text.isdecimal():
-        message = f"{name} is {value!r}, which is not a natural number"
-        raise AirflowFailException(message)
-    return int(text)
-
-
-def truth(name: str, value: bool | str) -> bool:  # noqa: FBT001 - templates give text
-    """Return a truth value that a template may have turned into text.
-
-    >>> truth("dry", "True"), truth("dry", False)
-    (True, False)
-
-    Raises:
-        AirflowFailException: If the text is not a truth value.
-    """
-    text = str(value).strip().lower()
-    if text not in _TRUE | _FALSE:
-        message = f"{name} is {value!r}, which is neither true nor false"
-        raise AirflowFailException(message)
-    return text in _TRUE

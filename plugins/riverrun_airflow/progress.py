@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from riverrun.hosting.progress import Progress
+    from riverrun.spark.bounded_runs.job import RunSummary
+    from riverrun.spark.ranges import RunRange
 
 log = logging.getLogger(__name__)
 
@@ -163,3 +165,28 @@ def spark_page() -> str:
     if context is None or getattr(context, "_jsc", None) is None:  # a context is known before it has started
         return ""
     return context.uiWebUrl or ""
+
+
+def log_summary(task_log: Any, summary: RunSummary, chosen: RunRange) -> None:
+    """Log what a run has done: its tasks, warnings and counts."""
+    for task in summary.tasks:
+        task_log.info(
+            "task %s: %d records in %d commits, %d written; %d restored in %d ms, %d ms of work",
+            task.task_id,
+            task.processed,
+            task.commits,
+            task.written,
+            task.restored,
+            task.restore_ms,
+            task.compute_ms,
+        )
+    for warning in summary.warnings:
+        task_log.warning("%s", warning)
+    if summary.tasks:
+        dropped = dict(summary.dropped)
+        task_log.info("%d records processed, dropped: %s, engine: %s", summary.processed, dropped, summary.engine)
+    else:
+        done = "everything requested was already processed" if chosen.size else "there are no new records in the range"
+        task_log.info("Nothing was processed: %s", done)
+    if summary.totals:
+        task_log.info("counted by processors: %s", dict(summary.totals))

@@ -38,7 +38,8 @@ def get_provider_info() -> dict[str, Any]:
 
 
 _OPERATORS = tuple(
-    f"riverrun_airflow.{name}" for name in ("operators", "approval", "held", "notices", "task_group", "transfers")
+    f"riverrun_airflow.{name}"
+    for name in ("operators", "approval", "held", "notices", "releases", "task_group", "transfers")
 )
 _TRIGGERS = ("riverrun_airflow.arrivals", "riverrun_airflow.triggers")
 _FIELDS = {

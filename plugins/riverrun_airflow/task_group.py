@@ -24,8 +24,9 @@ from riverrun_airflow.approval import (
 )
 from riverrun_airflow.assets import is_template
 from riverrun_airflow.hooks import CONNECTION
-from riverrun_airflow.operators import BoundedRunOperator, QualityOperator, ReleaseOperator
+from riverrun_airflow.operators import BoundedRunOperator, QualityOperator
 from riverrun_airflow.pools import pool_of
+from riverrun_airflow.releases import ReleaseOperator
 from riverrun_airflow.sessions import STEPS as STEPS_OF_RELEASES
 from riverrun_airflow.waiting import AwaitOperator, WatchOperator
 

@@ -12,8 +12,7 @@ from riverrun.config.secrets import expanded
 from riverrun_airflow.acting import acting, end_at_once
 from riverrun_airflow.assets import TopicLineage, announce, is_template, target_asset, topic_asset, transferred_by
 from riverrun_airflow.hooks import CONNECTION, located
-from riverrun_airflow.links import SparkLink, logged
-from riverrun_airflow.operators import documented
+from riverrun_airflow.links import SparkLink, documented, logged
 from riverrun_airflow.progress import following
 from riverrun_airflow.results import unless_empty
 from riverrun_airflow.sessions import transfer

@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import BaseOperator, BaseSensorOperator, PokeReturnValue
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
-from riverrun_airflow.acting import acting
+from riverrun_airflow.acting import acting, number
 from riverrun_airflow.hooks import CONNECTION, located
-from riverrun_airflow.links import ApplicationLink
+from riverrun_airflow.links import ApplicationLink, documented
 from riverrun_airflow.looks import Awaited, Look, fields_of, look, position, time_ms
-from riverrun_airflow.operators import documented, number
 from riverrun_airflow.sessions import bounded, now_ms
 from riverrun_airflow.triggers import LookTrigger, ended
 from riverrun_airflow.work_requests import RunRequest

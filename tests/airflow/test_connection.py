@@ -29,7 +29,8 @@ v2 = "clicks:build_v2"
 SCRIPT = """
 import json, os, sys
 from riverrun_airflow.hooks import RiverrunHook
-from riverrun_airflow.operators import BoundedRunOperator, ReleaseOperator
+from riverrun_airflow.operators import BoundedRunOperator
+from riverrun_airflow.releases import ReleaseOperator
 from airflow.sdk.exceptions import AirflowFailException
 
 def connected(environ, connection="riverrun_default"):

@@ -118,7 +118,7 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException
 from pyspark import SparkContext
 from riverrun.errors import EngineError
 from riverrun_airflow.acting import acting
-from riverrun_airflow.operators import ReleaseOperator
+from riverrun_airflow.releases import ReleaseOperator
 from riverrun.spark.failures import spark_failures
 from riverrun.spark.session import spark_session
 

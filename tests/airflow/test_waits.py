@@ -124,7 +124,7 @@ SUBMISSIONS = """
 import json
 from types import SimpleNamespace
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, TaskDeferred
-from riverrun_airflow import operators
+from riverrun_airflow import releases
 from riverrun_airflow import submission
 from riverrun.errors import EngineError
 from riverrun.hosting.release import Release, Step
@@ -155,10 +155,10 @@ def start(location, driver, request):
 submission.start = start
 submission.end = lambda project, driver: told_to_end.append(driver)
 release = Release("clicks", "v1", step=Step.REPROCESSED, candidate="v2")
-operators.releaser_of = lambda project, app, master, by: SimpleNamespace(status=lambda: release)
+releases.releaser_of = lambda project, app, master, by: SimpleNamespace(status=lambda: release)
 kept = Kept()
 context = {"task_state_store": kept, "run_id": "m"}
-step = operators.ReleaseOperator(task_id="step", app="clicks", step="reprocess", apart=True)
+step = releases.ReleaseOperator(task_id="step", app="clicks", step="reprocess", apart=True)
 
 # Another attempt waits for the driver of the first.
 for _ in range(2):

@@ -130,6 +130,10 @@ class Services:
         """Let a DAG's runs start."""
         self.done(f"/dags/{dag}", "PATCH", {"is_paused": False})
 
+    def pause(self, dag: str) -> None:
+        """Let no further run of a DAG start."""
+        self.done(f"/dags/{dag}", "PATCH", {"is_paused": True})
+
     def trigger(self, dag: str, **conf: Any) -> str:
         """Begin a run, and return its id."""
         self.unpause(dag)

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 import pytest
 
-from riverrun import LONG
+from riverrun import LONG, STRING, Window, Windowed, windowed
 from riverrun.hosting.control_topic import ReleaseRegistry
 from riverrun.hosting.release import Step
+from riverrun.partitioning import partition_for
 from riverrun.records import TopicPartition
 from riverrun.spark.runs import RunLog
 from tests.airflow.services import ROOT, running_services
@@ -96,6 +99,23 @@ def expectations():
     limits = {"critical": 1000, "warning": 500}
     return {"till.receipts": [Between(column="value", max_value=most, severity=each) for each, most in limits.items()]}
 """
+HOUR, DAY = timedelta(hours=1), timedelta(days=1)
+HOURS = """
+from datetime import timedelta
+
+from riverrun import LONG, STRING, Consumed, Grouped, Materialized, Produced, TimeWindows, windowed
+
+HOUR = timedelta(hours=1)
+
+def build(builder):
+    paid = builder.stream("hours.payments", Consumed(STRING, LONG))
+    paid.to("hours.receipts", Produced(STRING, LONG))
+    hours = paid.group_by_key(Grouped(STRING, LONG)).windowed_by(TimeWindows.of_size_with_no_grace(HOUR))
+    sums = hours.reduce(lambda a, b: a + b, Materialized(name="sums"))
+    sums.to_stream().to("hours.sums", Produced(windowed(STRING, HOUR), LONG))
+    return builder.build()
+"""
+TODAY = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
 ALERTS = """
 from pathlib import Path
 
@@ -112,8 +132,9 @@ def services(
     example = (ROOT / "tests" / "system" / "example_app.py").read_text()
     (home / f"{SHOP}.py").write_text(example.replace('"example"', f'"{SHOP}"') + HELD)
     (home / "till.py").write_text(TILL)
+    (home / "hours.py").write_text(HOURS)
     broker.create(2, *(f"{SHOP}.{topic}" for topic in ("payments", "sums", "receipts")))
-    broker.create(2, "till.payments", "till.receipts")
+    broker.create(2, "till.payments", "till.receipts", "hours.payments", "hours.receipts", "hours.sums")
     pay(broker)
     project = f"""
 [kafka]
@@ -131,6 +152,10 @@ v4 = "{SHOP}:build_in_thousandths"
 topology = "till:build"
 quality = "till:expectations"
 gate = true
+[apps.hours]
+topology = "hours:build"
+schedule = "@daily"
+catchup_from = "{TODAY - 3 * DAY:%Y-%m-%d}"
 [apps.unread]
 topology = "{SHOP}:build"
 quality = "suites/unread.json"
@@ -158,6 +183,12 @@ def pay(broker: Broker) -> None:
     amounts = [-2 if n < FORGOTTEN else 5 for n in range(PAYMENTS)]
     records = [(f"user{n % 7}/{n}".encode(), LONG.serialize(each), 1_000 + n) for n, each in enumerate(amounts)]
     broker.write(f"{SHOP}.payments", records)
+
+
+def in_ms(time: datetime | timedelta) -> int:
+    """A time since the epoch, or a duration, in ms."""
+    since = time - datetime(1970, 1, 1, tzinfo=UTC) if isinstance(time, datetime) else time
+    return since // timedelta(milliseconds=1)
 
 
 def sums(broker: Broker) -> int:
@@ -306,6 +337,73 @@ def test_outputs_that_a_gate_holds_back_are_published_or_discarded(services: Ser
     run = services.trigger(decides, action="discard")
     assert services.await_run(decides, run) == "success"
     assert (registry.read("till", "v1").held, len(broker.read("till.receipts"))) == (None, 2)
+
+
+def test_a_paused_dag_catches_up_once_beside_runs_of_people(services: Services, broker: Broker) -> None:
+    dag, by_hand = "hours__run", "hours__backfill"
+    broker.write("hours.payments", [(user, LONG.serialize(amount), at) for user, amount, at in paid_by_the_hour()])
+
+    def intervals() -> list[str]:
+        return [run["state"] for run in services.runs(dag) if run["run_type"] == "scheduled"]
+
+    services.unpause(dag)
+    services.until(lambda: bool(intervals()), "the first interval has a run")
+    services.pause(dag)
+    half = services.trigger(by_hand, to=(TODAY - DAY - 12 * HOUR).isoformat())
+    assert services.await_run(by_hand, half) == "success"
+    services.unpause(dag)
+    services.until(lambda: intervals().count("success") >= 2, "intervals are processed")
+    rest = [(by_hand, services.trigger(by_hand)), (dag, services.trigger(dag))]
+    assert [services.await_run(*run) for run in rest] == ["success"] * 2
+    services.until(lambda: intervals().count("success") >= 3, "all intervals are processed")
+    assert {*intervals()} == {"success"}
+    starts = sorted(run["data_interval_start"] for run in services.runs(dag) if run["run_type"] == "scheduled")
+    found = [datetime.fromisoformat(start) for start in starts]
+    assert found == [found[0] + number * DAY for number in range(len(found))], "each has one run"
+    assert found[0] == TODAY - 3 * DAY
+    require_hours(broker)
+    done = RunLog(broker.admin()).runs("hours")
+    assert sum(run.records_in for run in done) == len(paid_by_the_hour())
+
+
+def test_a_backfill_of_airflow_computes_processed_intervals_again(services: Services, broker: Broker) -> None:
+    dag, at = "hours__run", TODAY - 2 * DAY + 9 * HOUR
+    wrong = windowed(STRING, HOUR).serialize(Windowed("ann", Window(in_ms(at), in_ms(at + HOUR))))
+    broker.write("hours.sums", [(wrong, LONG.serialize(999), in_ms(at))], partition_for(b"ann", 2))
+    days = {"from_date": (TODAY - 3 * DAY).isoformat(), "to_date": (TODAY - 2 * DAY).isoformat()}
+    services.done("/backfills", "POST", {"dag_id": dag, **days, "reprocess_behavior": "completed"})
+
+    def again() -> list[str]:
+        return [run["dag_run_id"] for run in services.runs(dag) if run["run_type"] == "backfill"]
+
+    services.until(lambda: len(again()) == 2, "the backfill begins")
+    assert {services.await_run(dag, run) for run in again()} == {"success"}
+    path = f"/dags/{dag}/dagRuns/{{}}/taskInstances/run/xcomEntries/return_value"
+    corrections = [services.done(path.format(run))["value"]["corrections"] for run in again()]
+    assert sorted(corrections) == [0, 1]
+    require_hours(broker)
+
+
+def paid_by_the_hour() -> list[tuple[bytes, int, int]]:
+    """Payments on three days that are over, and on one that is not: user, amount, and time in ms."""
+    hours = [TODAY + day * DAY + hour * HOUR for day in (-3, -2, -1) for hour in (0, 9, 23)]
+    return [
+        (user, number, in_ms(hour) + number)
+        for hour in (*hours, TODAY)
+        for number, user in enumerate((b"ann", b"bob", b"ann"), hour.day)
+    ]
+
+
+def require_hours(broker: Broker) -> None:
+    """The outputs of `hours` are those of a plain model: each payment, and sums by user and hour."""
+    paid, keys = paid_by_the_hour(), windowed(STRING, HOUR)
+    receipts = [(record.key, record.value) for record in broker.read("hours.receipts")]
+    assert sorted(receipts) == sorted((user, LONG.serialize(amount)) for user, amount, _ in paid)
+    expected: Counter[bytes] = Counter()
+    for user, amount, at in paid:
+        start = at - at % in_ms(HOUR)
+        expected[keys.serialize(Windowed(user.decode(), Window(start, start + in_ms(HOUR))))] += amount
+    assert {r.key: LONG.deserialize(present(r.value)) for r in broker.read("hours.sums")} == expected
 
 
 def test_a_failed_gate_blocks_the_release_and_is_not_tried_again(services: Services, broker: Broker) -> None:

@@ -7,8 +7,12 @@ BROKERS ?= 3
 COVERED := 79
 # How long `make oracle` compares random topologies.
 MINUTES ?= 3
+# The versions of Python that `make matrix` tests on. uv finds those on the PATH, and downloads others where it can.
+PYTHONS ?= 3.11 3.12 3.13
 UV_VERSION := 0.13.8
-VERSION = $(shell sed -n 's/^version = "\([0-9]*\.[0-9]*\).*/\1/p' pyproject.toml)
+CYCLONEDX := cyclonedx-bom==7.5.0
+RELEASE = $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
+VERSION = $(basename $(RELEASE))
 VENV := .venv
 BIN := $(CURDIR)/$(VENV)/bin
 READY := $(VENV)/.ready
@@ -25,13 +29,15 @@ IN_MEMORY_PYTEST := $(PYTEST) --numprocesses $(PROCESSES) --dist worksteal --max
 IN_MEMORY := tests/oracle tests/unit tests/architecture
 ON_BROKERS := tests/system tests/airflow tests/conformance tests/integration
 
-.PHONY: setup demo test unit check coverage images bench docs publish lock oracle clean help
+.PHONY: setup demo test unit matrix check coverage images bench docs publish wheels sbom lock oracle clean help
 
 help:
 	@echo "setup  create the environment       demo   the main job, end to end"
 	@echo "test   everything                   unit   the everyday tests"
 	@echo "check  lint, words, types           bench  against Java Kafka Streams"
 	@echo "docs   the site, into site/         clean  remove what was made"
+	@echo "matrix the tests in memory, on each version of Python"
+	@echo "wheels what a release publishes, into dist/   sbom   the list of its dependencies"
 	@echo "images builds the images without a registry, and runs compose's services in them"
 	@echo "coverage lines that tests in memory reach; fails if they are too few"
 	@echo "publish  the site of this version, beside earlier ones, on the branch gh-pages"
@@ -78,6 +84,16 @@ unit: setup
 	$(BIN)/python -m pytest --doctest-modules pipeline/riverrun
 	$(IN_MEMORY_PYTEST) $(IN_MEMORY) tests/conformance -m "not broker and not slow"
 
+# Each version of Python has an environment of its own in .matrix, from the lock.
+matrix: $(addprefix matrix-,$(PYTHONS))
+
+matrix-%: | $(BIN)/uv
+	$(BIN)/uv venv --quiet --allow-existing --python $* .matrix/$*
+	$(BIN)/uv pip sync --quiet --python .matrix/$*/bin/python --require-hashes requirements.lock
+	$(BIN)/uv pip install --quiet --python .matrix/$*/bin/python --no-deps --editable . --editable plugins
+	.matrix/$*/bin/python -m pytest --numprocesses $(PROCESSES) --dist worksteal --max-worker-restart 0 \
+		tests/unit tests/oracle tests/conformance -m "not broker and not slow"
+
 # What runs in memory keeps both cores busy; of the conformance tests, `driver` marks it. The rest waits more, for brokers that die
 # and sessions that end: files are taken in turn, long ones first, and those that one of the processes takes share its broker and
 # its Spark session. Two cores and ten JVMs can be too slow for a deadline: failed tests run once more, alone. Both reports are
@@ -122,9 +138,25 @@ publish: setup
 	PATH=$(BIN):$$PATH NO_MKDOCS_2_WARNING=1 $(BIN)/mike deploy --update-aliases $(VERSION) latest
 	$(BIN)/mike set-default latest
 
+# Wheels and source distributions of both packages. Equal sources make equal files.
+wheels: | $(BIN)/uv
+	rm -rf dist
+	SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct) $(BIN)/uv build --quiet --out-dir dist .
+	SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct) $(BIN)/uv build --quiet --out-dir dist plugins
+	cd dist && sha256sum *.whl *.tar.gz > SHA256SUMS
+
+# What an installation with all extras brings, with hashes, in CycloneDX's form. Tools of development are left out.
+sbom: | $(BIN)/uv
+	mkdir -p dist
+	$(BIN)/uv pip compile pyproject.toml --quiet --extra all --constraint requirements.lock --python-version 3.11 --generate-hashes \
+		--no-emit-index-url --no-emit-find-links --no-annotate --no-header --output-file dist/locked.txt
+	PYTHONWARNINGS=ignore $(BIN)/uv tool run --quiet --from $(CYCLONEDX) cyclonedx-py requirements --pyproject pyproject.toml --mc-type library \
+		--output-reproducible --output-file dist/riverrun-$(RELEASE).cdx.json dist/locked.txt
+	rm dist/locked.txt
+
 lock:
 	$(BIN)/uv pip compile pyproject.toml --extra all --group dev --python-version 3.11 --generate-hashes \
 		--no-emit-index-url --no-emit-find-links --no-annotate --no-header --output-file requirements.lock
 
 clean:
-	rm -rf $(VENV) .riverrun site dist build spark-warehouse .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .matrix .riverrun site dist build spark-warehouse .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -16,6 +16,8 @@ import yaml
 ROOT = Path(__file__).parents[2]
 FORMS = [path for path in sorted((ROOT / ".github/ISSUE_TEMPLATE").glob("*.yml")) if path.name != "config.yml"]
 
+WORKFLOWS = sorted((ROOT / ".github/workflows").glob("*.yml"))
+
 
 def hooks() -> list[dict[str, Any]]:
     content = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())
@@ -58,6 +60,32 @@ def test_the_template_of_pull_requests_names_targets_and_files_that_exist() -> N
     makefile = (ROOT / "Makefile").read_text()
     assert [target for target in re.findall(r"`make (\w+)`", text) if f"\n{target}:" not in makefile] == []
     assert [name for name in re.findall(r"[A-Z]+\.md", text) if not (ROOT / name).exists()] == []
+
+
+def test_both_distributions_and_the_list_of_changes_have_one_version() -> None:
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    assert tomllib.loads((ROOT / "plugins/pyproject.toml").read_text())["project"]["version"] == version
+    listed = re.findall(r"^## (\d+\.\d+\.\d+) - \d{4}-\d\d-\d\d$", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    assert listed[0] == version
+
+
+@pytest.mark.parametrize("workflow", WORKFLOWS, ids=lambda workflow: workflow.stem)
+def test_a_workflow_runs_targets_that_exist_and_actions_that_cannot_change(workflow: Path) -> None:
+    text, makefile = workflow.read_text(), (ROOT / "Makefile").read_text()
+    targets = [target for line in re.findall(r"run: make ([\w ]+)", text) for target in line.split()]
+    assert targets != []
+    assert [target for target in targets if f"\n{target}:" not in makefile] == []
+    actions = re.findall(r"uses: (\S+)", text)
+    assert [action for action in actions if not re.fullmatch(r"actions/[\w-]+@[0-9a-f]{40}", action)] == []
+
+
+def test_each_supported_version_of_python_is_tested() -> None:
+    supported = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["requires-python"]
+    least, beyond = map(int, re.findall(r"3\.(\d+)", supported))
+    versions = [f"3.{minor}" for minor in range(least, beyond)]
+    assert f"\nPYTHONS ?= {' '.join(versions)}\n" in (ROOT / "Makefile").read_text()
+    checks = yaml.safe_load((ROOT / ".github/workflows/checks.yml").read_text())
+    assert checks["jobs"]["matrix"]["strategy"]["matrix"]["python"] == versions
 
 
 def test_the_site_is_published_under_the_version_of_the_project() -> None:

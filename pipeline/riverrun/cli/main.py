@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import logging
 import os
 import sys
@@ -10,8 +9,6 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
-from rich.text import Text
 
 import riverrun
 from riverrun.cli import (
@@ -28,12 +25,10 @@ from riverrun.cli import (
     topic,
     worker,
 )
-from riverrun.cli.project import INTERRUPTED, Settings, code_of
+from riverrun.cli.project import INTERRUPTED, Settings, told
 from riverrun.cli.signals import interrupt_on_sigterm
-from riverrun.config.secrets import TOKEN, redacted
-from riverrun.errors import StreamsError, of_an_interrupt
-from riverrun.extras import missing_extra
-from riverrun.hosting.process import LogStyle, current_style, start_logging
+from riverrun.config.secrets import TOKEN
+from riverrun.hosting.process import LogStyle, start_logging
 
 app = typer.Typer(
     name="riverrun",
@@ -68,8 +63,6 @@ app.add_typer(letters.app, name="letters")
 app.add_typer(run.held_app, name="held")
 app.add_typer(release.app, name="release")
 app.add_typer(demo.app, name="demo")
-
-_FULL = {errno.ENOSPC, errno.EDQUOT}
 
 
 def _show_version(is_wanted: bool) -> None:  # noqa: FBT001 - a callback
@@ -126,34 +119,7 @@ def main() -> None:
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
     except Exception as error:
-        code = _told(error)
+        code = told(error)
         if code is None:
             raise
         sys.exit(code)
-
-
-def _told(error: Exception) -> int | None:
-    """Print an error that the user can act on, and return the exit code; None for other errors."""
-    from riverrun.spark.failures import of_ended_java
-
-    if of_an_interrupt(error):
-        return INTERRUPTED
-    if isinstance(error, OSError) and error.errno in _FULL:
-        where = f" for {error.filename}" if error.filename else ""
-        hint = "Free space, or set state.dir or TMPDIR elsewhere."
-        error = StreamsError(f"There is no space left on the disk{where}", hint=hint)
-    error = missing_extra(error) or of_ended_java(error) or error
-    if not isinstance(error, StreamsError):
-        return None
-    _say(error)
-    return code_of(error)
-
-
-def _say(error: StreamsError) -> None:
-    if current_style().as_json:  # collectors of the lines accept nothing else
-        logging.getLogger("riverrun").error("%s", error)
-        return
-    console = Console(stderr=True, emoji=False)
-    console.print(Text.assemble(("Error:", "bold red"), f" {redacted(error.message)}"), soft_wrap=True)
-    if error.hint:
-        console.print(Text.assemble(("Hint:", "yellow"), f" {redacted(error.hint)}"), soft_wrap=True)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import atexit
+import errno
+import logging
 import os
 import subprocess
 import sys
@@ -13,8 +15,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.console import Console
+from rich.text import Text
 
-from riverrun.errors import ApprovalNeededError, ConfigError, GateFailedError, NotReadyError, ReleaseError, StreamsError
+from riverrun.config.secrets import redacted
+from riverrun.errors import (
+    ApprovalNeededError,
+    ConfigError,
+    GateFailedError,
+    NotReadyError,
+    ReleaseError,
+    StreamsError,
+    of_an_interrupt,
+)
+from riverrun.extras import missing_extra
+from riverrun.hosting.process import current_style
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -46,6 +61,7 @@ MEANINGS: Mapping[int, str] = {
 }
 """Every exit code, with its meaning."""
 
+_FULL = {errno.ENOSPC, errno.EDQUOT}
 _CODES: Mapping[type[StreamsError], int] = {
     NotReadyError: NOT_READY,
     GateFailedError: GATE_FAILED,
@@ -57,6 +73,33 @@ _CODES: Mapping[type[StreamsError], int] = {
 def code_of(error: StreamsError) -> int:
     """Return the exit code of an error; the nearest of its classes decides."""
     return next((_CODES[each] for each in type(error).__mro__ if each in _CODES), FAILED)
+
+
+def told(error: Exception) -> int | None:
+    """Print an error that the user can act on, and return the exit code; None for other errors."""
+    from riverrun.spark.failures import of_ended_java
+
+    if of_an_interrupt(error):
+        return INTERRUPTED
+    if isinstance(error, OSError) and error.errno in _FULL:
+        where = f" for {error.filename}" if error.filename else ""
+        hint = "Free space, or set state.dir or TMPDIR elsewhere."
+        error = StreamsError(f"There is no space left on the disk{where}", hint=hint)
+    error = missing_extra(error) or of_ended_java(error) or error
+    if not isinstance(error, StreamsError):
+        return None
+    _say(error)
+    return code_of(error)
+
+
+def _say(error: StreamsError) -> None:
+    if current_style().as_json:  # collectors of the lines accept nothing else
+        logging.getLogger("riverrun").error("%s", error)
+        return
+    console = Console(stderr=True, emoji=False)
+    console.print(Text.assemble(("Error:", "bold red"), f" {redacted(error.message)}"), soft_wrap=True)
+    if error.hint:
+        console.print(Text.assemble(("Hint:", "yellow"), f" {redacted(error.hint)}"), soft_wrap=True)
 
 
 App = Annotated[str, typer.Argument(help="Name of the application in streams.toml.")]

@@ -94,7 +94,7 @@ def worker(
         )
         summary = _on_spark(deployment, ending)
     elif until_caught_up or in_process:
-        sole = chosen.sole_worker(state_dir=state_dir, on_state=_show_state, on_restore=_show_restore)
+        sole = chosen.sole_worker(state_dir=state_dir, on_state=show_state, on_restore=show_restore)
         summary = _alone(sole, ending, until_caught_up=until_caught_up)
     else:
         summary = _in_group(chosen.worker(threads=threads, state_dir=state_dir, server=server), ending)
@@ -131,7 +131,7 @@ def _alone(running: Worker, ending: Ending, *, until_caught_up: bool) -> WorkerS
 
 def _in_group(running: AppWorker, ending: Ending) -> WorkerSummary:
     tell_of_staging(running.application)
-    running.set_state_listener(lambda new, _old: _show_state(new))
+    running.set_state_listener(lambda new, _old: show_state(new))
 
     def stop() -> None:
         running.close(0)
@@ -164,10 +164,12 @@ def _show_report(report: InstanceReport) -> None:
     )
 
 
-def _show_state(state: WorkerState) -> None:
+def show_state(state: WorkerState) -> None:
+    """Print a change of state."""
     typer.echo(f"Worker is {state.value}")
 
 
-def _show_restore(changelog: TopicPartition, done: int, expected: int) -> None:
+def show_restore(changelog: TopicPartition, done: int, expected: int) -> None:
+    """Print how far a restore is, now and then."""
     if done == expected or done % _RESTORE_LINES < _RESTORE_LINES // 10:
         typer.echo(f"Restored {done} of {expected} offsets, now {changelog}")

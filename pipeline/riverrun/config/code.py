@@ -104,7 +104,7 @@ def load_attribute(reference: str | PickledFunction) -> Any:
         raise
     except (Exception, SystemExit) as error:  # a user's module may raise anything when it is imported
         message = f"Module {module_name!r} cannot be imported: {_described(error)}"
-        raise ConfigError(message, hint=_place(error)) from error
+        raise ConfigError(message, hint=users_line(error)) from error
     if not hasattr(module, attribute):
         message = f"Module {module_name} has no attribute {attribute!r}"
         raise ConfigError(message, hint=nearest(attribute, vars(module)))
@@ -140,12 +140,12 @@ def call_attribute(reference: str | PickledFunction, *arguments: object) -> Any:
     try:
         return function(*arguments)
     except StreamsError as error:
-        error.hint = error.hint or _place(error)
+        error.hint = error.hint or users_line(error)
         raise
     except (Exception, SystemExit) as error:  # a user's function may raise anything
         message = f"{reference} raised {_described(error)}"
         raise ConfigError(
-            message, hint=_place(error) or f"It is of type {kind}. Does it name the right function?"
+            message, hint=users_line(error) or f"It is of type {kind}. Does it name the right function?"
         ) from error
 
 
@@ -171,19 +171,19 @@ def _described(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}"
 
 
-def _place(error: BaseException) -> str | None:
+def users_line(error: BaseException) -> str | None:
     """Return the innermost line of the user's code that led to an error; None if there is none."""
     if isinstance(error, SyntaxError) and error.filename:
         return f"Look at {error.filename}, line {error.lineno}."
     frames = traceback.extract_tb(error.__traceback__)
-    own = [frame for frame in frames if _is_users(frame.filename)]
+    own = [frame for frame in frames if is_users(frame.filename)]
     if not own:
         return None
     code = f": {own[-1].line}" if own[-1].line else "."
     return f"Look at {own[-1].filename}, line {own[-1].lineno}, in {own[-1].name}{code}"
 
 
-def _is_users(filename: str) -> bool:
+def is_users(filename: str) -> bool:
     """Return whether a file is the user's: not Riverrun's (except its example applications) and not Python's."""
     parents = Path(filename).parents
     if _LIBRARY in parents:

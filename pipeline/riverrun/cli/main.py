@@ -15,6 +15,7 @@ from riverrun.cli import (
     backfill,
     broker,
     demo,
+    dev,
     first_steps,
     inspect,
     letters,
@@ -41,6 +42,7 @@ app.add_typer(topic.app, name="topic")
 app.command("init")(first_steps.init)
 app.command("describe")(inspect.describe)
 app.command("worker")(worker.worker)
+app.command("dev")(dev.dev)
 app.command("run")(run.run)
 app.command("backfill")(backfill.backfill)
 app.command("console")(inspect.console)
@@ -104,7 +106,7 @@ def settings(
     ] = False,
 ) -> None:
     """Read the options that come before the command."""
-    if context.invoked_subcommand != "worker":  # which has its own end
+    if context.invoked_subcommand not in {"dev", "worker"}:  # which have ends of their own
         interrupt_on_sigterm()
     start_logging(LogStyle(logging.INFO if verbose else logging.WARNING, log_json))
     context.obj = Settings(config, home.expanduser(), dict(os.environ), prepare_spark)

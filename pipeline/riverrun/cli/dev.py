@@ -1,0 +1,222 @@
+"""`riverrun dev`: a worker in this process that starts again, with the new code, whenever a file of the project is saved."""
+
+from __future__ import annotations
+
+import importlib
+import linecache
+import os
+import subprocess
+import sys
+import threading
+import time
+from contextlib import suppress
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from riverrun.cli.project import App, Version, settings_of, tell_of_staging, told
+from riverrun.cli.signals import Ending, stop_then_end
+from riverrun.cli.worker import show_restore, show_state
+from riverrun.config.code import is_users, users_line
+from riverrun.errors import ConfigError, RecordError
+from riverrun.records import counted
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from riverrun.worker.worker import Worker
+
+_LOOK_SECONDS = 0.3
+"""How often files are looked at. Files that are saved together are one change."""
+_WATCHED = frozenset({".py", ".sql", ".toml", ".json"})
+_PASSED_OVER = frozenset({"__pycache__", "node_modules", "site-packages", "spark-warehouse"})
+_NO_TESTS = 5
+
+Seen = dict[Path, tuple[int, int]]
+"""Time of change and size of each file."""
+
+
+def dev(
+    context: typer.Context,
+    app: App,
+    version: Version = None,
+    state_dir: Annotated[Path | None, typer.Option(help="Directory of the local state; state.dir if left out.")] = None,
+    tests: Annotated[
+        Path | None,
+        typer.Option(help="Tests for pytest, such as tests/. The worker starts if they pass, also after each save."),
+    ] = None,
+) -> None:
+    """Run all tasks in this process, and start again with the new code after each save, until Ctrl-C."""
+    ending = Ending()
+    settings = settings_of(context)
+    if tests is not None:
+        _require_tests(tests)
+    sys.dont_write_bytecode = True  # files saved twice within a second would be taken for unchanged
+    settings.project().app(app, version=version)  # a name that does not exist ends the command
+
+    def load() -> Worker:
+        chosen = settings.project().app(app, version=version)
+        return chosen.sole_worker(state_dir=state_dir, on_state=show_state, on_restore=show_restore)
+
+    session = DevSession(settings.config.resolve().parent, load, tests)
+    ending.ask(stop_then_end(session.end))
+    session.run()
+
+
+class DevSession:
+    """Runs a worker again and again: each save of a file ends one and starts the next.
+
+    Args:
+        directory: The project's directory, whose files are watched.
+        load: Loads the application, and returns its worker.
+        tests: Tests that must pass before a worker starts; None for none.
+    """
+
+    def __init__(self, directory: Path, load: Callable[[], Worker], tests: Path | None = None) -> None:
+        self._directory = directory
+        self._load = load
+        self._tests = tests
+        self._seen: Seen = {}
+        self._lock = threading.Lock()
+        self._news = threading.Event()
+        """Set by a change, and by the end."""
+        self._is_over = False
+        self._stop: Callable[[], None] = _nothing
+
+    def end(self) -> None:
+        """End the worker, and then the session. May be called from another thread."""
+        self._is_over = True
+        self._interrupt()
+
+    def run(self) -> None:
+        """Run until `end`. Errors of the project's code and files are printed, and the next save is awaited."""
+        self._seen = files_in(self._directory)
+        threading.Thread(target=self._watch, name="files", daemon=True).start()
+        while not self._is_over:
+            self._news.clear()
+            try:
+                self._try_once()
+            except Exception as error:
+                if told(error) is None:
+                    raise
+                _show_line(error)
+            if not self._news.is_set():
+                typer.echo(f"Waiting for a change in {self._directory}")
+                self._news.wait()
+
+    def _try_once(self) -> None:
+        """Test and run the code as it is now, until it is changed."""
+        forget_modules(self._directory)
+        if self._tests is not None and not self._passes(self._tests):
+            return
+        running = self._load()
+        tell_of_staging(running.application)
+        if not self._may_be_stopped_by(running.stop):
+            return
+        summary = running.run()
+        typer.echo(f"{counted(summary.processed, 'record')} processed in {counted(summary.commits, 'commit')}")
+
+    def _passes(self, tests: Path) -> bool:
+        command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(tests)]
+        path = os.pathsep.join([str(self._directory), *filter(None, [os.environ.get("PYTHONPATH")])])
+        environ = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1", "PYTHONPATH": path}
+        with subprocess.Popen(command, env=environ) as running:
+            if not self._may_be_stopped_by(running.terminate):
+                running.terminate()
+            code = running.wait()
+        if self._news.is_set():
+            return False
+        if code == _NO_TESTS:
+            typer.echo(f"There are no tests in {tests}")
+        elif code:
+            typer.echo("Tests fail: this code does not run")
+        return code in {0, _NO_TESTS}
+
+    def _may_be_stopped_by(self, stop: Callable[[], None]) -> bool:
+        """Let a change and the end call a function. Return False if there was one already."""
+        with self._lock:
+            self._stop = stop
+            return not self._news.is_set()
+
+    def _interrupt(self) -> None:
+        with self._lock:
+            self._news.set()
+            self._stop()
+
+    def _watch(self) -> None:
+        while not self._is_over:
+            found = self._look()
+            if found == self._seen:
+                continue
+            while (later := self._look()) != found:  # editors write in several steps
+                found = later
+            changed = sorted(str(path.relative_to(self._directory)) for path in differing(self._seen, found))
+            self._seen = found
+            typer.echo(f"Changed: {', '.join(changed)}")
+            self._interrupt()
+
+    def _look(self) -> Seen:
+        time.sleep(_LOOK_SECONDS)
+        return files_in(self._directory)
+
+
+def files_in(directory: Path) -> Seen:
+    """Return the files of a project's code, declarations and schemas. Hidden folders and environments are left out."""
+    found: Seen = {}
+    for root, folders, names in os.walk(directory):
+        folders[:] = [name for name in folders if _is_looked_into(Path(root, name))]
+        for path in (Path(root, name) for name in names):
+            if path.suffix in _WATCHED:
+                with suppress(OSError):  # it has been deleted meanwhile
+                    status = path.stat()
+                    found[path] = status.st_mtime_ns, status.st_size
+    return found
+
+
+def _is_looked_into(folder: Path) -> bool:
+    is_hidden = folder.name.startswith(".") or folder.name in _PASSED_OVER
+    return not is_hidden and not (folder / "pyvenv.cfg").exists()
+
+
+def differing(before: Mapping[Path, object], now: Mapping[Path, object]) -> set[Path]:
+    """Return the files that are new, changed or gone."""
+    return {path for path in before.keys() | now.keys() if before.get(path) != now.get(path)}
+
+
+def forget_modules(directory: Path) -> None:
+    """Let the next import of each module of the project read its file."""
+    for name, module in list(sys.modules.items()):
+        file = getattr(module, "__file__", None)
+        if file is not None and _belongs_to(directory, Path(file)):
+            del sys.modules[name]
+    importlib.invalidate_caches()
+    linecache.checkcache()
+
+
+def _belongs_to(directory: Path, file: Path) -> bool:
+    if directory not in file.parents or not is_users(str(file)):
+        return False
+    folders = [folder for folder in file.parents if directory in folder.parents]
+    return all(_is_looked_into(folder) for folder in folders)
+
+
+def _require_tests(tests: Path) -> None:
+    if find_spec("pytest") is None:
+        message = "--tests needs pytest, which is not installed"
+        raise ConfigError(message, hint="pip install pytest")
+    if not tests.exists():
+        message = f"--tests: there is no {tests}"
+        raise ConfigError(message, hint="Name a folder or a file with tests of pytest.")
+
+
+def _show_line(error: Exception) -> None:
+    """Print the line of the project's code that failed with a record; errors of loading name theirs in their hints."""
+    line = users_line(error.__cause__) if isinstance(error, RecordError) and error.__cause__ is not None else None
+    if line is not None:
+        typer.echo(line, err=True)
+
+
+def _nothing() -> None:
+    """Stop nothing: no worker and no test runs."""

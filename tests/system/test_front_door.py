@@ -329,21 +329,28 @@ def test_a_bounded_run_a_release_and_the_way_back_are_steps_in_a_row(
     assert app.catch_up().processed == 0
 
 
-@pytest.mark.spark
-@pytest.mark.parametrize("page", ["docs/tutorials/quick-start.md", "docs/python.md"])
-def test_what_a_page_does_in_python_works(page: str, broker: Broker, unique: str, tmp_path: Path) -> None:
-    def of_this_test(text: str) -> str:
-        return re.sub(r'"click(s|-counts)"', rf'"{unique}\1"', text).replace("[apps.clicks", f"[apps.{unique}s")
+def named(unique: str, text: str) -> str:
+    """A text of a page, with the names of a test."""
+    return re.sub(r'"click(s|-counts)"', rf'"{unique}\1"', text).replace("[apps.clicks", f"[apps.{unique}s")
 
+
+def make_project_of_the_quick_start(broker: Broker, unique: str, directory: Path) -> None:
+    """Write the files that the quick start shows, and a record for its application."""
     broker.create(2, f"{unique}s", f"{unique}-counts")
     broker.write(f"{unique}s", [(b"ann", b'{"page": "/"}', 1000)])
     for name, content in _FILE.findall((_ROOT / "docs/tutorials/quick-start.md").read_text()):
-        (tmp_path / name).write_text(of_this_test(content).replace("127.0.0.1:19092", broker.bootstrap_servers))
+        (directory / name).write_text(named(unique, content).replace("127.0.0.1:19092", broker.bootstrap_servers))
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("page", ["docs/tutorials/quick-start.md", "docs/python.md"])
+def test_what_a_page_does_in_python_works(page: str, broker: Broker, unique: str, tmp_path: Path) -> None:
+    make_project_of_the_quick_start(broker, unique, tmp_path)
     with (tmp_path / "streams.toml").open("a") as project:
         project.write(f'\n[apps.{unique}s.versions]\nv2 = "my_module:build"\n')
     for block in _PROGRAM.findall((_ROOT / page).read_text()):
         done = subprocess.run(
-            [sys.executable, "-c", of_this_test(block)], capture_output=True, text=True, check=False, cwd=tmp_path
+            [sys.executable, "-c", named(unique, block)], capture_output=True, text=True, check=False, cwd=tmp_path
         )
         assert not done.returncode, done.stderr
     checked = subprocess.run(
@@ -354,6 +361,31 @@ def test_what_a_page_does_in_python_works(page: str, broker: Broker, unique: str
         cwd=tmp_path,
     )
     assert json.loads(checked.stdout)["outcomes"] == {f"{unique}-counts: it has rows": "passed: 1"}
+
+
+_ASKED = """
+import time
+from fastapi.testclient import TestClient
+
+with TestClient(web) as client:
+    began = time.monotonic()
+    while (found := client.get("/clicks/ann")).text != '{"0":1}' and time.monotonic() < began + 120:
+        time.sleep(0.1)
+    print(found.text)
+"""
+
+
+def test_a_web_application_answers_from_its_worker_as_the_page_says(
+    broker: Broker, unique: str, tmp_path: Path
+) -> None:
+    make_project_of_the_quick_start(broker, unique, tmp_path)
+    program, script = _PROGRAM.findall((_ROOT / "docs/how-to/asyncio.md").read_text())
+    for code in program + _ASKED, script:
+        done = subprocess.run(
+            [sys.executable, "-c", named(unique, code)], capture_output=True, text=True, check=False, cwd=tmp_path
+        )
+        assert not done.returncode, done.stderr
+        assert done.stdout == '{"0":1}\n'
 
 
 @pytest.mark.spark

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Self
@@ -37,7 +38,7 @@ class AppWorker:
         worker.wait()
     ```
 
-    Within `with` it runs, and it closes at the end. If you call `start` instead, the program continues until you close it.
+    Within `with` or `async with` it runs, and it closes at the end. If you call `start` instead, the program continues until you close it.
 
     Args:
         application: The application.
@@ -79,6 +80,16 @@ class AppWorker:
         self.close()
         if kind is None and self._error is not None:
             raise self._error
+
+    async def __aenter__(self) -> Self:
+        """Start as `with` does. The event loop goes on meanwhile."""
+        return await asyncio.to_thread(self.__enter__)
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close as `with` does. The event loop goes on meanwhile."""
+        await asyncio.to_thread(self.__exit__, kind, error, trace)
 
     @property
     def application(self) -> Application:

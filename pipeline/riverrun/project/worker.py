@@ -38,7 +38,8 @@ class AppWorker:
         worker.wait()
     ```
 
-    Within `with` or `async with` it runs, and it closes at the end. If you call `start` instead, the program continues until you close it.
+    Within `with` or `async with` it runs, and it closes at the end. If you call `start` instead, the program continues until
+    you close it.
 
     Args:
         application: The application.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
@@ -45,6 +46,19 @@ def test_no_page_shows_markdown_that_was_not_understood(site: Path) -> None:
     raw = re.compile(r"^\|\s*-{3,}|<p>```|\]\([^)\s]+\.md", re.MULTILINE)
     shown = {name: re.sub(r"<(pre|code)\b.*?</\1>", "", text, flags=re.DOTALL) for name, text in pages(site).items()}
     assert [(name, each) for name, text in shown.items() for each in raw.findall(text)] == []
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "backfill", "backpressure", "blue/green", "breakpoints", "canary", "cron", "databricks", "dedup", "dlq", "enrich",
+        "exactly once postgres", "fastapi", "gdpr", "interactive queries", "macos", "oom", "poison pill", "rebalance",
+        "rename field", "replay", "reprocess one day", "sizing", "timer", "ttl", "watermarks",
+    ],
+)  # fmt: skip
+def test_a_title_has_the_words_by_which_people_search(site: Path, words: str) -> None:
+    titles = [each["title"].lower() for each in json.loads((site / "search/search_index.json").read_text())["docs"]]
+    assert [title for title in titles if all(word in title for word in words.split())] != []
 
 
 def test_the_reference_has_the_public_names(site: Path) -> None:

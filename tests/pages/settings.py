@@ -71,6 +71,16 @@ Where `riverrun console` answers, by the names that `[apps.NAME.config]` has for
 | Key | Type | Default | Meaning |
 |---|---|---|---|
 """
+_LOGGING = """
+## `[logging]`
+
+What Python's `logging.config.dictConfig` takes, for commands and all processes that run functions of applications.
+
+| Key | Type | Default | Meaning |
+|---|---|---|---|
+| `formatters`, `filters`, `handlers`, `loggers`, `root`, `incremental`, `version` | any | Python's | As Python documents it. |
+| `disable_existing_loggers` | true/false | `false` | Whether loggers that this section does not name are switched off. |
+"""
 _APPS = """
 ## `[apps.NAME]`
 
@@ -121,6 +131,7 @@ def page() -> str:
             *_registry_rows(),
             _CONSOLE,
             *_console_rows(),
+            _LOGGING,
             _APPS,
             *_app_rows(),
             _STREAMS,
@@ -158,7 +169,7 @@ def _console_rows() -> Iterator[str]:
 def _app_rows() -> Iterator[str]:
     means = meanings(AppConfig)
     for each in fields(AppConfig):
-        if each.name in {"name", "streams", "schema_registry"}:
+        if each.name in {"name", "streams", "schema_registry", "logging"}:
             continue
         if each.name in _TABLES:
             yield _row(f"`[apps.NAME.{each.name}]`", "table", "empty", means[each.name])

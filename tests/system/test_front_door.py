@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib
 import json
+import logging
+import os
 import re
 import subprocess
 import sys
@@ -342,6 +344,46 @@ def make_project_of_the_quick_start(broker: Broker, unique: str, directory: Path
         (directory / name).write_text(named(unique, content).replace("127.0.0.1:19092", broker.bootstrap_servers))
 
 
+_LOGGED = """
+[kafka]
+"bootstrap.servers" = "{servers}"
+[logging.formatters.own]
+format = "%(process)d %(name)s %(levelname)s %(message)s"
+[logging.handlers.file]
+class = "logging.FileHandler"
+formatter = "own"
+filename = "{file}"
+[logging.loggers.shop]
+level = "INFO"
+[logging.root]
+handlers = ["file"]
+"""
+
+
+@pytest.mark.spark
+def test_functions_log_as_the_project_says_in_workers_and_on_spark(
+    broker: Broker, unique: str, tmp_path: Path, spark: SparkSession
+) -> None:
+    def build(builder: StreamsBuilder) -> Topology:
+        words = builder.stream(f"{unique}.in", Consumed(STRING, STRING))
+        words.peek(lambda _key, word: logging.getLogger("shop").info("saw %s", word)).to(f"{unique}.out")
+        return builder.build()
+
+    broker.create(1, f"{unique}.in", f"{unique}.out")
+    broker.write(f"{unique}.in", [(b"a", b"one", 1000)])
+    (tmp_path / "streams.toml").write_text(_LOGGED.format(servers=broker.bootstrap_servers, file=tmp_path / "log"))
+    before = list(logging.getLogger().handlers)
+    app = Riverrun(tmp_path / "streams.toml", spark=spark).app(unique, build)
+    assert app.run().processed == 1
+    broker.write(f"{unique}.in", [(b"a", b"two", 2000)])
+    with app.worker():
+        until(lambda: "saw two" in (tmp_path / "log").read_text(), "logged")
+    lines = [line.split(" ", 1) for line in (tmp_path / "log").read_text().splitlines()]
+    assert [text for _, text in lines if text.startswith("shop")] == ["shop INFO saw one", "shop INFO saw two"]
+    assert str(os.getpid()) not in {process for process, _ in lines}
+    assert logging.getLogger().handlers == before
+
+
 @pytest.mark.spark
 @pytest.mark.parametrize("page", ["docs/tutorials/quick-start.md", "docs/python.md"])
 def test_what_a_page_does_in_python_works(page: str, broker: Broker, unique: str, tmp_path: Path) -> None:
@@ -397,6 +439,7 @@ def test_the_notebook_of_the_documentation_runs(
     NotebookClient(notebook, timeout=300, resources={"metadata": {"path": str(tmp_path)}}).execute()
     shown = [output for cell in notebook.cells if cell.cell_type == "code" for output in cell.outputs]
     assert not [output for output in shown if output.output_type == "error"]
+    assert [output.text for output in shown if output.output_type == "stream" and output.name == "stderr"] == []
     texts = [output["data"]["text/plain"] for output in shown if output.output_type == "execute_result"]
     assert "{'ann': 3, 'bob': 2}" in texts
     assert texts[-1].endswith("('v2', 'live')")

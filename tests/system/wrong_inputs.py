@@ -88,6 +88,10 @@ def build(builder: StreamsBuilder) -> Topology:
 """Files in the directory of each case."""
 
 TOML = [
+    described("[logging] unknown key", f"{BASE}[logging]\nhandler = {{}}\n", "Did you mean handlers"),
+    described(
+        "[logging] no class", f"{BASE}[logging.handlers.x]\nclass = 'no.Such'\n", r"\[logging\].*'x'.*dictConfig"
+    ),
     described("utf-16", BASE.encode("utf-16"), "UTF-16"),
     described("latin-1", f"# käse\n{BASE}".encode("latin-1"), "UTF-8"),
     described("NUL", f"{BASE}\0", "not TOML"),

@@ -80,7 +80,8 @@ IN_TOML = {
 @pytest.mark.parametrize(
     "place",
     [
-        "kafka", "spark", "schema_registry", "console", "apps", "apps.a", "apps.a.config", "apps.a.versions", "apps.a.outputs",
+        "kafka", "spark", "schema_registry", "console", "logging",
+        "apps", "apps.a", "apps.a.config", "apps.a.versions", "apps.a.outputs",
         "apps.a.topology", "apps.a.version", "apps.a.schedule", "apps.a.quality", "apps.a.data_docs",
         "apps.a.unexpected_rows", "apps.a.unexpected_rows_limit",
         'apps.a.config."state.dir"', 'apps.a.config."num.stream.threads"', 'apps.a.config."server.allowed.hosts"',

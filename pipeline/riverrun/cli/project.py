@@ -29,7 +29,7 @@ from riverrun.errors import (
     of_an_interrupt,
 )
 from riverrun.extras import missing_extra
-from riverrun.hosting.process import current_style
+from riverrun.hosting.process import configure_logging, current_style
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -152,6 +152,7 @@ class Settings:
             environ=environ,
             on_wait=lambda servers: typer.echo(f"Waiting for brokers at {servers}", err=True),
         )
+        configure_logging(project.config.logging, logging.getLogger().level)
         sessions = project.spark_sessions
         sessions.output = quiet_java
         if self.prepares_spark:

@@ -214,7 +214,7 @@ def host_instance(work: InstanceJob, build: Callable[[StreamJob], Topology]) -> 
     Raises:
         StreamsError: If another attempt may succeed, so that Spark retries the task.
     """
-    start_logging(work.logs)
+    start_logging(work.logs, work.job.config.logging)
     try:
         end = _run(_with_directory(_application(work, build), work.number), work, build)
     except StreamsError as error:

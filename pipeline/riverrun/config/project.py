@@ -29,7 +29,14 @@ from riverrun.config.parsing import (
     streams_config,
 )
 from riverrun.config.secrets import expanded
-from riverrun.config.sections import AppConfig, OutputKind, console_settings, is_statements, schema_registry_settings
+from riverrun.config.sections import (
+    AppConfig,
+    OutputKind,
+    console_settings,
+    is_statements,
+    logging_settings,
+    schema_registry_settings,
+)
 from riverrun.config.streams import SECRETS, StreamsConfig
 from riverrun.errors import ConfigError
 from riverrun.records import shortened, whole_number
@@ -82,6 +89,7 @@ class ProjectConfig:
         spark: Settings of Spark sessions, by Spark's own names. Never printed either.
         schema_registry: Settings of the schema registry, by the names of Confluent's client. Never printed either.
         console: Where the console of the project answers, as settings of an instance say it.
+        logging: Configuration of Python's logging, as `logging.config.dictConfig` takes it; empty if there is none.
         refused: Applications whose declaration has an error. It stops only what asks for them.
     """
 
@@ -92,6 +100,7 @@ class ProjectConfig:
     schema_registry: Mapping[str, Any] = field(default_factory=dict, repr=False)
     console: StreamsConfig = field(default_factory=StreamsConfig, repr=False)
     refused: Mapping[str, RefusedApp] = field(default_factory=dict)
+    logging: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
     @property
     def application_ids(self) -> list[str]:
@@ -141,21 +150,29 @@ class ProjectConfig:
         Raises:
             ConfigError: If there are unknown keys or impossible values.
         """
-        check_keys(path, "", content, ("kafka", "spark", "schema_registry", "console", "apps"))
+        check_keys(path, "", content, ("kafka", "spark", "schema_registry", "console", "logging", "apps"))
         check_type(path, "apps", content.get("apps", {}), dict, hint="Write [apps.NAME], a table for each application.")
         registry = schema_registry_settings(path, content.get("schema_registry", {}), environ)
         kafka = _kafka(path, content.get("kafka", {}), environ)
+        logging = logging_settings(path, content.get("logging", {}))
         apps: dict[str, AppConfig] = {}
         refused: dict[str, RefusedApp] = {}
         for name, table in content.get("apps", {}).items():
             try:
-                apps[name] = _app(path, name, table, environ, registry)
+                apps[name] = _app(path, name, table, environ, registry, logging)
             except ConfigError as error:
                 refused[name] = RefusedApp(error, _declared_ids(name, table))
         spark = _spark(path, content.get("spark", {}), environ)
         console = console_settings(path, content.get("console", {}), environ)
         return cls(
-            path=path, kafka=kafka, apps=apps, spark=spark, schema_registry=registry, console=console, refused=refused
+            path=path,
+            kafka=kafka,
+            apps=apps,
+            spark=spark,
+            schema_registry=registry,
+            console=console,
+            refused=refused,
+            logging=logging,
         )
 
     def with_app(self, name: str, table: Mapping[str, Any], environ: Mapping[str, str]) -> ProjectConfig:
@@ -169,7 +186,7 @@ class ProjectConfig:
         Raises:
             ConfigError: If there are unknown keys or impossible values.
         """
-        app = _app(self.path, name, _by_reference(table), environ, self.schema_registry)
+        app = _app(self.path, name, _by_reference(table), environ, self.schema_registry, self.logging)
         return replace(self, apps={**self.apps, name: app})
 
     def app(self, name: str) -> AppConfig:
@@ -270,7 +287,14 @@ def _property(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _app(path: Path, name: str, table: Any, environ: Mapping[str, str], registry: Mapping[str, Any]) -> AppConfig:
+def _app(
+    path: Path,
+    name: str,
+    table: Any,
+    environ: Mapping[str, str],
+    registry: Mapping[str, Any],
+    logging: Mapping[str, Any],
+) -> AppConfig:
     where = f"apps.{name}"
     check_type(path, where, table, dict)
     if not _NAME.fullmatch(name):
@@ -309,7 +333,8 @@ def _app(path: Path, name: str, table: Any, environ: Mapping[str, str], registry
     if _ROWS in given and "://" not in table[_ROWS]:
         given[_ROWS] = str((path.parent / table[_ROWS]).resolve())
     outputs = _outputs(path, f"{where}.outputs", table.get("outputs", {}))
-    return AppConfig(name, **given, versions=versions, outputs=outputs, streams=streams, schema_registry=registry)
+    given |= {"versions": versions, "outputs": outputs, "streams": streams}
+    return AppConfig(name, **given, schema_registry=registry, logging=logging)
 
 
 def _check_schedules(path: Path, where: str, table: Mapping[str, Any]) -> None:

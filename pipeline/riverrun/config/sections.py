@@ -60,6 +60,7 @@ class AppConfig:
         max_inputs_since_gate: Number of offsets after which a cut needs a new gate; no bound if left out.
         streams: Kafka Streams' settings.
         schema_registry: The project's settings of the schema registry. Never printed: they may hold secrets.
+        logging: The project's `[logging]`, for processes that run its functions.
     """
 
     name: str
@@ -79,6 +80,7 @@ class AppConfig:
     max_inputs_since_gate: int | None = None
     streams: StreamsConfig = field(default_factory=StreamsConfig)
     schema_registry: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    logging: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
     def application_id(self, version: str | None = None) -> str:
         """`<name>-<version>`: consumer group, prefix of internal topics and of transactional ids."""
@@ -142,6 +144,36 @@ def console_settings(path: Path, table: Any, environ: Mapping[str, str]) -> Stre
     for key in SECRETS & settings.keys():
         settings[key] = expanded(f"{path}: console.{key}", str(settings[key]), environ)
     return streams_config(path, "console", settings)
+
+
+LOGGING_KEYS = (
+    "disable_existing_loggers",
+    "filters",
+    "formatters",
+    "handlers",
+    "incremental",
+    "loggers",
+    "root",
+    "version",
+)
+"""Keys of `logging.config.dictConfig`."""
+
+
+def logging_settings(path: Path, table: Any) -> dict[str, Any]:
+    """Return the content of `[logging]` as `logging.config.dictConfig` takes it; empty without that section.
+
+    Existing loggers stay as they are unless it says otherwise, since Riverrun's own exist already.
+
+    Args:
+        path: The file; messages name it.
+        table: Its content.
+
+    Raises:
+        ConfigError: If it is no table, or has unknown keys.
+    """
+    check_type(path, "logging", table, dict)
+    check_keys(path, "logging", table, LOGGING_KEYS)
+    return {"version": 1, "disable_existing_loggers": False, **table} if table else {}
 
 
 URL = "url"

@@ -12,14 +12,16 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache
+from logging.config import dictConfig
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from riverrun.config.secrets import redacted
+from riverrun.errors import ConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
 
 def this_user() -> str:
@@ -116,13 +118,44 @@ class JsonLines(logging.Formatter):
         return msgspec.json.encode(shown, enc_hook=str).decode()
 
 
-def start_logging(style: LogStyle) -> None:
-    """Configure logging in this process."""
+def start_logging(style: LogStyle, config: Mapping[str, Any] | None = None) -> None:
+    """Configure logging in this process.
+
+    Args:
+        style: The style.
+        config: The project's `[logging]`, which comes before the style; None or empty for none.
+
+    Raises:
+        ConfigError: If Python cannot use the project's.
+    """
     quiet_libraries()
     handler = logging.StreamHandler(sys.stderr)
     text = TextLines("%(asctime)s %(levelname)s %(processName)s %(name)s %(message)s")
     handler.setFormatter(JsonLines() if style.as_json else text)
     logging.basicConfig(level=style.level, handlers=[handler])
+    configure_logging(config or {}, style.level)
+
+
+def configure_logging(config: Mapping[str, Any], level: int) -> None:
+    """Configure logging of this process as the project says.
+
+    Args:
+        config: The project's `[logging]`; empty for none.
+        level: The lowest level of Riverrun's own messages that a user has asked for.
+
+    Raises:
+        ConfigError: If Python cannot use it.
+    """
+    if not config:
+        return
+    try:
+        dictConfig(dict(config))
+    except (ValueError, TypeError, AttributeError, ImportError, OSError) as error:
+        why = f": {error.__cause__}" if error.__cause__ is not None else ""
+        message = f"[logging] of streams.toml cannot be used: {error}{why}"
+        raise ConfigError(message, hint="It is what logging.config.dictConfig of Python takes.") from error
+    if level < logging.WARNING:
+        logging.getLogger("riverrun").setLevel(level)
 
 
 def quiet_libraries() -> None:

@@ -20,7 +20,7 @@ from zipimport import zipimporter
 
 from riverrun.config.secrets import redacted
 from riverrun.errors import EngineError, StreamsError
-from riverrun.hosting.process import collect_rarely
+from riverrun.hosting.process import collect_rarely, current_style, start_logging
 from riverrun.records import OffsetRange, OffsetVector, TopicPartition, counted
 from riverrun.runtime.layout import full_name
 from riverrun.spark.bounded_runs.executor import run_task
@@ -178,8 +178,11 @@ def run_on_spark(spark: Any, works: Sequence[SliceWork], build: Callable[[Job], 
     if not works:
         return []
 
+    logs = current_style()
+
     def process(batches: Iterable[Any]) -> Iterator[Any]:
         collect_rarely()  # a process of Spark's
+        start_logging(logs, works[0].job.config.logging)
         for batch in batches:
             for number in batch.column(0).to_pylist():
                 with on_executor():

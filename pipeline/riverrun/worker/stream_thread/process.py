@@ -54,7 +54,7 @@ def run_stream_thread(
         logs: How to log to the standard error output.
     """
     _end_with_instance()
-    start_logging(logs)
+    start_logging(logs, job.config.logging)
     collect_rarely()
     sys.setswitchinterval(_SWITCH_SECONDS)
     try:

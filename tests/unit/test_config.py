@@ -83,7 +83,7 @@ IN_TOML = {
         "kafka", "spark", "schema_registry", "console", "logging",
         "apps", "apps.a", "apps.a.config", "apps.a.versions", "apps.a.outputs",
         "apps.a.topology", "apps.a.version", "apps.a.schedule", "apps.a.quality", "apps.a.data_docs",
-        "apps.a.unexpected_rows", "apps.a.unexpected_rows_limit",
+        "apps.a.unexpected_rows", "apps.a.unexpected_rows_limit", "apps.a.unexpected_rows_checks",
         'apps.a.config."state.dir"', 'apps.a.config."num.stream.threads"', 'apps.a.config."server.allowed.hosts"',
         'apps.a.config."server.token"', 'apps.a.config."snapshot.url"', 'apps.a.config."application.server"',
         'apps.a.config."server.ssl.key.location"', 'apps.a.config."processing.guarantee"', 'kafka."client.id"',
@@ -104,10 +104,11 @@ def test_unexpected_rows_are_next_to_the_file_or_at_a_url_and_bounded(tmp_path: 
     head = '[kafka]\n"bootstrap.servers" = "h:1"\n[apps.a]\ntopology = "a:b"\n'
     for written, place in (("kept", str(tmp_path / "kept")), ("s3://bucket/kept", "s3://bucket/kept")):
         app = load(tmp_path, f'{head}unexpected_rows = "{written}"\nunexpected_rows_limit = 5\n').app("a")
-        assert (app.unexpected_rows, app.unexpected_rows_limit) == (place, 5)
-    for wrong in (0, 100_001):
-        with pytest.raises(ConfigError, match=r"apps.a.unexpected_rows_limit is \d+, and must be .* at most 100000"):
-            load(tmp_path, f"{head}unexpected_rows_limit = {wrong}\n").app("a")
+        assert (app.unexpected_rows, app.unexpected_rows_limit, app.unexpected_rows_checks) == (place, 5, 100)
+    for key in ("unexpected_rows_limit", "unexpected_rows_checks"):
+        for wrong in (0, 100_001):
+            with pytest.raises(ConfigError, match=rf"apps.a.{key} is \d+, and must be .* at most 100000"):
+                load(tmp_path, f"{head}{key} = {wrong}\n").app("a")
 
 
 def test_no_text_of_the_file_may_have_a_nul(tmp_path: Path) -> None:

@@ -52,7 +52,8 @@ _PROTOCOLS = frozenset({"", "PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"})
 _HIGHEST_PORT = 65_535
 _BOUND = "max_inputs_since_gate"
 _GATE = "gate"
-_ROWS, _ROWS_LIMIT = "unexpected_rows", "unexpected_rows_limit"
+_ROWS = "unexpected_rows"
+_NUMBERS_OF_ROWS = "unexpected_rows_limit", "unexpected_rows_checks"
 _MOST_ROWS = 100_000
 """Rows of an expectation that are kept: they are in memory together."""
 _OF_AN_INSTANCE = ("client.tag.", "consumer.", "producer.")
@@ -302,7 +303,7 @@ def _app(
         raise ConfigError(message)
     texts = ("topology", "version", *_SCHEDULES, _ZONE, _CATCHUP, "quality", "data_docs", _ROWS)
     _refuse_settings(path, where, table)
-    check_keys(path, where, table, (*texts, _BOUND, _GATE, _ROWS_LIMIT, "versions", "outputs", "config"))
+    check_keys(path, where, table, (*texts, _BOUND, _GATE, *_NUMBERS_OF_ROWS, "versions", "outputs", "config"))
     if "topology" not in table:
         message = f"{path}: [{where}] needs topology"
         raise ConfigError(message, hint='For example topology = "my_module:build".')
@@ -318,13 +319,12 @@ def _app(
             settings[key] = expanded(f"{path}: {where}.config.{key}", value, environ)
     streams = streams_config(path, f"{where}.config", settings)
     _check_bound(path, where, table.get(_BOUND, 0))
-    check_type(path, f"{where}.{_ROWS_LIMIT}", table.get(_ROWS_LIMIT, 1), int)
-    check_number(f"{path}: {where}.{_ROWS_LIMIT}", table.get(_ROWS_LIMIT, 1), 1, _MOST_ROWS)
+    _check_numbers_of_rows(path, where, table)
     check_type(path, f"{where}.{_GATE}", table.get(_GATE, False), bool)
     if table.get(_GATE) and table.get("quality") is None:
         message = f"{path}: {where}.{_GATE} is true, but {where}.quality, by which the gate would judge, is missing"
         raise ConfigError(message, hint='For example quality = "my_module:expectations".')
-    given = {key: table[key] for key in (*texts, _BOUND, _GATE, _ROWS_LIMIT) if key in table}
+    given = {key: table[key] for key in (*texts, _BOUND, _GATE, *_NUMBERS_OF_ROWS) if key in table}
     given["topology"] = _located(path, table["topology"])
     if "quality" in given:
         given["quality"] = _suites(path, table["quality"])
@@ -335,6 +335,12 @@ def _app(
     outputs = _outputs(path, f"{where}.outputs", table.get("outputs", {}))
     given |= {"versions": versions, "outputs": outputs, "streams": streams}
     return AppConfig(name, **given, schema_registry=registry, logging=logging)
+
+
+def _check_numbers_of_rows(path: Path, where: str, table: Mapping[str, Any]) -> None:
+    for key in _NUMBERS_OF_ROWS:
+        check_type(path, f"{where}.{key}", table.get(key, 1), int)
+        check_number(f"{path}: {where}.{key}", table.get(key, 1), 1, _MOST_ROWS)
 
 
 def _check_schedules(path: Path, where: str, table: Mapping[str, Any]) -> None:

@@ -55,6 +55,7 @@ class AppConfig:
         data_docs: Directory that gets Data Docs of gates and checks, below the application's name; none if left out.
         unexpected_rows: Directory or URL of fsspec that gets rows that do not meet an expectation; none if left out.
         unexpected_rows_limit: Number of rows that are kept of each expectation, at most.
+        unexpected_rows_checks: Number of gates and checks whose rows are kept: the newest ones.
         versions: Further versions to release, with their topologies.
         outputs: Kinds of outputs by topic, `table` or `log`, where the kind derived from the topology is wrong.
         max_inputs_since_gate: Number of offsets after which a cut needs a new gate; no bound if left out.
@@ -75,6 +76,7 @@ class AppConfig:
     data_docs: str | None = None
     unexpected_rows: str | None = field(default=None, repr=False)
     unexpected_rows_limit: int = 1000
+    unexpected_rows_checks: int = 100
     versions: Mapping[str, str | PickledFunction] = field(default_factory=dict)
     outputs: Mapping[str, OutputKind] = field(default_factory=dict)
     max_inputs_since_gate: int | None = None

@@ -129,6 +129,7 @@ class Riverrun:
         data_docs: str | None = None,
         unexpected_rows: str | None = None,
         unexpected_rows_limit: int | None = None,
+        unexpected_rows_checks: int | None = None,
         versions: Mapping[str, Built] | None = None,
         outputs: Mapping[str, str] | None = None,
         config: Mapping[str, Any] | None = None,
@@ -145,6 +146,7 @@ class Riverrun:
         data_docs: str | None = None,
         unexpected_rows: str | None = None,
         unexpected_rows_limit: int | None = None,
+        unexpected_rows_checks: int | None = None,
         versions: Mapping[str, Built] | None = None,
         outputs: Mapping[str, str] | None = None,
         config: Mapping[str, Any] | None = None,
@@ -166,6 +168,7 @@ class Riverrun:
             data_docs: Directory that gets Data Docs of gates and checks; none if left out.
             unexpected_rows: Directory or URL of fsspec that gets rows that do not meet an expectation; none if left out.
             unexpected_rows_limit: Number of rows that are kept of each expectation, at most. Default: 1,000.
+            unexpected_rows_checks: Number of gates and checks whose rows are kept: the newest ones. Default: 100.
             versions: Further versions to release, with their topologies.
             outputs: Kinds by topic, `table` or `log`, where the kind derived from the topology is wrong.
             config: Settings, by Kafka Streams' own names.
@@ -180,6 +183,7 @@ class Riverrun:
             "data_docs": data_docs,
             "unexpected_rows": unexpected_rows,
             "unexpected_rows_limit": unexpected_rows_limit,
+            "unexpected_rows_checks": unexpected_rows_checks,
             "versions": {key: _callable(built) for key, built in (versions or {}).items()},
             "outputs": outputs or {},
             "config": config or {},

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
+import shutil
 from collections.abc import Mapping  # noqa: TC003 - msgspec reads the annotation
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +16,7 @@ import pyarrow as pa
 from riverrun.config.secrets import make_directory
 from riverrun.errors import StateError
 from riverrun.extras import require_extra
+from riverrun.hosting.process import SystemClock
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -26,6 +30,8 @@ _HASHES, _ALL_HASHES = 1024, 2.0**64
 """Number of the lowest hashes that are kept to count distinct values, with an error of about 3 %; and of all hashes."""
 _MOST_COLUMNS = 100
 """Columns with statistics, so that records of checks stay small."""
+_ROWS_OF_CHECK = re.compile(r"\d{8}T\d{6}\.\d{6}Z-.+")
+"""Names of directories with a check's rows. Any other directory is somebody else's, and stays."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,6 +169,37 @@ def write_lines(url: str, name: str, rows: Iterable[Mapping[str, Any]]) -> str:
     with files.open(f"{root}/{place.rpartition('/')[2]}", "wb") as file:
         file.write(lines)
     return place
+
+
+def rows_of_check(check: str) -> str:
+    """Return the name of a directory for a check's rows. It begins with the time, so names have the order of checks."""
+    return f"{datetime.fromtimestamp(SystemClock().now_ms() / 1000, UTC):%Y%m%dT%H%M%S.%fZ}-{check}"
+
+
+def keep_newest(url: str, count: int) -> None:
+    """Delete the rows of all checks but the newest ones.
+
+    Args:
+        url: The directory of all checks, or its URL of fsspec.
+        count: Number of checks whose rows stay.
+
+    Raises:
+        Exception: If they cannot be deleted; each kind of file store has errors of its own.
+    """
+    if "://" not in url:
+        for name in _older(count, [each.name for each in Path(url).iterdir()]):
+            shutil.rmtree(Path(url, name), ignore_errors=True)  # another check may delete it at the same time
+        return
+    import fsspec
+
+    files, root = fsspec.url_to_fs(url)
+    files.invalidate_cache(root)  # other processes write there as well
+    for name in _older(count, [each.rstrip("/").rpartition("/")[2] for each in files.ls(root, detail=False)]):
+        files.rm(f"{root}/{name}", recursive=True)
+
+
+def _older(count: int, names: Iterable[str]) -> list[str]:
+    return sorted(name for name in names if _ROWS_OF_CHECK.fullmatch(name))[:-count]
 
 
 def _plain_row(row: Mapping[str, Any]) -> dict[str, Any]:

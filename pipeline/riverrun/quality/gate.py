@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from riverrun.config.checks import nearest
 from riverrun.config.secrets import make_directory, redacted
 from riverrun.extras import require_extra
-from riverrun.quality.frames import write_lines
+from riverrun.quality.frames import keep_newest, rows_of_check, write_lines
 from riverrun.records import counted
 
 if TYPE_CHECKING:
@@ -37,8 +37,9 @@ class GateReport:
         directory: Where Data Docs are built; None to build none.
         actions: Great Expectations' own, which run after each result.
         earlier: Statistics of earlier checks of this kind by name of the frame, latest first.
-        rows: Directory or URL that gets unexpected rows; empty to keep none.
+        rows: Directory or URL that gets unexpected rows, among those of other checks; empty to keep none.
         rows_limit: Number of rows that are kept of each expectation, at most.
+        rows_checks: Number of checks whose rows are kept.
     """
 
     check: str = ""
@@ -47,6 +48,7 @@ class GateReport:
     earlier: Mapping[str, Sequence[Statistics]] = field(default_factory=dict)
     rows: str = ""
     rows_limit: int = 1000
+    rows_checks: int = 100
 
     @classmethod
     def of(
@@ -55,8 +57,13 @@ class GateReport:
         """Return the place of a check of an application; one without a name has no pages, and keeps no rows."""
         if not check:
             return cls(actions=actions, earlier=earlier)
-        rows = f"{config.unexpected_rows.rstrip('/')}/{config.name}/{check}" if config.unexpected_rows else ""
-        return cls(check, config.docs_directory, actions, earlier, rows, config.unexpected_rows_limit)
+        rows = (
+            f"{config.unexpected_rows.rstrip('/')}/{config.name}/{rows_of_check(check)}"
+            if config.unexpected_rows
+            else ""
+        )
+        limits = config.unexpected_rows_limit, config.unexpected_rows_checks
+        return cls(check, config.docs_directory, actions, earlier, rows, *limits)
 
 
 def new_context(report: GateReport) -> Any:
@@ -296,7 +303,7 @@ def _keep_rows(
 ) -> None:
     """Write the rows that do not meet expectations to files, in all their columns, and add their places to the findings.
 
-    A validation of its own finds them, as pages and results are not to hold so many rows.
+    A validation of its own finds them, as pages and results are not to hold so many rows. Rows of the oldest checks make way.
     """
     result_format = {
         "result_format": _SUMMARY,
@@ -315,6 +322,12 @@ def _keep_rows(
             found.outcomes[named] += f"; {counted(min(len(rows), report.rows_limit), 'row')} in {kept}"
         except Exception as error:  # noqa: BLE001 - each kind of file store has errors of its own
             log.warning("unexpected rows of %s cannot be kept at %s: %s", found.name, redacted(report.rows), error)
+            return
+    checks = report.rows.rpartition("/")[0]
+    try:
+        keep_newest(checks, report.rows_checks)
+    except Exception as error:  # noqa: BLE001 - as above
+        log.warning("unexpected rows of old checks cannot be deleted at %s: %s", redacted(checks), error)
 
 
 def _reads_files_of_this_machine(session: Any) -> bool:

@@ -13,6 +13,7 @@ import great_expectations.expectations as gxe
 import pytest
 from great_expectations.checkpoint import ValidationAction
 
+from riverrun.config import ProjectConfig
 from riverrun.quality import gate
 from riverrun.quality.frames import write_frame
 from riverrun.quality.gate import INFO, GateReport, Verdict, judge
@@ -145,6 +146,22 @@ def test_unexpected_rows_are_kept_with_all_their_columns(tmp_path: Path, kind: s
     assert [[row["n"] for row in each] for each in kept] == [[4, 5, 6, 7], [0, 1, 2, 3]]
     assert kept[0][0] == {"_key": "k4", "_window_start": "2026-01-01T00:00:00Z", "n": 4, "price": "4", "none": None}
     assert not any("price" in page.read_text() for page in (tmp_path / "docs").rglob("*.html")), "pages have keys only"
+
+
+@pytest.mark.parametrize("kind", ["directory", "url"])
+def test_unexpected_rows_of_the_oldest_checks_are_deleted(tmp_path: Path, kind: str) -> None:
+    others = tmp_path / "rows" / "app"
+    for name in ("notes", "20260101T000000-of somebody else"):
+        (others / name).mkdir(parents=True)
+    place = "rows" if kind == "directory" else (tmp_path / "rows").as_uri()
+    declared = f'[apps.app]\ntopology = "a:b"\nunexpected_rows = "{place}"\nunexpected_rows_checks = 2\n'
+    (tmp_path / "streams.toml").write_text(f'[kafka]\n"bootstrap.servers" = "h:1"\n{declared}')
+    config = ProjectConfig.load(tmp_path / "streams.toml", {}).app("app")
+    expectation = gxe.ExpectColumnValuesToNotBeNull(column="flights", severity="warning")
+    for check in ("zoe", "bob", "ann", "cy"):
+        judged(tmp_path, expectation, report=GateReport.of(config, check, (), {}))
+    left = sorted(each.name.rpartition("-")[2] for each in others.iterdir())
+    assert left == ["ann", "cy", "notes", "of somebody else"]
 
 
 def test_rows_that_cannot_be_kept_change_no_finding(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import faulthandler
 import json
-import multiprocessing
 import os
 import subprocess
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -165,12 +165,12 @@ def _serve(answers: int) -> None:
     """Run each command that is read, and tell how it ended."""
     from airflow.__main__ import main  # noqa: PLC0415
     from airflow.cli.commands import dag_command  # noqa: F401, PLC0415 - two threads that import it wait for each other
+    from airflow.providers.openlineage.plugins import listener  # noqa: PLC0415
     from sqlalchemy.orm import configure_mappers  # noqa: PLC0415
 
     configure_mappers()
-    multiprocessing.set_start_method(
-        "spawn"
-    )  # OpenLineage's pool: this process has threads, which do not survive a fork
+    # Threads for OpenLineage's events of DAG runs: it would start a process after each task, which imports all of Airflow.
+    listener.ProcessPoolExecutor = lambda max_workers, **_: ThreadPoolExecutor(max_workers)  # type: ignore[assignment]
     with os.fdopen(answers, "w") as output:
         for line in sys.stdin:
             arguments, answering = json.loads(line)

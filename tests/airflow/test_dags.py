@@ -297,8 +297,10 @@ def airflow(home: Path) -> Iterator[CommandLine]:
 
 
 @pytest.fixture
-def shop(broker: Broker, airflow: CommandLine, home: Path, unique: str) -> Shop:
-    return Shop(broker, airflow, home, unique)
+def shop(broker: Broker, airflow: CommandLine, home: Path, unique: str) -> Iterator[Shop]:
+    yield Shop(broker, airflow, home, unique)
+    for file in (home / "dags").glob(f"{unique}_*.py"):
+        file.unlink()  # each command reads all files of this directory
 
 
 @pytest.mark.broker
@@ -479,8 +481,10 @@ with DAG("{shop.name}__mapped", schedule=None):
         shop.broker.write(copied, [(b"foreign", b"{}", 1)] * 3)
         (source / f"{kind}.json").write_text("".join(f'{{"id": "{kind}{n}"}}\n' for n in range(20)))
         before = admin.end_offsets(tps)
-        shop.dag(kind)
+        done = shop.dag(kind)
         ends = admin.end_offsets(tps)
+        for said in (f"20 rows read, 20 records written to {copied}", "23 records read, 23 rows written"):
+            assert said in done.shown, kind
         there, back = events_of(home, written), events_of(home, target)
         assert (len(there), len(back)) == (number + 1, number + 1), kind
         wrote, exported = RunRange.parse(there[-1]["offsets"]), RunRange.parse(back[-1]["offsets"])
@@ -497,6 +501,13 @@ with DAG("{shop.name}__mapped", schedule=None):
         read = ends
         shop.dag(kind)  # nothing is new
         assert (len(events_of(home, written)), len(events_of(home, target))) == (number + 1, number + 1), kind
+        assert admin.end_offsets(tps) == ends
+    values = sorted(present(record.value).decode() for record in shop.broker.read(copied))
+    assert [value for value in values if value != "{}"] == sorted(
+        line for file in source.iterdir() for line in file.read_text().splitlines()
+    )
+    lines = [line for file in (tmp_path / "out").glob("*/*.json") for line in file.read_text().splitlines()]
+    assert sorted(json.loads(line)["value"] for line in lines) == values, "each is exported once"
     assert set(shop.notes.read_text().splitlines()) == {f"there file://{source}", f"back {topic}"}
     require_transfers(home / "lineage", shop, (f"{source}", copied), (copied, f"{tmp_path}/out"))
 
@@ -593,32 +604,8 @@ def test_others_are_told_of_versions_that_fall_behind_at_each_look(shop: Shop) -
 
 @pytest.mark.broker
 @pytest.mark.spark
-def test_imports_and_exports_that_are_run_again_find_nothing_new(shop: Shop, home: Path, tmp_path: Path) -> None:
-    (home / "dags" / f"{shop.name}_transfers.py").write_text(
-        f"""
-from airflow.sdk import DAG
-from riverrun_airflow.transfers import ExportOperator, ImportOperator
-
-with DAG("{shop.name}__transfers", schedule=None):
-    both = {{"config": "{shop.path}", "topic": "{shop.name}.copied", "format": "json"}}
-    there = ImportOperator(task_id="there", source="{tmp_path}/in", key=["id"], **both)
-    back = ExportOperator(task_id="back", target="{tmp_path}/out", **both)
-    there >> back
-"""
-    )
-    (tmp_path / "in").mkdir()
-    (tmp_path / "in" / "a.json").write_text('{"id": 1}\n{"id": 2}\n')
-    for _ in range(2):
-        shop.dag("transfers")
-        assert sorted(present(r.value) for r in shop.broker.read(f"{shop.name}.copied")) == [b'{"id": 1}', b'{"id": 2}']
-        lines = [line for file in (tmp_path / "out").glob("*/*.json") for line in file.read_text().splitlines()]
-        assert sorted(json.loads(line)["value"] for line in lines) == ['{"id": 1}', '{"id": 2}']
-
-
-@pytest.mark.broker
-@pytest.mark.spark
 def test_drivers_apart_compute_while_their_tasks_wait_and_end_when_told_to(
-    shop: Shop, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    shop: Shop, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from riverrun_airflow import drivers  # noqa: PLC0415 - Airflow changes levels of logging for all tests of a process
     from riverrun_airflow.location import Location  # noqa: PLC0415
@@ -651,26 +638,17 @@ def test_drivers_apart_compute_while_their_tasks_wait_and_end_when_told_to(
         f"""
 from airflow.sdk import DAG
 from riverrun_airflow.operators import BoundedRunOperator, QualityOperator
-from riverrun_airflow.transfers import ExportOperator, ImportOperator
 
 with DAG("{shop.name}__apart", schedule=None, default_args={{"config": "{shop.path}", "apart": True}}):
     run = BoundedRunOperator(task_id="run", app="{shop.name}")
-    judge = QualityOperator(task_id="judge", app="{shop.name}")
-    copied = {{"topic": "{shop.name}.copied", "format": "json"}}
-    there = ImportOperator(task_id="there", source="{tmp_path}/in", key=["id"], **copied)
-    back = ExportOperator(task_id="back", target="{tmp_path}/out", **copied)
-    run >> judge >> there >> back
+    run >> QualityOperator(task_id="judge", app="{shop.name}")
 """
     )
-    (tmp_path / "in").mkdir()
-    (tmp_path / "in" / "a.json").write_text('{"id": 1}\n{"id": 2}\n')
     done = shop.dag("apart")
-    assert (states_of(done, "run", "judge", "there", "back"), shop.total) == (["success"] * 4, 5)
+    assert (states_of(done, "run", "judge"), shop.total) == (["success"] * 2, 5)
     for said in (
         "4 records processed",  # two of them of the repartition topic
         f"{shop.name}.sums: it has rows: passed: 1",
-        f"2 rows read, 2 records written to {shop.name}.copied",
-        "2 records read, 2 rows written",
     ):
         assert said in done.shown
 

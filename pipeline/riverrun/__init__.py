@@ -102,6 +102,7 @@ from riverrun.schemas.avro.serde import Avro
 from riverrun.schemas.json_schema import JsonSchema
 from riverrun.schemas.protobuf import Protobuf
 from riverrun.serde.api import Serde
+from riverrun.serde.debezium import RowChange
 from riverrun.serde.serdes import BOOLEAN, BYTES, DOUBLE, FLOAT, INTEGER, JSON, LONG, SHORT, STRING, UUID
 from riverrun.serde.windowed import session_windowed, windowed
 from riverrun.state.api import StoreBuilder
@@ -185,6 +186,7 @@ __all__ = [
     "Repartitioned",
     "Response",
     "Riverrun",
+    "RowChange",
     "Sensor",
     "Serde",
     "SerializationError",

@@ -11,6 +11,7 @@ from itertools import combinations
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from riverrun.config import Optimization, TopologyConfig, parse_optimization
+from riverrun.dsl.changes import table_of_changes
 from riverrun.dsl.kinds import checked
 from riverrun.dsl.kstream import KStream
 from riverrun.dsl.ktable import GlobalKTable, KTable
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
     from riverrun.dsl.options import Consumed
     from riverrun.processor.api import Processor
+    from riverrun.serde.debezium import RowChange
     from riverrun.state.api import StoreBuilder
     from riverrun.topology.topology import Topology
 
@@ -164,6 +166,46 @@ class StreamsBuilder:
 
         plan.add_step(write)
         return KTable(plan, node, frozenset({source_name}), consumed.key_serde, consumed.value_serde)
+
+    @checked()
+    def table_from_changes(
+        self,
+        topic: str,
+        consumed: Consumed[K, RowChange[V]],
+        materialized: Materialized[K, V] | None = None,
+        *,
+        repartition: bool = True,
+        truncates: bool = False,
+    ) -> KTable[K, V]:
+        """Read changes of rows as the table that they come from: the row after the last change of a key counts.
+
+        Deletions and null values delete. Rows that a snapshot reads again replace those that are there. A change that leaves
+        the row unknown goes to the processing exception handler (`processing.exception.handler`): one without a column that
+        the database did not log, or a truncation. Connectors skip truncations by default (`skipped.operations`).
+
+        >>> from riverrun import Consumed, Materialized, StreamsBuilder
+        >>> builder = StreamsBuilder()
+        >>> rows = builder.table_from_changes("shop.public.customers", Consumed.debezium(), Materialized(name="customers"))
+
+        Args:
+            topic: The topic of one table.
+            consumed: How to read it: `Consumed.debezium()`.
+            materialized: How to store it, by default as JSON. Without a name, it is stored only if a downstream operator
+                needs it.
+            repartition: Whether rows are sent through a repartition topic first. Their keys have other bytes in Debezium's
+                topic, and with several partitions lie elsewhere than foreign-key joins and queries look for them. Tables
+                that are joined by key with tables of the connector alone can do without.
+            truncates: Whether a truncation deletes all rows of the partition that it is written to. A connector writes it
+                to one, so the topic must have a single partition, and is not repartitioned. The store needs a name.
+
+        Raises:
+            TopologyError: If the options do not read changes, or a name is missing. At `build()`, if the topic has another
+                source.
+        """
+        changes = self.stream(topic, consumed)
+        return table_of_changes(
+            self._plan, changes, consumed, materialized, repartition=repartition, truncates=truncates
+        )
 
     @checked()
     def global_table(

@@ -5,12 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from enum import Enum
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from riverrun.arguments import SERDE, TEXT, function, optional
 from riverrun.dsl.kinds import STORE_SUPPLIER, checked_fields
 from riverrun.errors import TopologyError
 from riverrun.records import MOST_PARTITIONS, is_legal_topic
+from riverrun.serde.debezium import changes_serde, key_serde
+from riverrun.serde.serdes import JSON
 from riverrun.state.api import StoreKind
 
 if TYPE_CHECKING:
@@ -20,12 +22,14 @@ if TYPE_CHECKING:
     from riverrun.partitioning import Partitions
     from riverrun.records import AutoOffsetReset, ConsumerRecord
     from riverrun.serde.api import Serde
+    from riverrun.serde.debezium import RowChange
     from riverrun.state.suppliers import StoreSupplier
 
 K = TypeVar("K")
 V = TypeVar("V")
 VO = TypeVar("VO")
 KO = TypeVar("KO")
+R = TypeVar("R")
 
 
 class EmitStrategy(Enum):
@@ -101,6 +105,46 @@ class Consumed(Generic[K, V]):
     def __post_init__(self) -> None:
         """Check the name."""
         validate_name(self.name)
+
+    @staticmethod
+    def debezium(
+        row: type[R] | None = None,
+        *,
+        key: Any = None,
+        types: Mapping[str, str] | None = None,
+        keys: Serde[Any] = JSON,
+        envelopes: Serde[Any] = JSON,
+        timestamp_extractor: Callable[[ConsumerRecord[Any, Any], int], int] | None = None,
+        offset_reset_policy: AutoOffsetReset | None = None,
+        name: str | None = None,
+    ) -> Consumed[Any, RowChange[R]]:
+        """Return the options for reading changes of rows that Debezium writes.
+
+        Values are `RowChange`s. `StreamsBuilder.table_from_changes` reads them as the table that they come from. JSON with
+        and without its schema is read.
+
+        >>> Consumed.debezium().value_serde.deserialize(b'{"op": "c", "after": {"id": 7}}').after
+        {'id': 7}
+
+        Args:
+            row: Type of the rows, which msgspec can make of their columns; None for dicts.
+            key: Type of the keys. Default: the value of a primary key's only column, or a dict of several.
+            types: Debezium's types of columns in JSON without a schema, and in other formats:
+                `{"born": "io.debezium.time.Date", "price": "org.apache.kafka.connect.data.Decimal(2)"}`.
+            keys: Reads keys that are not JSON as dicts: `Avro()`.
+            envelopes: Reads values that are not JSON as dicts: `Avro()`.
+            timestamp_extractor: As of `Consumed`. The time of a change in the database is `source["ts_ms"]`.
+            offset_reset_policy: As of `Consumed`.
+            name: Name of the source node.
+
+        Raises:
+            TopologyError: If a type does not exist, or the name is illegal.
+        """
+        try:
+            serdes = key_serde(key, types, keys), changes_serde(row, types, envelopes)
+        except (ValueError, TypeError) as error:
+            raise TopologyError(str(error)) from error
+        return Consumed(*serdes, timestamp_extractor, offset_reset_policy, name=name)
 
 
 @checked_fields()

@@ -1,0 +1,323 @@
+"""Changes of rows in a database, as Debezium writes them: an envelope per change, and a null value after a deletion.
+
+JSON with and without its schema is read, and envelopes that another serde decodes to dicts, such as `Avro()`. Columns have
+the types that the schema names; without one, those that the application declares. Rows then look as JSON would show them:
+dates and times as ISO 8601, decimals as text with all digits. A class of rows takes them from there.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+import msgspec
+
+from riverrun.decoders import converter, json_decoder
+from riverrun.serde.api import PLAIN, Serde, immutable_types
+from riverrun.serde.column_types import Convert, Schema, column_converter, declared_converters
+from riverrun.serde.serdes import JSON
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+V = TypeVar("V")
+
+UNAVAILABLE = "__debezium_unavailable_value"
+"""In place of a value that the database did not write to its log (`unavailable.value.placeholder`)."""
+TRUNCATE = "t"
+_OPERATIONS = frozenset({"c", "u", "d", "r", "t", "m"})
+_MOST_SCHEMAS = 64
+"""Schemas of envelopes whose converters are kept; a topic rarely has more than one."""
+_AS_IT_IS = {"type": "struct"}
+"""The schema of columns that have been converted already: those that these serdes write."""
+_NO_ENVELOPE_HINT = (
+    "Rows that ExtractNewRecordState has taken out of their envelopes are read as any others: Consumed(..., JSON)."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class RowChange(Generic[V]):
+    """A change of a row.
+
+    Args:
+        op: `c` for an inserted row, `u` for an updated one, `d` for a deleted one, `r` for one that a snapshot has read, `t`
+            if the table was truncated, `m` for a message of the application.
+        after: The row after the change; None if there is none.
+        source: Where the change comes from: the database's own position and time, and what else the connector tells.
+        ts_ms: When the connector processed the change, ms since the epoch; None if it does not tell.
+        unavailable: Columns of `after` that the database did not write to its log. They are missing in the row.
+        row_before: Columns and values before the change; None if there are none.
+        read_row: Makes a row of columns and values.
+    """
+
+    op: str
+    after: V | None
+    source: Mapping[str, Any]
+    ts_ms: int | None = None
+    unavailable: tuple[str, ...] = ()
+    row_before: Mapping[str, Any] | None = None
+    read_row: Callable[[Any], V] = field(default=lambda row: row, repr=False, compare=False)
+
+    @property
+    def before(self) -> V | None:
+        """The row before the change; None if there was none, or the database did not write it to its log.
+
+        Raises:
+            ValueError: If the row lacks columns. PostgreSQL writes the key alone unless the table has `REPLICA IDENTITY FULL`.
+        """
+        return None if self.row_before is None else self.read_row(self.row_before)
+
+
+class _Envelope(msgspec.Struct):
+    """An envelope; with its schema, everything is within the payload."""
+
+    op: str | None = None
+    before: dict[str, Any] | None = None
+    after: dict[str, Any] | None = None
+    source: dict[str, Any] | None = None
+    ts_ms: int | None = None
+    schema: msgspec.Raw = msgspec.Raw()
+    payload: msgspec.Raw = msgspec.Raw()
+
+
+class _Key(msgspec.Struct):
+    schema: msgspec.Raw = msgspec.Raw()
+    payload: msgspec.Raw = msgspec.Raw()
+
+
+_decode_envelope = json_decoder(_Envelope).decode
+_decode_key = json_decoder(_Key).decode
+_decode = msgspec.json.decode
+_decode_schema = json_decoder(Schema).decode
+
+
+@dataclass(frozen=True, slots=True)
+class _Converters:
+    """Converters of the columns of one schema."""
+
+    before: Convert | None
+    after: Convert | None
+
+
+class _Schemas:
+    """The converters of the schemas that came with records so far, by their text."""
+
+    def __init__(self) -> None:
+        self._known: dict[bytes, _Converters] = {}
+
+    def of(self, text: bytes) -> _Converters:
+        """Return the converters of a schema.
+
+        Raises:
+            ValueError: If it is no schema of Kafka Connect.
+        """
+        found = self._known.get(text)
+        if found is None:
+            if len(self._known) >= _MOST_SCHEMAS:
+                self._known.clear()
+            schema = _decode_schema(text)
+            rows = {each.field: column_converter(each) for each in schema.fields if each.field in {"before", "after"}}
+            found = self._known[text] = _Converters(rows.get("before"), rows.get("after"))
+        return found
+
+
+def changes_serde(
+    row: Any = None, types: Mapping[str, str] | None = None, envelopes: Serde[Any] = JSON
+) -> Serde[RowChange[Any]]:
+    """Return the serde of changes.
+
+    Args:
+        row: Type of the rows, which msgspec can make of their columns; None for dicts.
+        types: Types of columns without a schema, as `declared_converters` takes them.
+        envelopes: Reads envelopes that are not JSON as dicts.
+
+    Raises:
+        ValueError: If a declared type does not exist.
+    """
+    declared = declared_converters(types or {})
+    name = f"debezium[{getattr(row, '__name__', row)}]" if row is not None else "debezium"
+    return Serde(
+        name,
+        _written,
+        _reader(_row_reader(row), declared, envelopes),
+        remake=(changes_serde, (row, types, envelopes)),
+        value_type=Any,
+        plain=_plain,
+    )
+
+
+def key_serde(key: Any = None, types: Mapping[str, str] | None = None, keys: Serde[Any] = JSON) -> Serde[Any]:
+    """Return the serde of the keys of changes: the value of the only column of a primary key, or a dict of several.
+
+    Args:
+        key: Type of the keys, which msgspec can make of that; None for plain values.
+        types: Types of columns without a schema, as `declared_converters` takes them.
+        keys: Reads keys that are not JSON as dicts.
+
+    Raises:
+        ValueError: If a declared type does not exist.
+    """
+    declared = declared_converters(types or {})
+    make = _row_reader(key)
+    schemas: dict[bytes, Convert | None] = {}
+    read_other = keys.deserialize
+
+    def columns(data: bytes) -> Any:
+        if not _is_json(data):
+            return _converted(msgspec.to_builtins(read_other(data)), declared)
+        if data.lstrip()[:1] != b"{":
+            return _decode(data)  # written by this serde
+        outer = _decode_key(data)
+        if not outer.payload:
+            return _converted(_decode(data), declared)
+        text = bytes(outer.schema)
+        if text not in schemas:
+            if len(schemas) >= _MOST_SCHEMAS:
+                schemas.clear()
+            schemas[text] = column_converter(_decode_schema(text)) if text else declared
+        return _converted(_decode(outer.payload), schemas[text])
+
+    def deserialize(data: bytes) -> Any:
+        found = columns(data)
+        if isinstance(found, dict) and len(found) == 1 and not _has_fields(key):
+            (found,) = found.values()
+        return make(found)
+
+    name = f"debezium-key[{getattr(key, '__name__', key)}]" if key is not None else "debezium-key"
+    return Serde(
+        name,
+        _written_key,
+        deserialize,
+        remake=(key_serde, (key, types, keys)),
+        value_type=Any if key is None else key,
+        immutable_types=PLAIN if key is None else immutable_types(key),
+    )
+
+
+def rows_serdes(keys: Serde[Any], changes: Serde[Any]) -> tuple[Serde[Any], Serde[Any]]:
+    """Return the serdes of the keys and rows of a table, for the serdes of its changes: JSON.
+
+    Raises:
+        TypeError: If they are no serdes of changes.
+    """
+    function, arguments = changes.remake or (None, ())
+    if function is not changes_serde:
+        message = f"{changes.name} does not read changes of rows: use Consumed.debezium()"
+        raise TypeError(message)
+    row, key = arguments[0], keys.remake[1][0] if keys.remake and keys.remake[0] is key_serde else None
+    return JSON if key is None else JSON(key), JSON if row is None else JSON(row)
+
+
+def row_now(change: RowChange[V] | None) -> V | None:
+    """Return the row that a table has after a change; None if it is deleted.
+
+    Raises:
+        ValueError: If the change does not say so: the database did not log all columns, or the table was truncated.
+    """
+    if change is None or change.op == "d":
+        return None
+    if change.unavailable:
+        raise ValueError(not_sent(change.unavailable))
+    if change.after is None:
+        cause = "its table was truncated" if change.op == TRUNCATE else f"a change with op {change.op!r} has no row"
+        message = f"No row can be read: {cause}"
+        raise ValueError(message)
+    return change.after
+
+
+def _reader(
+    make: Callable[[Any], Any], declared: Convert | None, envelopes: Serde[Any]
+) -> Callable[[bytes], RowChange[Any]]:
+    schemas = _Schemas()
+    as_declared = _Converters(declared, declared)
+    read_other = envelopes.deserialize
+    to_envelope = converter(_Envelope)
+
+    def deserialize(data: bytes) -> RowChange[Any]:
+        if not _is_json(data):
+            return change(to_envelope(msgspec.to_builtins(read_other(data))), as_declared)
+        envelope = _decode_envelope(data)
+        if not envelope.payload:
+            return change(envelope, as_declared)
+        converters = schemas.of(bytes(envelope.schema)) if envelope.schema else as_declared
+        return change(_decode_envelope(envelope.payload), converters)
+
+    def change(envelope: _Envelope, converters: _Converters) -> RowChange[Any]:
+        if envelope.op not in _OPERATIONS:
+            found = "there is no op" if envelope.op is None else f"its op is {envelope.op!r}"
+            message = f"this is no change of Debezium: {found}. {_NO_ENVELOPE_HINT}"
+            raise ValueError(message)
+        after, unavailable = _available(envelope.after)
+        return RowChange(
+            envelope.op,
+            None if after is None else _row(make, _converted(after, converters.after), unavailable),
+            envelope.source or {},
+            envelope.ts_ms,
+            unavailable,
+            _converted(_available(envelope.before)[0], converters.before),
+            make,
+        )
+
+    return deserialize
+
+
+def _available(row: dict[str, Any] | None) -> tuple[dict[str, Any] | None, tuple[str, ...]]:
+    """Return the columns that the database has told, and the names of the others."""
+    if row is None or UNAVAILABLE not in row.values():
+        return row, ()
+    unavailable = tuple(name for name, value in row.items() if value == UNAVAILABLE)
+    return {name: value for name, value in row.items() if value != UNAVAILABLE}, unavailable
+
+
+def _row(make: Callable[[Any], Any], columns: Any, unavailable: tuple[str, ...]) -> Any:
+    try:
+        return make(columns)
+    except ValueError as error:
+        if not unavailable:
+            raise
+        message = f"{error}. {not_sent(unavailable)}"
+        raise ValueError(message) from error
+
+
+def not_sent(columns: tuple[str, ...]) -> str:
+    """Return the reason why columns are missing in a row."""
+    names = ", ".join(columns)
+    return f"The database did not log {names}, as the change left it alone: ALTER TABLE ... REPLICA IDENTITY FULL"
+
+
+def _converted(row: Any, convert: Convert | None) -> Any:
+    return row if row is None or convert is None else convert(row)
+
+
+def _is_json(data: bytes) -> bool:
+    """Return whether bytes are JSON: records of a schema registry begin with a zero byte."""
+    return data[:1] != b"\0"
+
+
+def _row_reader(type_: Any) -> Callable[[Any], Any]:
+    return converter(type_) if type_ is not None else _unchanged
+
+
+def _unchanged(value: Any) -> Any:
+    return value
+
+
+def _has_fields(type_: Any) -> bool:
+    return isinstance(type_, type) and bool(getattr(type_, "__annotations__", None))
+
+
+def _plain(change: RowChange[Any]) -> dict[str, Any]:
+    """Return a change as an envelope without a schema."""
+    envelope = {"op": change.op, "before": change.row_before, "after": change.after, "source": change.source}
+    if change.unavailable:
+        envelope["after"] = {**msgspec.to_builtins(change.after), **dict.fromkeys(change.unavailable, UNAVAILABLE)}
+    return envelope if change.ts_ms is None else {**envelope, "ts_ms": change.ts_ms}
+
+
+def _written(change: RowChange[Any]) -> bytes:
+    return JSON.serialize({"schema": _AS_IT_IS, "payload": _plain(change)})
+
+
+def _written_key(key: Any) -> bytes:
+    columns = msgspec.to_builtins(key)
+    return JSON.serialize({"schema": _AS_IT_IS, "payload": columns} if isinstance(columns, dict) else key)

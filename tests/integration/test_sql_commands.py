@@ -120,6 +120,8 @@ def test_inserted_values_are_records_of_the_topic(ask: Callable[..., list[Any]])
         ("desk", 1.5, False),
     ]
     assert ask("SELECT item, price FROM prices WHERE item = 'desk';") == [{"ITEM": "desk", "PRICE": 9}]
+    ask("DELETE FROM prices WHERE item IN ('desk', LCASE('CHAIR'));")
+    assert ask("SELECT item FROM prices WHERE item = 'desk';") == []
 
 
 def test_print_shows_records_as_their_source_reads_them(ask: Callable[[str], list[dict[str, Any]]]) -> None:

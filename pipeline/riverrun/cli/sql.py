@@ -27,7 +27,7 @@ _WORDS = (
     *("SHOW", "STREAMS", "TABLES", "TOPICS", "QUERIES", "FUNCTIONS", "DESCRIBE", "FUNCTION", "EXPLAIN", "PRINT"),
     *("FROM", "BEGINNING", "INTERVAL", "LIMIT", "SELECT", "WHERE", "GROUP", "BY", "HAVING", "WINDOW", "TUMBLING"),
     *("HOPPING", "SESSION", "SIZE", "JOIN", "LEFT", "WITHIN", "GRACE", "PERIOD", "ON", "EMIT", "CHANGES", "FINAL"),
-    *("SET", "UNSET", "INSERT", "INTO", "VALUES", "TYPES"),
+    *("SET", "UNSET", "INSERT", "INTO", "VALUES", "DELETE", "TYPES"),
 )
 
 
@@ -55,8 +55,8 @@ def sql(
 ) -> None:
     """Look at the statements of an application and at its rows. Without -e and -f it prompts for commands.
 
-    Commands are SHOW, DESCRIBE, EXPLAIN, PRINT, SELECT, INSERT INTO ... VALUES and SET. The application's instances
-    answer a SELECT of a table that they store. All others are computed here, in memory, from the records of topics.
+    Commands are SHOW, DESCRIBE, EXPLAIN, PRINT, SELECT, INSERT INTO ... VALUES, DELETE FROM and SET. The application's
+    instances answer a SELECT of a table that they store. All others are computed here, in memory, from the records of topics.
     A SELECT with EMIT CHANGES shows new rows as they arrive, until Ctrl-C. SET 'auto.offset.reset' = 'earliest' lets it
     begin with the first records.
 
@@ -163,14 +163,14 @@ class _Shell:
             raise
 
     def _answer(self, command: Command) -> None:
-        from riverrun.sql.commands import InsertValues, Print, Select
+        from riverrun.sql.commands import DeleteRows, InsertValues, Print, Select
         from riverrun.sql.statements import SetProperty
 
         if isinstance(command, SetProperty):
             self._set(command)
             return
-        if isinstance(command, InsertValues):
-            self._selecting.insert(command)
+        if isinstance(command, InsertValues | DeleteRows):
+            self._selecting.write(command)
             return
         if isinstance(command, Print | Select):
             found = self._selecting.printed(command) if isinstance(command, Print) else self._selected(command)

@@ -1,6 +1,6 @@
 """Pull queries: SELECTs over a stored table, and the parts of its store that they read.
 
-INSERT INTO ... VALUES: converts a row of constants to a record of a source.
+INSERT INTO ... VALUES and DELETE FROM: convert constants to records of a source.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from riverrun.sql.catalog import Catalog, Source, StoredTable
-    from riverrun.sql.commands import InsertValues, Select
+    from riverrun.sql.commands import DeleteRows, InsertValues, Select
     from riverrun.sql.statements import Query
     from riverrun.sql.types import Columns, SqlType
     from riverrun.windows import Window
 
 
 @dataclass(frozen=True, slots=True)
-class InsertedRow:
+class WrittenRow:
     """A row for the topic of a source.
 
     Args:
         source: The source.
         key: The values of the key's columns; None without a key.
-        value: The other values.
+        value: The other values; None deletes the row of the key.
         timestamp: Event time, ms; None for the present.
     """
 
@@ -49,14 +49,14 @@ class InsertedRow:
     timestamp: int | None
 
 
-def inserted_row(command: InsertValues, catalog: Catalog) -> InsertedRow:
+def inserted_row(command: InsertValues, catalog: Catalog) -> WrittenRow:
     """Return the row of a command.
 
     Raises:
         SqlError: If a name does not exist, a value has a wrong type, or the source takes no values.
     """
     source = catalog.find(command.name, command.start)
-    _check(source, command.start)
+    _check(source, command.start, "insert values into")
     layout = source.layout
     columns: dict[str, SqlType] = dict((*layout.key, *layout.value))
     names = [name for name, _ in command.columns] or list(columns)
@@ -75,18 +75,62 @@ def inserted_row(command: InsertValues, catalog: Catalog) -> InsertedRow:
         raise SqlError(message, command.start)
     value = _part(layout.value, given)
     stands_alone = not layout.wrapped or layout.value_format == "KAFKA"
-    return InsertedRow(source, key, None if stands_alone and value == (None,) else value, given.get("ROWTIME"))
+    return WrittenRow(source, key, None if stands_alone and value == (None,) else value, given.get("ROWTIME"))
 
 
-def _check(source: Source, start: int) -> None:
+def deleted_rows(command: DeleteRows, catalog: Catalog) -> list[WrittenRow]:
+    """Return the deletions of a command, one for each key.
+
+    Raises:
+        SqlError: If a name does not exist, a constant has a wrong type, the condition is not one of the key alone, or the
+            source is no table that takes values.
+    """
+    source = catalog.find(command.name, command.start)
+    if not source.is_table:
+        message = f"{source.name} is a stream: rows are deleted from tables"
+        raise SqlError(message, command.start)
+    _check(source, command.start, "delete from")
+    types = dict(source.layout.key)
+    given: dict[str, list[Any]] = {}
+    for column, constants in _equalities(command.where, source):
+        if column in given:
+            message = f"{column} can have one value only"
+            raise SqlError(message, start_of(command.where), hint=f"{column} IN (...) deletes several rows.")
+        given[column] = [_value(each, column, types[column]) for each in constants]
+    missing = [name for name in types if None in given.get(name, [None])]
+    if missing:
+        message = f"A value for the primary key of table {source.name} is needed: {', '.join(missing)}"
+        raise SqlError(message, command.start)
+    keys = itertools.product(*(dict.fromkeys(given[name]) for name in types))
+    return [WrittenRow(source, key, None, None) for key in keys]
+
+
+def _equalities(node: exp.Expr, source: Source) -> Iterator[tuple[str, tuple[exp.Expr, ...]]]:
+    """Yield the columns of the key that a condition compares, with the constants of each."""
+    if isinstance(node, exp.Paren):
+        yield from _equalities(node.this, source)
+    elif isinstance(node, exp.And):
+        yield from _equalities(node.this, source)
+        yield from _equalities(node.expression, source)
+    else:
+        keys = [name for name, _ in source.layout.key]
+        tests = [test for test in _tests(node) if test.sign is exp.EQ and test.column in keys]
+        if len(tests) != 1:
+            values = " AND ".join(f"{name} = ..." for name in keys)
+            message = f"A deletion takes values of the key alone: {values}"
+            raise SqlError(message, start_of(node), hint="Look for the keys first: SELECT ... FROM the table WHERE ...")
+        yield tests[0].column, tests[0].constants
+
+
+def _check(source: Source, start: int, act: str) -> None:
     kind = "table" if source.is_table else "stream"
     problem = None
     if source.is_read_only:
-        problem = f"Cannot insert values into read-only {kind}: {source.name}"
+        problem = f"Cannot {act} read-only {kind}: {source.name}"
     elif source.layout.window is not None:
-        problem = f"Cannot insert values into windowed {kind}: {source.name}"
+        problem = f"Cannot {act} windowed {kind}: {source.name}"
     elif source.layout.headers:
-        problem = f"Cannot insert into {source.name} because it has header columns"
+        problem = f"Cannot {act.replace(' values', '')} {source.name} because it has header columns"
     if problem:
         raise SqlError(problem, start)
 

@@ -30,7 +30,10 @@ PROPERTIES: Mapping[str, tuple[str, ...]] = {"auto.offset.reset": ("earliest", "
 """The properties of SET, with their values."""
 KINDS = ("STREAMS", "TABLES", "TOPICS", "QUERIES", "FUNCTIONS", "TYPES")
 
-_HINT = "Commands are SHOW, DESCRIBE, EXPLAIN, PRINT, SELECT, INSERT INTO ... VALUES and SET. Statements belong in the file."
+_HINT = (
+    "Commands are SHOW, DESCRIBE, EXPLAIN, PRINT, SELECT, INSERT INTO ... VALUES, DELETE FROM and SET. "
+    "Statements belong in the file."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +98,18 @@ class InsertValues:
     start: int
 
 
-Command: TypeAlias = "Show | Describe | DescribeFunction | Explain | Print | Select | SetProperty | InsertValues"
+@dataclass(frozen=True, slots=True)
+class DeleteRows:
+    """DELETE FROM a table WHERE its key is one of some constants."""
+
+    name: str
+    where: exp.Expr
+    start: int
+
+
+Command: TypeAlias = (
+    "Show | Describe | DescribeFunction | Explain | Print | Select | SetProperty | InsertValues | DeleteRows"
+)
 
 
 def parse_commands(text: str) -> list[Command]:
@@ -137,6 +151,8 @@ class _CommandParser(KsqlParser):
             return self._select()
         if self.word("INSERT", "INTO"):
             return self._insert()
+        if self.word("DELETE", "FROM"):
+            return self._delete()
         if self.is_next("SET", "UNSET"):
             return _known(self.property_set())
         message = f"A command begins with {self._curr.text!r}, which is not supported"
@@ -181,6 +197,13 @@ class _CommandParser(KsqlParser):
             raise self.fail(message, hint="INSERT INTO ... SELECT belongs in the file.")
         self.expect("(")
         return InsertValues(name, tuple(columns), tuple(self.listed(self.expression_of)), start)
+
+    def _delete(self) -> DeleteRows:
+        name, start = self.name()
+        if not self.word("WHERE"):
+            message = "DELETE FROM takes WHERE and the key here"
+            raise self.fail(message, hint="DELETE FROM customers WHERE id = 7")
+        return DeleteRows(name, self.expression_of(), start)
 
     def _select(self) -> Select:
         begin, start = self._index, self._curr.start

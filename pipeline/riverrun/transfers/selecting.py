@@ -20,18 +20,19 @@ from riverrun.kafka.ranges import read_fields
 from riverrun.records import OffsetRange, TopicPartition
 from riverrun.serde.api import SerdePlace, placed
 from riverrun.serde.serdes import BYTES
-from riverrun.sql.answers import inserted_row
+from riverrun.sql.answers import deleted_rows, inserted_row
+from riverrun.sql.commands import DeleteRows
 from riverrun.sql.planning.planner import StatementPlan
 from riverrun.testing import TopologyTestDriver
 from riverrun.transfers.topic_records import ReadRecord, TopicReader
 from riverrun.transfers.topic_serdes import jsonable, time_text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
     from riverrun.kafka.admin import Admin
     from riverrun.records import RawFields
-    from riverrun.sql.answers import InsertedRow
+    from riverrun.sql.answers import WrittenRow
     from riverrun.sql.catalog import Catalog, Source
     from riverrun.sql.commands import InsertValues, Print, Select
     from riverrun.sql.planning.planner import Selection
@@ -103,25 +104,26 @@ def _records(tp: TopicPartition, batch: Iterable[RawFields]) -> Iterator[ReadRec
         yield ReadRecord(tp, offset, timestamp, key, value, headers)
 
 
-def insert(row: InsertedRow, admin: Admin, schema_registry: Mapping[str, Any]) -> None:
-    """Write a row, in the formats of its source.
+def write(rows: Sequence[WrittenRow], admin: Admin, schema_registry: Mapping[str, Any]) -> None:
+    """Write rows of one source, in its formats.
 
     Raises:
         TopicError: If its topic does not exist.
-        BrokerError: If brokers do not take it.
+        BrokerError: If brokers do not take them.
     """
-    topic = row.source.topic
-    admin.require([topic], "this command writes to")
+    source = rows[0].source
+    admin.require([source.topic], "this command writes to")
     keys, values = (
-        placed(serde, SerdePlace(topic, is_key, schema_registry))
-        for serde, is_key in zip(row.source.serdes(), (True, False), strict=True)
+        placed(serde, SerdePlace(source.topic, is_key, schema_registry))
+        for serde, is_key in zip(source.serdes(), (True, False), strict=True)
     )
-    key = None if row.key is None or set(row.key) == {None} else keys.serialize(row.key)
-    value = None if row.value is None else values.serialize(row.value)
-    at_ms = SystemClock().now_ms() if row.timestamp is None else row.timestamp
+    now_ms = SystemClock().now_ms()
     producer = IdempotentProducer(admin.kafka)
     try:
-        producer.send(topic, key, value, at_ms, (), None)
+        for row in rows:
+            key = None if row.key is None or set(row.key) == {None} else keys.serialize(row.key)
+            value = None if row.value is None else values.serialize(row.value)
+            producer.send(source.topic, key, value, now_ms if row.timestamp is None else row.timestamp, (), None)
         producer.flush()
     finally:
         producer.close()
@@ -182,14 +184,19 @@ class Selecting:
         rows = _last(selection, updates) if is_whole else (selection.row(key, value) for key, value in updates)
         return Rows(selection.result.shown, islice(rows, select.limit))
 
-    def insert(self, command: InsertValues) -> None:
-        """Write the row of a command to the topic of its source.
+    def write(self, command: InsertValues | DeleteRows) -> None:
+        """Write the rows of a command to the topic of its source.
 
         Raises:
             SqlError: If it has a mistake.
             TopicError: If the topic does not exist.
         """
-        insert(inserted_row(command, self.catalog), self.brokers(), self.schema_registry)
+        found = (
+            deleted_rows(command, self.catalog)
+            if isinstance(command, DeleteRows)
+            else [inserted_row(command, self.catalog)]
+        )
+        write(found, self.brokers(), self.schema_registry)
 
     def printed(self, command: Print) -> Rows:
         """Return the records of a topic, decoded as its source declares; as bytes without a source.

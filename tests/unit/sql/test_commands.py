@@ -124,6 +124,33 @@ def test_a_mistake_is_named_with_its_place(asked: Path, command: str, message: s
     assert hint in str(done.exception)
 
 
+@pytest.mark.parametrize(
+    ("command", "message", "hint"),
+    [
+        ("DELETE FROM prices", "DELETE FROM takes WHERE", "WHERE id = 7"),
+        ("DELETE FROM lamps WHERE customer = 'ann'", "LAMPS is a stream: rows are deleted from tables", ""),
+        ("DELETE FROM totals WHERE customer = 'ann'", "Cannot delete from windowed table: TOTALS", ""),
+        ("DELETE FROM prics WHERE item = 'x'", "PRICS does not exist", "PRICES"),
+        ("DELETE FROM prices WHERE price = 3", "takes values of the key alone: ITEM = ... AND SIZE = ...", "Look for"),
+        ("DELETE FROM prices WHERE item = 'x' OR size = 3", "takes values of the key alone", "Look for"),
+        ("DELETE FROM prices WHERE item > 'x' AND size = 3", "takes values of the key alone", "Look for"),
+        ("DELETE FROM prices WHERE item = UCASE(item) AND size = 3", "takes values of the key alone", "Look for"),
+        ("DELETE FROM prices WHERE item = 'x'", "A value for the primary key of table PRICES is needed: SIZE", ""),
+        ("DELETE FROM prices WHERE item = NULL AND size = 3", "primary key of table PRICES is needed: ITEM", ""),
+        ("DELETE FROM prices WHERE item = 7 AND size = 3", "Expected type STRING for field ITEM but got INTEGER", ""),
+        ("DELETE FROM prices WHERE item = 'x' AND item = 'y'", "ITEM can have one value only", "IN (...)"),
+    ],
+)
+def test_a_deletion_that_is_not_one_of_keys_is_refused(asked: Path, command: str, message: str, hint: str) -> None:
+    prices = "CREATE TABLE prices (item STRING PRIMARY KEY, size INT PRIMARY KEY, price INT)"
+    with (asked.parent / "orders.sql").open("a") as file:
+        file.write(f"{prices} WITH (KAFKA_TOPIC = 'prices', FORMAT = 'JSON');")
+    done = ask(asked, command)
+    assert isinstance(done.exception, SqlError)
+    assert message in str(done.exception)
+    assert hint in str(done.exception)
+
+
 def test_times_are_shown_as_texts() -> None:
     statement = "CREATE STREAM s (at TIMESTAMP KEY, day DATE, t TIME) WITH (KAFKA_TOPIC = 's', FORMAT = 'JSON');"
     plan = StatementPlan(

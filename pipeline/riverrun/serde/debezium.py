@@ -40,8 +40,8 @@ class RowChange(Generic[V]):
     """A change of a row.
 
     Args:
-        op: `c` for an inserted row, `u` for an updated one, `d` for a deleted one, `r` for one that a snapshot has read, `t`
-            if the table was truncated, `m` for a message of the application.
+        op: `c` if the row was inserted, `u` if it was updated, `d` if it was deleted, `r` if a snapshot has read it. `t` if the
+            table was truncated; `m` for a message of the application.
         after: The row after the change; None if there is none.
         source: Where the change comes from: the database's own position and time, and what else the connector tells.
         ts_ms: When the connector processed the change, ms since the epoch; None if it does not tell.

@@ -82,8 +82,8 @@ def deleted_rows(command: DeleteRows, catalog: Catalog) -> list[WrittenRow]:
     """Return the deletions of a command, one for each key.
 
     Raises:
-        SqlError: If a name does not exist, a constant has a wrong type, the condition is not one of the key alone, or the
-            source is no table that takes values.
+        SqlError: If a name does not exist, or a constant has a wrong type. Also if the condition is not one of the key alone,
+            or the source is no table that takes values.
     """
     source = catalog.find(command.name, command.start)
     if not source.is_table:

@@ -254,8 +254,8 @@ def _reader(
             envelope.source or {},
             envelope.ts_ms,
             unavailable,
-            _converted(_available(envelope.before)[0], converters.before),
-            make,
+            row_before=_converted(_available(envelope.before)[0], converters.before),
+            read_row=make,
         )
 
     return deserialize

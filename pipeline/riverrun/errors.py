@@ -24,6 +24,7 @@
     - RegistryError               a schema registry does not answer, or refuses the client
   x SchemaError                   the author of a schema: the registry does not know or accept it
   x EngineError                   the operator of Spark, or of a database it writes to: retrying may help
+  x ArchiveError                  the operator of an archive: it cannot be read or written, or lacks records
   x RangeError                    the person who asked for a range of offsets
     - MissingOffsetError          a reader needs an offset that does not exist (any more)
     - BegunRangeError             an unfinished run goes beyond the range: wait for it, or complete it
@@ -201,6 +202,10 @@ class EngineError(StreamsError):
 
 class SchemaError(StreamsError):
     """The schema registry does not know or accept a schema: it is invalid, or incompatible with earlier versions."""
+
+
+class ArchiveError(StreamsError):
+    """An archive of topics cannot be written or read, lacks records, or is of another topic."""
 
 
 class RangeError(StreamsError):

@@ -16,7 +16,7 @@ _PURPOSE: Mapping[str, str] = {
     "http": "The HTTP interface of instances",
     "quality": "A quality gate",
     "schemas": "A serde on a schema registry",
-    "snapshots": "Snapshots of state",
+    "snapshots": "A snapshot of state, or an archive of topics,",
     "spark": "Work on Spark",
     "sql": "A topology in SQL",
 }

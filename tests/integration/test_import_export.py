@@ -13,9 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from riverrun import Riverrun
 from riverrun.errors import BrokerError, ConfigError, DeserializationError, EngineError, RangeError, TopicError
 from riverrun.hosting.progress import Progress, telling
 from riverrun.partitioning import partition_for
+from riverrun.project.archives import Archives
 from riverrun.records import OffsetRange, TopicPartition
 from riverrun.spark import databases
 from riverrun.spark.databases import literal, with_driver
@@ -704,3 +706,21 @@ def test_bytes_are_not_exported_as_text(broker: Broker, unique: str, tmp_path: P
             run_export(spec, broker.admin(), spark)
     spec = ExportSpec(unique, str(tmp_path / "binary"), "parquet", is_binary=True, name=f"{unique}-binary")
     assert run_export(spec, broker.admin(), spark).written == 2
+
+
+def test_executors_archive_a_topic_as_this_process_does(
+    broker: Broker, unique: str, tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("riverrun.archive.archiving.PIECE", 20)
+    broker.create(3, unique)
+    for partition in range(3):
+        broker.write(unique, [(b"k%d" % n, bytes(n), n) for n in range(partition, 90, 3)], partition)
+    project = Riverrun(kafka=broker.kafka, directory=tmp_path, spark=spark)
+    found = []
+    for engine in ("spark", "local"):
+        archives = Archives(project.cluster, str(tmp_path / engine))
+        (done,) = archives.write([unique], engine=engine)
+        assert (done.records, len(done.manifest.files)) == (90, 6)
+        assert list(archives.verify(unique)) == []
+        found.append([(each.partition, each.range, each.records, each.first_ms) for each in done.manifest.files])
+    assert found[0] == found[1]

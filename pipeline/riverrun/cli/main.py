@@ -12,6 +12,7 @@ import typer
 
 import riverrun
 from riverrun.cli import (
+    archive,
     backfill,
     broker,
     demo,
@@ -61,6 +62,7 @@ app.command("snapshot")(operations.snapshot)
 app.command("prepare-spark")(broker.prepare_spark)
 app.command("import")(topic.import_topic)
 app.command("export")(topic.export_topic)
+app.add_typer(archive.app, name="archive")
 app.add_typer(letters.app, name="letters")
 app.add_typer(run.held_app, name="held")
 app.add_typer(release.app, name="release")

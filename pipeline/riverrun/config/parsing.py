@@ -409,7 +409,7 @@ def _parsed(path: Path | str, where: str, key: str, value: Any) -> Any:
         ):
             check_type(path, where, value, bool)
             return value
-        case "snapshot.url":
+        case "archive.url" | "snapshot.url":
             return _absolute(path, _text(path, where, value))
         case "auto.offset.reset" | "topology.optimization":
             _PARSERS[key](_text(path, where, value))

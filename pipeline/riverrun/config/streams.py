@@ -88,6 +88,7 @@ OWN = frozenset(
         "server.ssl.key.location",
         "server.ssl.key.password",
         "server.token",
+        "archive.url",
         "snapshot.interval.ms",
         "snapshot.keep",
         "snapshot.url",
@@ -142,6 +143,8 @@ class StreamsConfig:
         acceptable_recovery_lag: Number of changelog records that an instance may lack and still take over a task.
         rack_aware_assignment_tags: Client tags in whose values the copies of a state should differ.
         client_tag: Tags of this instance (`client.tag.` prefix).
+        archive_url: Where `riverrun archive` keeps the topics that the application reads: any URL of fsspec, or a path
+            relative to `streams.toml`. Bounded runs and releases read it in front of the topics. Empty: there is no archive.
         snapshot_url: Where snapshots of state are kept: any URL of fsspec, or a path relative to `streams.toml`. Empty
             disables snapshots.
         snapshot_keep: Number of snapshots to keep per task.
@@ -216,6 +219,7 @@ class StreamsConfig:
     bounded_engine: str = "auto"
     bounded_wall_clock_punctuation: str = "refuse"
     bounded_buffer_max_bytes: int = 128 * 1024 * 1024
+    archive_url: str = ""
     snapshot_url: str = ""
     snapshot_keep: int = 3
     snapshot_interval_ms: int = 600_000

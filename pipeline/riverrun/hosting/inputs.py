@@ -15,6 +15,7 @@ from datetime import timedelta
 from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
+from riverrun.archive.one_log import archived_ranges
 from riverrun.errors import ConfigError, MissingOffsetError, TopicError
 from riverrun.kafka.sending import time_limits
 from riverrun.records import AutoOffsetReset, ResetStrategy, TopicPartition
@@ -190,10 +191,33 @@ def reset_offsets(
                 starts |= admin.end_offsets(partitions)
             case AutoOffsetReset(strategy=ResetStrategy.EARLIEST):
                 starts |= admin.beginning_offsets(partitions)
+                _require_no_earlier(connected, starts, partitions)
             case AutoOffsetReset(strategy=ResetStrategy.BY_DURATION, duration=timedelta() as duration):
                 back_ms = int(duration.total_seconds() * 1000)
                 starts |= admin.offsets_for_time(partitions, max(0, now_ms - back_ms))
     return starts
+
+
+def _require_no_earlier(
+    connected: ConnectedApplication, starts: Mapping[TopicPartition, int], tps: Iterable[TopicPartition]
+) -> None:
+    """Refuse to begin behind records that are in the archive alone: workers read topics only.
+
+    Raises:
+        ConfigError: If there are such records.
+        ArchiveError: If the archive cannot be read.
+    """
+    url = connected.application.config.streams.archive_url
+    if not url or connected.admin.earlier is not None:
+        return
+    archived = archived_ranges(url, connected.admin, tps)
+    earlier = {tp: found.start for tp, found in archived.items() if found.start < starts[tp]}
+    if earlier:
+        places = ", ".join(f"{tp}@{start}..{starts[tp]}" for tp, start in sorted(earlier.items()))
+        message = f"{connected.id} has processed nothing yet, and records of {places} are in the archive alone"
+        app = connected.application.config.name
+        hint = f"Process them in a bounded run first, which reads the archive: riverrun run {app}. Workers read topics only."
+        raise ConfigError(message, hint=hint)
 
 
 def reset_policies(application: Application) -> dict[str, AutoOffsetReset]:

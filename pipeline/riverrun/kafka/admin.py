@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from confluent_kafka import (
     OFFSET_BEGINNING,
@@ -25,7 +26,9 @@ from riverrun.kafka.requests import REQUEST_SECONDS, Leaders, Requests, log_size
 from riverrun.records import TopicPartition, counted, is_legal_topic
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+
+    from riverrun.records import OffsetRange, RawFields
 
 STABLE_SECONDS = 90.0
 """Longest wait for an open transaction to end; longer than `transaction.timeout.ms`."""
@@ -100,6 +103,27 @@ def _check_spec(spec: TopicSpec) -> None:
         raise TopicError(message, hint="-1 leaves their number to the brokers' default.replication.factor.")
 
 
+class EarlierRecords(Protocol):
+    """Records in front of those that brokers have: an archive of topics."""
+
+    def ranges(self, admin: Admin, starts: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, OffsetRange]:
+        """Return the ranges that reach the logs of partitions without a hole.
+
+        Args:
+            admin: Asks the brokers.
+            starts: The first offset that brokers have of each partition.
+        """
+        ...
+
+    def read(self, tp: TopicPartition, wanted: OffsetRange) -> Iterator[list[RawFields]]:
+        """Yield the records of a part of such a range, in batches."""
+        ...
+
+    def offset_at(self, tp: TopicPartition, wanted: OffsetRange, time_ms: int) -> int | None:
+        """Return the offset of the first record of such a part with a time or a later one; None if there is none."""
+        ...
+
+
 class Admin:
     """Sends requests to brokers. Every call has a deadline; none creates a topic by accident.
 
@@ -108,10 +132,21 @@ class Admin:
 
     def __init__(self, kafka: Mapping[str, str]) -> None:
         self.kafka = kafka
+        self.earlier: EarlierRecords | None = None
         self._requests = Requests(kafka)
         self._client = self._requests.client
         self._leaders = Leaders(self._requests)
         self._groups = Groups(self._requests)
+
+    def behind(self, earlier: EarlierRecords | None) -> Admin:
+        """Return a client, on the same connections, for which these records come first in the logs of topics."""
+        found = copy.copy(self)
+        found.earlier = earlier
+        return found
+
+    def alone(self) -> Admin:
+        """Return a client, on the same connections, for the records that brokers have."""
+        return self.behind(None)
 
     def topics(self, topics: Iterable[str]) -> dict[str, Topic]:
         """Return the id and the number of partitions of those topics that exist, with one request."""
@@ -283,9 +318,16 @@ class Admin:
         """
         return log_sizes(self.kafka, topics)
 
-    def beginning_offsets(self, tps: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """Return the first offsets that still exist."""
+    def log_starts(self, tps: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """Return the first offsets that brokers still have."""
         return self._leaders.offsets(tps, OFFSET_BEGINNING)
+
+    def beginning_offsets(self, tps: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """Return the first offsets that still exist, at brokers or in front of them."""
+        starts = self.log_starts(tps)
+        if self.earlier is None:
+            return starts
+        return starts | {tp: min(starts[tp], found.start) for tp, found in self.earlier.ranges(self, starts).items()}
 
     def offsets_for_time(self, tps: Iterable[TopicPartition], timestamp_ms: int) -> dict[TopicPartition, int]:
         """Return, per partition, the first offset at or after a time; past the last record, the last stable offset.
@@ -296,7 +338,12 @@ class Admin:
         partitions = list(tps)
         ends = self.end_offsets(partitions)
         found = self._leaders.offsets(partitions, max(0, timestamp_ms))
-        return {tp: ends[tp] if found[tp] < 0 else min(found[tp], ends[tp]) for tp in partitions}
+        known = {tp: ends[tp] if found[tp] < 0 else min(found[tp], ends[tp]) for tp in partitions}
+        if self.earlier is not None:
+            for tp, archived in self.earlier.ranges(self, self.log_starts(partitions)).items():
+                offset = self.earlier.offset_at(tp, archived, timestamp_ms)
+                known[tp] = known[tp] if offset is None else min(known[tp], offset)
+        return known
 
     def committed(
         self,

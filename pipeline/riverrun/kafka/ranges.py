@@ -75,6 +75,8 @@ def _loss(admin: Admin, tp: TopicPartition, wanted: OffsetRange, left: int) -> s
 
 def _first_time(admin: Admin, tp: TopicPartition, offset: int) -> str:
     """Describe the time of the first remaining record, for a message; empty if it is unknown."""
+    if admin.earlier is not None:  # brokers may not have it
+        return ""
     consumer = RecordConsumer(admin.kafka)
     try:
         consumer.assign({tp: offset})
@@ -115,8 +117,35 @@ def read_fields(
     """
     check_ranges(admin, ranges)
     open_ranges = {tp: r for tp, r in ranges.items() if r.size}
-    if not open_ranges:
+    yield from _earlier(admin, open_ranges, enough)
+    if open_ranges:
+        yield from _from_brokers(admin, open_ranges, enough)
+
+
+def _earlier(
+    admin: Admin, open_ranges: dict[TopicPartition, OffsetRange], enough: Container[TopicPartition]
+) -> Iterator[tuple[TopicPartition, list[RawFields]]]:
+    """Read the parts of ranges that lie in front of brokers' logs, or also there, and leave the rest."""
+    if admin.earlier is None or not open_ranges:
         return
+    for tp, found in sorted(admin.earlier.ranges(admin, admin.log_starts(open_ranges)).items()):
+        wanted = open_ranges[tp]
+        if not found.start <= wanted.start < found.end:
+            continue
+        part = OffsetRange(wanted.start, min(wanted.end, found.end))
+        for batch in admin.earlier.read(tp, part):
+            yield tp, batch
+            if tp in enough:
+                break
+        if tp in enough or part.end == wanted.end:
+            del open_ranges[tp]
+        else:
+            open_ranges[tp] = OffsetRange(part.end, wanted.end)
+
+
+def _from_brokers(
+    admin: Admin, open_ranges: dict[TopicPartition, OffsetRange], enough: Container[TopicPartition]
+) -> Iterator[tuple[TopicPartition, list[RawFields]]]:
     consumer = RecordConsumer({**UP_TO_AN_END, **admin.kafka})
     try:
         consumer.assign({tp: r.start for tp, r in open_ranges.items()})

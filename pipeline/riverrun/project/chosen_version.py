@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from riverrun.archive.one_log import with_archive
 from riverrun.config.secrets import TOKEN, checked_token
 from riverrun.hosting.connected import ConnectedApplication
 from riverrun.releases.topology import load_application
@@ -78,8 +79,9 @@ class ChosenVersion:
         return self.on_brokers(self.loaded())
 
     def on_brokers(self, application: Application) -> ConnectedApplication:
-        """Return a loaded application on its brokers."""
-        return ConnectedApplication(application, self.cluster.admin)
+        """Return a loaded application on its brokers, behind the archive of its inputs if there is one."""
+        admin = with_archive(self.cluster.admin, application.config.streams.archive_url)
+        return ConnectedApplication(application, admin)
 
     def require_no_switch(self, application: Application, *, may_be_held: bool = False) -> None:
         """Check that the loaded version may process: no switch of versions is under way, or has happened since.

@@ -264,6 +264,7 @@ class ReleasePlan:
         changed: Nodes and stores whose digest differs, with `added`, `removed` or `changed`.
         range: Input that the candidate has to process.
         lost: Partitions whose first records have been deleted, with the first offset that is left.
+        archived: What the archive has of partitions, with the first offset that brokers have.
         outputs: Outputs of the candidate: tables, which are corrected, and logs, of which no record is sent again.
         ended: Topics that the live version writes and the candidate does not; their records stay.
         forecast: Bytes, time, and records that retention may delete before they are read.
@@ -279,6 +280,7 @@ class ReleasePlan:
     changed: dict[str, str]
     range: RunRange
     lost: dict[TopicPartition, int] = field(default_factory=dict)
+    archived: dict[TopicPartition, tuple[OffsetRange, int]] = field(default_factory=dict)
     outputs: tuple[Output, ...] = ()
     ended: tuple[str, ...] = ()
     forecast: Forecast = field(default_factory=Forecast)
@@ -299,6 +301,10 @@ class ReleasePlan:
         lines.append(f"{counted(self.range.size, 'offset')} to process: {self.range}")
         lines += [f"  {line}" for line in self.forecast.lines]
         lines += [f"  deleted already: {tp} below offset {offset}" for tp, offset in self.lost.items()]
+        lines += [
+            f"  {tp}: the archive has {found}, the topic begins at {start}"
+            for tp, (found, start) in self.archived.items()
+        ]
         return "\n".join(lines)
 
 
@@ -322,6 +328,7 @@ def plan_release(live: ConnectedApplication, new: ConnectedApplication, versions
         changed=_changes(live.topology.node_fingerprints(), new.topology.node_fingerprints()),
         range=wanted,
         lost={tp: offset for tp, offset in first.items() if offset > 0},
+        archived=_archived(live.admin, target),
         outputs=tuple(written.values()),
         ended=tuple(sorted(ended.keys() - written.keys())),
         forecast=forecast(app, wanted, live.admin),
@@ -329,6 +336,13 @@ def plan_release(live: ConnectedApplication, new: ConnectedApplication, versions
         unseen=new.topology.unseen(),
         new=new_outputs(live, new),
     )
+
+
+def _archived(admin: Admin, tps: Iterable[TopicPartition]) -> dict[TopicPartition, tuple[OffsetRange, int]]:
+    if admin.earlier is None:
+        return {}
+    starts = admin.log_starts(tps)
+    return {tp: (found, starts[tp]) for tp, found in sorted(admin.earlier.ranges(admin, starts).items())}
 
 
 def new_outputs(live: ConnectedApplication, new: ConnectedApplication) -> dict[str, tuple[int, int]]:

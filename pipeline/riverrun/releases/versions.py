@@ -6,6 +6,7 @@ import shutil
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from riverrun.archive.one_log import with_archive
 from riverrun.config import OutputKind
 from riverrun.errors import RangeError, ReleaseError
 from riverrun.hosting.connected import ConnectedApplication
@@ -213,7 +214,7 @@ class Versions:
     def __init__(self, project: ProjectConfig, app: str, admin: Admin, spark: Callable[[], Any]) -> None:
         self._project = project
         self._config = project.app(app)
-        self._admin = admin
+        self._admin = with_archive(admin, self._config.streams.archive_url)
         self._spark = spark
 
     def application(self, version: str) -> ConnectedApplication:

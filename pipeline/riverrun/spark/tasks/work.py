@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING
 
+from riverrun.archive.one_log import with_archive
 from riverrun.errors import TopologyError
 from riverrun.hosting.application import Application
 from riverrun.hosting.connected import ConnectedApplication
@@ -106,7 +107,8 @@ def connected_here(job: Job, build: Callable[[Job], Topology], admin: Admin | No
         dead_letters=job.dead_letters,
         may_be_discarded=job.may_be_discarded,
     )
-    return ConnectedApplication(application, admin or admin_here(job.kafka), job.partitions)
+    found = with_archive(admin or admin_here(job.kafka), job.config.streams.archive_url)
+    return ConnectedApplication(application, found, job.partitions)
 
 
 def require_same_topics(job: Job, connected: ConnectedApplication, known: Mapping[str, int]) -> None:

@@ -1,0 +1,233 @@
+"""Writes what topics have had since they were archived last: pieces of ranges, each into files of its own.
+
+The manifest of a topic is written after the files that it lists. So an interrupted archiver leaves files that nobody reads, and
+the next one continues behind the last range that a manifest has.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, Protocol
+
+import msgspec
+
+from riverrun.archive.manifest import ArchivedFile, ArchiveStore, TopicManifest
+from riverrun.errors import ArchiveError
+from riverrun.kafka.admin import Admin
+from riverrun.kafka.ranges import read_fields
+from riverrun.records import OffsetRange, TopicPartition, counted
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+
+PIECE = 1_000_000
+"""Offsets of a piece, at most: what is written again after an interruption."""
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A range of offsets that is written at a time.
+
+    Args:
+        tp: The partition.
+        range: The offsets.
+    """
+
+    tp: TopicPartition
+    range: OffsetRange
+
+
+@dataclass(frozen=True, slots=True)
+class Archived:
+    """The outcome of archiving a topic.
+
+    Args:
+        manifest: The topic's manifest now.
+        offsets: Offsets that were added.
+        records: Records in them.
+        size: Bytes of the new files.
+    """
+
+    manifest: TopicManifest
+    offsets: int = 0
+    records: int = 0
+    size: int = 0
+
+
+class WritesPieces(Protocol):
+    """Writes pieces, in this process or elsewhere."""
+
+    def __call__(self, pieces: list[Piece]) -> Iterable[tuple[ArchivedFile, ...]]:
+        """Yield the files of each piece, in order."""
+        ...
+
+
+def write_piece(piece: Piece, url: str, admin: Admin) -> tuple[ArchivedFile, ...]:
+    """Write the files of a piece.
+
+    Raises:
+        ArchiveError: If the archive refuses them.
+        RangeError: If records of the range do not exist any more.
+        BrokerError: If brokers do not answer.
+    """
+    from riverrun.archive.parquet import FileWriter  # noqa: PLC0415 - pyarrow loads for long
+
+    with FileWriter(ArchiveStore(url), piece.tp.topic, piece.tp.partition, piece.range) as writer:
+        for _, batch in read_fields(admin, {piece.tp: piece.range}):
+            writer.write(batch)
+        return writer.files()
+
+
+def in_this_process(url: str, admin: Admin) -> WritesPieces:
+    """Return the function that writes pieces here, one after the other."""
+
+    def write(pieces: list[Piece]) -> Iterator[tuple[ArchivedFile, ...]]:
+        return (write_piece(piece, url, admin) for piece in pieces)
+
+    return write
+
+
+def archive_topic(
+    store: ArchiveStore,
+    admin: Admin,
+    topic: str,
+    write: WritesPieces,
+    *,
+    at_once: int = 1,
+    by: str = "",
+    now_ms: int = 0,
+    may_skip: bool = False,
+    on_offsets: Callable[[int, int], None] = lambda _done, _all: None,
+) -> Archived:
+    """Archive the records of a topic from the end of the archive up to the last stable offset of each partition.
+
+    Args:
+        store: The archive.
+        admin: Asks the brokers.
+        topic: The topic.
+        write: Writes pieces.
+        at_once: Number of pieces after which a manifest is written.
+        by: The user, for the manifest.
+        now_ms: The time, ms since the epoch.
+        may_skip: Whether records that are in neither archive nor topic may be missing from now on.
+        on_offsets: Called with the number of archived offsets and all that there are to archive.
+
+    Returns:
+        What was added, and the manifest.
+
+    Raises:
+        ArchiveError: If the topic was created again, another archiver is at work, records are missing, or the archive refuses.
+        TopicError: If the topic does not exist.
+        BrokerError: If brokers do not answer.
+    """
+    admin.require([topic], "are archived")
+    found = _begun(store, admin, topic)
+    todo = _ranges(admin, found, may_skip=may_skip)
+    pieces = [
+        Piece(tp, OffsetRange(start, min(start + PIECE, whole.end)))
+        for tp, whole in sorted(todo.items())
+        for start in range(whole.start, whole.end, PIECE)
+    ]
+    done, everything = Archived(found), sum(each.size for each in todo.values())
+    manifest = replace(found, by=by, written_ms=now_ms)
+    for first in range(0, len(pieces), at_once):
+        some = pieces[first : first + at_once]
+        files = [file for each in write(some) for file in each]
+        manifest = _committed(store, manifest, files)
+        done = Archived(
+            manifest,
+            done.offsets + sum(piece.range.size for piece in some),
+            done.records + sum(file.records for file in files),
+            done.size + sum(file.size for file in files),
+        )
+        on_offsets(done.offsets, everything)
+    return done
+
+
+def _committed(store: ArchiveStore, manifest: TopicManifest, files: list[ArchivedFile]) -> TopicManifest:
+    """List new files; they are removed if that is refused."""
+    try:
+        return store.commit(manifest.with_files(files))
+    except ArchiveError:
+        store.remove(manifest.topic, [file.name for file in files if file.name])
+        raise
+
+
+def _begun(store: ArchiveStore, admin: Admin, topic: str) -> TopicManifest:
+    """Return the manifest to continue from, or a first one."""
+    described = admin.topics([topic])[topic]
+    times = admin.topic_configs([topic]).get(topic, {}).get("message.timestamp.type", "CreateTime")
+    found = store.manifest(topic)
+    if found is None:
+        return TopicManifest(topic, described.id, described.partitions, times)
+    require_same_topic(found, described.id, store.url)
+    return replace(found, partitions=described.partitions, timestamp_type=times)
+
+
+def require_same_topic(manifest: TopicManifest, topic_id: str, url: str) -> None:
+    """Make sure that an archive is of the topic that brokers have now.
+
+    Raises:
+        ArchiveError: If the topic was deleted and created again since.
+    """
+    if manifest.topic_id != topic_id:
+        message = (
+            f"The archive at {url} is of an earlier topic {manifest.topic} (id {manifest.topic_id}, now {topic_id})"
+        )
+        hint = (
+            "Its offsets mean other records. Archive it to another URL, or drop the earlier one: riverrun archive drop"
+        )
+        raise ArchiveError(message, hint=hint)
+
+
+def _ranges(admin: Admin, manifest: TopicManifest, *, may_skip: bool) -> Mapping[TopicPartition, OffsetRange]:
+    tps = [TopicPartition(manifest.topic, number) for number in range(manifest.partitions)]
+    starts, ends = admin.log_starts(tps), admin.end_offsets(tps)
+    reached = {tp: manifest.end(tp.partition) for tp in tps}
+    _require_whole(manifest, reached, starts, may_skip=may_skip)
+    begins = {tp: starts[tp] if (end := reached[tp]) is None else max(end, starts[tp]) for tp in tps}
+    return {tp: OffsetRange(begins[tp], ends[tp]) for tp in tps if ends[tp] > begins[tp]}
+
+
+def _require_whole(
+    manifest: TopicManifest,
+    reached: Mapping[TopicPartition, int | None],
+    starts: Mapping[TopicPartition, int],
+    *,
+    may_skip: bool,
+) -> None:
+    """Refuse to continue behind records that are gone, unless that is allowed.
+
+    Raises:
+        ArchiveError: If there are.
+    """
+    lost = {tp: (end, starts[tp]) for tp, end in reached.items() if end is not None and end < starts[tp]}
+    if lost and not may_skip:
+        places = "; ".join(f"{tp} {end}..{start}" for tp, (end, start) in sorted(lost.items()))
+        count = counted(sum(start - end for end, start in lost.values()), "offset")
+        message = f"Topic {manifest.topic} has lost {count} since it was archived: {places}"
+        hint = (
+            "Archive more often than records are deleted. --skip-lost goes on behind them; what needs records from before then"
+            " is refused."
+        )
+        raise ArchiveError(message, hint=hint)
+
+
+def on_spark(url: str, kafka: Mapping[str, str], spark: Any) -> WritesPieces:
+    """Return the function that writes pieces on Spark's executors, a task each."""
+    return partial(_on_spark, url, dict(kafka), spark)
+
+
+def _on_spark(url: str, kafka: dict[str, str], spark: Any, pieces: list[Piece]) -> Iterator[tuple[ArchivedFile, ...]]:
+    def process(batches: Iterable[Any]) -> Iterator[Any]:
+        import pyarrow as pa  # noqa: PLC0415 - loads for long
+
+        for numbers in batches:
+            for number in numbers.column(0).to_pylist():
+                files = write_piece(pieces[number], url, Admin(kafka))
+                yield pa.RecordBatch.from_pydict({"piece": [number], "files": [msgspec.json.encode(files)]})
+
+    rows = spark.range(0, len(pieces), 1, len(pieces)).mapInArrow(process, "piece long, files binary").collect()
+    decode = msgspec.json.Decoder(tuple[ArchivedFile, ...]).decode
+    return iter([decode(bytes(row["files"])) for row in sorted(rows, key=lambda row: row["piece"])])

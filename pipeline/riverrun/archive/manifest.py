@@ -1,0 +1,354 @@
+"""The files of an archived topic, and the store of its manifests.
+
+A manifest lists all files of a topic. Each change writes the next one, under a name that must not exist yet, so of two
+archivers that work at once one is refused. A file that no manifest lists is not part of the archive.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import asdict, dataclass, field, replace
+from itertools import pairwise
+from typing import TYPE_CHECKING, Annotated, Any
+
+import msgspec
+
+from riverrun.decoders import Line, Name, Natural, Small, Time, Word, foreign_decoder
+from riverrun.errors import ArchiveError
+from riverrun.extras import require_extra
+from riverrun.records import OffsetRange, TopicPartition
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+log = logging.getLogger(__name__)
+
+FORMAT_VERSION = 1
+_MANIFESTS, _DATA, _SUFFIX = "manifests", "data", ".json"
+_KEPT = 3
+"""Number of manifests that stay, for readers that have just looked at an earlier one."""
+_LONGEST = 256 * 2**20
+"""Bytes of the longest manifest; a file takes about 300."""
+
+_FILE = r"\d{5,6}/\d{20}-\d{20}-[0-9a-f]{8}\.parquet"
+_NAME = rf"^(?:{_FILE})?\Z"
+FileName = Annotated[str, msgspec.Meta(pattern=rf"^{_FILE}\Z")]
+"""The name of a file below `data`: partition, first offset, end, and letters that no other file has."""
+
+
+@dataclass(frozen=True, slots=True)
+class ArchivedFile:
+    """One file: a range of offsets of one partition.
+
+    Args:
+        partition: The partition.
+        start: The first offset.
+        end: The offset behind the last one. Offsets without records were compacted away, aborted, or markers.
+        records: Number of records.
+        size: Size, bytes.
+        sha256: Digest of its bytes, hexadecimal.
+        first_ms: The lowest time of its records, ms since the epoch; 0 without records.
+        last_ms: The highest one.
+        name: Its name below the topic's `data`; empty without records.
+    """
+
+    partition: Small
+    start: Natural
+    end: Natural
+    records: Natural
+    size: Natural = 0
+    sha256: Word = ""
+    first_ms: int = 0
+    last_ms: int = 0
+    name: Annotated[str, msgspec.Meta(pattern=_NAME)] = ""
+
+    @property
+    def range(self) -> OffsetRange:
+        """Return the offsets."""
+        return OffsetRange(self.start, self.end)
+
+    @property
+    def gaps(self) -> int:
+        """Return the number of offsets without records."""
+        return self.end - self.start - self.records
+
+
+@dataclass(frozen=True, slots=True)
+class TopicManifest:
+    """The archived part of a topic.
+
+    Args:
+        topic: Its name.
+        topic_id: The brokers' id of it: a topic that is created again has another one.
+        partitions: Number of partitions when it was archived last.
+        timestamp_type: Meaning of its records' times: `CreateTime` or `LogAppendTime`.
+        number: Number of the manifest.
+        written_ms: When it was written, ms since the epoch.
+        by: The user that wrote it.
+        files: The files, by partition and offset.
+        replaced: Names of files that the last compaction has joined, which readers may still need.
+        format: Version of this format.
+    """
+
+    topic: Name
+    topic_id: Word
+    partitions: Small
+    timestamp_type: Word = "CreateTime"
+    number: Natural = 0
+    written_ms: Time = 0
+    by: Line = ""
+    files: tuple[ArchivedFile, ...] = ()
+    replaced: tuple[str, ...] = ()
+    format: int = FORMAT_VERSION
+    _by_partition: dict[int, list[ArchivedFile]] = field(default_factory=dict, compare=False, repr=False)
+
+    def of(self, partition: int) -> list[ArchivedFile]:
+        """Return the files of a partition, by offset."""
+        if not self._by_partition and self.files:
+            for file in self.files:
+                self._by_partition.setdefault(file.partition, []).append(file)
+        return self._by_partition.get(partition, [])
+
+    def stretches(self, partition: int) -> list[OffsetRange]:
+        """Return the ranges of a partition without holes between them, by offset."""
+        found: list[OffsetRange] = []
+        for file in self.of(partition):
+            if found and found[-1].end == file.start:
+                found[-1] = OffsetRange(found[-1].start, file.end)
+            else:
+                found.append(file.range)
+        return found
+
+    def end(self, partition: int) -> int | None:
+        """Return the offset behind the last archived one; None if there is nothing of the partition."""
+        files = self.of(partition)
+        return files[-1].end if files else None
+
+    def with_files(self, added: Iterable[ArchivedFile], without: Iterable[ArchivedFile] = ()) -> TopicManifest:
+        """Return the manifest with other files.
+
+        Raises:
+            ArchiveError: If files of a partition overlap.
+        """
+        gone = set(without)
+        files = sorted({*(each for each in self.files if each not in gone), *added}, key=_place)
+        for one, other in pairwise(files):
+            if one.partition == other.partition and other.start < one.end:
+                tp = TopicPartition(self.topic, one.partition)
+                message = f"Files of {tp} overlap: {one.range} and {other.range}"
+                raise ArchiveError(
+                    message, hint="Another archiver has written them: look again (riverrun archive list)."
+                )
+        return replace(self, files=tuple(files), _by_partition={})
+
+    def encode(self) -> bytes:
+        """Return the manifest as JSON, the form in which it is kept."""
+        fields = asdict(self)
+        del fields["_by_partition"]
+        return msgspec.json.encode(fields)
+
+
+class _Stored(msgspec.Struct):
+    topic: Name
+    topic_id: Word
+    partitions: Small
+    timestamp_type: Word
+    number: Natural
+    written_ms: Time
+    by: Line
+    files: tuple[ArchivedFile, ...]
+    replaced: tuple[FileName, ...]
+    format: int
+
+
+_decode = foreign_decoder(_Stored, _LONGEST)
+
+
+def _place(file: ArchivedFile) -> tuple[int, int, int]:
+    return file.partition, file.start, file.end
+
+
+def _decoded(data: bytes, place: str) -> TopicManifest:
+    """Read a manifest. Everyone with access to the file store can write it, so all content is checked.
+
+    Raises:
+        ArchiveError: If the bytes are not a manifest that this version can read.
+    """
+    try:
+        found = _decode(data)
+    except ValueError as error:
+        message = f"Manifest {place} cannot be read: {error}"
+        raise ArchiveError(message) from error
+    if found.format != FORMAT_VERSION:
+        message = f"Manifest {place} has format {found.format}, and this version of Riverrun reads {FORMAT_VERSION}"
+        raise ArchiveError(message, hint="Use the version that wrote it.")
+    manifest = TopicManifest(**msgspec.structs.asdict(found))
+    for file in manifest.files:
+        if file.end < file.start or file.records > file.end - file.start or bool(file.records) != bool(file.name):
+            message = f"Manifest {place} has an impossible file: {file}"
+            raise ArchiveError(message)
+    return replace(manifest, files=()).with_files(manifest.files)
+
+
+class ArchiveStore:
+    """The archived topics at a URL.
+
+    Args:
+        url: Place of the archive: any URL of fsspec, or a path.
+    """
+
+    def __init__(self, url: str) -> None:
+        """Open the file system; some kinds connect at once.
+
+        Raises:
+            ArchiveError: If it cannot be reached, or there is no such kind.
+            MissingExtraError: If a package is not installed.
+        """
+        require_extra("snapshots")
+        import fsspec
+
+        self.url = url
+        try:
+            self.files, self._root = fsspec.url_to_fs(url)
+        except Exception as error:  # every kind of file store has errors of its own
+            message = f"There can be no archive at {url}: {error}"
+            raise ArchiveError(message, hint="Is the URL right, and the package for its kind installed?") from error
+
+    def topics(self) -> list[str]:
+        """Return the sorted names of the topics in the archive."""
+        return sorted(name for name in self._names() if self._manifests(name))
+
+    def manifest(self, topic: str) -> TopicManifest | None:
+        """Return the latest manifest of a topic; None if there is nothing of it.
+
+        Raises:
+            ArchiveError: If it cannot be read.
+        """
+        numbers = self._manifests(topic)
+        if not numbers:
+            return None
+        place = self._place(topic, _MANIFESTS, _manifest_name(numbers[-1]))
+        with self._answering(f"{place} cannot be read"):
+            data = self.files.cat_file(place)
+        return _decoded(data, place)
+
+    def commit(self, manifest: TopicManifest) -> TopicManifest:
+        """Write the next manifest of a topic, and remove those that nobody needs any more.
+
+        Args:
+            manifest: The manifest, with the number of the one that it replaces.
+
+        Returns:
+            The written manifest.
+
+        Raises:
+            ArchiveError: If another archiver has written one in between, or the file store refuses. The archive is as before.
+        """
+        written = replace(manifest, number=manifest.number + 1)
+        place = self._place(manifest.topic, _MANIFESTS, _manifest_name(written.number))
+        with self._answering(f"{place} cannot be written"):
+            self.files.makedirs(self._place(manifest.topic, _MANIFESTS), exist_ok=True)
+            try:
+                self.files.pipe_file(place, written.encode(), mode="create")
+            except FileExistsError:
+                message = f"Another archiver has written manifest {written.number} of {manifest.topic} at {self.url}"
+                raise ArchiveError(message, hint="Let one archiver work at a time, and start this one again.") from None
+            for number in self._manifests(manifest.topic)[:-_KEPT]:
+                self.files.rm_file(self._place(manifest.topic, _MANIFESTS, _manifest_name(number)))
+        return written
+
+    def upload(self, local: str, topic: str, name: str) -> None:
+        """Bring a finished file to its place below a topic's data.
+
+        Raises:
+            ArchiveError: If the file store refuses.
+        """
+        place = self.path(topic, name)
+        with self._answering(f"{place} cannot be written"):
+            self.files.makedirs(place.rsplit("/", 1)[0], exist_ok=True)
+            self.files.put_file(local, place)
+
+    def open(self, topic: str, file: ArchivedFile) -> Any:
+        """Open a file for reading.
+
+        Raises:
+            ArchiveError: If it is missing, has another size, or cannot be opened.
+        """
+        place = self.path(topic, file.name)
+        with self._answering(f"File {place} of the archive cannot be read"):
+            size = self.files.size(place)
+            if size != file.size:
+                message = f"File {place} of the archive has {size} bytes, and its manifest says {file.size}"
+                raise ArchiveError(message, hint="Bring it back from a copy, or drop the topic from the archive.")
+            return self.files.open(place, "rb")
+
+    def remove(self, topic: str, files: Iterable[str]) -> None:
+        """Remove files below a topic's data; those that are gone already are fine.
+
+        Raises:
+            ArchiveError: If the file store refuses.
+        """
+        for name in files:
+            with self._answering(f"{self.path(topic, name)} cannot be removed"):
+                if self.files.exists(self.path(topic, name)):
+                    self.files.rm_file(self.path(topic, name))
+
+    def forget(self, topic: str) -> None:
+        """Remove everything of a topic: first its manifests, so that nobody reads files that vanish.
+
+        Raises:
+            ArchiveError: If the file store refuses.
+        """
+        with self._answering(f"{self._place(topic)} cannot be removed"):
+            for number in self._manifests(topic):
+                self.files.rm_file(self._place(topic, _MANIFESTS, _manifest_name(number)))
+            self.files.rm(self._place(topic), recursive=True)
+
+    def path(self, topic: str, name: str) -> str:
+        """Return the place of a file below a topic's data."""
+        return self._place(topic, _DATA, name)
+
+    def _manifests(self, topic: str) -> list[int]:
+        names = self._names(topic, _MANIFESTS)
+        stems = (name.removesuffix(_SUFFIX) for name in names if name.endswith(_SUFFIX))
+        return sorted(int(stem) for stem in stems if stem.isdecimal())
+
+    def _names(self, *parts: str) -> Iterator[str]:
+        place = self._place(*parts)
+        with self._answering(f"{place} cannot be listed"):
+            self.files.invalidate_cache()
+            try:
+                found = self.files.ls(place, detail=False)
+            except (FileNotFoundError, NotADirectoryError):
+                return
+        yield from (path.rstrip("/").rsplit("/", 1)[-1] for path in found)
+
+    def _answering(self, what: str) -> _Answering:
+        return _Answering(what)
+
+    def _place(self, *parts: str) -> str:
+        return "/".join((self._root.rstrip("/"), *parts))
+
+
+@dataclass(frozen=True, slots=True)
+class _Answering:
+    """Turns errors of a file store, of which every kind has its own, into `ArchiveError`s."""
+
+    what: str
+
+    def __enter__(self) -> None:
+        """Start to ask."""
+
+    def __exit__(self, _type: object, error: BaseException | None, _trace: object) -> None:
+        """Raise the error in words.
+
+        Raises:
+            ArchiveError: If there is one.
+        """
+        if isinstance(error, Exception) and not isinstance(error, ArchiveError):
+            message = f"{self.what}: {str(error) or type(error).__name__}"
+            raise ArchiveError(message) from error
+
+
+def _manifest_name(number: int) -> str:
+    return f"{number:012d}{_SUFFIX}"

@@ -1,0 +1,182 @@
+"""An archive and a topic as one log: offsets come from the archive as far as it goes, and from brokers behind it."""
+
+from __future__ import annotations
+
+import threading
+from functools import cache
+from typing import TYPE_CHECKING
+
+from riverrun.archive.archiving import require_same_topic
+from riverrun.archive.manifest import ArchiveStore
+from riverrun.errors import ArchiveError
+from riverrun.kafka.ranges import read_fields
+from riverrun.records import RAW_OFFSET, OffsetRange, TopicPartition
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from riverrun.archive.manifest import TopicManifest
+    from riverrun.kafka.admin import Admin
+    from riverrun.records import RawFields
+
+_INTERNAL = ("-changelog", "-repartition")
+"""How topics end that belong to an application: they are never looked for."""
+_COMPARED = 100
+"""Records of each partition, the last archived ones, that are compared with those that brokers still have."""
+
+
+class ArchivedLog:
+    """The records that an archive has in front of topics (`EarlierRecords`).
+
+    Manifests are read when a topic is asked for, and again if a range needs more than they list.
+
+    Args:
+        url: Place of the archive.
+    """
+
+    def __init__(self, url: str) -> None:
+        """Open the file store.
+
+        Raises:
+            ArchiveError: If it cannot be reached.
+        """
+        self._store = ArchiveStore(url)
+        self._manifests: dict[str, TopicManifest | None] = {}
+        self._checked: set[TopicPartition] = set()
+        self._lock = threading.Lock()
+
+    def ranges(self, admin: Admin, starts: Mapping[TopicPartition, int]) -> dict[TopicPartition, OffsetRange]:
+        """Return the archived ranges that reach the logs of partitions without a hole.
+
+        Args:
+            admin: Asks the brokers.
+            starts: The first offset that brokers have of each partition.
+
+        Raises:
+            ArchiveError: If the archive is of another topic, or its last records are not those of the topic.
+        """
+        found: dict[TopicPartition, OffsetRange] = {}
+        for topic in {tp.topic for tp in starts if not tp.topic.endswith(_INTERNAL)}:
+            own = {tp: start for tp, start in starts.items() if tp.topic == topic}
+            reaching = self._reaching(admin, topic, own)
+            if len(reaching) < sum(start > 0 for start in own.values()):
+                self._forget(topic)  # it may have got more since
+                reaching = self._reaching(admin, topic, own)
+            found |= reaching
+        self._check(admin, found, starts)
+        return found
+
+    def read(self, tp: TopicPartition, wanted: OffsetRange) -> Iterator[list[RawFields]]:
+        """Yield the records of a range, in batches.
+
+        Raises:
+            ArchiveError: If the archive lacks a part of the range, or a file is missing or damaged.
+        """
+        from riverrun.archive.parquet import read_file  # noqa: PLC0415 - pyarrow loads for long
+
+        manifest = self._covering(tp, wanted)
+        for file in manifest.of(tp.partition):
+            if file.start < wanted.end and file.end > wanted.start:
+                yield from read_file(self._store, tp.topic, file, wanted)
+
+    def offset_at(self, tp: TopicPartition, wanted: OffsetRange, time_ms: int) -> int | None:
+        """Return the offset of the first record of a range with a time or a later one; None if there is none.
+
+        Raises:
+            ArchiveError: If the archive lacks a part of the range, or a file is missing or damaged.
+        """
+        from riverrun.archive.parquet import offset_at  # noqa: PLC0415 - pyarrow loads for long
+
+        for file in self._covering(tp, wanted).of(tp.partition):
+            if file.start < wanted.end and file.end > wanted.start:
+                found = offset_at(self._store, tp.topic, file, wanted, time_ms)
+                if found is not None:
+                    return found
+        return None
+
+    def _reaching(
+        self, admin: Admin, topic: str, starts: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, OffsetRange]:
+        manifest = self._manifest(admin, topic)
+        last = {tp: manifest.stretches(tp.partition)[-1:] if manifest else [] for tp in starts}
+        return {tp: found for tp, stretch in last.items() for found in stretch if found.end >= starts[tp]}
+
+    def _forget(self, topic: str) -> None:
+        with self._lock:
+            self._manifests.pop(topic, None)
+
+    def _manifest(self, admin: Admin, topic: str) -> TopicManifest | None:
+        with self._lock:
+            if topic not in self._manifests:
+                self._manifests[topic] = self._store.manifest(topic)
+            found = self._manifests[topic]
+        if found is not None:
+            topic_id = admin.topic_ids([topic]).get(topic)
+            if topic_id is not None and topic_id != found.topic_id:
+                self._forget(topic)  # it may be archived anew
+                require_same_topic(found, topic_id, self._store.url)
+        return found
+
+    def _covering(self, tp: TopicPartition, wanted: OffsetRange) -> TopicManifest:
+        """Return a manifest that has a whole range; it is read again if the one at hand has not."""
+        for look_again in (False, True):
+            with self._lock:
+                if look_again or tp.topic not in self._manifests:
+                    self._manifests[tp.topic] = self._store.manifest(tp.topic)
+                found = self._manifests[tp.topic]
+            stretches = found.stretches(tp.partition) if found else []
+            if found and any(each.start <= wanted.start and wanted.end <= each.end for each in stretches):
+                return found
+        message = f"The archive at {self._store.url} lacks a part of {tp}@{wanted}"
+        raise ArchiveError(message, hint=f"riverrun archive list {self._store.url} shows its ranges.")
+
+    def _check(
+        self, admin: Admin, found: Mapping[TopicPartition, OffsetRange], starts: Mapping[TopicPartition, int]
+    ) -> None:
+        """Compare the last archived records with those of the topic, once for each partition."""
+        seams = {
+            tp: OffsetRange(max(archived.start, starts[tp], archived.end - _COMPARED), archived.end)
+            for tp, archived in found.items()
+            if tp not in self._checked
+        }
+        seams = {tp: seam for tp, seam in seams.items() if seam.size}
+        if seams:
+            kept: dict[TopicPartition, list[RawFields]] = {tp: [] for tp in seams}
+            for tp, batch in read_fields(admin.alone(), seams):
+                kept[tp] += batch
+            for tp, seam in seams.items():
+                self._compare(tp, kept[tp], [record for batch in self.read(tp, seam) for record in batch])
+        self._checked |= found.keys()
+
+    def _compare(self, tp: TopicPartition, kept: list[RawFields], archived: list[RawFields]) -> None:
+        """Refuse records of brokers that the archive does not have, or has otherwise; compaction may have removed some."""
+        known = {record[RAW_OFFSET]: record for record in archived}
+        other = next((record for record in kept if known.get(record[RAW_OFFSET]) != record), None)
+        if other is not None:
+            message = f"The archive at {self._store.url} has another record at {tp}@{other[RAW_OFFSET]} than the topic"
+            raise ArchiveError(message, hint="It is the archive of another cluster's topic, or was changed.")
+
+
+@cache
+def archived_log(url: str) -> ArchivedLog:
+    """Return the archive at a URL; all threads of a process share it.
+
+    Raises:
+        ArchiveError: If it cannot be reached.
+    """
+    return ArchivedLog(url)
+
+
+def with_archive(admin: Admin, url: str) -> Admin:
+    """Return a client that reads records of an archive in front of those that brokers have; the client itself without a URL.
+
+    Raises:
+        ArchiveError: If the archive cannot be reached.
+    """
+    return admin.behind(archived_log(url)) if url else admin
+
+
+def archived_ranges(url: str, admin: Admin, tps: Iterable[TopicPartition]) -> dict[TopicPartition, OffsetRange]:
+    """Return the archived ranges that reach the logs of partitions."""
+    partitions = list(tps)
+    return archived_log(url).ranges(admin, admin.log_starts(partitions)) if url else {}

@@ -1,0 +1,284 @@
+"""Records as rows of Parquet: key, value and header bytes as they are, nulls kept apart from empty bytes."""
+
+from __future__ import annotations
+
+import hashlib
+import tempfile
+import uuid
+from bisect import bisect_left
+from dataclasses import dataclass, replace
+from itertools import repeat
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from riverrun.archive.manifest import ArchivedFile
+from riverrun.errors import ArchiveError
+from riverrun.records import RAW_KEY, RAW_OFFSET, RAW_VALUE, OffsetRange
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from typing import Self
+
+    from riverrun.archive.manifest import ArchiveStore
+    from riverrun.records import RawFields
+
+_HEADERS = pa.list_(pa.struct([("name", pa.string()), ("value", pa.binary())]))
+SCHEMA = pa.schema(
+    [
+        ("partition", pa.int32()),
+        ("offset", pa.int64()),
+        ("timestamp", pa.int64()),
+        ("key", pa.binary()),
+        ("value", pa.binary()),
+        ("headers", _HEADERS),
+    ]
+)
+"""Columns of a file. Times are ms since the epoch; their meaning is in the manifest, one for the topic."""
+_ROWS = 65_536
+"""Rows of a row group: what is decoded at a time, and skipped if a range does not need it."""
+_BYTES = 64 * 2**20
+"""Bytes of keys and values after which a row group ends before."""
+FILE_BYTES = 256 * 2**20
+"""Bytes of keys and values after which a file ends, and another one begins."""
+_BATCH = 1_000
+"""Records that are handed on at a time, as of brokers."""
+
+
+@dataclass(slots=True)
+class _Group:
+    """Records that become a row group."""
+
+    rows: list[RawFields]
+    bytes: int = 0
+
+    def add(self, row: RawFields) -> None:
+        self.rows.append(row)
+        self.bytes += len(row[RAW_KEY] or b"") + len(row[RAW_VALUE] or b"")
+
+    @property
+    def is_full(self) -> bool:
+        return len(self.rows) >= _ROWS or self.bytes >= _BYTES
+
+
+class FileWriter:
+    """Writes the records of a range of a partition into files of useful size, and uploads each when it is complete.
+
+    Args:
+        store: The archive.
+        topic: The topic.
+        partition: The partition.
+        wanted: The range of offsets.
+        file_bytes: Bytes of keys and values after which another file begins.
+    """
+
+    def __init__(
+        self, store: ArchiveStore, topic: str, partition: int, wanted: OffsetRange, file_bytes: int = FILE_BYTES
+    ) -> None:
+        self._store, self._topic, self._partition = store, topic, partition
+        self._wanted, self._file_bytes = wanted, file_bytes
+        self._directory = tempfile.TemporaryDirectory(prefix="riverrun-archive-")
+        self._group = _Group([])
+        self._start = wanted.start
+        self._open: _OpenFile | None = None
+        self._done: list[ArchivedFile] = []
+
+    def __enter__(self) -> Self:
+        """Return the writer."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Remove what is local."""
+        if self._open is not None:
+            self._open.writer.close()
+        self._directory.cleanup()
+
+    def write(self, records: Iterable[RawFields]) -> None:
+        """Add records, in order of their offsets.
+
+        Raises:
+            ArchiveError: If the archive refuses a file.
+        """
+        for record in records:
+            self._group.add(record)
+            if self._group.is_full:
+                self._end_group()
+
+    def files(self) -> tuple[ArchivedFile, ...]:
+        """Complete the last file, and return all: together they are the range.
+
+        Raises:
+            ArchiveError: If the archive refuses it.
+        """
+        if self._group.rows:
+            self._end_group()
+        if self._open is not None:
+            self._end_file(self._wanted.end)
+        elif not self._done:
+            self._done.append(ArchivedFile(self._partition, self._start, self._wanted.end, 0))
+        elif self._start < self._wanted.end:  # nothing but offsets without records followed
+            last = self._done[-1]
+            self._done[-1] = replace(last, end=self._wanted.end)
+        return tuple(self._done)
+
+    def _end_group(self) -> None:
+        if self._open is None:
+            path = Path(self._directory.name) / f"{self._start}.parquet"
+            self._open = _OpenFile(path, pq.ParquetWriter(path, SCHEMA, compression="zstd", write_page_checksum=True))
+        group, self._group = self._group, _Group([])
+        self._open.add(group, self._partition)
+        if self._open.bytes >= self._file_bytes:
+            self._end_file(group.rows[-1][RAW_OFFSET] + 1)
+
+    def _end_file(self, end: int) -> None:
+        if self._open is None:
+            return
+        opened, self._open = self._open, None
+        opened.writer.close()
+        name = f"{self._partition:05d}/{self._start:020d}-{end:020d}-{uuid.uuid4().hex[:8]}.parquet"
+        with opened.path.open("rb") as content:
+            digest: Any = hashlib.file_digest(content, "sha256")
+        file = ArchivedFile(
+            self._partition,
+            self._start,
+            end,
+            opened.records,
+            size=opened.path.stat().st_size,
+            sha256=digest.hexdigest(),
+            first_ms=opened.first_ms,
+            last_ms=opened.last_ms,
+            name=name,
+        )
+        self._store.upload(str(opened.path), self._topic, name)
+        opened.path.unlink()
+        self._start = end
+        self._done.append(file)
+
+
+@dataclass(slots=True)
+class _OpenFile:
+    path: Path
+    writer: Any
+    records: int = 0
+    bytes: int = 0
+    first_ms: int = 0
+    last_ms: int = 0
+
+    def add(self, group: _Group, partition: int) -> None:
+        keys, values, times, offsets, headers = zip(*group.rows, strict=True)
+        arrays = [
+            pa.array([partition] * len(offsets), pa.int32()),
+            pa.array(offsets, pa.int64()),
+            pa.array(times, pa.int64()),
+            pa.array(keys, pa.binary()),
+            pa.array(values, pa.binary()),
+            pa.array([[*map(_header, each)] if each else None for each in headers], _HEADERS),
+        ]
+        self.writer.write_batch(pa.RecordBatch.from_arrays(arrays, schema=SCHEMA), row_group_size=len(offsets))
+        first, last = min(times), max(times)
+        self.first_ms = min(self.first_ms, first) if self.records else first
+        self.last_ms = max(self.last_ms, last) if self.records else last
+        self.records += len(offsets)
+        self.bytes += group.bytes
+
+
+def _header(pair: tuple[str, bytes | None]) -> dict[str, Any]:
+    return {"name": pair[0], "value": pair[1]}
+
+
+def read_file(store: ArchiveStore, topic: str, file: ArchivedFile, wanted: OffsetRange) -> Iterator[list[RawFields]]:
+    """Yield the records of a file within a range, in order of their offsets.
+
+    Raises:
+        ArchiveError: If the file is missing or damaged.
+    """
+    if not file.records:
+        return
+    with store.open(topic, file) as content, _Parquet(content, store.path(topic, file.name)) as parquet:
+        for number in range(parquet.metadata.num_row_groups):
+            if _overlaps(parquet.metadata.row_group(number), wanted):
+                yield from _batches(
+                    parquet.read_row_group(number, ["offset", "timestamp", "key", "value", "headers"]), wanted
+                )
+
+
+def offset_at(store: ArchiveStore, topic: str, file: ArchivedFile, wanted: OffsetRange, time_ms: int) -> int | None:
+    """Return the offset of the first record of a file in a range with a time or a later one; None if there is none.
+
+    Raises:
+        ArchiveError: If the file is missing or damaged.
+    """
+    if not file.records or file.last_ms < time_ms:
+        return None
+    with store.open(topic, file) as content, _Parquet(content, store.path(topic, file.name)) as parquet:
+        for number in range(parquet.metadata.num_row_groups):
+            if not _overlaps(parquet.metadata.row_group(number), wanted):
+                continue
+            rows = parquet.read_row_group(number, ["offset", "timestamp"])
+            late = pc.and_(pc.greater_equal(rows["timestamp"], time_ms), pc.greater_equal(rows["offset"], wanted.start))
+            found = rows["offset"].filter(late)
+            if len(found):
+                offset: int = found[0].as_py()
+                return offset if offset < wanted.end else None
+    return None
+
+
+class _Parquet:
+    """An open file, with the library's errors in words."""
+
+    def __init__(self, content: Any, place: str) -> None:
+        self._content, self._place = content, place
+
+    def __enter__(self) -> Any:
+        """Return the file.
+
+        Raises:
+            ArchiveError: If it is not a file of an archive.
+        """
+        try:
+            found = pq.ParquetFile(self._content, pre_buffer=True, page_checksum_verification=True)
+        except (pa.ArrowException, OSError, ValueError) as error:
+            raise self._damaged(error) from error
+        if not found.schema_arrow.equals(SCHEMA):
+            message = f"File {self._place} of the archive has other columns: {', '.join(found.schema_arrow.names)}"
+            raise ArchiveError(message)
+        return found
+
+    def __exit__(self, _type: object, error: BaseException | None, _trace: object) -> None:
+        """Translate what the library complains about.
+
+        Raises:
+            ArchiveError: If it does.
+        """
+        if isinstance(error, pa.ArrowException | OSError):
+            raise self._damaged(error) from error
+
+    def _damaged(self, error: Exception) -> ArchiveError:
+        message = f"File {self._place} of the archive is damaged: {error}"
+        return ArchiveError(message, hint="riverrun archive verify finds all damaged files.")
+
+
+def _overlaps(group: Any, wanted: OffsetRange) -> bool:
+    """Return whether a row group may have records of a range, by its statistics."""
+    statistics = group.column(SCHEMA.get_field_index("offset")).statistics
+    return statistics is None or (statistics.min < wanted.end and statistics.max >= wanted.start)
+
+
+def _batches(rows: Any, wanted: OffsetRange) -> Iterator[list[RawFields]]:
+    offsets = rows["offset"].to_pylist()
+    first, last = bisect_left(offsets, wanted.start), bisect_left(offsets, wanted.end)
+    if (first, last) != (0, len(offsets)):
+        rows, offsets = rows.slice(first, last - first), offsets[first:last]
+    column = rows["headers"]
+    headers = repeat(()) if column.null_count == len(column) else map(_headers, column.to_pylist())
+    keys, values, times = (rows[name].to_pylist() for name in ("key", "value", "timestamp"))
+    found = list(zip(keys, values, times, offsets, headers))  # noqa: B905 - `repeat` has no end
+    for start in range(0, len(found), _BATCH):
+        yield found[start : start + _BATCH]
+
+
+def _headers(found: list[dict[str, Any]] | None) -> tuple[tuple[str, bytes | None], ...]:
+    return tuple((each["name"], each["value"]) for each in found) if found else ()

@@ -1,0 +1,171 @@
+"""`riverrun archive`: topics in Parquet, which outlive their retention."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from riverrun.cli.project import FAILED, Master, settings_of
+from riverrun.errors import ConfigError
+from riverrun.records import counted
+
+if TYPE_CHECKING:
+    from riverrun.archive.manifest import TopicManifest
+    from riverrun.project.archives import Archives
+
+app = typer.Typer(help="Archive topics, so that what retention deletes can still be processed.", no_args_is_help=True)
+
+Topics = Annotated[list[str], typer.Argument(help="Names of topics.")]
+Url = Annotated[
+    str | None,
+    typer.Option(help="Place of the archive: a path, or a URL of fsspec. archive.url of streams.toml if left out."),
+]
+AsJson = Annotated[bool, typer.Option("--json", metavar="", help="Print JSON, one object per line.")]
+_MEBIBYTE = 2**20
+
+
+@app.command()
+def write(
+    context: typer.Context,
+    topics: Topics,
+    url: Url = None,
+    engine: Annotated[str, typer.Option(help="local for this process, or spark.")] = "local",
+    master: Master = None,
+    *,
+    skip_lost: Annotated[
+        bool, typer.Option("--skip-lost", metavar="", help="Go on behind records that are lost for good.")
+    ] = False,
+) -> None:
+    """Archive what topics have had since they were archived last, up to their last stable offsets.
+
+    Records are kept as they are: key, value and header bytes, offsets and times. An interrupted command continues where its
+    manifest ends.
+    """
+    from riverrun.project.progress_bar import progress_bar
+
+    if engine not in {"local", "spark"}:
+        message = f"There is no engine {engine!r}"
+        raise ConfigError(message, hint="--engine is local or spark.")
+    archives = _archives(context, url, master)
+    with progress_bar():
+        for done in archives.write(topics, engine=engine, may_skip=skip_lost):
+            added = f"{counted(done.records, 'record')} added, {done.size / _MEBIBYTE:.1f} MiB"
+            typer.echo(f"{done.manifest.topic}: {added if done.offsets else 'nothing is new'}")
+
+
+@app.command("list")
+def list_topics(
+    context: typer.Context,
+    url: Url = None,
+    *,
+    as_json: AsJson = False,
+) -> None:
+    """List the archived ranges of each topic, with their gaps and times."""
+    found = _archives(context, url).topics()
+    if as_json:
+        for manifest in found:
+            typer.echo(manifest.encode().decode())
+        return
+    for manifest in found:
+        for line in _lines(manifest):
+            typer.echo(line)
+    if not found:
+        typer.echo("nothing is archived")
+
+
+@app.command()
+def verify(context: typer.Context, topics: Topics, url: Url = None) -> None:
+    """Read all files of topics, and compare their bytes and offsets with the manifest. Exits with 1 if one is damaged."""
+    archives, is_damaged = _archives(context, url), False
+    for topic in topics:
+        count = 0
+        for damage in archives.verify(topic):
+            typer.echo(f"{topic}: {damage.reason}")
+            count += 1
+        files = len(archives.topic(topic).files)
+        typer.echo(f"{topic}: {counted(files, 'file')} verified, {count} damaged")
+        is_damaged = is_damaged or count > 0
+    if is_damaged:
+        raise typer.Exit(FAILED)
+
+
+@app.command()
+def compact(
+    context: typer.Context,
+    topics: Topics,
+    url: Url = None,
+    below: Annotated[
+        int, typer.Option(min=1, max=10_000, help="Files smaller than this many MiB are joined with their neighbours.")
+    ] = 32,
+) -> None:
+    """Join small files, as frequent runs write them. Files that were replaced stay until the next compaction."""
+    archives = _archives(context, url)
+    for topic in topics:
+        before = len(archives.topic(topic).files)
+        after = len(archives.compact(topic, below * _MEBIBYTE).files)
+        typer.echo(f"{topic}: {counted(before, 'file')} became {after}")
+
+
+@app.command()
+def drop(
+    context: typer.Context,
+    topic: Annotated[str, typer.Argument(help="Name of the topic.")],
+    url: Url = None,
+    before: Annotated[
+        str | None, typer.Option(help="Only files all of whose records have an earlier event time than this.")
+    ] = None,
+    *,
+    yes: Annotated[bool, typer.Option("--yes", metavar="", help="Do not ask.")] = False,
+) -> None:
+    """Drop a topic from the archive, or its oldest files. Versions that still need them can no longer be computed."""
+    from riverrun.spark.ranges import time_ms
+
+    archives = _archives(context, url)
+    manifest = archives.topic(topic)
+    before_ms = None if before is None else time_ms(before)
+    what = "everything" if before is None else f"what is earlier than {before}"
+    if not yes:
+        typer.confirm(
+            f"Drop {what} of {topic} ({counted(len(manifest.files), 'file')}) from {archives.url}?", abort=True
+        )
+    gone = archives.drop(topic, before_ms)
+    typer.echo(
+        f"{topic}: {counted(len(gone), 'file')} dropped, {counted(sum(file.records for file in gone), 'record')}"
+    )
+
+
+def _archives(context: typer.Context, url: str | None, master: str | None = None) -> Archives:
+    from riverrun.project.archives import Archives
+
+    project = settings_of(context).project(master)
+    if url is None:
+        known = sorted({app.streams.archive_url for app in project.config.apps.values()} - {""})
+        if len(known) != 1:
+            message = f"streams.toml names {', '.join(known)}" if known else "streams.toml names no archive"
+            raise ConfigError(message, hint="Say which one: --url; or set archive.url of the applications.")
+        (url,) = known
+    return Archives(project.cluster, url)
+
+
+def _lines(manifest: TopicManifest) -> list[str]:
+    lines = []
+    for partition in range(manifest.partitions):
+        for stretch in manifest.stretches(partition):
+            files = [each for each in manifest.of(partition) if stretch.start <= each.start < stretch.end]
+            records = sum(each.records for each in files)
+            size = sum(each.size for each in files) / _MEBIBYTE
+            gaps = f", {counted(stretch.size - records, 'offset')} without one" if stretch.size > records else ""
+            some = [each for each in files if each.records]
+            first, last = (min(each.first_ms for each in some), max(each.last_ms for each in some)) if some else (0, 0)
+            times = f", {_time(first)} to {_time(last)}" if some else ""
+            of = f"{manifest.topic}-{partition}@{stretch}"
+            lines.append(
+                f"{of}: {counted(records, 'record')}{gaps}{times}, {counted(len(files), 'file')}, {size:.1f} MiB"
+            )
+    return lines
+
+
+def _time(time_ms: int) -> str:
+    return datetime.fromtimestamp(time_ms / 1000, UTC).isoformat(timespec="seconds")

@@ -1,0 +1,147 @@
+"""The archive of a project's topics, for programs: write it, look at it, and keep it in order."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from riverrun.archive.archiving import archive_topic, in_this_process, on_spark
+from riverrun.archive.manifest import ArchiveStore
+from riverrun.archive.upkeep import compact, drop_before, verify
+from riverrun.errors import ArchiveError
+from riverrun.hosting.process import SystemClock
+from riverrun.hosting.progress import tell
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from riverrun.archive.archiving import Archived
+    from riverrun.archive.manifest import ArchivedFile, TopicManifest
+    from riverrun.archive.upkeep import Damage
+    from riverrun.project.cluster import Cluster
+
+_PIECES_PER_CORE = 4
+SMALL_FILE = 32 * 2**20
+"""Bytes below which `compact` joins a file with its neighbours."""
+
+
+class Archives:
+    """The archive at a URL.
+
+    Args:
+        cluster: Brokers and Spark.
+        url: Place of the archive: any URL of fsspec, or a path.
+    """
+
+    def __init__(self, cluster: Cluster, url: str) -> None:
+        """Open the file store.
+
+        Raises:
+            ArchiveError: If it cannot be reached.
+            MissingExtraError: If fsspec is not installed.
+        """
+        self._cluster = cluster
+        self._store = ArchiveStore(url)
+        self.url = url
+
+    def write(
+        self,
+        topics: Iterable[str],
+        *,
+        engine: str = "local",
+        may_skip: bool = False,
+    ) -> list[Archived]:
+        """Archive what topics have had since they were archived last, up to their last stable offsets.
+
+        Args:
+            topics: The topics.
+            engine: `local` for this process, `spark` for executors.
+            may_skip: Whether to go on behind records that are in neither topic nor archive any more.
+
+        Raises:
+            ArchiveError: If a topic was created again, another archiver is at work, records are lost, or the archive refuses.
+            TopicError: If a topic does not exist.
+            BrokerError: If brokers do not answer.
+        """
+        write, at_once = in_this_process(self.url, self._cluster.admin), 1
+        if engine == "spark":
+            spark = self._cluster.sessions.session()
+            write = on_spark(self.url, self._cluster.kafka, spark)
+            at_once = _PIECES_PER_CORE * max(1, spark.sparkContext.defaultParallelism)
+        return [
+            archive_topic(
+                self._store,
+                self._cluster.admin,
+                topic,
+                write,
+                at_once=at_once,
+                by=self._cluster.by or "",
+                now_ms=SystemClock().now_ms(),
+                may_skip=may_skip,
+                on_offsets=partial(tell, f"archive {topic}"),
+            )
+            for topic in dict.fromkeys(topics)
+        ]
+
+    def topics(self) -> list[TopicManifest]:
+        """Return what there is of each topic, by name.
+
+        Raises:
+            ArchiveError: If the archive cannot be read.
+        """
+        return [self.topic(name) for name in self._store.topics()]
+
+    def topic(self, name: str) -> TopicManifest:
+        """Return what there is of a topic.
+
+        Raises:
+            ArchiveError: If there is nothing, or it cannot be read.
+        """
+        found = self._store.manifest(name)
+        if found is None:
+            known = ", ".join(self._store.topics()) or "nothing"
+            message = f"The archive at {self.url} has nothing of topic {name}"
+            raise ArchiveError(message, hint=f"It has {known}.")
+        return found
+
+    def verify(self, name: str, on_file: Callable[[ArchivedFile], None] = lambda _file: None) -> Iterator[Damage]:
+        """Yield the files of a topic that are missing or damaged.
+
+        Args:
+            name: The topic.
+            on_file: Called after each file.
+
+        Raises:
+            ArchiveError: If there is nothing of the topic.
+        """
+        return verify(self._store, self.topic(name), on_file)
+
+    def compact(self, name: str, below: int = SMALL_FILE) -> TopicManifest:
+        """Join small files of a topic that follow each other. Replaced files stay until the next compaction.
+
+        Args:
+            name: The topic.
+            below: Size of a small file, bytes.
+
+        Raises:
+            ArchiveError: If a file is damaged, another archiver is at work, or the archive refuses.
+        """
+        now_ms, by = SystemClock().now_ms(), self._cluster.by or ""
+        return compact(self._store, self.topic(name), below=below, now_ms=now_ms, by=by)
+
+    def drop(self, name: str, before_ms: int | None = None) -> list[ArchivedFile]:
+        """Drop a topic, or the oldest files of it, and return what is gone.
+
+        Args:
+            name: The topic.
+            before_ms: Time before which all records of a file must lie, ms since the epoch; None for the whole topic.
+
+        Raises:
+            ArchiveError: If there is nothing of the topic, another archiver is at work, or the archive refuses.
+        """
+        manifest = self.topic(name)
+        if before_ms is None:
+            self._store.forget(name)
+            return list(manifest.files)
+        now_ms, by = SystemClock().now_ms(), self._cluster.by or ""
+        return drop_before(self._store, manifest, before_ms, now_ms=now_ms, by=by)[1]

@@ -1,0 +1,255 @@
+"""Archived topics and what brokers still have are one log: results are those of a run over everything."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from confluent_kafka import Producer
+from typer.testing import CliRunner
+
+from riverrun import LONG, STRING, Consumed, Grouped, Materialized, Produced, Riverrun, StreamsBuilder
+from riverrun.cli.main import app as commands
+from riverrun.errors import ArchiveError, ConfigError, RangeError, StreamsError
+from riverrun.kafka.ranges import offsets_at_time, read_fields
+from riverrun.project.archives import Archives
+from riverrun.records import OffsetRange, TopicPartition
+from tests.waiting import until
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from riverrun import Topology
+    from riverrun.project.app import App
+    from tests.brokers import Broker
+
+pytestmark = pytest.mark.broker
+
+PARTITIONS = 2
+WORDS = [f"w{number % 7}" for number in range(400)]
+
+
+def counting(topic: str, output: str) -> Callable[[StreamsBuilder], Topology]:
+    def build(builder: StreamsBuilder) -> Topology:
+        words = builder.stream(topic, Consumed(STRING, STRING))
+        counts = words.group_by(lambda _k, v: v, Grouped(STRING, STRING)).count(Materialized(name="counts"))
+        counts.to_stream().to(output, Produced(STRING, LONG))
+        return builder.build()
+
+    return build
+
+
+def application(broker: Broker, directory: Path, topic: str, output: str, archive: Path | None = None) -> App:
+    config: dict[str, Any] = {"bounded.engine": "local"}
+    if archive is not None:
+        config["archive.url"] = str(archive)
+    return Riverrun(kafka=broker.kafka, directory=directory).app(output, counting(topic, output), config=config)
+
+
+def write(broker: Broker, topic: str, words: list[str], first: int = 0) -> None:
+    for partition in range(PARTITIONS):
+        own = range(partition, len(words), PARTITIONS)
+        broker.write(topic, [(b"k", words[n].encode(), 1_000 * (first + n)) for n in own], partition)
+
+
+def latest(broker: Broker, topic: str) -> dict[bytes | None, bytes | None]:
+    return {record.key: record.value for record in broker.read(topic)}
+
+
+def forget(broker: Broker, topic: str, upto: int) -> None:
+    """Delete the records before an offset of every partition, as retention does."""
+    broker.admin().delete_records({TopicPartition(topic, n): upto for n in range(PARTITIONS)})
+
+
+def forget_one(broker: Broker, tp: TopicPartition, upto: int) -> None:
+    broker.admin().delete_records({tp: upto})
+
+
+def run_worker(app: App) -> None:
+    with app.worker() as worker:
+        worker.wait()
+
+
+def config_of(broker: Broker, directory: Path, archive: Path) -> Path:
+    path = directory / "streams.toml"
+    kafka = f'[kafka]\n"bootstrap.servers" = "{broker.bootstrap_servers}"\n'
+    path.write_text(f'{kafka}[apps.any]\ntopology = "none:none"\n[apps.any.config]\n"archive.url" = "{archive}"\n')
+    return path
+
+
+def test_a_run_over_archive_and_topic_is_one_over_everything(broker: Broker, tmp_path: Path, unique: str) -> None:
+    topic, archive = f"{unique}-words", tmp_path / "archive"
+    broker.create(PARTITIONS, topic, f"{unique}-twin", f"{unique}-late")
+    write(broker, topic, WORDS[:200])
+    twin = application(broker, tmp_path / "twin", topic, f"{unique}-twin")
+    archives = Archives(twin.cluster, str(archive))
+    assert [done.records for done in archives.write([topic])] == [200]
+    write(broker, topic, WORDS[200:], 200)
+    twin.run()
+    forget(broker, topic, 60)
+    late = application(broker, tmp_path / "late", topic, f"{unique}-late", archive)
+    assert late.run().processed == 2 * len(WORDS)  # through a repartition topic
+    assert latest(broker, f"{unique}-late") == latest(broker, f"{unique}-twin")
+    assert sum(done.records for done in archives.write([topic])) == 200
+    assert [done.offsets for done in archives.write([topic])] == [0]
+
+
+def test_times_are_looked_up_in_both(broker: Broker, tmp_path: Path, unique: str) -> None:
+    topic, archive = f"{unique}-words", tmp_path / "archive"
+    broker.create(PARTITIONS, topic, f"{unique}-twin", f"{unique}-late")
+    write(broker, topic, WORDS[:300])
+    twin = application(broker, tmp_path / "twin", topic, f"{unique}-twin")
+    Archives(twin.cluster, str(archive)).write([topic])
+    write(broker, topic, WORDS[300:], 300)
+    whole = {TopicPartition(topic, n): OffsetRange(0, 200) for n in range(PARTITIONS)}
+    times = [-1, 0, 1_000, 1_001, 150_500, 299_000, 300_000, 350_001, 10**9]
+    before = [offsets_at_time(broker.admin(), whole, time_ms) for time_ms in times]
+    forget(broker, topic, 100)
+    late = application(broker, tmp_path / "late", topic, f"{unique}-late", archive)
+    admin = late._chosen.connected().admin
+    assert [offsets_at_time(admin, whole, time_ms) for time_ms in times] == before
+    run = late.runs.bounded("1970-01-01T00:01:00+00:00", "1970-01-01T00:05:30+00:00")
+    assert str(run.range) == f"{topic}-0@30..165,{topic}-1@30..165"
+    assert late.runs.bounded(to="1970-01-01T00:05:30+00:00").run().processed == 2 * 330
+
+
+def test_gaps_are_kept_and_archived_records_are_those_of_the_topic(broker: Broker, tmp_path: Path, unique: str) -> None:
+    topic, archive = f"{unique}-words", tmp_path / "archive"
+    broker.create(1, topic, f"{unique}-out")
+    producer = Producer({**broker.kafka, "transactional.id": unique})
+    producer.init_transactions()
+    for number in range(6):
+        producer.begin_transaction()
+        headers: Any = [("h", None), ("i", b"x")]
+        producer.produce(topic, b"%d" % number, b"k", 0, timestamp=number, headers=headers)
+        producer.flush()
+        (producer.abort_transaction if number % 3 == 1 else producer.commit_transaction)()
+    app = application(broker, tmp_path / "late", topic, f"{unique}-out", archive)
+    archives = Archives(app.cluster, str(archive))
+    (done,) = archives.write([topic])
+    assert (done.records, done.offsets) == (4, 12)  # each transaction has a marker
+    tp, whole = TopicPartition(topic, 0), OffsetRange(0, 12)
+    before = [record for _, batch in read_fields(broker.admin(), {tp: whole}) for record in batch]
+    admin = app._chosen.connected().admin
+    for start in range(13):
+        forget_one(broker, tp, start)
+        found = [record for _, batch in read_fields(admin, {tp: whole}) for record in batch]
+        assert found == before
+
+
+def test_lost_records_are_refused_unless_that_is_accepted(broker: Broker, tmp_path: Path, unique: str) -> None:
+    topic, archive = f"{unique}-words", tmp_path / "archive"
+    broker.create(PARTITIONS, topic, f"{unique}-out")
+    write(broker, topic, WORDS[:100])
+    app = application(broker, tmp_path / "late", topic, f"{unique}-out", archive)
+    archives = Archives(app.cluster, str(archive))
+    archives.write([topic])
+    write(broker, topic, WORDS[100:200], 100)
+    forget(broker, topic, 70)
+    with pytest.raises(ArchiveError, match=rf"{topic} has lost 40 offsets since it was archived: {topic}-0 50\.\.70"):
+        archives.write([topic])
+    (done,) = archives.write([topic], may_skip=True)
+    assert done.manifest.stretches(0) == [OffsetRange(0, 50), OffsetRange(70, 100)]
+    forget(broker, topic, 80)
+    assert str(app.runs.bounded("earliest").range) == f"{topic}-0@70..100,{topic}-1@70..100"
+    with pytest.raises(RangeError, match=f"{topic}-0: offsets 10 to 70"):
+        app.runs.bounded(f"{topic}-0@10,{topic}-1@90")
+
+
+def test_a_worker_does_not_begin_behind_what_only_the_archive_has(broker: Broker, tmp_path: Path, unique: str) -> None:
+    topic, archive = f"{unique}-words", tmp_path / "archive"
+    broker.create(PARTITIONS, topic, f"{unique}-out")
+    write(broker, topic, WORDS[:100])
+    app = application(broker, tmp_path / "late", topic, f"{unique}-out", archive)
+    Archives(app.cluster, str(archive)).write([topic])
+    forget(broker, topic, 20)
+    with pytest.raises(ConfigError, match=rf"records of {topic}-\d@0\.\.20 are in the archive alone"):
+        run_worker(app)
+    app.run()
+    write(broker, topic, WORDS[100:200], 100)
+    wanted = {b"w%d" % n: WORDS[:200].count(f"w{n}").to_bytes(8) for n in range(7)}
+    with app.worker():
+        until(lambda: latest(broker, f"{unique}-out") == wanted, "counted all words")
+
+
+def test_an_archive_of_another_topic_is_refused(broker: Broker, tmp_path: Path, unique: str) -> None:
+    topic, archive = f"{unique}-words", tmp_path / "archive"
+    broker.create(PARTITIONS, topic, f"{unique}-out")
+    write(broker, topic, WORDS[:100])
+    app = application(broker, tmp_path / "late", topic, f"{unique}-out", archive)
+    archives = Archives(app.cluster, str(archive))
+    archives.write([topic])
+    known = broker.admin().topic_ids([topic])[topic]
+    broker.admin().delete_topics([topic])
+    broker.create(PARTITIONS, topic)
+    write(broker, topic, WORDS[100:200])
+    for step in (lambda: archives.write([topic]), lambda: app.runs.bounded("earliest")):
+        with pytest.raises(ArchiveError, match=f"is of an earlier topic {topic}"):
+            step()
+    for path in archive.rglob("*.json"):
+        path.write_text(path.read_text().replace(known, broker.admin().topic_ids([topic])[topic]))
+    again = application(broker, tmp_path / "again", topic, f"{unique}-out", tmp_path / "archive" / ".." / "archive")
+    with pytest.raises(ArchiveError, match=f"has another record at {topic}-0@"):
+        again.runs.bounded("earliest")
+
+
+def test_commands_write_list_verify_compact_and_drop(broker: Broker, tmp_path: Path, unique: str) -> None:
+    topic, archive = f"{unique}-words", tmp_path / "archive"
+    config = config_of(broker, tmp_path, archive)
+
+    def ask(*words: str) -> tuple[int, str]:
+        done = CliRunner().invoke(commands, ["--config", str(config), "archive", *words])
+        return done.exit_code, done.stdout + (str(done.exception) if isinstance(done.exception, StreamsError) else "")
+
+    broker.create(1, topic)
+    assert ask("list") == (0, "nothing is archived\n")
+    assert "has nothing of topic" in ask("verify", topic)[1]
+    assert "no engine 'flink'" in ask("write", topic, "--engine", "flink")[1]
+    for first in (0, 10):
+        broker.write(topic, [(b"k", b"v", 1_000 * n) for n in range(first, first + 10)], 0)
+        code, shown = ask("write", topic)
+        assert (code, shown[: len(topic) + 19]) == (0, f"{topic}: 10 records added,")
+    assert ask("write", topic) == (0, f"{topic}: nothing is new\n")
+    line = f"{topic}-0@0..20: 20 records, 1970-01-01T00:00:00+00:00 to 1970-01-01T00:00:19+00:00"
+    assert ask("list")[1].startswith(f"{line}, 2 files")
+    assert ask("verify", topic) == (0, f"{topic}: 2 files verified, 0 damaged\n")
+    assert ask("compact", topic) == (0, f"{topic}: 2 files became 1\n")
+    assert ask("list")[1].startswith(f"{line}, 1 file,")
+    for path in archive.rglob("*.parquet"):
+        path.write_bytes(b"x")
+    code, shown = ask("verify", topic)
+    assert code == 1
+    assert "1 file verified, 1 damaged" in shown
+    assert ask("drop", topic, "--before", "1970-01-01T00:00:19", "--yes")[1] == f"{topic}: 0 files dropped, 0 records\n"
+    assert ask("drop", topic, "--yes")[1] == f"{topic}: 1 file dropped, 20 records\n"
+    assert ask("list", "--url", str(archive)) == (0, "nothing is archived\n")
+
+
+def twice(topic: str, output: str) -> Callable[[StreamsBuilder], Topology]:
+    """The second version: every word counts twice."""
+
+    def build(builder: StreamsBuilder) -> Topology:
+        words = builder.stream(topic, Consumed(STRING, STRING)).flat_map_values(lambda word: [word, word])
+        counts = words.group_by(lambda _k, v: v, Grouped(STRING, STRING)).count(Materialized(name="counts"))
+        counts.to_stream().to(output, Produced(STRING, LONG))
+        return builder.build()
+
+    return build
+
+
+def test_a_release_begins_with_what_the_topic_has_lost(broker: Broker, tmp_path: Path, unique: str) -> None:
+    topic, output, archive = f"{unique}-words", f"{unique}-out", tmp_path / "archive"
+    broker.create(PARTITIONS, topic, output)
+    write(broker, topic, WORDS)
+    config = {"bounded.engine": "local", "archive.url": str(archive)}
+    project = Riverrun(kafka=broker.kafka, directory=tmp_path)
+    app = project.app(unique, counting(topic, output), versions={"v2": twice(topic, output)}, config=config)
+    app.run()
+    Archives(app.cluster, str(archive)).write([topic])
+    forget(broker, topic, 150)
+    plan = app.release("v2").plan()
+    assert plan.lost == {}
+    assert f"{topic}-0: the archive has 0..200, the topic begins at 150" in str(plan)
+    app.release("v2").reprocess().gate().cut()
+    assert latest(broker, output) == {b"w%d" % n: (2 * WORDS.count(f"w{n}")).to_bytes(8) for n in range(7)}

@@ -1,0 +1,202 @@
+"""Archives keep records as they are, and say what they lack."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from riverrun.archive.manifest import ArchivedFile, ArchiveStore, TopicManifest
+from riverrun.archive.parquet import FileWriter, offset_at, read_file
+from riverrun.archive.upkeep import compact, drop_before, verify
+from riverrun.errors import ArchiveError
+from riverrun.records import OffsetRange
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+    from riverrun.records import RawFields
+
+EVERYTHING = OffsetRange(0, 2**40)
+HEADERS = st.lists(st.tuples(st.text(max_size=3), st.none() | st.binary(max_size=3)), max_size=2).map(tuple)
+FIELDS = st.tuples(
+    st.none() | st.binary(max_size=4), st.none() | st.binary(max_size=8), st.integers(-1, 10**13), HEADERS
+)
+
+
+@st.composite
+def logs(draw: st.DrawFn) -> list[RawFields]:
+    """Records of a partition with gaps between their offsets."""
+    offset, found = draw(st.integers(0, 5)), []
+    for key, value, time_ms, headers in draw(st.lists(FIELDS, max_size=30)):
+        offset += draw(st.integers(1, 3))
+        found.append((key, value, time_ms, offset, headers))
+    return found
+
+
+@pytest.fixture(scope="module")
+def store() -> Iterator[ArchiveStore]:
+    with tempfile.TemporaryDirectory() as directory:
+        yield ArchiveStore(directory)
+
+
+def archived(store: ArchiveStore, records: Sequence[RawFields], end: int, file_bytes: int = 2**20) -> TopicManifest:
+    """Archive records from offset 0, without a broker."""
+    with FileWriter(store, "orders", 0, OffsetRange(0, end), file_bytes) as writer:
+        writer.write(records)
+        return TopicManifest("orders", "id", 1).with_files(writer.files())
+
+
+def read(store: ArchiveStore, manifest: TopicManifest, wanted: OffsetRange = EVERYTHING) -> list[RawFields]:
+    files = [file for file in manifest.of(0) if file.start < wanted.end and file.end > wanted.start]
+    return [record for file in files for batch in read_file(store, "orders", file, wanted) for record in batch]
+
+
+@given(records=logs(), start=st.integers(0, 60), size=st.integers(0, 60), time_ms=st.integers(-1, 10**13))
+def test_records_come_back_as_they_were(
+    store: ArchiveStore, records: list[RawFields], start: int, size: int, time_ms: int
+) -> None:
+    end = records[-1][3] + 3 if records else 7
+    manifest = archived(store, records, end)
+    assert manifest.stretches(0) == [OffsetRange(0, end)]
+    assert sum(file.gaps for file in manifest.files) == end - len(records)
+    assert read(store, manifest) == records
+    wanted = OffsetRange(start, start + size)
+    part = [record for record in records if start <= record[3] < start + size]
+    assert read(store, manifest, wanted) == part
+    late = next((record[3] for record in part if record[2] >= time_ms), None)
+    found = [offset_at(store, "orders", file, wanted, time_ms) for file in manifest.files]
+    assert next((offset for offset in found if offset is not None), None) == late
+    assert list(verify(store, manifest)) == []
+
+
+def test_files_end_at_a_useful_size_and_follow_each_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("riverrun.archive.parquet._BYTES", 100)
+    store = ArchiveStore(str(tmp_path))
+    records: list[RawFields] = [(b"k", bytes(50), n, 2 * n, ()) for n in range(40)]
+    manifest = archived(store, records, 100, file_bytes=300)
+    assert len(manifest.files) > 3
+    assert manifest.stretches(0) == [OffsetRange(0, 100)]
+    assert read(store, manifest) == records
+
+
+def test_a_range_without_records_needs_no_file(tmp_path: Path) -> None:
+    manifest = archived(ArchiveStore(str(tmp_path)), [], 12)
+    assert [(file.range, file.records, file.name) for file in manifest.files] == [(OffsetRange(0, 12), 0, "")]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_of_two_archivers_at_once_one_is_refused(tmp_path: Path) -> None:
+    store = ArchiveStore(str(tmp_path))
+    first = store.commit(archived(store, [(None, b"a", 1, 0, ())], 1))
+    assert store.manifest("orders") == first
+    store.commit(first)
+    with pytest.raises(ArchiveError, match="Another archiver has written manifest 2 of orders"):
+        store.commit(first)
+    with pytest.raises(ArchiveError, match=r"Files of orders-0 overlap: 0\.\.1 and 0\.\.3"):
+        first.with_files([ArchivedFile(0, 0, 3, 0)])
+
+
+def test_readers_of_an_earlier_manifest_find_its_files_until_the_next_compaction(tmp_path: Path) -> None:
+    store = ArchiveStore(str(tmp_path))
+    records: list[RawFields] = [(b"k", b"v", n, n, (("h", b"x"),)) for n in range(9)]
+    manifest = TopicManifest("orders", "id", 1)
+    for start in range(0, 9, 3):
+        with FileWriter(store, "orders", 0, OffsetRange(start, start + 3)) as writer:
+            writer.write(records[start : start + 3])
+            manifest = store.commit(manifest.with_files(writer.files()))
+    joined = compact(store, manifest, below=2**20, now_ms=1, by="ann")
+    assert len(joined.files) == 1
+    assert read(store, joined) == records == read(store, manifest)
+    assert list(verify(store, joined)) == []
+    again = compact(store, joined, below=2**20, now_ms=2, by="ann")
+    assert read(store, again) == records
+    with pytest.raises(ArchiveError, match="cannot be read"):
+        read(store, manifest)
+    assert compact(store, again, below=2**20, now_ms=3, by="ann") == again
+
+
+def test_the_oldest_files_are_dropped_without_making_a_hole(tmp_path: Path) -> None:
+    store = ArchiveStore(str(tmp_path))
+    manifest = TopicManifest("orders", "id", 1)
+    for start, time_ms in ((0, 10), (3, 30), (6, 20), (9, 40)):
+        with FileWriter(store, "orders", 0, OffsetRange(start, start + 3)) as writer:
+            writer.write([(b"k", b"v", time_ms, start + n, ()) for n in range(3)])
+            manifest = store.commit(manifest.with_files(writer.files()))
+    left, gone = drop_before(store, manifest, 25, now_ms=1, by="")
+    assert [file.range for file in gone] == [OffsetRange(0, 3)]  # that at 6 stays behind a later one
+    assert left.stretches(0) == [OffsetRange(3, 12)]
+    assert drop_before(store, left, 25, now_ms=1, by="") == (left, [])
+
+
+def damaged(path: Path, how: str) -> None:
+    data = path.read_bytes()
+    match how:
+        case "missing":
+            path.unlink()
+        case "truncated":
+            path.write_bytes(data[:-10])
+        case "other bytes":
+            footer = len(data) - 8 - int.from_bytes(data[-8:-4], "little")
+            path.write_bytes(data[:4] + bytes(each ^ 0xFF for each in data[4:footer]) + data[footer:])
+        case "no Parquet":
+            path.write_bytes(b"x" * len(data))
+
+
+@pytest.mark.parametrize("how", ["missing", "truncated", "other bytes", "no Parquet"])
+def test_a_damaged_file_is_named(tmp_path: Path, how: str) -> None:
+    store = ArchiveStore(str(tmp_path))
+    manifest = store.commit(archived(store, [(b"k", bytes(100), 1, 0, ())], 1))
+    (path,) = tmp_path.rglob("*.parquet")
+    damaged(path, how)
+    (found,) = verify(store, manifest)
+    assert path.name in found.reason
+    with pytest.raises(ArchiveError, match=path.name):
+        read(store, manifest)
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"format": 2}, "has format 2"),
+        ({"topic": "../x"}, "cannot be read"),
+        ({"partitions": -1}, "cannot be read"),
+        ({"files": 3}, "cannot be read"),
+        ({"name": "../../etc/passwd"}, "cannot be read"),
+        ({"end": 0}, "impossible file"),
+        ({"records": 5}, "impossible file"),
+        (None, "cannot be read"),
+    ],
+)
+def test_a_manifest_that_someone_else_wrote_is_checked(tmp_path: Path, change: dict[str, object], reason: str) -> None:
+    store = ArchiveStore(str(tmp_path))
+    store.commit(archived(store, [(b"k", b"v", 1, 0, ())], 1))
+    (path,) = tmp_path.rglob("*.json")
+    content = json.loads(path.read_bytes())
+    for name, value in (change or {}).items():
+        (content if name in content else content["files"][0])[name] = value
+    path.write_text(json.dumps(content) if change else "{")
+    with pytest.raises(ArchiveError, match=reason):
+        store.manifest("orders")
+
+
+def test_a_forgotten_topic_leaves_nothing(tmp_path: Path) -> None:
+    store = ArchiveStore(str(tmp_path))
+    manifest = store.commit(archived(store, [(b"k", b"v", 1, 0, ())], 1))
+    store.commit(replace(manifest, by="ann"))
+    assert store.topics() == ["orders"]
+    store.forget("orders")
+    assert store.topics() == []
+    assert store.manifest("orders") is None
+    assert list(tmp_path.rglob("*")) == []
+
+
+def test_a_place_that_cannot_be_is_refused() -> None:
+    with pytest.raises(ArchiveError, match="There can be no archive at nowhere://x"):
+        ArchiveStore("nowhere://x")

@@ -14,6 +14,7 @@ from riverrun.records import counted
 if TYPE_CHECKING:
     from riverrun.archive.manifest import TopicManifest
     from riverrun.project.archives import Archives
+    from riverrun.project.riverrun import Riverrun
 
 app = typer.Typer(help="Archive topics, so that what retention deletes can still be processed.", no_args_is_help=True)
 
@@ -140,13 +141,22 @@ def _archives(context: typer.Context, url: str | None, master: str | None = None
     from riverrun.project.archives import Archives
 
     project = settings_of(context).project(master)
-    if url is None:
-        known = sorted({app.streams.archive_url for app in project.config.apps.values()} - {""})
-        if len(known) != 1:
-            message = f"streams.toml names {', '.join(known)}" if known else "streams.toml names no archive"
-            raise ConfigError(message, hint="Say which one: --url; or set archive.url of the applications.")
-        (url,) = known
-    return Archives(project.cluster, url)
+    return Archives(project.cluster, url_of(project, url))
+
+
+def url_of(project: Riverrun, url: str | None) -> str:
+    """Return the place of the archive: the given one, or the only one of the project.
+
+    Raises:
+        ConfigError: If the project has none, or several.
+    """
+    if url is not None:
+        return url
+    known = sorted({app.streams.archive_url for app in project.config.apps.values()} - {""})
+    if len(known) != 1:
+        message = f"streams.toml names {', '.join(known)}" if known else "streams.toml names no archive"
+        raise ConfigError(message, hint="Say which one: --url; or set archive.url of the applications.")
+    return known[0]
 
 
 def _lines(manifest: TopicManifest) -> list[str]:

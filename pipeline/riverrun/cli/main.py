@@ -25,6 +25,7 @@ from riverrun.cli import (
     run,
     sql,
     topic,
+    trial,
     worker,
 )
 from riverrun.cli.project import INTERRUPTED, Settings, told
@@ -46,6 +47,7 @@ app.command("worker")(worker.worker)
 app.command("dev")(dev.dev)
 app.command("run")(run.run)
 app.command("backfill")(backfill.backfill)
+app.command("try")(trial.try_out)
 app.command("console")(inspect.console)
 app.command("status")(operations.status)
 app.command("lag")(operations.lag)

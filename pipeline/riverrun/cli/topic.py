@@ -107,7 +107,7 @@ def read(
     reader = TopicReader(settings_of(context).project().cluster.admin, topic, *serdes)
     records = reader.follow(start) if follow else reader.read(start, end or "latest")
     for record in itertools.islice(records, limit):
-        typer.echo(_json(record) if as_json else _line(record))
+        typer.echo(shown_line(record, as_json=as_json))
 
 
 @app.command()
@@ -200,6 +200,11 @@ def _serdes(
         key if key_serde is None else serde_named(key_serde, window),
         value if value_serde is None else serde_named(value_serde, window),
     )
+
+
+def shown_line(record: ReadRecord, *, as_json: bool) -> str:
+    """Return a record as a line for people, or as JSON."""
+    return _json(record) if as_json else _line(record)
 
 
 def _line(record: ReadRecord) -> str:

@@ -258,6 +258,57 @@ def transfer(project: ProjectConfig, request: TransferRequest, keep: Callable[[s
     return WorkOutcome(said, {"read": exported.read, "written": exported.written})
 
 
+@dataclass(frozen=True, slots=True)
+class ArchivedTopics:
+    """The outcome of archiving topics.
+
+    Args:
+        url: Place of the archive.
+        offsets: Offsets that were added, by topic.
+        records: Records in them, by topic.
+        size: Bytes of the new files.
+    """
+
+    url: str
+    offsets: dict[str, int]
+    records: dict[str, int]
+    size: int
+
+
+def archive(
+    project: ProjectConfig, app: str, topics: tuple[str, ...], url: str, engine: str, *, may_skip: bool
+) -> ArchivedTopics:
+    """Archive topics, or the inputs of an application.
+
+    Args:
+        project: The project.
+        app: The application; empty if there are topics.
+        topics: The topics.
+        url: Place of the archive; empty for the application's.
+        engine: `local` or `spark`.
+        may_skip: Whether to go on behind records that are lost.
+
+    Raises:
+        StreamsError: If it cannot be done.
+    """
+    from riverrun.project.archives import Archives
+    from riverrun.releases.topology import load_application
+
+    riverrun = front_door(project)
+    place = url or (project.app(app).streams.archive_url if app else "")
+    if not place or bool(app) == bool(topics):
+        message = "An archive needs the topics and a URL, or an application that has archive.url"
+        raise ConfigError(message, hint="ArchiveOperator(app=...) or ArchiveOperator(topics=[...], url=...).")
+    chosen = topics or topics_of(load_application(project, app))[0]
+    done = Archives(riverrun.cluster, place).write(chosen, engine=engine, may_skip=may_skip)
+    return ArchivedTopics(
+        place,
+        {each.manifest.topic: each.offsets for each in done},
+        {each.manifest.topic: each.records for each in done},
+        sum(each.size for each in done),
+    )
+
+
 def releaser_of(project: ProjectConfig, app: str, master: str, by: str) -> Releaser:
     """Return the object that takes the steps of an application's release."""
     return front_door(project, master, by).app(app).release().releaser

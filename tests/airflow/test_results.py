@@ -11,6 +11,8 @@ from tests.airflow.test_waits import printed_by
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from tests.brokers import Broker
+
 pytestmark = pytest.mark.airflow
 
 SCRIPT = """
@@ -166,3 +168,38 @@ def test_what_a_decision_about_a_held_run_publishes_or_judges_is_lineage(tmp_pat
         "clicks: sums: it has rows: failed",
         [["sums"], []],
     ]
+
+
+ARCHIVE_SCRIPT = """
+import json
+import sys
+from types import SimpleNamespace
+from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
+from riverrun_airflow.archives import ArchiveOperator
+
+def tell(value):
+    print("=" + json.dumps(value))
+
+kept = SimpleNamespace(xcom_push=lambda key, value: tell([key, value["empty"]]))
+topic, url = sys.argv[1:]
+for given in {"topics": [topic], "url": url}, {"topics": [topic], "url": url, "skip_if_empty": True}, {"topics": [topic]}:
+    task = ArchiveOperator(task_id="archive", **given)
+    try:
+        result = task.execute({"ti": kept})
+        tell([result["offsets"], result["records_in"], result["empty"], result["bytes"] > 0])
+    except (AirflowSkipException, AirflowFailException) as error:
+        tell(str(error))
+    tell([each.name for each in task.get_openlineage_facets_on_complete(None).inputs])
+"""
+
+
+@pytest.mark.broker
+def test_topics_are_archived_and_the_result_says_how_far(broker: Broker, unique: str, tmp_path: Path) -> None:
+    broker.create(2, unique)
+    broker.write(unique, [(b"k%d" % n, b"v", n) for n in range(9)])
+    told = printed_by(ARCHIVE_SCRIPT, tmp_path, broker.bootstrap_servers, unique, str(tmp_path / "archive"))
+    assert told[0] == [{unique: 9}, {unique: 9}, False, True]
+    assert told[1] == [unique]
+    assert told[2] == ["return_value", True]
+    assert told[3] == "there was nothing to process"
+    assert "needs the topics and a URL" in told[5]

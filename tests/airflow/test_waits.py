@@ -263,7 +263,7 @@ print("=" + json.dumps([tries_of(random.Random(seed)) for seed in range(20)]))
 """
 
 
-def printed_by(script: str, directory: Path, servers: str = "127.0.0.1:1") -> list[Any]:
+def printed_by(script: str, directory: Path, servers: str = "127.0.0.1:1", *arguments: str) -> list[Any]:
     """Run a script next to a project without applications, and return the values that it tells."""
     (directory / "streams.toml").write_text(f'[kafka]\n"bootstrap.servers" = "{servers}"\n')
     environ = {
@@ -273,7 +273,11 @@ def printed_by(script: str, directory: Path, servers: str = "127.0.0.1:1") -> li
         "RIVERRUN_CONFIG": str(directory / "streams.toml"),
     }
     done = subprocess.run(
-        [sys.executable, "-c", script], env=os.environ | environ, capture_output=True, text=True, check=False
+        [sys.executable, "-c", script, *arguments],
+        env=os.environ | environ,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == 0, done.stderr[-3000:]
     return [json.loads(line[1:]) for line in done.stdout.splitlines() if line.startswith("=")]

@@ -1,0 +1,87 @@
+"""Archives topics before their records are deleted (`riverrun archive write`)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk import BaseOperator
+
+from riverrun_airflow.acting import acting, end_at_once
+from riverrun_airflow.assets import TopicLineage
+from riverrun_airflow.hooks import CONNECTION, located
+from riverrun_airflow.links import documented
+from riverrun_airflow.results import unless_empty
+from riverrun_airflow.sessions import archive
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from airflow.sdk import Context
+
+
+class ArchiveOperator(BaseOperator):
+    """Archives what topics have had since they were archived last, exactly once. A retry continues an interrupted attempt.
+
+    Args:
+        app: The application whose inputs are archived, at its `archive.url`; empty with `topics`.
+        topics: The topics, if they are not those of an application.
+        url: Place of the archive: a path, or a URL of fsspec. Default: the application's `archive.url`.
+        engine: `local` for the task's process, `spark` for executors.
+        skip_lost: Whether to go on behind records that were deleted before they were archived; such a task fails otherwise.
+        skip_if_empty: Whether the task is skipped if nothing is new, and the tasks after it with it.
+        config: Path of `streams.toml`; by default, as the connection says.
+        riverrun_conn_id: The connection.
+    """
+
+    template_fields: Sequence[str] = ("config", "app", "topics", "url", "engine", "riverrun_conn_id")
+
+    def __init__(
+        self,
+        *,
+        app: str = "",
+        topics: Sequence[str] = (),
+        url: str = "",
+        engine: str = "local",
+        skip_lost: bool = False,
+        skip_if_empty: bool = False,
+        config: str = "",
+        riverrun_conn_id: str = CONNECTION,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**documented(self, kwargs))
+        self.app = app
+        self.topics = list(topics)
+        self.url = url
+        self.engine = engine
+        self.skip_lost = skip_lost
+        self.skip_if_empty = skip_if_empty
+        self.config = config
+        self.riverrun_conn_id = riverrun_conn_id
+        self.lineage = TopicLineage()
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        """Archive, and return the result: `offsets` and `records_in` by topic, `bytes`, `url`, `empty`."""
+        result = acting(self._archived)
+        return unless_empty(context, result, skip=self.skip_if_empty)
+
+    def on_kill(self) -> None:
+        """End the task: what no manifest lists is not part of the archive."""
+        end_at_once()
+
+    def get_openlineage_facets_on_complete(self, task_instance: Any) -> Any:  # noqa: ARG002 - the provider's signature
+        """Return the topics that were archived, for OpenLineage."""
+        return self.lineage.told()
+
+    def _archived(self) -> dict[str, Any]:
+        project = located(self.config, self.riverrun_conn_id).project()
+        found = archive(project, self.app, tuple(self.topics), self.url, self.engine, may_skip=self.skip_lost)
+        self.lineage = TopicLineage(project.kafka["bootstrap.servers"], tuple(found.records), (), {"url": found.url})
+        for topic, count in found.records.items():
+            self.log.info("%s: %d records archived at %s", topic, count, found.url)
+        return {
+            "url": found.url,
+            "offsets": found.offsets,
+            "records_in": found.records,
+            "bytes": found.size,
+            "empty": not any(found.offsets.values()),
+        }

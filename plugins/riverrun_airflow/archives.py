@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class ArchiveOperator(BaseOperator):
-    """Archives what topics have had since they were archived last, exactly once. A retry continues an interrupted attempt.
+    """Archives the new records of topics, exactly once. A retry continues an interrupted attempt.
 
     Args:
         app: The application whose inputs are archived, at its `archive.url`; empty with `topics`.

@@ -27,7 +27,7 @@ _EVERYTHING = OffsetRange(0, 2**63 - 1)
 
 @dataclass(frozen=True, slots=True)
 class TrialResult:
-    """What a trial has read and left out so far.
+    """The records that a trial has read and left out so far.
 
     Args:
         read: Number of records read, by topic.

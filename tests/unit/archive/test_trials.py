@@ -15,6 +15,7 @@ from riverrun.errors import StreamsError
 from riverrun.records import OffsetRange
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from riverrun.records import RawFields
@@ -38,7 +39,7 @@ def build(builder):
 DAY_MS = 86_400_000
 
 
-def archived(url: Path, topic: str, *parts: list[tuple[str, object, int]]) -> None:
+def archived(url: Path, topic: str, *parts: Sequence[tuple[str, object, int]]) -> None:
     """Archive records of partitions: keys, values and times."""
     store, manifest = ArchiveStore(str(url)), TopicManifest(topic, "id", len(parts))
     for partition, found in enumerate(parts):

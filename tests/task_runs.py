@@ -15,6 +15,7 @@ from riverrun.runtime.state_manager import GlobalState
 from riverrun.runtime.task import Task
 from riverrun.state.memory import MemoryBackend
 from riverrun.testing.driver import MockClock
+from riverrun.testing.lookups import VirtualLookups
 from riverrun.testing.watching import ValueWatch
 from tests.changelogs import Batch
 from tests.unit.runtime.drawn_functions import time_in_value
@@ -123,6 +124,7 @@ class Running:
         self.spec, self.how, self.topics = spec, how, topics
         self.clock, self.global_stores = clock, global_stores
         self.backend = MemoryBackend()
+        self.lookups = VirtualLookups(clock)
         self.committed: dict[TopicPartition, tuple[int, str]] = {}
         self.dropped: Counter[str] = Counter()
         self.begin()
@@ -132,7 +134,8 @@ class Running:
         if self.how.loses_state:
             self.backend = MemoryBackend()
         watch = ValueWatch() if self.how.is_watched else None
-        task = Task(self.spec, Ports(self.topics, self.backend, self.clock, self.global_stores, watch=watch))
+        ports = Ports(self.topics, self.backend, self.clock, self.global_stores, watch=watch, lookups=self.lookups)
+        task = Task(self.spec, ports)
         task.set_cache_limit(self.how.kept_bytes)
         for tp, start in task.restore_starts().items():
             is_input = tp in self.spec.inputs
@@ -247,6 +250,7 @@ def outcome(
     found.seen.append(globals_.dropped)
     for this in running:
         this.task.close()
+        this.lookups.close()
     globals_.close()
     return found
 
@@ -297,13 +301,22 @@ def _process(this: Running, how: How, source: Random) -> Iterator[Any]:
     if how.latest:
         this.task.process_until(source.randrange(300))
     for is_open in (False, True):
-        while done := this.task.process_all() if how.takes_all and is_open else this.task.process(how.limit):
+        while done := this.task.process_all() if how.takes_all and is_open else _processed(this.task, how.limit):
             yield done
             if source.random() < how.commits:
                 yield this.commit()
                 if source.random() < how.restarts:
                     this.restart()
         this.task.process_until(1 << 60)
+
+
+def _processed(task: Task, limit: int) -> int:
+    """Process up to some records; if they can only come after others that wait for look-ups, wait for those."""
+    done = task.process(limit)
+    while not done and task.awaits_lookups:
+        task.finish_lookups()
+        done = task.process(limit)
+    return done
 
 
 def random_records(source: Random, topics: Sequence[str]) -> dict[str, list[tuple[Any, ...]]]:

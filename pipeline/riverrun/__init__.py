@@ -80,6 +80,7 @@ from riverrun.processor.handlers import (
     SerializationExceptionOrigin,
     dead_letter_queue_record,
 )
+from riverrun.processor.lookups import CachedLookup, Retry
 from riverrun.processor.metrics import MetricName, Sensor, StreamsMetrics
 from riverrun.processor.stats import RecordingLevel
 from riverrun.processor.timestamps import (
@@ -138,6 +139,7 @@ __all__ = [
     "BranchedKStream",
     "BrokerError",
     "BufferConfig",
+    "CachedLookup",
     "Cancellable",
     "CogroupedKStream",
     "ConfigError",
@@ -185,6 +187,7 @@ __all__ = [
     "RecordingLevel",
     "Repartitioned",
     "Response",
+    "Retry",
     "Riverrun",
     "RowChange",
     "Sensor",

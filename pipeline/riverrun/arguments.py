@@ -64,12 +64,13 @@ def one_of(*names: str, wanted: str, hint: Callable[[Any], str | None] = lambda 
     return Kind(wanted, lambda given: None if fits(given) else _must_be(wanted, given), hint)
 
 
-def function(*parameters: str, yields: bool = False) -> Kind:
+def function(*parameters: str, yields: bool = False, awaits: bool = False) -> Kind:
     """Accept functions that can be called with these arguments.
 
     Args:
         parameters: Names of the arguments: `"key, value"`, or empty for none. Of several alternatives, one must fit.
         yields: Whether it may be a generator function, because the caller iterates over the result.
+        awaits: Whether it may be a coroutine function, because the caller awaits the result.
     """
     wanted = " or ".join(f"({names})" if names else "no arguments" for names in parameters)
     arities = tuple(names.count(",") + 1 if names else 0 for names in parameters)
@@ -77,7 +78,8 @@ def function(*parameters: str, yields: bool = False) -> Kind:
     def complaint(given: Any) -> str | None:
         if not callable(given):
             return _must_be(f"a function of {wanted}", given)
-        if _is(given, inspect.iscoroutinefunction) or _is(given, inspect.isasyncgenfunction):
+        is_coroutine = not awaits and _is(given, inspect.iscoroutinefunction)
+        if is_coroutine or _is(given, inspect.isasyncgenfunction):
             return f"must be a plain function, not {name_of_function(given)}, which is async: nothing would await it"
         if not yields and _is(given, inspect.isgeneratorfunction):
             return f"must return its result, but {name_of_function(given)} is a generator function"

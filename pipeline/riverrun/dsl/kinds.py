@@ -97,6 +97,10 @@ def _windows(given: object) -> str | None:
 
 
 WINDOWS = Kind("windows", _windows)
+FETCH = function("value", "key, value", awaits=True)
+RETRY = optional(
+    one_of("Retry", wanted="a Retry", hint=lambda given: f"Retry(attempts={given})" if isinstance(given, int) else None)
+)
 JOIN_WINDOWS = one_of("JoinWindows", wanted="JoinWindows")
 STORE_SUPPLIER = optional(one_of("StoreSupplier", wanted="a supplier from Stores"))
 TOPICS = Kind(

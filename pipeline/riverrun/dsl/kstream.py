@@ -7,14 +7,15 @@ tables to create.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
-from riverrun.arguments import DURATION, SINK_TOPIC, function, is_true, optional
+from riverrun.arguments import DURATION, FLAG, NUMBER, SINK_TOPIC, function, is_true, optional
 from riverrun.dsl.branching import BranchedKStream
 from riverrun.dsl.deduplication import DEDUPLICATE, Repetitions, drop_repetitions
 from riverrun.dsl.grouped_streams import KGroupedStream
 from riverrun.dsl.grouping import Grouping
-from riverrun.dsl.kinds import JOIN_WINDOWS, STREAM, checked, with_key
+from riverrun.dsl.kinds import FETCH, JOIN_WINDOWS, RETRY, STREAM, checked, with_key
 from riverrun.dsl.ktable import GlobalKTable, KTable
 from riverrun.dsl.options import (
     INNER,
@@ -33,6 +34,7 @@ from riverrun.dsl.options import (
 from riverrun.dsl.plan import Plan, connect_stores, repartition, repartition_for_join, serde_of
 from riverrun.dsl.stream_joins import JoinArguments, JoinInput, join_streams
 from riverrun.dsl.stream_table_joins import join_global_table, join_table, read_as_table
+from riverrun.operators.lookups import StreamLookup
 from riverrun.operators.process import UserFixedKeyProcessor
 from riverrun.operators.stateless import (
     Filter,
@@ -45,16 +47,17 @@ from riverrun.operators.stateless import (
     Peek,
     Print,
 )
+from riverrun.processor.lookups import Lookup
 from riverrun.processor.suppliers import FIXED_KEY_PROCESSOR, check_supplier, supplied
 from riverrun.topology.nodes import Lineage
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-    from datetime import timedelta
+    from collections.abc import Awaitable, Callable, Iterable
 
     from riverrun.dsl.options import JoinKind
     from riverrun.partitioning import StreamPartitioner
     from riverrun.processor.api import FixedKeyProcessor, Processor
+    from riverrun.processor.lookups import Retry
     from riverrun.processor.operator import Fused, Operator
     from riverrun.serde.api import Serde
     from riverrun.topology.topology import Topology
@@ -66,6 +69,9 @@ K2 = TypeVar("K2")
 V2 = TypeVar("V2")
 VO = TypeVar("VO")
 KO = TypeVar("KO")
+
+_LOOKUP_TIMEOUT = timedelta(seconds=10)
+_MOST_IN_FLIGHT = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,6 +162,129 @@ class KStream(Generic[K, V]):
         """Replace each value by several: `mapper(value) -> [value, …]` or `mapper(key, value)`. Discards the value serde."""
         function = with_key(mapper)
         node = self._append("KSTREAM-FLATMAPVALUES-", named, lambda: FlatMapValues(function), mapper)
+        return self._with_values(node)
+
+    @overload
+    def map_values_async(
+        self,
+        fetch: Callable[[V], Awaitable[V2]] | Callable[[K, V], Awaitable[V2]],
+        *,
+        max_in_flight: int = ...,
+        timeout: timedelta = ...,
+        retry: Retry | None = ...,
+        ordered: bool = ...,
+        named: Named | None = None,
+    ) -> KStream[K, V2]: ...
+
+    @overload
+    def map_values_async(
+        self,
+        fetch: Callable[[V], V2] | Callable[[K, V], V2],
+        *,
+        max_in_flight: int = ...,
+        timeout: timedelta = ...,
+        retry: Retry | None = ...,
+        ordered: bool = ...,
+        named: Named | None = None,
+    ) -> KStream[K, V2]: ...
+
+    @checked(fetch=FETCH, max_in_flight=NUMBER, timeout=DURATION, retry=RETRY, ordered=FLAG)
+    def map_values_async(
+        self,
+        fetch: Callable[..., Any],
+        *,
+        max_in_flight: int = _MOST_IN_FLIGHT,
+        timeout: timedelta = _LOOKUP_TIMEOUT,
+        retry: Retry | None = None,
+        ordered: bool = True,
+        named: Named | None = None,
+    ) -> KStream[K, Any]:
+        """Replace each value by what a service or a database answers, asking for many records at a time.
+
+        Results are those of `map_values`, on every host, whatever is answered first. A commit waits for all records before it.
+        A look-up that fails goes to `processing.exception.handler` with its record, after the last attempt. Discards the value
+        serde.
+
+        >>> from riverrun import STRING, Consumed, StreamsBuilder
+        >>> from riverrun.testing import TopologyTestDriver
+        >>> async def country_of(city):
+        ...     return {"Oslo": "Norway"}.get(city)  # in earnest: await client.get(...)
+        >>> builder = StreamsBuilder()
+        >>> cities = builder.stream("cities", Consumed(STRING, STRING))
+        >>> cities.map_values_async(country_of).to("countries", Produced(STRING, STRING))
+        >>> with TopologyTestDriver(builder.build()) as driver:
+        ...     driver.input_topic("cities", STRING, STRING).pipe_input("ann", "Oslo")
+        ...     driver.output_topic("countries", STRING, STRING).read_key_values_to_list()
+        [('ann', 'Norway')]
+
+        Args:
+            fetch: A coroutine function of `(value)` or `(key, value)`, or a blocking function, which is called in threads. It
+                runs outside of transactions: after a failure it is called again.
+            max_in_flight: Most look-ups of a task at a time. Beyond it, the task takes no more records.
+            timeout: How long an attempt may take.
+            retry: How often to try; by default once.
+            ordered: Whether records keep their order. If not, only records of one key do, and what other inputs of the task
+                do meanwhile is seen or not seen below.
+            named: Name of the node.
+
+        Raises:
+            TopologyError: If a limit is out of range.
+        """
+        lookup = Lookup.of(fetch, with_key(fetch), timeout, retry, max_in_flight)
+        node = self._append(
+            "KSTREAM-MAPVALUESASYNC-",
+            named,
+            lambda: StreamLookup(lookup, is_ordered=ordered, is_flat=False),
+            fetch,
+            ordered,
+            lineage=Lineage.KEPT,
+        )
+        return self._with_values(node)
+
+    @overload
+    def flat_map_values_async(
+        self,
+        fetch: Callable[[V], Awaitable[Iterable[V2]]] | Callable[[K, V], Awaitable[Iterable[V2]]],
+        *,
+        max_in_flight: int = ...,
+        timeout: timedelta = ...,
+        retry: Retry | None = ...,
+        ordered: bool = ...,
+        named: Named | None = None,
+    ) -> KStream[K, V2]: ...
+
+    @overload
+    def flat_map_values_async(
+        self,
+        fetch: Callable[[V], Iterable[V2]] | Callable[[K, V], Iterable[V2]],
+        *,
+        max_in_flight: int = ...,
+        timeout: timedelta = ...,
+        retry: Retry | None = ...,
+        ordered: bool = ...,
+        named: Named | None = None,
+    ) -> KStream[K, V2]: ...
+
+    @checked(fetch=FETCH, max_in_flight=NUMBER, timeout=DURATION, retry=RETRY, ordered=FLAG)
+    def flat_map_values_async(
+        self,
+        fetch: Callable[..., Any],
+        *,
+        max_in_flight: int = _MOST_IN_FLIGHT,
+        timeout: timedelta = _LOOKUP_TIMEOUT,
+        retry: Retry | None = None,
+        ordered: bool = True,
+        named: Named | None = None,
+    ) -> KStream[K, Any]:
+        """Replace each value by all values that a service answers. Arguments and errors are those of `map_values_async`."""
+        lookup = Lookup.of(fetch, with_key(fetch), timeout, retry, max_in_flight)
+        node = self._append(
+            "KSTREAM-FLATMAPVALUESASYNC-",
+            named,
+            lambda: StreamLookup(lookup, is_ordered=ordered, is_flat=True),
+            fetch,
+            ordered,
+        )
         return self._with_values(node)
 
     @checked(mapper=function("key, value"))

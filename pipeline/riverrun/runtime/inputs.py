@@ -168,6 +168,11 @@ class RecordQueue:
                 self.partition_time = record[_TIMESTAMP]
         return record
 
+    def head_time(self) -> int:
+        """Return the event time of the next record, which there is, ms."""
+        head = self.head()
+        return -1 if head is None else head[_TIMESTAMP]
+
     @property
     def has_head(self) -> bool:
         """Return whether the next record has been decoded already."""

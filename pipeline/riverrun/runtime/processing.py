@@ -51,6 +51,10 @@ class Processing:
             return self._process_run(only, sys.maxsize)
         return sum(self._process_run(queue, sys.maxsize, last_time) for queue, last_time in self._queues.in_order())
 
+    def take(self, queue: RecordQueue) -> None:
+        """Process the next record of an input, which there is."""
+        self._process_records(queue, 1)
+
     def _process_chosen(self, limit: int) -> int:
         """Process up to `limit` records of several inputs, always the next one by event time."""
         done = 0

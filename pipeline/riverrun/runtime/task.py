@@ -28,6 +28,7 @@ from riverrun.runtime.context import Sources, TaskContext
 from riverrun.runtime.failures import Failures, fail_at
 from riverrun.runtime.inputs import PartitionGroup, RecordQueue
 from riverrun.runtime.layout import full_name
+from riverrun.runtime.lookups import PendingLookups, lookups_of
 from riverrun.runtime.packs import PackedInput, unguarded_records
 from riverrun.runtime.processing import Processing
 from riverrun.runtime.serde_places import KeyBytes, teller
@@ -38,6 +39,7 @@ from riverrun.state.api import KeepsTimes
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+    from riverrun.operators.lookups import StreamLookup
     from riverrun.processor.metrics import Measurement
     from riverrun.records import RawFields, TopicPartition
     from riverrun.runtime.barrier import Limits
@@ -96,6 +98,8 @@ class Task:
         self._packs: dict[TopicPartition, PackedInput] = {}
         self._keys = KeyBytes(teller(ports.watch))
         self._processing = Processing(spec, self._context, self._queues)
+        lookups = lookups_of(self._nodes)
+        self._lookups = self._pending(lookups) if lookups else None
         self._barrier = BarrierHandler(self._queues, self._packs.__contains__)
         for tp in spec.inputs:
             self._queues.register(self._new_queue(tp))
@@ -308,14 +312,36 @@ class Task:
             DeserializationError: If a record cannot be decoded, and is not to be skipped.
             ProcessingError: If user code raises, and the record is not to be skipped.
         """
-        done = self._processing.process(limit)
+        done = (self._lookups or self._processing).process(limit)
         self._has_progress |= done > 0
         self._stores.forget_reads()  # the next commit may be far off
         return done
 
+    @property
+    def awaits_lookups(self) -> bool:
+        """Return whether records wait for look-ups. They go on within `process`, which hosts call as often as they can."""
+        return self._lookups is not None and not self._lookups.is_empty
+
+    def settle(self) -> bool:
+        """Take no more records until the next commit; return whether none waits for a look-up any more.
+
+        For hosts that must not wait in `prepare_commit`: they call this, and `process`, until it returns True.
+        """
+        if self._lookups is None:
+            return True
+        self._lookups.hold()
+        if self._lookups.is_empty:
+            self._flush()
+        return self._lookups.is_empty
+
+    def finish_lookups(self) -> None:
+        """Wait for all look-ups, for hosts that have nothing else to do."""
+        if self._lookups is not None:
+            self._lookups.finish()
+
     def process_all(self) -> int:
         """Process all records that were added or can be fetched, for hosts with all inputs at hand, lowest event time first."""
-        done = self._processing.process_all()
+        done = (self._lookups or self._processing).process_all()
         self._has_progress |= done > 0
         return done
 
@@ -349,6 +375,7 @@ class Task:
         advances with records only, and users write records for this purpose.
         """
         self._stores.flush()
+        self.finish_lookups()
         context = self._context
         context.advanced_to = max(context.advanced_to, time_ms)
         context.stream_time = max(context.stream_time, time_ms)
@@ -375,17 +402,26 @@ class Task:
         return self._stores.held_back_bytes()
 
     def prepare_commit(self) -> TaskCommit:
-        """Flush caches, which may forward records, then send the changelog records."""
-        try:
-            self._stores.flush()
-        except USER_ERRORS as error:
-            fail_at(error, task=str(self.spec.id))
+        """Flush caches, which may forward records, then send the changelog records. Waits for look-ups, if any are left."""
+        self.finish_lookups()
+        self._flush()
+        while self.awaits_lookups:
+            self.finish_lookups()
+            self._flush()
         written = self._stores.send_changes(self._fail_to_log)
         self._prepared = TaskCommit(dict(self._committable()), written)
         self._has_progress = self._context.has_skipped = self._context.commit_requested = False
         if self._context.sources is not None:
             self._context.sources.clear()
+        if self._lookups is not None:
+            self._lookups.release()
         return self._prepared
+
+    def _flush(self) -> None:
+        try:
+            self._stores.flush()
+        except USER_ERRORS as error:
+            fail_at(error, task=str(self.spec.id))
 
     def _fail_to_log(self, store: str, error: RefusedRecordError) -> NoReturn:
         """Name the records that may have caused a change that cannot be logged; the exact one is unknown."""
@@ -442,6 +478,18 @@ class Task:
                     owner=self._owner,
                 )
                 yield tp, (offset, metadata.encode())
+
+    def _pending(self, lookups: Mapping[str, StreamLookup]) -> PendingLookups:
+        return PendingLookups(
+            self.spec.id,
+            lookups,
+            self.spec.sub_topology,
+            context=self._context,
+            queues=self._queues,
+            processing=self._processing,
+            failures=self._failures,
+            executor=self._ports.lookups,
+        )
 
     def _queue(self, tp: TopicPartition) -> RecordQueue:
         queue = self._queues.of(tp)

@@ -21,6 +21,7 @@ from riverrun.runtime.task import Task
 from riverrun.serde.api import SerdePlace, placed
 from riverrun.state.api import StoreKind
 from riverrun.state.memory import MemoryBackend
+from riverrun.testing.lookups import VirtualLookups
 from riverrun.testing.stores import PlainKeyValueStore, PlainWindowStore
 from riverrun.testing.topics import TestInputTopic, TestOutputTopic, given_settings
 from riverrun.testing.watching import ValueWatch
@@ -121,7 +122,8 @@ class TopologyTestDriver:
 
     Each topic has one partition. For every input record, the driver processes it, punctuates by stream time and commits, so
     caches never hold anything back. It then feeds records of internal topics back in until none is left. The wall clock
-    stands still unless it is advanced.
+    stands still unless it is advanced. Look-ups end within the call, in virtual time: timeouts and waits before other attempts
+    take none.
 
     >>> from riverrun import STRING, Consumed, Produced, StreamsBuilder
     >>> builder = StreamsBuilder()
@@ -171,6 +173,7 @@ class TopologyTestDriver:
         self._clock = MockClock(initial_wall_clock_time_ms)
         self._topics = MemoryTopics()
         self._watch = ValueWatch()
+        self._lookups = VirtualLookups(self._clock)
         self._global = GlobalState(
             topology,
             application_id,
@@ -183,7 +186,15 @@ class TopologyTestDriver:
         self._tasks: dict[TaskId, Task] = {}
         self._readers: dict[str, list[Task]] = {}
         for spec in _task_specs(topology, settings, application_id, environment):
-            task = Task(spec, Ports(self._topics, MemoryBackend(), self._clock, self._global.stores, watch=self._watch))
+            ports = Ports(
+                self._topics,
+                MemoryBackend(),
+                self._clock,
+                self._global.stores,
+                watch=self._watch,
+                lookups=self._lookups,
+            )
+            task = Task(spec, ports)
             self._tasks[spec.id] = task
             for tp in spec.inputs:
                 self._readers.setdefault(tp.topic, []).append(task)
@@ -328,6 +339,7 @@ class TopologyTestDriver:
         for task in self._tasks.values():
             task.close()
         self._global.close()
+        self._lookups.close()
 
     def _placed(self, topic: str, key_serde: Serde[K], value_serde: Serde[V]) -> tuple[Serde[K], Serde[V]]:
         keys, values = (SerdePlace(topic, is_key, self._registry) for is_key in (True, False))
@@ -402,6 +414,7 @@ class TopologyTestDriver:
                     task.reached_end(TopicPartition(topic, 0), self._topics.end(topic))
             while task.is_ready():
                 self._processed += task.process(1)
+                task.finish_lookups()
         self._commit(task)
 
     def _commit(self, task: Task) -> None:

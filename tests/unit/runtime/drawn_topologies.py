@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass, field
 from itertools import count
 from random import Random
@@ -215,6 +216,22 @@ class Drawing:
 
     def flat_map_values(self) -> None:
         self.streams.append(self.stream().flat_map_values(lambda v: [v] * (len(v or "") % 3)))
+
+    def look_up_outside(self) -> None:
+        fail, ordered = self.failing, self.chance(0.7)
+
+        async def fetch(key: Any, value: Any) -> Any:
+            await asyncio.sleep(len(value or "") % 3)
+            return value and short(f"{key}~{fail(value)}")
+
+        self.streams.append(self.stream().map_values_async(fetch, ordered=ordered, max_in_flight=self.pick(1, 3, 100)))
+
+    def look_up_many_outside(self) -> None:
+        async def fetch(value: Any) -> list[Any]:
+            await asyncio.sleep(len(value or "") % 2)
+            return [value, value and value.upper()]
+
+        self.streams.append(self.stream().flat_map_values_async(fetch))
 
     def peek(self) -> None:
         seen, fail = self.seen, self.failing
@@ -515,6 +532,8 @@ STEPS = [
     *["transform_values", "table_to_stream", "table_to_stream", "group_table", "join_tables", "join_by_foreign_key"],
     "suppress",
     "deduplicate",
+    "look_up_outside",
+    "look_up_many_outside",
 ]
 
 

@@ -1,0 +1,231 @@
+"""Looks up values in a service or a database, many records at a time (`KStream.map_values_async`).
+
+The records wait here. `runtime.lookups` decides which one goes on next, in the thread of the task.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from riverrun.processor.lookups import DaemonThreads, Flight
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable, Iterable
+
+    from riverrun.processor.lookups import Lookup, LookupExecutor
+    from riverrun.processor.operator import OperatorContext
+    from riverrun.records import Headers, RecordMetadata
+
+
+@dataclass(slots=True)
+class LookupOrder:
+    """The order of the records of a task that wait for look-ups: without look-ups, they would be processed in this order.
+
+    Args:
+        record: Number of the input record that is being processed.
+        made: Number of look-ups so far.
+    """
+
+    record: int = 0
+    made: int = 0
+
+
+@dataclass(slots=True, eq=False)
+class PendingRecord:
+    """A record that waits for its look-up.
+
+    Args:
+        rank: Its place in the order of its task.
+        key: Its key.
+        value: Its value.
+        timestamp: Its event time, ms.
+        headers: Its headers.
+        place: Where its input record came from.
+        stream_time: Stream time of the task when it came, ms.
+        flight: The look-up.
+    """
+
+    rank: tuple[int, int]
+    key: Any
+    value: Any
+    timestamp: int
+    headers: Headers
+    place: RecordMetadata | None
+    stream_time: int
+    flight: Flight
+
+
+@dataclass(slots=True)
+class _Lanes:
+    """Records that wait, where only those of one key keep their order."""
+
+    by_key: dict[Hashable, deque[PendingRecord]] = field(default_factory=dict)
+    landed: deque[PendingRecord] = field(default_factory=deque)
+    """Records whose look-ups have finished; the thread of the event loop appends them."""
+
+    def add(self, record: PendingRecord) -> None:
+        """Let a record wait behind those of its key."""
+        self.by_key.setdefault(_lane(record), deque()).append(record)
+
+    def next(self) -> PendingRecord | None:
+        """Return a record that may go on, if there is one."""
+        while self.landed:
+            record = self.landed[0]
+            lane = self.by_key.get(_lane(record))
+            if lane is not None and lane[0] is record:
+                return record
+            self.landed.popleft()  # `remove` finds it when its turn comes, or has found it
+        return None
+
+    def remove(self, record: PendingRecord) -> None:
+        """Remove the record that `next` has returned."""
+        self.landed.popleft()
+        lane = _lane(record)
+        waiting = self.by_key[lane]
+        waiting.popleft()
+        if not waiting:
+            del self.by_key[lane]
+        elif waiting[0].flight.is_done:
+            self.landed.appendleft(waiting[0])
+
+
+class StreamLookup:
+    """Forwards each record with the value, or the values, that its look-up returns.
+
+    Args:
+        lookup: What to look up.
+        is_ordered: Whether records go on in the order in which they came; otherwise only those of one key do.
+        is_flat: Whether a look-up returns several values.
+    """
+
+    def __init__(self, lookup: Lookup, *, is_ordered: bool, is_flat: bool) -> None:
+        self.lookup = lookup
+        self.is_ordered = is_ordered
+        self._is_flat = is_flat
+        self._queue: deque[PendingRecord] = deque()
+        self._lanes = _Lanes()
+        self._unstarted: deque[PendingRecord] = deque()
+        self._pending = 0
+        self._threads = DaemonThreads(lookup.max_in_flight)
+        self._order = LookupOrder()
+        self._current: PendingRecord
+        self._context: OperatorContext
+        self._executor: LookupExecutor
+
+    def bind(self, executor: LookupExecutor, order: LookupOrder) -> None:
+        """Connect it with its task, before the first record.
+
+        Args:
+            executor: Runs look-ups.
+            order: The order of all records of the task that wait.
+        """
+        self._executor = executor
+        self._order = order
+
+    def init(self, context: OperatorContext) -> None:
+        """Bind the children."""
+        self._context = context
+
+    def process(self, key: Any, value: Any, timestamp: int, headers: Headers) -> None:
+        """Start the look-up of a record. Beyond the limit, which only records made of others exceed, it starts later."""
+        order, context = self._order, self._context
+        order.made += 1
+        flight = Flight(self.lookup, key, value, self._threads)
+        record = PendingRecord(
+            (order.record, order.made),
+            key,
+            value,
+            timestamp,
+            headers,
+            context.record_metadata,
+            context.current_stream_time_ms(),
+            flight,
+        )
+        if self.is_ordered:
+            self._queue.append(record)
+        else:
+            self._lanes.add(record)
+            flight.landed = self._landing(record)
+        self._pending += 1
+        if self._pending - len(self._unstarted) <= self.lookup.max_in_flight:
+            self._executor.start(flight)
+        else:
+            self._unstarted.append(record)
+
+    @property
+    def pending(self) -> int:
+        """Return the number of records that wait."""
+        return self._pending
+
+    @property
+    def has_room(self) -> bool:
+        """Return whether another look-up may start."""
+        return self._pending < self.lookup.max_in_flight
+
+    def next_done(self) -> PendingRecord | None:
+        """Return the record that may go on next, if its look-up has finished."""
+        if not self.is_ordered:
+            return self._lanes.next()
+        queue = self._queue
+        return queue[0] if queue and queue[0].flight.is_done else None
+
+    def first_rank(self) -> tuple[int, int] | None:
+        """Return the rank of the first record that waits, where records keep their order; None if none waits."""
+        return self._queue[0].rank if self._queue else None
+
+    def take(self, record: PendingRecord) -> None:
+        """Let the record that `next_done` has returned go on: call `finish` with it."""
+        if self.is_ordered:
+            self._queue.popleft()
+        else:
+            self._lanes.remove(record)
+        self._pending -= 1
+        if self._unstarted:
+            self._executor.start(self._unstarted.popleft().flight)
+        self._current = record
+
+    def finish(self, key: Any, value: Any, timestamp: int, headers: Headers) -> None:  # noqa: ARG002 - a processing function
+        """Forward the taken record.
+
+        Raises:
+            Exception: The failure of its look-up.
+        """
+        flight, forward = self._current.flight, self._context.forward
+        if flight.error is not None:
+            raise flight.error
+        if not self._is_flat:
+            forward(key, flight.result, timestamp, headers)
+            return
+        for each in flight.result:
+            forward(key, each, timestamp, headers)
+
+    def close(self) -> None:
+        """Cancel the look-ups on their way."""
+        started = set(self._waiting()).difference(self._unstarted)
+        if started:
+            self._executor.cancel([record.flight for record in started])
+        self._threads.shutdown()
+
+    def _waiting(self) -> Iterable[PendingRecord]:
+        return [*self._queue, *(record for lane in self._lanes.by_key.values() for record in lane)]
+
+    def _landing(self, record: PendingRecord) -> Callable[[Flight], None]:
+        return lambda _flight: self._lanes.landed.append(record)
+
+
+_UNHASHABLE = object()
+"""The lane of all keys that have no hash: they keep their order among each other."""
+
+
+def _lane(record: PendingRecord) -> Hashable:
+    """Return what records share that keep their order; a record without key shares nothing."""
+    if record.key is None:
+        return record
+    try:
+        hash(record.key)
+    except TypeError:
+        return _UNHASHABLE
+    key: Hashable = record.key
+    return key

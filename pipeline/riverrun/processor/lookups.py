@@ -1,0 +1,431 @@
+"""Look-ups: users' functions that ask a service or a database, many at a time, with timeouts and repeated attempts.
+
+A look-up runs on an event loop in another thread. Its result goes on in the thread of its task (`operators.lookups`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import threading
+from concurrent.futures import Executor, Future
+from dataclasses import dataclass, field
+from datetime import timedelta
+from functools import partial
+from queue import SimpleQueue
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, cast
+from weakref import WeakKeyDictionary
+
+from riverrun.arguments import DURATION, NUMBER, Kind, function, optional, takes_fields
+from riverrun.errors import USER_ERRORS, ProcessingError, TopologyError, as_exception
+from riverrun.windows import millis
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterable
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+_MOST_ATTEMPTS = 100
+_MOST_IN_FLIGHT = 10_000
+_LONGEST_SECONDS = 45.0
+"""Longest duration of a look-up with all its attempts: a commit waits for it, and brokers end a transaction after 60 s."""
+_THREADS_OF_CACHE = 16
+"""Most threads in which a `CachedLookup` calls a blocking function."""
+
+
+def _error_classes(given: Any) -> str | None:
+    kinds = given if isinstance(given, tuple) else (given,)
+    if kinds and all(isinstance(kind, type) and issubclass(kind, Exception) for kind in kinds):
+        return None
+    return f"must be a class of exceptions, or a tuple of them, not {given!r}"
+
+
+@takes_fields(
+    attempts=NUMBER, backoff=DURATION, longest_wait=DURATION, on=Kind("classes of exceptions", _error_classes)
+)
+@dataclass(frozen=True, slots=True)
+class Retry:
+    """How often a failed look-up is tried again, and how long it waits before that.
+
+    The first wait is `backoff`, and each one is twice as long as the one before. If the exception has an attribute
+    `retry_after`, a number of seconds, the wait is at least as long. No wait is longer than `longest_wait`.
+
+    >>> retry = Retry(attempts=4, backoff=timedelta(seconds=1), longest_wait=timedelta(seconds=3))
+    >>> [retry.wait_seconds(attempt, ValueError()) for attempt in (1, 2, 3, 4)]
+    [1.0, 2.0, 3.0, None]
+
+    Args:
+        attempts: Number of attempts in all, from 1 to 100.
+        backoff: The first wait.
+        longest_wait: The longest wait.
+        on: Classes of exceptions after which to try again. An answer that does not come in time is a `TimeoutError`.
+
+    Raises:
+        TopologyError: If a number or a time is out of range.
+    """
+
+    attempts: int = 3
+    backoff: timedelta = timedelta(milliseconds=100)
+    longest_wait: timedelta = timedelta(seconds=5)
+    on: type[Exception] | tuple[type[Exception], ...] = Exception
+
+    def __post_init__(self) -> None:
+        """Check the numbers."""
+        if isinstance(self.attempts, bool) or not 1 <= self.attempts <= _MOST_ATTEMPTS:
+            message = f"Retry: attempts must be from 1 to {_MOST_ATTEMPTS}, not {self.attempts}"
+            raise TopologyError(message)
+        millis(self.backoff, "backoff")
+        millis(self.longest_wait, "longest_wait")
+
+    def wait_seconds(self, attempt: int, error: Exception) -> float | None:
+        """Return how long to wait after a failed attempt, s; None if it was the last one.
+
+        Args:
+            attempt: Number of the attempt, from 1.
+            error: Its failure.
+        """
+        if attempt >= self.attempts or not isinstance(error, self.on):
+            return None
+        asked = getattr(error, "retry_after", None)
+        least = float(asked) if isinstance(asked, int | float) and asked > 0 else 0.0
+        wait: float = self.backoff.total_seconds() * 2 ** (attempt - 1)
+        return min(max(wait, least), self.longest_wait.total_seconds())
+
+    @property
+    def longest_seconds(self) -> float:
+        """Return the longest time that all waits take together, s."""
+        return (self.attempts - 1) * self.longest_wait.total_seconds()
+
+
+ONCE = Retry(attempts=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Lookup:
+    """What one operator looks up, and how.
+
+    Args:
+        fetch: `(key, value) -> result`, or a coroutine function.
+        is_blocking: Whether `fetch` has to be called in a thread.
+        timeout_s: How long an attempt may take, s.
+        retry: How often to try.
+        max_in_flight: Most look-ups of a task at a time.
+    """
+
+    fetch: Callable[[Any, Any], Any]
+    is_blocking: bool
+    timeout_s: float
+    retry: Retry
+    max_in_flight: int
+
+    @classmethod
+    def of(
+        cls,
+        fetch: Callable[..., Any],
+        taking_key: Callable[[Any, Any], Any],
+        timeout: timedelta,
+        retry: Retry | None,
+        max_in_flight: int,
+    ) -> Lookup:
+        """Check the limits.
+
+        Args:
+            fetch: The user's function.
+            taking_key: This function, called with key and value.
+            timeout: How long an attempt may take.
+            retry: How often to try; None for once.
+            max_in_flight: Most look-ups of a task at a time.
+
+        Raises:
+            TopologyError: If a limit is out of range.
+        """
+        if isinstance(max_in_flight, bool) or not 1 <= max_in_flight <= _MOST_IN_FLIGHT:
+            message = f"max_in_flight must be from 1 to {_MOST_IN_FLIGHT}, not {max_in_flight}"
+            raise TopologyError(message)
+        if millis(timeout, "timeout") < 1:
+            message = "timeout must be at least 1 ms"
+            raise TopologyError(message)
+        chosen = retry or ONCE
+        longest_s = chosen.attempts * timeout.total_seconds() + chosen.longest_seconds
+        if longest_s > _LONGEST_SECONDS:
+            message = f"A look-up may take {longest_s:g} s: timeout, times attempts, plus waits between them"
+            hint = f"A commit waits for it, so it may take {_LONGEST_SECONDS:g} s at most."
+            raise TopologyError(message, hint=hint)
+        return cls(taking_key, not is_coroutine_function(fetch), timeout.total_seconds(), chosen, max_in_flight)
+
+    async def attempts(self, key: Any, value: Any, threads: Executor) -> Any:
+        """Look up, as often as allowed.
+
+        Args:
+            key: Key of the record.
+            value: Its value.
+            threads: Where blocking functions are called.
+
+        Raises:
+            Exception: The failure of the last attempt.
+        """
+        attempt = 1
+        while True:
+            try:
+                return await self._attempt(key, value, threads)
+            except USER_ERRORS as error:
+                failed = as_exception(error)
+            wait_s = self.retry.wait_seconds(attempt, failed)
+            if wait_s is None:
+                raise failed
+            await asyncio.sleep(wait_s)
+            attempt += 1
+
+    async def _attempt(self, key: Any, value: Any, threads: Executor) -> Any:
+        limit = asyncio.timeout(self.timeout_s)
+        try:
+            async with limit:
+                if not self.is_blocking:
+                    return await self.fetch(key, value)
+                called = asyncio.get_running_loop().run_in_executor(threads, self.fetch, key, value)
+                result = await called
+                return await result if inspect.isawaitable(result) else result
+        except TimeoutError as error:
+            if limit.expired():
+                message = f"no answer within {self.timeout_s:g} s"
+                raise TimeoutError(message) from error
+            raise
+        except asyncio.CancelledError as error:
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                raise
+            message = "the function was cancelled from within"
+            raise ProcessingError(message) from error
+
+
+def is_coroutine_function(function: Any) -> bool:
+    """Return whether calling a function returns a coroutine."""
+    while isinstance(function, partial):
+        function = function.func
+    called = getattr(type(function), "__call__", None)  # noqa: B004 - the method is asked about, not called
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(called)
+
+
+@dataclass(slots=True, eq=False)
+class Flight:
+    """A look-up on its way.
+
+    Args:
+        lookup: What to look up.
+        key: Key of the record.
+        value: Its value.
+        threads: Where blocking functions are called.
+        landed: Called when it has finished, in the thread of the event loop.
+    """
+
+    lookup: Lookup
+    key: Any
+    value: Any
+    threads: Executor
+    landed: Callable[[Flight], None] | None = None
+    is_done: bool = False
+    result: Any = None
+    error: Exception | None = None
+    task: asyncio.Task[None] | None = None
+    is_cancelled: bool = False
+
+    def begin(self, loop: asyncio.AbstractEventLoop, finished: Callable[[], None]) -> None:
+        """Begin, in the thread of the event loop.
+
+        Args:
+            loop: The event loop.
+            finished: Called when it has finished.
+        """
+        if not self.is_cancelled:
+            self.task = loop.create_task(self._run(finished))
+
+    def cancel(self) -> None:
+        """Cancel, in the thread of the event loop."""
+        self.is_cancelled = True
+        if self.task is not None:
+            self.task.cancel()
+
+    async def _run(self, finished: Callable[[], None]) -> None:
+        try:
+            self.result = await self.lookup.attempts(self.key, self.value, self.threads)
+        except USER_ERRORS as error:
+            self.error = as_exception(error)
+        except asyncio.CancelledError:
+            self.error = ProcessingError("the look-up was cancelled")
+        self.is_done = True
+        if self.landed is not None:
+            self.landed(self)
+        finished()
+
+
+class LookupExecutor(Protocol):
+    """Runs look-ups of tasks: on an event loop, or in the virtual time of the test driver."""
+
+    @property
+    def finished(self) -> int:
+        """Number of look-ups that have finished so far."""
+        ...
+
+    def start(self, flight: Flight) -> None:
+        """Start a look-up."""
+        ...
+
+    def wait(self, seen: int, timeout_s: float) -> None:
+        """Wait until more look-ups have finished than `seen`, or the time (s) is up."""
+        ...
+
+    def cancel(self, flights: Iterable[Flight]) -> None:
+        """Cancel look-ups, and wait a moment for their last lines."""
+        ...
+
+
+class DaemonThreads(Executor):
+    """Threads that are made when they are needed, and never keep the process from ending: a blocking call may hang.
+
+    Args:
+        most: The most threads. Calls beyond them wait for a free one.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._calls: SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None] = SimpleQueue()
+        self._lock = threading.Lock()
+        self._open = 0
+        """Calls that wait or run."""
+        self._threads = 0
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        """Call a function in one of the threads."""
+        future: Future[Any] = Future()
+        with self._lock:
+            self._open += 1
+            if self._open > self._threads < self._most:
+                self._threads += 1
+                threading.Thread(target=self._work, name="look-up", daemon=True).start()
+        self._calls.put((future, partial(fn, *args, **kwargs)))
+        return future
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:  # noqa: ARG002, FBT001, FBT002 - an Executor's
+        """End the threads that have nothing to do, and the others when their calls have returned."""
+        for _ in range(self._threads):
+            self._calls.put(None)
+
+    def _work(self) -> None:
+        while (call := self._calls.get()) is not None:
+            future, called = call
+            if future.set_running_or_notify_cancel():
+                try:
+                    future.set_result(called())
+                except BaseException as error:  # noqa: BLE001 - it belongs to the caller
+                    future.set_exception(error)
+            with self._lock:
+                self._open -= 1
+
+
+@dataclass(slots=True)
+class _Facts(Generic[K, V]):
+    """What a `CachedLookup` knows on one event loop.
+
+    Args:
+        known: Answers by key with the time until which they hold; the least recently used come first.
+        flights: Look-ups on their way by key, with the number of those that wait for each.
+    """
+
+    known: dict[K, tuple[V, float]] = field(default_factory=dict)
+    flights: dict[K, tuple[asyncio.Task[V], list[None]]] = field(default_factory=dict)
+
+
+@takes_fields(
+    fetch=function("key", awaits=True),
+    ttl=optional(DURATION),
+    max_entries=NUMBER,
+)
+@dataclass(frozen=True)
+class CachedLookup(Generic[K, V]):
+    """Keeps the answers of a function for facts that change slowly. Await it in the function that is looked up with.
+
+    Each process has a cache of its own. Of several look-ups of one key at a time, one asks and all get its answer. Failures
+    are not kept.
+
+    >>> async def find_country(city):
+    ...     return {"Oslo": "Norway"}.get(city)
+    >>> country_of = CachedLookup(find_country, ttl=timedelta(hours=1))
+    >>> async def with_country(order):
+    ...     return {**order, "country": await country_of(order["city"])}
+    >>> asyncio.run(with_country({"city": "Oslo"}))
+    {'city': 'Oslo', 'country': 'Norway'}
+
+    Args:
+        fetch: A coroutine function of a hashable key, or a blocking function, which is called in a thread.
+        ttl: How long an answer is kept; None for as long as there is room.
+        max_entries: Number of answers to keep, from 1. Those not used for longest are dropped first.
+
+    Raises:
+        TopologyError: If a limit is out of range.
+    """
+
+    fetch: Callable[[K], Awaitable[V]] | Callable[[K], V]
+    ttl: timedelta | None = None
+    max_entries: int = 10_000
+    # Neither part of fingerprints nor pickled: what it knows depends on the process.
+    _by_loop: WeakKeyDictionary[asyncio.AbstractEventLoop, _Facts[K, V]] = field(
+        default_factory=WeakKeyDictionary, init=False, repr=False, compare=False
+    )
+
+    def __post_init__(self) -> None:
+        """Check the limits."""
+        if isinstance(self.max_entries, bool) or self.max_entries < 1:
+            message = f"CachedLookup: max_entries must be at least 1, not {self.max_entries}"
+            raise TopologyError(message)
+        if self.ttl is not None:
+            millis(self.ttl, "ttl")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle it without what it knows."""
+        return CachedLookup, (self.fetch, self.ttl, self.max_entries)
+
+    async def __call__(self, key: K) -> V:
+        """Return the answer for a key, known or looked up."""
+        loop = asyncio.get_running_loop()
+        facts = self._by_loop.setdefault(loop, _Facts())
+        if key in facts.known:
+            answer, until = facts.known.pop(key)
+            if loop.time() < until:
+                facts.known[key] = answer, until
+                return answer
+        if key not in facts.flights:
+            facts.flights[key] = loop.create_task(self._ask(key, facts)), []
+        return await self._await(key, facts)
+
+    async def _await(self, key: K, facts: _Facts[K, V]) -> V:
+        """Wait for a look-up on its way. If nobody waits for it any more, it is cancelled: it might hang."""
+        task, waiting = facts.flights[key]
+        waiting.append(None)
+        try:
+            return await asyncio.shield(task)
+        finally:
+            waiting.pop()
+            if not waiting and not task.done():
+                task.cancel()
+                if facts.flights.get(key, (None,))[0] is task:
+                    del facts.flights[key]
+
+    async def _ask(self, key: K, facts: _Facts[K, V]) -> V:
+        loop = asyncio.get_running_loop()
+        try:
+            if is_coroutine_function(self.fetch):
+                answer: V = await self.fetch(key)  # type: ignore[misc]
+            else:
+                answer = await loop.run_in_executor(_CACHE_THREADS, cast("Callable[[K], V]", self.fetch), key)
+        finally:
+            if (flight := facts.flights.get(key)) is not None and flight[0] is asyncio.current_task():
+                del facts.flights[key]
+        until = float("inf") if self.ttl is None else loop.time() + self.ttl.total_seconds()
+        facts.known[key] = answer, until
+        while len(facts.known) > self.max_entries:
+            del facts.known[next(iter(facts.known))]
+        return answer
+
+
+_CACHE_THREADS = DaemonThreads(_THREADS_OF_CACHE)

@@ -1,0 +1,123 @@
+"""Runs look-ups on one event loop per process, in a thread of its own.
+
+All tasks of a process share the loop, so connections that users' functions open there may be shared, too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections import deque
+from concurrent.futures import TimeoutError as NotYetError
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from riverrun.processor.lookups import DaemonThreads
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from concurrent.futures import Executor
+
+    from riverrun.processor.lookups import Flight, LookupExecutor
+
+_GOODBYE_SECONDS = 1.0
+"""How long cancelled look-ups have for their last lines."""
+_THREADS = 32
+"""Most threads for what coroutines call in threads without naming an executor (`asyncio.to_thread`)."""
+
+
+class LookupLoop(asyncio.SelectorEventLoop):
+    """An event loop whose threads never keep the process from ending."""
+
+    def __init__(self, selector: Any = None) -> None:
+        """Make the loop; it is closed."""
+        super().__init__(selector)
+        self._daemons = DaemonThreads(_THREADS)
+
+    def run_in_executor(self, executor: Executor | None, func: Callable[..., Any], *args: Any) -> asyncio.Future[Any]:  # type: ignore[override]
+        """Call a function in a thread: of the executor, or of this loop."""
+        return super().run_in_executor(executor or self._daemons, func, *args)
+
+
+class EventLoopThread:
+    """A `LookupExecutor` in real time. The thread starts with the first look-up."""
+
+    def __init__(self) -> None:
+        """Begin without a thread."""
+        self.finished = 0
+        self._news = threading.Condition()
+        self._starting = threading.Lock()
+        self._loop: LookupLoop | None = None
+        self._pid = 0
+        self._new: deque[Flight] = deque()
+        self._is_woken = False
+
+    def start(self, flight: Flight) -> None:
+        """Start a look-up. Several that are started at once wake the loop once."""
+        if self._pid != os.getpid():
+            self._begin()
+        self._new.append(flight)
+        if not self._is_woken:
+            self._is_woken = True
+            self._running.call_soon_threadsafe(self._begin_new)
+
+    def wait(self, seen: int, timeout_s: float) -> None:
+        """Wait until more look-ups have finished than `seen`, or the time (s) is up."""
+        with self._news:
+            self._news.wait_for(lambda: self.finished != seen, timeout_s)
+
+    def cancel(self, flights: Iterable[Flight]) -> None:
+        """Cancel look-ups, and wait a moment for their last lines."""
+        if self._pid == os.getpid():
+            ending = asyncio.run_coroutine_threadsafe(_end(list(flights)), self._running)
+            with suppress(NotYetError):  # a function blocks the loop
+                ending.result(2 * _GOODBYE_SECONDS)
+
+    @property
+    def _running(self) -> LookupLoop:
+        assert self._loop is not None, "the loop runs once a look-up was started"  # noqa: S101 - see `start`
+        return self._loop
+
+    def _begin(self) -> None:
+        """Start the thread, also in a process that was forked from one that has a thread."""
+        with self._starting:
+            if self._pid == os.getpid():
+                return
+            self._loop, self._new, self._is_woken = LookupLoop(), deque(), False
+            threading.Thread(target=_run, args=(self._loop,), name="look-ups", daemon=True).start()
+            self._pid = os.getpid()
+
+    def _begin_new(self) -> None:
+        self._is_woken = False
+        while self._new:
+            self._new.popleft().begin(self._running, self._finish)
+
+    def _finish(self) -> None:
+        with self._news:
+            self.finished += 1
+            self._news.notify_all()
+
+
+def _run(loop: LookupLoop) -> None:
+    """Run the loop for ever: `sys.exit()` in a task that a user's function has created must not end it."""
+    while True:
+        with suppress(SystemExit):
+            loop.run_forever()
+
+
+async def _end(flights: Iterable[Flight]) -> None:
+    tasks = []
+    for flight in flights:
+        flight.cancel()
+        if flight.task is not None:
+            tasks.append(flight.task)
+    if tasks:
+        await asyncio.wait(tasks, timeout=_GOODBYE_SECONDS)
+
+
+LOOKUPS = EventLoopThread()
+"""The loop of this process."""
+
+if TYPE_CHECKING:
+    _conforms: type[LookupExecutor] = EventLoopThread

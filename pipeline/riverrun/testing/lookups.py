@@ -1,0 +1,137 @@
+"""Runs look-ups in virtual time: in the order of their own waits, without waiting.
+
+An event loop whose time jumps to its next timer as soon as all coroutines wait. Functions in threads and open connections take
+real time, so the loop waits for these as any other does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import selectors
+import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
+
+from riverrun.runtime.event_loop import LookupLoop
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from concurrent.futures import Executor
+
+    from riverrun.processor.lookups import Flight, LookupExecutor
+    from riverrun.runtime.ports import Clock
+
+_OWN_CONNECTIONS = 1
+"""Each loop wakes itself by a connection."""
+_LOOK_SECONDS = 0.01
+
+
+class _Jumping(selectors.DefaultSelector):
+    """A selector that skips the time until the next timer, unless something outside may happen before it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.skipped = 0.0
+        """Time that has passed, s."""
+        self.under_way = 0
+        """Calls in threads."""
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        found = super().select(0)
+        if found or timeout == 0:
+            return found
+        if self.under_way or len(self.get_map()) > _OWN_CONNECTIONS:
+            began = time.monotonic()
+            found = super().select(timeout)
+            self.skipped += time.monotonic() - began
+        elif timeout is None:
+            found = super().select(_LOOK_SECONDS)
+        else:
+            self.skipped += timeout
+        return found
+
+
+class _VirtualLoop(LookupLoop):
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._jumping = _Jumping()
+        super().__init__(self._jumping)
+
+    def time(self) -> float:
+        return self._clock.now_ms() / 1000 + self._jumping.skipped
+
+    def run_in_executor(self, executor: Executor | None, func: Callable[..., Any], *args: Any) -> asyncio.Future[Any]:  # type: ignore[override]
+        called = super().run_in_executor(executor, func, *args)
+        self._jumping.under_way += 1
+        called.add_done_callback(self._returned)
+        return called
+
+    def _returned(self, _called: object) -> None:
+        self._jumping.under_way -= 1
+
+
+class VirtualLookups:
+    """A `LookupExecutor` that works only while a task waits, so that results and their order are always alike.
+
+    The loop runs in a thread, as the caller may have an event loop of its own.
+
+    Args:
+        clock: The clock of the driver. Time skipped is added to it, and does not move it.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self.finished = 0
+        self._clock = clock
+        self._loop: _VirtualLoop | None = None
+        self._thread = ThreadPoolExecutor(1, "look-ups")
+        self._new: list[Flight] = []
+
+    def start(self, flight: Flight) -> None:
+        """Start a look-up, when a task waits."""
+        self._new.append(flight)
+
+    def wait(self, seen: int, timeout_s: float) -> None:  # noqa: ARG002 - virtual time ends by itself
+        """Run until more look-ups have finished than `seen`."""
+        if self.finished == seen:
+            self._run(self._until_more(seen))
+
+    def cancel(self, flights: Iterable[Flight]) -> None:
+        """Cancel look-ups, and wait for their last lines."""
+        self._run(self._end(list(flights)))
+
+    def close(self) -> None:
+        """Close the loop. Idempotent."""
+        if self._loop is not None:
+            self._loop.close()
+            self._loop = None
+        self._thread.shutdown(wait=False)
+
+    def _run(self, work: Any) -> None:
+        if self._loop is None:
+            self._loop = _VirtualLoop(self._clock)
+        self._thread.submit(self._loop.run_until_complete, work).result()
+
+    async def _until_more(self, seen: int) -> None:
+        loop = asyncio.get_running_loop()
+        self._more = asyncio.Event()
+        for flight in self._new:
+            flight.begin(loop, self._finish)
+        self._new.clear()
+        if self.finished == seen:
+            await self._more.wait()
+
+    async def _end(self, flights: list[Flight]) -> None:
+        self._more = asyncio.Event()
+        for flight in flights:
+            flight.cancel()
+        tasks = [flight.task for flight in flights if flight.task is not None]
+        if tasks:
+            await asyncio.wait(tasks, timeout=1)
+
+    def _finish(self) -> None:
+        self.finished += 1
+        self._more.set()
+
+
+if TYPE_CHECKING:
+    _conforms: type[LookupExecutor] = VirtualLookups

@@ -3,7 +3,8 @@
 Later records overtake those that wait for look-ups, above the look-up and next to it. Results must not depend on that.
 So where an operator keeps the order, a record waits before it reaches what the waiting records will reach: a node below the
 look-up, a store that one of these uses, or a topic that one of these writes. Punctuations by stream time wait for all records
-before them. Then a topology has the results that it would have if each look-up ended at once.
+before them. Then a topology has the results that it would have if each look-up ended at once. One thing differs: if one record
+reaches a node in two ways, the way without a look-up comes first.
 
 Nothing here waits, except what says so: a stream thread goes on with other tasks, answers queries and obeys its instance.
 """

@@ -325,11 +325,13 @@ class Task:
     def settle(self) -> bool:
         """Take no more records until the next commit; return whether none waits for a look-up any more.
 
-        For hosts that must not wait in `prepare_commit`: they call this, and `process`, until it returns True.
+        For hosts that must not wait in `prepare_commit`: they call this until it returns True. It lets records go on whose
+        look-ups have finished.
         """
         if self._lookups is None:
             return True
         self._lookups.hold()
+        self._lookups.deliver()
         if self._lookups.is_empty:
             self._flush()
         return self._lookups.is_empty

@@ -217,6 +217,8 @@ class StreamThread:
                 commits.under_way.wait(_COMMIT_SECONDS)
         spent.process += done - finished
         spent.commit += finished - finishing + time.perf_counter() - done
+        if not (processed or commits.under_way):
+            self._executor.wait_for_lookups()
         self._upkeep.run_if_due(now_ms)
 
     def rest(self) -> None:
@@ -249,7 +251,7 @@ class StreamThread:
     @property
     def _is_busy_elsewhere(self) -> bool:
         """Return whether something other than a record may come next."""
-        return self._manager.is_starting_tasks or bool(self._manager.commits.under_way)
+        return self._manager.is_starting_tasks or bool(self._manager.commits.under_way) or self._executor.awaits_lookups
 
     @property
     def _idle_seconds(self) -> float:
@@ -294,6 +296,8 @@ class StreamThread:
     def _has_nothing_left(self) -> bool:
         manager = self._manager
         if manager.is_starting_tasks or not self._fetching.has_run_dry():
+            return False
+        if self._executor.awaits_lookups:
             return False
         if manager.commits.under_way or any(active.task.needs_commit for active in manager.running.values()):
             manager.commit_all()  # may write to repartition topics, which then have to be read to their ends again

@@ -11,17 +11,17 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from riverrun.errors import TaskMigratedError
+from riverrun.errors import StreamsError, TaskMigratedError
 from riverrun.hosting.active_task import TaskState, send_commits
 from riverrun.hosting.process import SystemClock
 from riverrun.runtime.context import KEPT_BYTES
+from riverrun.runtime.event_loop import LOOKUPS
 from riverrun.worker.states import LastCommit
 from riverrun.worker.tasks.state_updater import RECOVERABLE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
-    from riverrun.errors import StreamsError
     from riverrun.hosting.active_task import ActiveTask
     from riverrun.hosting.barrier_listener import ReleaseFollower
     from riverrun.hosting.ownership import ThreadProducer
@@ -32,6 +32,12 @@ if TYPE_CHECKING:
 
 _UNCACHED_MAX_BYTES = 10 * 1024 * 1024
 """Stores without caches also keep uncommitted records in memory; above this size, tasks commit early."""
+_LEAVING_SECONDS = 5.0
+"""How long tasks that another process waits for wait for look-ups. After that the other process repeats these."""
+_TRANSACTION_SECONDS = 60.0
+"""How long other commits wait for look-ups: brokers then end the transaction."""
+_LOOKUP_SECONDS = 0.01
+"""How long the thread waits for look-ups at a time."""
 
 
 class CommitSchedule:
@@ -165,10 +171,13 @@ class Commits:
     def commit(self, leaving: Collection[ActiveTask] = ()) -> None:
         """Commit all tasks and wait for the outcome. Finishes a commit that is already under way first.
 
+        If look-ups do not end in time, nothing is committed: the tasks start over from their last commit.
+
         Args:
             leaving: Tasks that this process lets go with the commit.
         """
         self.come_to_end()
+        self._wait_for_lookups(_LEAVING_SECONDS if leaving else _TRANSACTION_SECONDS)
         self._begin(self._clock.now_ms(), [active for active in leaving if active.state is TaskState.RUNNING])
         self.come_to_end()
 
@@ -194,12 +203,32 @@ class Commits:
 
     def _begin(self, now_ms: int, leaving: Collection[ActiveTask] = ()) -> None:
         """Prepare the commits of all tasks with progress, and send them together."""
-        self._schedule.note(now_ms)
         busy = [active for active in self._running.values() if active.task.needs_commit]
+        if not self._settle(busy):  # tasks go on until no record waits for a look-up
+            return
+        self._schedule.note(now_ms)
         if all(self._succeeds(active.prepare_commit) for active in busy) and (busy or leaving):
             released = {tp: found for active in leaving for tp, found in active.claim.released().items()}
             producer = self._producer.present()
             self.under_way.send(busy, lambda: send_commits(producer, busy, released))
+
+    def _settle(self, busy: Collection[ActiveTask]) -> bool:
+        """Let tasks take no more records until the commit; return whether no record waits for a look-up any more."""
+        try:
+            return all([active.task.settle() for active in busy])  # noqa: C419 - all of them, not only the first ones
+        except (*RECOVERABLE, TaskMigratedError) as error:
+            self._failed(error)
+            return False
+
+    def _wait_for_lookups(self, timeout_s: float) -> None:
+        """Wait until no record waits for a look-up; if that takes too long, let all tasks start over."""
+        deadline, seen = time.monotonic() + timeout_s, LOOKUPS.finished
+        while not self._settle([active for active in self._running.values() if active.task.needs_commit]):
+            if time.monotonic() > deadline:
+                self._failed(StreamsError(f"look-ups have not ended within {timeout_s:g} s"))
+            with self._interruptions.away():
+                LOOKUPS.wait(seen, _LOOKUP_SECONDS)
+            seen = LOOKUPS.finished
 
     def _succeeds(self, step: Callable[[], None]) -> bool:
         """Take a step of a commit. Reports a failure, instead of raising it."""
@@ -257,12 +286,14 @@ class TaskExecutor:
         self._failed = failed
         self._cache_max_bytes = cache_max_bytes
         self._stretch = 16
+        self._seen = 0
+        """Number of look-ups that had finished before the tasks processed."""
 
     def process(self) -> int:
         """Let each task process, unless a commit is under way. Returns the number of records."""
         if self._under_way:
             return 0
-        processed, kept_bytes = 0, self._kept_bytes
+        processed, kept_bytes, self._seen = 0, self._kept_bytes, LOOKUPS.finished
         for active in list(self._running.values()):
             if not self._follower.let_process(active):
                 continue
@@ -278,6 +309,17 @@ class TaskExecutor:
                 self._failed(error)
                 break  # no task runs any more
         return processed
+
+    @property
+    def awaits_lookups(self) -> bool:
+        """Return whether records wait for look-ups."""
+        return any(active.task.awaits_lookups for active in self._running.values())
+
+    def wait_for_lookups(self) -> None:
+        """Wait a moment for a look-up to finish, if records wait for one."""
+        if self.awaits_lookups:
+            with self._interruptions.away():
+                LOOKUPS.wait(self._seen, _LOOKUP_SECONDS)
 
     @property
     def _kept_bytes(self) -> int:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
 from queue import SimpleQueue
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, overload
 from weakref import WeakKeyDictionary
 
 from riverrun.arguments import DURATION, NUMBER, Kind, function, optional, takes_fields
@@ -317,6 +317,8 @@ class DaemonThreads(Executor):
             if future.set_running_or_notify_cancel():
                 try:
                     future.set_result(called())
+                except StopIteration as error:  # no coroutine can raise it
+                    future.set_exception(ProcessingError(f"the function raised StopIteration: {error}"))
                 except BaseException as error:  # noqa: BLE001 - it belongs to the caller
                     future.set_exception(error)
             with self._lock:
@@ -365,13 +367,25 @@ class CachedLookup(Generic[K, V]):
         TopologyError: If a limit is out of range.
     """
 
-    fetch: Callable[[K], Awaitable[V]] | Callable[[K], V]
+    fetch: Callable[[K], Any]
     ttl: timedelta | None = None
     max_entries: int = 10_000
     # Neither part of fingerprints nor pickled: what it knows depends on the process.
     _by_loop: WeakKeyDictionary[asyncio.AbstractEventLoop, _Facts[K, V]] = field(
         default_factory=WeakKeyDictionary, init=False, repr=False, compare=False
     )
+
+    if TYPE_CHECKING:
+
+        @overload
+        def __init__(
+            self, fetch: Callable[[K], Awaitable[V]], ttl: timedelta | None = None, max_entries: int = ...
+        ) -> None: ...
+
+        @overload
+        def __init__(self, fetch: Callable[[K], V], ttl: timedelta | None = None, max_entries: int = ...) -> None: ...
+
+        def __init__(self, fetch: Callable[[K], Any], ttl: timedelta | None = None, max_entries: int = ...) -> None: ...
 
     def __post_init__(self) -> None:
         """Check the limits."""
@@ -415,9 +429,9 @@ class CachedLookup(Generic[K, V]):
         loop = asyncio.get_running_loop()
         try:
             if is_coroutine_function(self.fetch):
-                answer: V = await self.fetch(key)  # type: ignore[misc]
+                answer: V = await self.fetch(key)
             else:
-                answer = await loop.run_in_executor(_CACHE_THREADS, cast("Callable[[K], V]", self.fetch), key)
+                answer = await loop.run_in_executor(_CACHE_THREADS, self.fetch, key)
         finally:
             if (flight := facts.flights.get(key)) is not None and flight[0] is asyncio.current_task():
                 del facts.flights[key]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
@@ -205,6 +206,21 @@ def test_repetitions_are_dropped_and_late_records_with_them(host: Host) -> None:
     late = (("A", "2", 10_000), ("A", "3", 9_001), ("A", "4", 9_000))
     found = host.run(build, {"in": lines(*early, *late)}, "out")
     assert texts(found["out"]) == [("A", "1", 10_000), ("A", "2", 11_000), ("A", "1", 11_001), ("A", "3", 9_001)]
+
+
+def test_look_ups_go_on_in_order_whichever_answer_comes_first(host: Host) -> None:
+    async def answer(value: str) -> str:
+        await asyncio.sleep((9 - int(value)) / 1000)
+        return f"{value}!"
+
+    def build(builder: StreamsBuilder) -> Topology:
+        answers = builder.stream(host.topic("in"), STRINGS).map_values_async(answer)
+        joined = answers.group_by_key(Grouped(STRING, STRING)).reduce(lambda one, two: one + two)
+        joined.to_stream().to(host.topic("out"), TEXT)
+        return builder.build()
+
+    found = host.run(build, {"in": lines(*(("A", str(n), 1000 + n) for n in range(9)))}, "out")
+    assert texts(found["out"])[-1] == ("A", "".join(f"{n}!" for n in range(9)), 1008)
 
 
 def test_sliding_windows_hold_what_their_records_say_in_any_order(host: Host) -> None:

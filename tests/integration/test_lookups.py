@@ -1,4 +1,4 @@
-"""Look-ups of workers and bounded runs on a real broker: nothing is lost, doubled or out of order, whoever dies or hangs."""
+"""Look-ups of workers and bounded runs on a real broker: nothing is lost, doubled or out of order if one dies or hangs."""
 
 from __future__ import annotations
 

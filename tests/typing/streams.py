@@ -16,6 +16,7 @@ from riverrun import (
     STRING,
     Branched,
     BranchedKStream,
+    CachedLookup,
     Consumed,
     FixedKeyProcessor,
     FixedKeyProcessorContext,
@@ -34,6 +35,7 @@ from riverrun import (
     Produced,
     Record,
     Repartitioned,
+    Retry,
     StreamJoined,
     StreamsBuilder,
 )
@@ -60,6 +62,24 @@ assert_type(builder.stream(re.compile("raw-.*"), Consumed(BYTES, BYTES)), KStrea
 # Operators that keep the types.
 assert_type(orders.filter(lambda _id, order: order.amount > 0), KStream[str, Order])
 assert_type(orders.filter_not(lambda _id, order: order.user == ""), KStream[str, Order])
+
+
+async def price_of(order: Order) -> float:
+    return float(order.amount)
+
+
+def user_of(order: Order) -> str:
+    return order.user
+
+
+async def prices_of(_id: str, order: Order) -> list[float]:
+    return [float(order.amount)]
+
+
+assert_type(orders.map_values_async(price_of), KStream[str, float])
+assert_type(orders.map_values_async(user_of), KStream[str, str])
+assert_type(orders.flat_map_values_async(prices_of, retry=Retry(attempts=2)), KStream[str, float])
+assert_type(CachedLookup(price_of, timedelta(1)), CachedLookup[Order, float])
 first_orders = orders.deduplicate(timedelta(1), by=lambda _id, order: order.amount, materialized=Materialized(LONG))
 assert_type(first_orders, KStream[str, Order])
 assert_type(orders.peek(lambda _id, order: order.amount), KStream[str, Order])

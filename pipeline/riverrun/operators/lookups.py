@@ -139,9 +139,9 @@ class StreamLookup:
             value,
             timestamp,
             headers,
-            context.record_metadata,
-            context.current_stream_time_ms(),
-            flight,
+            place=context.record_metadata,
+            stream_time=context.current_stream_time_ms(),
+            flight=flight,
         )
         if self.is_ordered:
             self._queue.append(record)

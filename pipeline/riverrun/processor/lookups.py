@@ -5,7 +5,6 @@ A look-up runs on an event loop in another thread. Its result goes on in the thr
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 import threading
 from concurrent.futures import Executor, Future
@@ -17,10 +16,11 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, overload
 from weakref import WeakKeyDictionary
 
 from riverrun.arguments import DURATION, NUMBER, Kind, function, optional, takes_fields
-from riverrun.errors import USER_ERRORS, ProcessingError, TopologyError, as_exception
+from riverrun.errors import ProcessingError, TopologyError
 from riverrun.windows import millis
 
 if TYPE_CHECKING:
+    import asyncio
     from collections.abc import Awaitable, Callable, Iterable
 
 K = TypeVar("K")
@@ -103,7 +103,7 @@ ONCE = Retry(attempts=1)
 
 @dataclass(frozen=True, slots=True)
 class Lookup:
-    """What one operator looks up, and how.
+    """Describes what one operator looks up, and how.
 
     Args:
         fetch: `(key, value) -> result`, or a coroutine function.
@@ -154,50 +154,6 @@ class Lookup:
             raise TopologyError(message, hint=hint)
         return cls(taking_key, not is_coroutine_function(fetch), timeout.total_seconds(), chosen, max_in_flight)
 
-    async def attempts(self, key: Any, value: Any, threads: Executor) -> Any:
-        """Look up, as often as allowed.
-
-        Args:
-            key: Key of the record.
-            value: Its value.
-            threads: Where blocking functions are called.
-
-        Raises:
-            Exception: The failure of the last attempt.
-        """
-        attempt = 1
-        while True:
-            try:
-                return await self._attempt(key, value, threads)
-            except USER_ERRORS as error:
-                failed = as_exception(error)
-            wait_s = self.retry.wait_seconds(attempt, failed)
-            if wait_s is None:
-                raise failed
-            await asyncio.sleep(wait_s)
-            attempt += 1
-
-    async def _attempt(self, key: Any, value: Any, threads: Executor) -> Any:
-        limit = asyncio.timeout(self.timeout_s)
-        try:
-            async with limit:
-                if not self.is_blocking:
-                    return await self.fetch(key, value)
-                called = asyncio.get_running_loop().run_in_executor(threads, self.fetch, key, value)
-                result = await called
-                return await result if inspect.isawaitable(result) else result
-        except TimeoutError as error:
-            if limit.expired():
-                message = f"no answer within {self.timeout_s:g} s"
-                raise TimeoutError(message) from error
-            raise
-        except asyncio.CancelledError as error:
-            task = asyncio.current_task()
-            if task is not None and task.cancelling():
-                raise
-            message = "the function was cancelled from within"
-            raise ProcessingError(message) from error
-
 
 def is_coroutine_function(function: Any) -> bool:
     """Return whether calling a function returns a coroutine."""
@@ -229,34 +185,6 @@ class Flight:
     error: Exception | None = None
     task: asyncio.Task[None] | None = None
     is_cancelled: bool = False
-
-    def begin(self, loop: asyncio.AbstractEventLoop, finished: Callable[[], None]) -> None:
-        """Begin, in the thread of the event loop.
-
-        Args:
-            loop: The event loop.
-            finished: Called when it has finished.
-        """
-        if not self.is_cancelled:
-            self.task = loop.create_task(self._run(finished))
-
-    def cancel(self) -> None:
-        """Cancel, in the thread of the event loop."""
-        self.is_cancelled = True
-        if self.task is not None:
-            self.task.cancel()
-
-    async def _run(self, finished: Callable[[], None]) -> None:
-        try:
-            self.result = await self.lookup.attempts(self.key, self.value, self.threads)
-        except USER_ERRORS as error:
-            self.error = as_exception(error)
-        except asyncio.CancelledError:
-            self.error = ProcessingError("the look-up was cancelled")
-        self.is_done = True
-        if self.landed is not None:
-            self.landed(self)
-        finished()
 
 
 class LookupExecutor(Protocol):
@@ -327,7 +255,7 @@ class DaemonThreads(Executor):
 
 @dataclass(slots=True)
 class _Facts(Generic[K, V]):
-    """What a `CachedLookup` knows on one event loop.
+    """The answers that a `CachedLookup` has on one event loop.
 
     Args:
         known: Answers by key with the time until which they hold; the least recently used come first.
@@ -350,6 +278,7 @@ class CachedLookup(Generic[K, V]):
     Each process has a cache of its own. Of several look-ups of one key at a time, one asks and all get its answer. Failures
     are not kept.
 
+    >>> import asyncio
     >>> async def find_country(city):
     ...     return {"Oslo": "Norway"}.get(city)
     >>> country_of = CachedLookup(find_country, ttl=timedelta(hours=1))
@@ -401,6 +330,8 @@ class CachedLookup(Generic[K, V]):
 
     async def __call__(self, key: K) -> V:
         """Return the answer for a key, known or looked up."""
+        import asyncio  # noqa: PLC0415 - slow to load, and only look-ups need it
+
         loop = asyncio.get_running_loop()
         facts = self._by_loop.setdefault(loop, _Facts())
         if key in facts.known:
@@ -414,6 +345,8 @@ class CachedLookup(Generic[K, V]):
 
     async def _await(self, key: K, facts: _Facts[K, V]) -> V:
         """Wait for a look-up on its way. If nobody waits for it any more, it is cancelled: it might hang."""
+        import asyncio  # noqa: PLC0415 - slow to load, and only look-ups need it
+
         task, waiting = facts.flights[key]
         waiting.append(None)
         try:
@@ -426,6 +359,8 @@ class CachedLookup(Generic[K, V]):
                     del facts.flights[key]
 
     async def _ask(self, key: K, facts: _Facts[K, V]) -> V:
+        import asyncio  # noqa: PLC0415 - as above
+
         loop = asyncio.get_running_loop()
         try:
             if is_coroutine_function(self.fetch):

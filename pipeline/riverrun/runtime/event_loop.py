@@ -1,11 +1,13 @@
 """Runs look-ups on one event loop per process, in a thread of its own.
 
-All tasks of a process share the loop, so connections that users' functions open there may be shared, too.
+All tasks of a process share the loop, so connections that users' functions open there may be shared, too. Only tasks that look
+something up load this module: `asyncio` is slow to load.
 """
 
 from __future__ import annotations
 
 import asyncio
+import inspect
 import os
 import threading
 from collections import deque
@@ -13,13 +15,14 @@ from concurrent.futures import TimeoutError as NotYetError
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+from riverrun.errors import USER_ERRORS, ProcessingError, as_exception
 from riverrun.processor.lookups import DaemonThreads
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from concurrent.futures import Executor
 
-    from riverrun.processor.lookups import Flight, LookupExecutor
+    from riverrun.processor.lookups import Flight, Lookup, LookupExecutor
 
 _GOODBYE_SECONDS = 1.0
 """How long cancelled look-ups have for their last lines."""
@@ -38,6 +41,90 @@ class LookupLoop(asyncio.SelectorEventLoop):
     def run_in_executor(self, executor: Executor | None, func: Callable[..., Any], *args: Any) -> asyncio.Future[Any]:  # type: ignore[override]
         """Call a function in a thread: of the executor, or of this loop."""
         return super().run_in_executor(executor or self._daemons, func, *args)
+
+
+async def attempts(lookup: Lookup, key: Any, value: Any, threads: Executor) -> Any:
+    """Look up, as often as allowed, and return the result.
+
+    Args:
+        lookup: What to look up.
+        key: Key of the record.
+        value: Its value.
+        threads: Where blocking functions are called.
+
+    Raises:
+        Exception: The failure of the last attempt.
+    """
+    attempt = 1
+    while True:
+        try:
+            return await _attempt(lookup, key, value, threads)
+        except USER_ERRORS as error:
+            failed = as_exception(error)
+        wait_s = lookup.retry.wait_seconds(attempt, failed)
+        if wait_s is None:
+            raise failed
+        await asyncio.sleep(wait_s)
+        attempt += 1
+
+
+async def _attempt(lookup: Lookup, key: Any, value: Any, threads: Executor) -> Any:
+    limit = asyncio.timeout(lookup.timeout_s)
+    try:
+        async with limit:
+            if not lookup.is_blocking:
+                return await lookup.fetch(key, value)
+            called = asyncio.get_running_loop().run_in_executor(threads, lookup.fetch, key, value)
+            result = await called
+            return await result if inspect.isawaitable(result) else result
+    except TimeoutError as error:
+        if limit.expired():
+            message = f"no answer within {lookup.timeout_s:g} s"
+            raise TimeoutError(message) from error
+        raise
+    except asyncio.CancelledError as error:
+        task = asyncio.current_task()
+        if task is not None and task.cancelling():
+            raise
+        message = "the function was cancelled from within"
+        raise ProcessingError(message) from error
+
+
+def begin(flight: Flight, loop: asyncio.AbstractEventLoop, finished: Callable[[], None]) -> None:
+    """Begin a look-up, in the thread of the event loop.
+
+    Args:
+        flight: The look-up.
+        loop: The event loop.
+        finished: Called when it has finished.
+    """
+    if not flight.is_cancelled:
+        flight.task = loop.create_task(_fly(flight, finished))
+
+
+async def end(flights: Iterable[Flight]) -> None:
+    """Cancel look-ups, in the thread of the event loop, and wait a moment for their last lines."""
+    tasks = []
+    for flight in flights:
+        flight.is_cancelled = True
+        if flight.task is not None:
+            flight.task.cancel()
+            tasks.append(flight.task)
+    if tasks:
+        await asyncio.wait(tasks, timeout=_GOODBYE_SECONDS)
+
+
+async def _fly(flight: Flight, finished: Callable[[], None]) -> None:
+    try:
+        flight.result = await attempts(flight.lookup, flight.key, flight.value, flight.threads)
+    except USER_ERRORS as error:
+        flight.error = as_exception(error)
+    except asyncio.CancelledError:
+        flight.error = ProcessingError("the look-up was cancelled")
+    flight.is_done = True
+    if flight.landed is not None:
+        flight.landed(flight)
+    finished()
 
 
 class EventLoopThread:
@@ -70,7 +157,7 @@ class EventLoopThread:
     def cancel(self, flights: Iterable[Flight]) -> None:
         """Cancel look-ups, and wait a moment for their last lines."""
         if self._pid == os.getpid():
-            ending = asyncio.run_coroutine_threadsafe(_end(list(flights)), self._running)
+            ending = asyncio.run_coroutine_threadsafe(end(list(flights)), self._running)
             with suppress(NotYetError):  # a function blocks the loop
                 ending.result(2 * _GOODBYE_SECONDS)
 
@@ -91,7 +178,7 @@ class EventLoopThread:
     def _begin_new(self) -> None:
         self._is_woken = False
         while self._new:
-            self._new.popleft().begin(self._running, self._finish)
+            begin(self._new.popleft(), self._running, self._finish)
 
     def _finish(self) -> None:
         with self._news:
@@ -104,16 +191,6 @@ def _run(loop: LookupLoop) -> None:
     while True:
         with suppress(SystemExit):
             loop.run_forever()
-
-
-async def _end(flights: Iterable[Flight]) -> None:
-    tasks = []
-    for flight in flights:
-        flight.cancel()
-        if flight.task is not None:
-            tasks.append(flight.task)
-    if tasks:
-        await asyncio.wait(tasks, timeout=_GOODBYE_SECONDS)
 
 
 LOOKUPS = EventLoopThread()

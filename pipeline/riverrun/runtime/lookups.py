@@ -75,6 +75,7 @@ class PendingLookups:
         self._processing = processing
         self._executor = executor
         self._order = LookupOrder()
+        self._seen = 0
         self._is_held = False
         self._is_due: tuple[int, TopicPartition, int] | None = None
         """Punctuations that wait: stream time, and the place of the record that has moved it there."""
@@ -110,25 +111,27 @@ class PendingLookups:
         """Take all records that were added or can be fetched, and wait until nothing waits any more; return their number."""
         done = 0
         while True:
-            seen = self._executor.finished
             taken = self._process(sys.maxsize, lambda: True)
             done += taken
             if self.is_empty and not taken:
                 return done
             if not taken:
-                self._executor.wait(seen, _WAIT_SECONDS)
+                self.wait(_WAIT_SECONDS)
 
     def finish(self) -> None:
         """Wait until nothing waits any more."""
-        while True:
-            seen = self._executor.finished
+        self.deliver()
+        while not self.is_empty:
+            self.wait(_WAIT_SECONDS)
             self.deliver()
-            if self.is_empty:
-                return
-            self._executor.wait(seen, _WAIT_SECONDS)
+
+    def wait(self, timeout_s: float) -> None:
+        """Wait until a look-up has finished since `deliver` was called last, or the time (s) is up."""
+        self._executor.wait(self._seen, timeout_s)
 
     def deliver(self) -> None:
         """Let all records go on that may."""
+        self._seen = self._executor.finished
         while self._deliver_some():
             pass
         if self._is_due is not None and not any(lookup.pending for lookup in self._nodes):

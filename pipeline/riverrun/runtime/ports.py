@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
-from riverrun.runtime.event_loop import LOOKUPS
 from riverrun.state.api import idle
 
 if TYPE_CHECKING:
@@ -88,7 +87,7 @@ class Ports:
         global_stores: The global stores by name, opened and filled by the host.
         pause: Called now and then while a commit is prepared; meanwhile stores may be read by key, but not scanned.
         watch: Observes the values that nodes receive; None if there is no observer.
-        lookups: Runs look-ups.
+        lookups: Runs look-ups; None for the event loop of this process (`runtime.event_loop`).
     """
 
     collector: RecordCollector
@@ -97,4 +96,4 @@ class Ports:
     global_stores: Mapping[str, Any] = field(default_factory=dict)
     pause: Callable[[], None] = idle
     watch: Watch | None = None
-    lookups: LookupExecutor = LOOKUPS
+    lookups: LookupExecutor | None = None

@@ -336,6 +336,11 @@ class Task:
             self._flush()
         return self._lookups.is_empty
 
+    def wait_for_lookups(self, timeout_s: float) -> None:
+        """Wait until a look-up has finished since records went on for the last time, or the time (s) is up."""
+        if self._lookups is not None:
+            self._lookups.wait(timeout_s)
+
     def finish_lookups(self) -> None:
         """Wait for all look-ups, for hosts that have nothing else to do."""
         if self._lookups is not None:
@@ -482,6 +487,8 @@ class Task:
                 yield tp, (offset, metadata.encode())
 
     def _pending(self, lookups: Mapping[str, StreamLookup]) -> PendingLookups:
+        from riverrun.runtime.event_loop import LOOKUPS  # noqa: PLC0415 - slow to load, and only look-ups need it
+
         return PendingLookups(
             self.spec.id,
             lookups,
@@ -490,7 +497,7 @@ class Task:
             queues=self._queues,
             processing=self._processing,
             failures=self._failures,
-            executor=self._ports.lookups,
+            executor=self._ports.lookups or LOOKUPS,
         )
 
     def _queue(self, tp: TopicPartition) -> RecordQueue:

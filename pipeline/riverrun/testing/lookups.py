@@ -12,7 +12,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
-from riverrun.runtime.event_loop import LookupLoop
+from riverrun.runtime.event_loop import LookupLoop, begin, end
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -115,18 +115,14 @@ class VirtualLookups:
         loop = asyncio.get_running_loop()
         self._more = asyncio.Event()
         for flight in self._new:
-            flight.begin(loop, self._finish)
+            begin(flight, loop, self._finish)
         self._new.clear()
         if self.finished == seen:
             await self._more.wait()
 
     async def _end(self, flights: list[Flight]) -> None:
         self._more = asyncio.Event()
-        for flight in flights:
-            flight.cancel()
-        tasks = [flight.task for flight in flights if flight.task is not None]
-        if tasks:
-            await asyncio.wait(tasks, timeout=1)
+        await end(flights)
 
     def _finish(self) -> None:
         self.finished += 1

@@ -228,7 +228,7 @@ def run(topology: Topology, seed: int) -> Outcome:
 
 
 def by_topic(found: Outcome) -> dict[str, list[Any]]:
-    """What was sent to each topic, in order; names of nodes in the names of topics do not count."""
+    """The records of each topic, in order; names of nodes in the names of topics do not count."""
     sent = defaultdict(list)
     for topic, *record in found.sent:
         sent[topic.replace("MAPVALUESASYNC", "MAPVALUES")].append(record)

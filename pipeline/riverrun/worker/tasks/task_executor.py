@@ -15,12 +15,11 @@ from riverrun.errors import StreamsError, TaskMigratedError
 from riverrun.hosting.active_task import TaskState, send_commits
 from riverrun.hosting.process import SystemClock
 from riverrun.runtime.context import KEPT_BYTES
-from riverrun.runtime.event_loop import LOOKUPS
 from riverrun.worker.states import LastCommit
 from riverrun.worker.tasks.state_updater import RECOVERABLE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from riverrun.hosting.active_task import ActiveTask
     from riverrun.hosting.barrier_listener import ReleaseFollower
@@ -68,6 +67,18 @@ class CommitSchedule:
         if now_ms - self._begun_at_ms >= self._interval_ms or any(active.task.commit_requested for active in running):
             return True
         return sum(active.task.held_back_bytes() for active in running) > self._cache_max_bytes
+
+
+def wait_for_lookups(running: Iterable[ActiveTask], timeout_s: float) -> None:
+    """Wait until a look-up has finished since tasks processed, or the time (s) is up.
+
+    Args:
+        running: The tasks, in the order in which they process: what has finished since the first one did so, others may know.
+        timeout_s: The longest wait, s.
+    """
+    waiting = next((active.task for active in running if active.task.awaits_lookups), None)
+    if waiting is not None:
+        waiting.wait_for_lookups(timeout_s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,13 +233,12 @@ class Commits:
 
     def _wait_for_lookups(self, timeout_s: float) -> None:
         """Wait until no record waits for a look-up; if that takes too long, let all tasks start over."""
-        deadline, seen = time.monotonic() + timeout_s, LOOKUPS.finished
+        deadline = time.monotonic() + timeout_s
         while not self._settle([active for active in self._running.values() if active.task.needs_commit]):
             if time.monotonic() > deadline:
                 self._failed(StreamsError(f"look-ups have not ended within {timeout_s:g} s"))
             with self._interruptions.away():
-                LOOKUPS.wait(seen, _LOOKUP_SECONDS)
-            seen = LOOKUPS.finished
+                wait_for_lookups(self._running.values(), _LOOKUP_SECONDS)
 
     def _succeeds(self, step: Callable[[], None]) -> bool:
         """Take a step of a commit. Reports a failure, instead of raising it."""
@@ -286,14 +296,12 @@ class TaskExecutor:
         self._failed = failed
         self._cache_max_bytes = cache_max_bytes
         self._stretch = 16
-        self._seen = 0
-        """Number of look-ups that had finished before the tasks processed."""
 
     def process(self) -> int:
         """Let each task process, unless a commit is under way. Returns the number of records."""
         if self._under_way:
             return 0
-        processed, kept_bytes, self._seen = 0, self._kept_bytes, LOOKUPS.finished
+        processed, kept_bytes = 0, self._kept_bytes
         for active in list(self._running.values()):
             if not self._follower.let_process(active):
                 continue
@@ -319,7 +327,7 @@ class TaskExecutor:
         """Wait a moment for a look-up to finish, if records wait for one."""
         if self.awaits_lookups:
             with self._interruptions.away():
-                LOOKUPS.wait(self._seen, _LOOKUP_SECONDS)
+                wait_for_lookups(self._running.values(), _LOOKUP_SECONDS)
 
     @property
     def _kept_bytes(self) -> int:

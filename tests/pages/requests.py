@@ -69,7 +69,7 @@ def _row(parameter: Mapping[str, Any]) -> str:
 
 def _default(value: object) -> str:
     match value:
-        case None:
+        case None | "":
             return "none"
         case bool():
             return f"`{str(value).lower()}`"

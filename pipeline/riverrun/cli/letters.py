@@ -8,13 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from riverrun.cli.project import App, settings_of
-from riverrun.errors import ConfigError, StreamsError
+from riverrun.errors import ConfigError
 from riverrun.records import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from riverrun.project.app import App as Application
     from riverrun.transfers.letters import DeadLetter, DeadLetters, LetterFilter
 
 app = typer.Typer(
@@ -74,16 +71,18 @@ def show(
     as_json: AsJson = False,
 ) -> None:
     """Show a letter: its record by the serdes of the application, its exception, and what became of it."""
+    from riverrun.transfers.letters import decoded_record, text_of
+
     (letter,) = _found(context, name, topic, _filter([place], decided=True))
     if as_json:
         typer.echo(_json(letter))
         return
-    key, value = _decoded(settings_of(context).project().app(name), letter)
+    key, value = decoded_record(settings_of(context).project().app(name).topology(), letter)
     typer.echo(_line(letter))
     typer.echo(f"key: {key}")
     typer.echo(f"value: {value}")
     for header, data in letter.headers:
-        typer.echo(f"header {header}: {_text(data)}")
+        typer.echo(f"header {header}: {text_of(data)}")
     if letter.trace:
         typer.echo(letter.trace.rstrip())
 
@@ -212,45 +211,6 @@ def _line(letter: DeadLetter) -> str:
 def _json(letter: DeadLetter) -> str:
     import msgspec
 
-    from riverrun.transfers.topic_serdes import jsonable
+    from riverrun.transfers.letters import letter_object
 
-    shown = {
-        "place": letter.name,
-        "origin": f"{letter.origin}@{letter.origin_offset}",
-        "timestamp": letter.timestamp,
-        "key": jsonable(letter.key),
-        "value": jsonable(letter.value),
-        "headers": [[name, jsonable(data)] for name, data in letter.headers],
-        "error": letter.error,
-        "message": letter.message,
-        "trace": letter.trace,
-        "note": None if letter.note is None else msgspec.to_builtins(letter.note),
-    }
-    return msgspec.json.encode(shown).decode()
-
-
-def _decoded(application: Application, letter: DeadLetter) -> Iterator[str]:
-    """Yield key and value as the serdes of the application read them, or else as text or bytes."""
-    from riverrun.serde.api import shown_reader
-    from riverrun.transfers.topic_serdes import readable, serdes_of
-
-    try:
-        serdes = serdes_of(application.topology(), letter.origin.topic)
-    except StreamsError:  # of an internal topic, or of one that another version reads
-        yield _text(letter.key)
-        yield _text(letter.value)
-        return
-    for serde, data in zip(serdes, (letter.key, letter.value), strict=True):
-        try:
-            yield "null" if data is None else readable(shown_reader(serde)(data))
-        except Exception:  # noqa: BLE001 - a serde may raise anything, and letters have what it cannot read
-            yield _text(data)
-
-
-def _text(data: bytes | None) -> str:
-    from riverrun.transfers.topic_serdes import readable
-
-    try:
-        return readable(data if data is None else data.decode())
-    except UnicodeDecodeError:
-        return readable(data)
+    return msgspec.json.encode(letter_object(letter)).decode()

@@ -91,6 +91,9 @@ FILES: Mapping[str, tuple[str, str]] = {
     "/charts.js": ("charts.js", "text/javascript"),
     "/graph.js": ("graph.js", "text/javascript"),
     "/stores.js": ("stores.js", "text/javascript"),
+    "/topics.js": ("topics.js", "text/javascript"),
+    "/letters.js": ("letters.js", "text/javascript"),
+    "/sql.js": ("sql.js", "text/javascript"),
 }
 """The name and type of the file at each path."""
 PATHS = frozenset(FILES)

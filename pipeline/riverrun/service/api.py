@@ -16,6 +16,7 @@ from riverrun.hosting.process import SystemClock
 from riverrun.runtime.context import GLOBAL_TASK
 from riverrun.service.admission import POSITION, ROLE, Access, Admission
 from riverrun.service.answering import FILES, as_events, as_json, content, serve_files, show_errors
+from riverrun.service.browsing import Browsed, Browsing, browse
 from riverrun.service.history import History, Watched
 from riverrun.service.measuring import instance_events
 from riverrun.service.metrics import registry_of
@@ -94,13 +95,16 @@ _EXCLUSIVE = ({"prefix", "reverse"}, {"prefix", "from"}, {"prefix", "to"}, {"tim
 _Asked = Annotated[Parameters, Query()]
 
 
-def new_api(instance: ServedInstance, access: Access | None = None, peers: Peers | None = None) -> FastAPI:
+def new_api(
+    instance: ServedInstance, access: Access | None = None, peers: Peers | None = None, browsed: Browsed | None = None
+) -> FastAPI:
     """Return the HTTP interface of an instance.
 
     Args:
         instance: The instance.
         access: Decides which callers are admitted; by default, everybody on this machine.
         peers: Asks other instances; by default, those of this machine, without a token.
+        browsed: Topics and letters; by default, those of the application on its brokers.
     """
     history = History(instance)
     title = f"Riverrun: {instance.application.id}"
@@ -113,6 +117,7 @@ def new_api(instance: ServedInstance, access: Access | None = None, peers: Peers
     _remember(api, history)
     _show_console(api, instance)
     _operate(api, instance)
+    browse(api, browsed or Browsing(instance))
     _query_stores(api, instance, peers or Peers(None, clock))
     return api
 
@@ -198,9 +203,15 @@ def _show_console(api: FastAPI, instance: ServedInstance) -> None:
 
     @api.get("/topology")
     def topology() -> Response:
-        """Return the topology: its description, picture (SVG) and fingerprint."""
-        shown = instance.application.topology
-        return as_json({"description": shown.describe(), "picture": shown.svg(), "fingerprint": shown.fingerprint()})
+        """Return the topology: its description, picture (SVG) and fingerprint, and whether it is a file of statements."""
+        application = instance.application
+        shown = application.topology
+        return as_json({
+            "description": shown.describe(),
+            "picture": shown.svg(),
+            "fingerprint": shown.fingerprint(),
+            "is_sql": application.config.statements_of(application.version) is not None,
+        })  # fmt: skip
 
 
 def _operate(api: FastAPI, instance: ServedInstance) -> None:

@@ -7,13 +7,14 @@ letters themselves stay in their topic until its retention deletes them.
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from riverrun.decoders import Line, Time, Word, foreign_decoder
 from riverrun.errors import ConfigError, RangeError, TaskMigratedError, UnderWayError
-from riverrun.hosting.control_topic import ControlTopic, lock_name, readable
+from riverrun.hosting import control_topic
+from riverrun.hosting.control_topic import ControlTopic, lock_name
 from riverrun.hosting.process import SystemClock, this_user
 from riverrun.kafka.admin import TopicSpec
 from riverrun.kafka.producer import TransactionalProducer
@@ -27,12 +28,16 @@ from riverrun.processor.handlers import (
     ERRORS_TOPIC,
 )
 from riverrun.records import OffsetRange, TopicPartition, counted, whole_number
+from riverrun.serde.api import shown_reader
+from riverrun.transfers.topic_serdes import jsonable, readable, serdes_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from riverrun.kafka.admin import Admin
     from riverrun.records import Headers, RawFields
+    from riverrun.serde.api import Serde
+    from riverrun.topology.topology import Topology
 
 LETTERS_TOPIC = "riverrun-letters"
 """Notes of what became of letters, by topic, partition and offset of the letter."""
@@ -157,13 +162,16 @@ class DeadLetters:
         self._by = by or this_user()
         self._notes = ControlTopic(admin, LETTERS_TOPIC)
 
-    def list(self, chosen: LetterFilter | None = None) -> Iterator[DeadLetter]:
+    def list(
+        self, chosen: LetterFilter | None = None, is_enough: Callable[[], bool] = lambda: False
+    ) -> Iterator[DeadLetter]:
         """Return letters, partition by partition, the oldest first.
 
         Records of the topic that are no letters are left out.
 
         Args:
             chosen: Which ones; those that nothing was decided about by default.
+            is_enough: Called after each batch of records; if it returns True, no more are read.
 
         Raises:
             TopicError: If the topic does not exist.
@@ -179,6 +187,28 @@ class DeadLetters:
                     letter = letter_of(tp, fields, notes)
                     if letter is not None and wanted.chooses(letter):
                         yield letter
+                if is_enough():
+                    return
+
+    def at(self, place: str) -> DeadLetter | None:
+        """Return the letter at a place, as `orders-dead-0@3`; None if there is none.
+
+        Raises:
+            TopicError: If the topic does not exist.
+            BrokerError: If brokers do not answer.
+        """
+        name, _, text = place.rpartition("@")
+        offset = whole_number(text)
+        self._admin.require([self.topic], "has the dead letters")
+        tps = [TopicPartition(self.topic, n) for n in range(self._admin.partitions([self.topic])[self.topic])]
+        tp = next((each for each in tps if str(each) == name), None)
+        if tp is None or offset is None:
+            return None
+        first, last = self._admin.beginning_offsets([tp])[tp], self._admin.end_offsets([tp])[tp]
+        if not first <= offset < last:
+            return None
+        batches = read_fields(self._admin, {tp: OffsetRange(offset, offset + 1)})
+        return next((letter_of(tp, fields, self._known()) for _, batch in batches for fields in batch), None)
 
     def replay(self, letters: Iterable[DeadLetter], value: bytes | None = None) -> int:
         """Write the records of letters to where they come from: key, value, headers and event time as they were read.
@@ -257,7 +287,52 @@ class DeadLetters:
         """Return the notes about letters of this topic, by their places."""
         prefix = f"{self.topic}-"
         own = {name: value for name, value in self._notes.read().items() if name.startswith(prefix)}
-        return {name: note for name, text in own.items() for note in readable(LETTERS_TOPIC, {name: text}, _note)}
+        return {
+            name: note
+            for name, text in own.items()
+            for note in control_topic.readable(LETTERS_TOPIC, {name: text}, _note)
+        }
+
+
+def letter_object(letter: DeadLetter) -> dict[str, Any]:
+    """Return a letter as JSON shows it: bytes in hexadecimal digits, headers as pairs of name and value."""
+    return {
+        "place": letter.name,
+        "origin": f"{letter.origin}@{letter.origin_offset}",
+        "timestamp": letter.timestamp,
+        "key": jsonable(letter.key),
+        "value": jsonable(letter.value),
+        "headers": [[name, jsonable(data)] for name, data in letter.headers],
+        "error": letter.error,
+        "message": letter.message,
+        "trace": letter.trace,
+        "note": None if letter.note is None else msgspec.to_builtins(letter.note),
+    }
+
+
+def decoded_record(topology: Topology, letter: DeadLetter) -> tuple[str, str]:
+    """Return the key and the value of a letter's record as the serdes of its application read them, or as text or bytes."""
+    try:
+        serdes = serdes_of(topology, letter.origin.topic)
+    except ConfigError:  # of an internal topic, or of one that another version reads
+        return text_of(letter.key), text_of(letter.value)
+    key, value = (_decoded(serde, data) for serde, data in zip(serdes, (letter.key, letter.value), strict=True))
+    return key, value
+
+
+def _decoded(serde: Serde[Any], data: bytes | None) -> str:
+    try:
+        return "null" if data is None else readable(shown_reader(serde)(data))
+    except Exception:  # noqa: BLE001 - a serde may raise anything, and letters have what it cannot read
+        return text_of(data)
+
+
+def text_of(data: bytes | None) -> str:
+    """Return bytes as text if they are one, else in hexadecimal digits."""
+    try:
+        return readable(data if data is None else data.decode())
+    except UnicodeDecodeError:
+        return readable(data)
 
 
 def letter_of(tp: TopicPartition, fields: RawFields, notes: Mapping[str, LetterNote]) -> DeadLetter | None:

@@ -75,7 +75,7 @@ class TopicReader:
             RangeError: If a bound is invalid, or the end is before the start.
             DeserializationError: If a serde cannot read a record.
         """
-        admin, first, last = self.admin, self._bounds(start), self._bounds(end)
+        admin, first, last = self.admin, self.bounds(start), self.bounds(end)
         for tp, offset in first.items():
             if last[tp] < offset:
                 message = f"{tp}: the end, offset {last[tp]}, lies before the start, {offset}"
@@ -100,7 +100,7 @@ class TopicReader:
             DeserializationError: If a serde cannot read a record.
             BrokerError: If brokers do not answer any more.
         """
-        starts = self._bounds(start)
+        starts = self.bounds(start)
         consumer, silent = RecordConsumer(self.admin.kafka), 0
         try:
             consumer.assign(starts)
@@ -133,7 +133,16 @@ class TopicReader:
                 message, hint=hint, topic=tp.topic, partition=tp.partition, offset=offset
             ) from error
 
-    def _bounds(self, text: str) -> Mapping[TopicPartition, int]:
+    def bounds(self, text: str) -> Mapping[TopicPartition, int]:
+        """Return the offset of a bound in each partition.
+
+        Args:
+            text: `earliest`, `latest`, a vector of offsets, or a time.
+
+        Raises:
+            TopicError: If the topic does not exist.
+            RangeError: If the bound is invalid.
+        """
         admin = self.admin
         admin.require([self.topic], "this command reads")
         tps = [TopicPartition(self.topic, n) for n in range(admin.partitions([self.topic])[self.topic])]

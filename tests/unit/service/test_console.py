@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.ui import WebDriverWait
@@ -18,13 +20,15 @@ from riverrun.config import AppConfig
 from riverrun.hosting.application import Application
 from riverrun.hosting.process import SystemClock
 from riverrun.records import TaskId, TopicPartition
+from riverrun.runtime.context import FailedRecord
 from riverrun.service.admission import Access
 from riverrun.service.answering import FILES, content
 from riverrun.service.api import new_api
+from riverrun.service.browsing import Asked, AskedLetters
 from riverrun.service.instance import bound, serving
 from riverrun.worker.group.protocol import AssignmentInfo
 from riverrun.worker.queries import AnswerPage, Refusal, StoreRow
-from riverrun.worker.states import InputProgress, LastCommit, TaskFigures, WorkerState, WorkerSummary
+from riverrun.worker.states import InputProgress, LastCommit, TaskFigures, ThreadSeconds, WorkerState, WorkerSummary
 from riverrun.worker.stream_thread.protocol import ThreadReport
 from tests.browsers import animated, emulate, foreign, nameless, overflow, pale
 from tests.presence import present
@@ -136,10 +140,68 @@ class Growing(Working):
         return super().reports()
 
 
+def record(offset: int, key: Any, value: Any, problem: str | None = None) -> dict[str, Any]:
+    headers = [["by", HOSTILE], ["no", None]]
+    problems = {"key": None, "value": problem}
+    return {
+        "partition": 0,
+        "offset": offset,
+        "timestamp": 5,
+        "key": key,
+        "value": value,
+        "headers": headers,
+        "problems": problems,
+    }
+
+
+@dataclass
+class Topics:
+    """A topic with few records, and letters, without a broker."""
+
+    kept: list[dict[str, Any]] = field(default_factory=list)
+    asked: list[Asked] = field(default_factory=list)
+    dead: str | None = None
+
+    def topics(self) -> list[dict[str, Any]]:
+        names = {"key_serde": "string", "value_serde": HOSTILE}
+        return [{"topic": "in", "partitions": 1, "roles": ["input"], **names}]
+
+    def records(self, topic: str, asked: Asked) -> dict[str, Any]:
+        assert topic == "in"
+        self.asked.append(asked)
+        first = 0 if asked.start in {"newest", "earliest"} else int(asked.start.rpartition("@")[2])
+        found = [each for each in self.kept if each["offset"] >= first and asked.contains in str(each["value"])]
+        page = found[: asked.limit]
+        after = page[-1]["offset"] + 1 if page else first
+        return {"records": page, "next": f"in-0@{after}", "looked_at": len(found), "is_end": len(found) == len(page)}
+
+    def letters(self, asked: AskedLetters) -> dict[str, Any]:
+        found = {
+            "place": "dead-0@3",
+            "timestamp": 5,
+            "origin": "in-0@1",
+            "error": "ValueError",
+            "message": HOSTILE,
+            "note": None,
+        }
+        letters = [found] if self.dead and asked.error in found["error"] else []
+        return {"app": "app", "topic": self.dead, "letters": letters, "is_end": True}
+
+    def letter(self, place: str) -> dict[str, Any] | None:
+        (found,) = self.letters(AskedLetters())["letters"]
+        assert place == found["place"]
+        return found | {"key_text": "ann", "value_text": HOSTILE, "trace": "Traceback: " + HOSTILE}
+
+    def turn(self) -> AbstractContextManager[bool]:
+        return nullcontext(enter_result=True)
+
+
 @contextmanager
-def shown(instance: FakeInstance, page: Chrome, token: str = "", port: int = 0) -> Iterator[Shown]:
+def shown(
+    instance: FakeInstance, page: Chrome, token: str = "", port: int = 0, topics: Topics | None = None
+) -> Iterator[Shown]:
     """The console of an instance in a browser."""
-    api = new_api(instance, Access(token, server="here:1"))
+    api = new_api(instance, Access(token, server="here:1"), browsed=topics or Topics())
     with (
         bound(f"127.0.0.1:{port}", wants_token=bool(token)) as listener,
         serving(api, listener, None, api.state.events.end),
@@ -298,7 +360,7 @@ def test_a_page_goes_on_when_its_instance_comes_back(page: Chrome) -> None:
     with shown(FakeInstance(), page) as console:
         console.wait_for("connection", "Connected")
     console.wait_for("connection", "trying again")
-    api = new_api(FakeInstance(state=WorkerState.REBALANCING), Access(server="here:1"))
+    api = new_api(FakeInstance(state=WorkerState.REBALANCING), Access(server="here:1"), browsed=Topics())
     with (
         bound(f"127.0.0.1:{console.port}", wants_token=False) as listener,
         serving(api, listener, None, api.state.events.end),
@@ -308,15 +370,122 @@ def test_a_page_goes_on_when_its_instance_comes_back(page: Chrome) -> None:
     assert "running; active" in console.text("log"), "of before"
 
 
+FAILED = FailedRecord(5, "0_1", "parse", "in", 0, 1, HOSTILE, "ValueError", HOSTILE, "skipped")
+
+
+class Spending(Busy):
+    """Spends part of its time on records."""
+
+    spent = 0.0
+
+    def reports(self) -> Mapping[int, ThreadReport]:
+        self.spent += 1
+        seconds = ThreadSeconds(self.spent, self.spent / 2, self.spent / 10, self.spent / 4)
+        return {1: replace(super().reports()[1], seconds=seconds)}
+
+
+def test_charts_have_a_past_when_the_page_opens_and_show_the_values_of_a_moment(page: Chrome) -> None:
+    api = new_api(Spending(), Access(server="here:1"), browsed=Topics())
+    for _ in range(9):
+        api.state.history.look()
+    with bound("127.0.0.1:0", wants_token=False) as listener, serving(api, listener, None, api.state.events.end):
+        page.get(f"http://127.0.0.1:{listener.getsockname()[1]}/")
+        console = Shown(page, listener.getsockname()[1])
+        console.wait_for("threads", "Stream thread 1: process 50 %, commit 10 %, poll 25 %")
+        chart = page.find_element(By.CSS_SELECTOR, "#charts svg")
+        assert [each.text for each in chart.find_elements(By.CSS_SELECTOR, "text")][-1].count(":") == 2, "a time"
+        lag = page.find_elements(By.CSS_SELECTOR, "#charts figure")[1]
+        ActionChains(page).move_to_element(lag.find_element(By.TAG_NAME, "svg")).perform()
+        readout = lag.find_element(By.CLASS_NAME, "readout")
+        WebDriverWait(page, DEADLINE_S).until(lambda _: re.fullmatch(r"\d\d:\d\d:\d\d UTC: 80 offsets", readout.text))
+        page.find_element(By.ID, "period").send_keys("5 minutes")
+        assert len(chart.find_elements(By.CSS_SELECTOR, "path[d^=M]")) == 1
+        assert console.complaints() == []
+
+
+def test_a_failure_leads_to_its_record(page: Chrome) -> None:
+    topics = Topics([record(n, f"k{n}", n) for n in range(3)])
+    with shown(FakeInstance(failures=[FAILED]), page, topics=topics) as console:
+        console.wait_for("failures", "in-0@1")
+        assert HOSTILE in console.text("failures")
+        page.find_element(By.LINK_TEXT, "in-0@1").click()
+        console.wait_for("topic-rows", "k1")
+        assert topics.asked[-1].start == "in-0@1"
+        assert "k0" not in console.text("topic-rows")
+        assert console.complaints() == []
+
+
+def test_records_of_a_topic_are_shown_filtered_paged_and_followed(page: Chrome) -> None:
+    topics = Topics([record(n, None, {"n": n}) for n in range(250)])
+    with shown(FakeInstance(), page, topics=topics) as console:
+        console.wait_for("topic-serdes", "input, 1 partitions; key: string")
+        console.type("topic-from", "earliest")
+        page.find_element(By.CSS_SELECTOR, "#topic-form button").click()
+        console.wait_for("topic-found", "100 records shown; looked at 250, and there are more")
+        page.find_element(By.ID, "topic-next").click()
+        console.wait_for("topic-found", "200 records")
+        console.type("topic-contains", "249")
+        page.find_element(By.CSS_SELECTOR, "#topic-form button").click()
+        console.wait_for("topic-found", "1 record shown; looked at 1, up to the end")
+        page.find_element(By.ID, "topic-follow").click()
+        topics.kept.append(record(250, "new", {"n": 249_249}))
+        console.wait_for("topic-rows", '{"n":249249}')
+        assert console.text("topic-rows").startswith("0@250"), "the newest first"
+        page.find_element(By.ID, "topic-follow").click()
+        assert console.complaints() == []
+
+
+def test_hostile_records_and_letters_are_shown_as_text(page: Chrome) -> None:
+    huge = "x" * 100_000
+    kept = [
+        record(0, HOSTILE, HOSTILE),
+        record(1, huge, {"a": [huge]}),
+        record(2, "7b", "fffe", f"not read by {HOSTILE}"),
+    ]
+    with shown(FakeInstance(), page, topics=Topics(kept, dead="dead")) as console:
+        console.wait_for("letters", "dead-0@3")
+        page.find_element(By.CSS_SELECTOR, "#topic-form button").click()
+        console.wait_for("topic-found", "3 records")
+        text = console.text("topic-rows")
+        assert HOSTILE in text
+        assert f"not read by {HOSTILE}" in text
+        assert huge not in text
+        page.find_element(By.LINK_TEXT, "dead-0@3").click()
+        console.wait_for("letter", "riverrun letters replay app dead-0@3")
+        assert f"Traceback: {HOSTILE}" in console.text("letter")
+        assert page.title == "app-v1: Riverrun console", "no script has run"
+        assert page.find_elements(By.CSS_SELECTOR, "body script, img") == []
+        for width in (360, 768, 1400):
+            assert overflow(page, width) == []
+        console.type("letters-error-text", "other")
+        page.find_element(By.CSS_SELECTOR, "#letters-form button").click()
+        console.wait_for("letters-found", "0 letters in dead")
+        assert console.complaints() == []
+
+
+def test_sections_without_content_are_left_out(page: Chrome) -> None:
+    with shown(FakeInstance(), page) as console:
+        console.wait_for("topic-serdes", "input")
+        for section in ("letters-section", "sql-section"):
+            assert not page.find_element(By.ID, section).is_displayed()
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_the_page_can_be_read_by_everybody(page: Chrome, scheme: str) -> None:
     emulate(page, prefers_color_scheme=scheme, prefers_reduced_motion="reduce")
-    instance = Busy()
+    instance = Spending(failures=[FAILED])
     instance.answers = {TaskId(0, n): [AnswerPage((row("ann", 5),) if n == 0 else ())] for n in range(3)}
-    with shown(instance, page) as console:
+    topics = Topics([record(0, "key", None), record(1, "key", "7b", "not read")], dead="dead")
+    with shown(instance, page, topics=topics) as console:
         console.wait_for("graph", "lag 80")
         console.look_up()
         console.wait_for("rows", "ann")
+        console.wait_for("threads", "process 50 %")
+        page.find_element(By.LINK_TEXT, "dead-0@3").click()
+        console.wait_for("letter", "riverrun letters")
+        page.find_element(By.CSS_SELECTOR, "#topic-form button").click()
+        console.wait_for("topic-found", "2 records")
+        page.execute_script("document.getElementById('sql-section').hidden = false")
         assert pale(page) == []
         assert nameless(page) == []
         assert animated(page) == []
@@ -330,7 +499,7 @@ def test_the_keyboard_reaches_everything(page: Chrome) -> None:
         console.wait_for("now", "running")
         page.find_element(By.TAG_NAME, "body").send_keys(Keys.TAB)
         seen = []
-        for _ in range(40):
+        for _ in range(60):
             focus = page.switch_to.active_element
             if focus.tag_name == "body":
                 break
@@ -338,5 +507,18 @@ def test_the_keyboard_reaches_everything(page: Chrome) -> None:
             seen.append(focus.get_attribute("id") or focus.get_attribute("aria-label") or focus.text)
             focus.send_keys(Keys.TAB)
         assert seen[0] == "Skip to the figures"
-        reached = {"graph", "As a text", "task-filter", "Table of tasks", "store", "key", "Look up", "happened"}
+        reached = {
+            "graph",
+            "As a text",
+            "task-filter",
+            "Table of tasks",
+            "store",
+            "key",
+            "Look up",
+            "happened",
+            "period",
+            "topic-from",
+            "topic-follow",
+            "Read",
+        }
         assert reached <= set(seen)

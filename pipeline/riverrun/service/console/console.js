@@ -2,7 +2,10 @@
 import { Chart, Past, percent, short, unit } from "/charts.js";
 import { drawGraph, showOnGraph } from "/graph.js";
 import { ask, byId, define, element, fill, isAddress, link, number, setText, size, span, start, time } from "/page.js";
+import "/sql.js";
+import { listLetters } from "/letters.js";
 import { listStores } from "/stores.js";
+import { listTopics, showRecord } from "/topics.js";
 
 const LOGGED = 200;
 const MOST_TASKS = 200; // rows that a browser can keep up to date
@@ -110,6 +113,10 @@ function showFailures() {
     time(each.at_ms), each.topic ? `${each.topic}-${each.partition}@${each.offset}` : "", each.key,
     `${each.error || "ended"}: ${each.message}`, each.node, each.task, each.outcome,
   ]));
+  failures.forEach((each, at) => {
+    if (!each.topic) return;
+    link(byId("failures").rows[at].cells[1], "#topics-title").onclick = (event) => showRecord(event.target.textContent);
+  });
 }
 
 // --- the past
@@ -171,10 +178,19 @@ function show(state) {
   last = state;
 }
 
+async function showTopology() {
+  try {
+    const topology = await (await ask("/topology")).json();
+    byId("sql-section").hidden = !topology.is_sql;
+    drawGraph(topology);
+  } catch (error) {
+    byId("graph").textContent = `The topology cannot be shown: ${error.message}`;
+  }
+}
+
 async function load() {
   await ask("/status");
-  const failed = (error) => { byId("graph").textContent = `The topology cannot be shown: ${error.message}`; };
-  await Promise.all([drawGraph().catch(failed), listStores()]);
+  await Promise.all([showTopology(), listStores(), listTopics().catch((error) => setText(byId("topic-error"), error.message)), listLetters()]);
   listed = null;
 }
 

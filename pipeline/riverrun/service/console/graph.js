@@ -1,5 +1,5 @@
 // The topology's picture, with figures next to its titles, topics and stores.
-import { ask, byId, number, setText, size, span } from "/page.js";
+import { byId, number, setText, size, span } from "/page.js";
 
 const SVG = "http://www.w3.org/2000/svg";
 const MOST_BOXES = 3000; // a larger picture would keep a browser busy, and nobody could read it
@@ -83,9 +83,8 @@ function widen(picture) {
   picture.setAttribute("width", needed);
 }
 
-export async function drawGraph() {
+export function drawGraph(topology) {
   places = [];
-  const topology = await (await ask("/topology")).json();
   byId("description").textContent = topology.description;
   const boxes = topology.picture.split("<rect").length - 1;
   if (boxes > MOST_BOXES) {

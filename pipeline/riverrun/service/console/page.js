@@ -108,9 +108,15 @@ export function define(list, pairs) {
 
 // --- asking
 
-export async function ask(path, signal) {
+// Ask for a path; with a body, in JSON, by POST.
+export async function ask(path, signal, body) {
   const headers = token ? { Authorization: `Bearer ${token}` } : {};
-  const answer = await fetch(path, { headers, cache: "no-store", redirect: "error", signal });
+  const request = { headers, cache: "no-store", redirect: "error", signal };
+  if (body !== undefined) {
+    headers["Content-Type"] = "application/json";
+    Object.assign(request, { method: "POST", body: JSON.stringify(body) });
+  }
+  const answer = await fetch(path, request);
   if (answer.ok) return answer;
   let message = `${answer.status}`;
   try {

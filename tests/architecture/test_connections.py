@@ -17,6 +17,7 @@ ENTRIES = {
     "cluster/instance.py",  # an instance as a Spark task
     "demo/story.py",
     "project/cluster.py",  # the front door
+    "service/browsing.py",  # pages for people, only if some are asked for
     "service/reading.py",  # asked by name, of another version's group
     "spark/tasks/work.py",  # tasks of a Spark executor
     "worker/streams_instance.py",

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from fastapi.testclient import TestClient
+from selenium.webdriver.common.by import By
+from selenium.webdriver.common.keys import Keys
 
 from riverrun.config import AppConfig
 from riverrun.config.streams import StreamsConfig
@@ -18,13 +20,17 @@ from riverrun.records import TaskId
 from riverrun.releases.topology import build_topology
 from riverrun.service.admission import Access
 from riverrun.service.api import new_api
+from riverrun.service.instance import bound, serving
 from riverrun.worker.queries import AnswerPage, StoreRow
 from tests.unit.service.test_api import FakeInstance
+from tests.unit.service.test_console import HOSTILE, Shown, Topics
 from tests.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from pathlib import Path
+
+    from selenium.webdriver import Chrome
 
     from riverrun.service.processes import QueryProcesses
 
@@ -78,7 +84,7 @@ class Asked:
         (store,) = [each for sub in self.instance.application.topology.sub_topologies() for each in sub.stores]
         self.store = store
         self.put({number: [("ann", (number, ["lamp"]))] for number in range(3)})
-        api = new_api(self.instance, Access(server=self.instance.server))
+        self.api = api = new_api(self.instance, Access(server=self.instance.server), browsed=Topics())
         self.queries: QueryProcesses = api.state.queries
         self.client = TestClient(api, "http://127.0.0.1:8080", raise_server_exceptions=False)
 
@@ -147,6 +153,27 @@ def test_a_query_is_answered(asked: Asked) -> None:
         "next": None,
     }
     assert answer.headers["X-Riverrun-Role"] == "active"
+
+
+def test_a_browser_sends_a_query_and_shows_its_rows_as_text(asked: Asked, page: Chrome) -> None:
+    asked.put({0: [("ann", (1, [HOSTILE]))], 1: [], 2: [("bob", (2, ["lamp"]))]})
+    with (
+        bound("127.0.0.1:0", wants_token=False) as listener,
+        serving(asked.api, listener, None, asked.api.state.events.end),
+    ):
+        page.get(f"http://127.0.0.1:{listener.getsockname()[1]}/")
+        console = Shown(page, listener.getsockname()[1])
+        console.wait_for("sql-section", "Run")
+        console.type("sql", "SELECT customer, n, item FROM counts;")
+        page.find_element(By.ID, "sql").send_keys(Keys.CONTROL, Keys.ENTER)
+        console.wait_for("sql-found", "2 rows")
+        assert console.text("sql-columns") == "CUSTOMER STRING N BIGINT ITEM STRING"
+        assert f"ann 1 {HOSTILE}" in console.text("sql-rows")
+        assert "bob 2 lamp" in console.text("sql-rows")
+        console.type("sql", "SELECT nothing FROM counts;")
+        page.find_element(By.CSS_SELECTOR, "#sql-form button").click()
+        console.wait_for("sql-error", "NOTHING")
+        assert console.text("sql-rows") == ""
 
 
 @pytest.mark.parametrize("kind", first_of(SLOW))

@@ -251,7 +251,8 @@ def _told(error: StreamsError) -> str:
 
 EVERY_SECONDS = 5.0
 _SHARE = 4
-"""The pause after a long look, as a multiple of its duration: brokers have other work."""
+"""The pause after a look, as a multiple of the processor's time that it took: what it waits for is no load."""
+_LONGEST_PAUSE_SECONDS = 10.0
 _UNWATCHED_SECONDS = 30.0
 _MOST_APPS = 200
 """Greatest number of applications whose lag is remembered."""
@@ -307,10 +308,10 @@ class ProjectWatch:
                 self._is_wanted.clear()
                 self._is_wanted.wait()
                 continue
-            begun = time.monotonic()
+            begun, used = time.monotonic(), time.process_time()
             found = self._looked()
-            took = time.monotonic() - begun
-            pause = max(self._every_s, _SHARE * took)
+            took, load = time.monotonic() - begun, time.process_time() - used
+            pause = min(max(self._every_s, _SHARE * load), max(self._every_s, _LONGEST_PAUSE_SECONDS))
             if not found.get("error") and found["at"] is not None:
                 self._ring.add(found["at"], _lags(found))
             self._latest = found | {"took_s": round(took, 2), "every_s": round(took + pause, 1)}

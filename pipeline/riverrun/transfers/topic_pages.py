@@ -99,7 +99,7 @@ class TopicPager:
                 position[tp] = fields[RAW_OFFSET] + 1
                 left_bytes -= len(fields[RAW_KEY] or b"") + len(fields[RAW_VALUE] or b"")
                 shown = self._shown(tp, fields)
-                if not text or text in shown.pop("text"):
+                if text in shown.pop("text"):
                     found.append(shown)
                 is_full = len(found) >= most and not is_newest
                 is_late = looked_at % _LOOKS_APART == 0 and time.monotonic() > until

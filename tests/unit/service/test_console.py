@@ -184,11 +184,12 @@ class Topics:
             "message": HOSTILE,
             "note": None,
         }
-        letters = [found] if self.dead and asked.error in found["error"] else []
+        letters = [found] if self.dead and asked.error in str(found["error"]) else []
         return {"app": "app", "topic": self.dead, "letters": letters, "is_end": True}
 
     def letter(self, place: str) -> dict[str, Any] | None:
-        (found,) = self.letters(AskedLetters())["letters"]
+        found: dict[str, Any]
+        (found,) = self.letters(AskedLetters.model_validate({}))["letters"]
         assert place == found["place"]
         return found | {"key_text": "ann", "value_text": HOSTILE, "trace": "Traceback: " + HOSTILE}
 

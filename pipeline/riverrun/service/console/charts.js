@@ -88,7 +88,7 @@ export class Chart {
     this.drawTicks(top);
     this.paths.forEach((path, at) => path.setAttribute("d", this.path(values[at], past.everyMs)));
     const last = values[0].findLastIndex((each) => each !== null);
-    const text = `${this.title}: ${this.told(last)}${known.length ? `, at most ${this.text(known.reduce((most, each) => Math.max(most, each), 0))}` : ""}`;
+    const text = `${this.title}: ${this.told(last)}${known.length && values.length === 1 ? `, at most ${this.text(known.reduce((most, each) => Math.max(most, each), 0))}` : ""}`;
     setText(this.caption, text);
     this.svg.setAttribute("aria-label", text);
   }

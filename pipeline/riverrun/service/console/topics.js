@@ -42,7 +42,7 @@ function row(found) {
   const made = element("tr");
   const headers = found.headers.map(([name, value]) => `${name}: ${value ?? "null"}`).join("\n");
   made.append(
-    element("th", `${found.partition}@${found.offset}`, { scope: "row" }), element("td", time(found.timestamp)),
+    element("th", `${found.partition}@${found.offset}`, { scope: "row", class: "short" }), element("td", time(found.timestamp), { class: "short" }),
     part("td", found.key, found.problems.key), part("td", found.value, found.problems.value), longText("td", headers),
   );
   return made;
@@ -61,7 +61,7 @@ async function read(from, isMore) {
   for (const each of found.records) if (isNewestFirst) rows.prepend(row(each)); else rows.append(row(each));
   while (rows.childElementCount > SHOWN) (isNewestFirst ? rows.lastElementChild : rows.firstElementChild).remove();
   next = found.next;
-  byId("topic-next").hidden = byId("topic-follow").checked || (found.is_end && from !== "newest");
+  byId("topic-next").hidden = byId("topic-follow").checked || found.is_end;
   const count = rows.childElementCount;
   const looked = `${count} ${count === 1 ? "record" : "records"} shown; looked at ${found.looked_at}`;
   setText(byId("topic-found"), found.is_end ? `${looked}, up to the end` : `${looked}, and there are more`);

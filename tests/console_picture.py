@@ -36,12 +36,13 @@ from riverrun.worker.states import InputProgress, InstanceStatus, LastCommit, Ta
 from riverrun.worker.stream_thread.protocol import ThreadReport
 from tests.browsers import chromium
 from tests.unit.service.test_api import FakeInstance
+from tests.unit.service.test_console import Topics, record
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-POINTS = 40
-SIZE = (1100, 1880)
+POINTS = 25
+SIZE = (1100, 2900)
 SERVERS = ("127.0.0.1:8090", "127.0.0.1:8091")
 TASKS = tuple(TaskId(sub, partition) for sub in (0, 1) for partition in range(4))
 
@@ -136,7 +137,9 @@ def take(path: Path, application: Application) -> None:
     active = frozenset(task for task in TASKS if task.partition % 2 == 0)
     standby = frozenset(task for task in TASKS if task.sub_topology and task not in active)
     instance = Clicks(active=active, standby=standby, server=SERVERS[0], assignment=assignment, application=application)
-    api = new_api(instance)
+    api = new_api(
+        instance, browsed=Topics([record(n, f"user-{n % 3}", {"page": f"/{n % 2}", "ms": 40 + n}) for n in range(6)])
+    )
     with (
         bound("127.0.0.1:0", wants_token=False) as listener,
         serving(api, listener, None, api.state.events.end),
@@ -148,6 +151,8 @@ def take(path: Path, application: Application) -> None:
         drawn = "return document.querySelector('.chart path')?.getAttribute('d')?.split(/[ML]/).length ?? 0"
         wait.until(lambda _: page.execute_script(drawn) >= POINTS)
         assert page.find_element(By.ID, "graph").text
+        page.find_element(By.CSS_SELECTOR, "#topic-form button").click()
+        wait.until(lambda _: "6 records" in page.find_element(By.ID, "topic-found").text)
         page.save_screenshot(str(path))
 
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 NOW = 1_767_261_600_000
 MINUTE = 60_000
-POINTS = 40
+POINTS = 25
 SIZE = (1100, 1390)
 STEPS = (("none", "planned"), ("planned", "reprocessed"), ("reprocessed", "gated"))
 BY = "ann@laptop"
@@ -138,7 +138,7 @@ class Looks:
         self._count += 1
         found = project()
         found["apps"][0]["versions"][0]["lag"] = 200 + (self._count * 53) % 190
-        return found | {"at": NOW + self._count}
+        return found | {"at": NOW + 5_000 * self._count}
 
 
 def main(path: Path) -> None:

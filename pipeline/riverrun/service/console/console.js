@@ -131,7 +131,7 @@ const charts = [
 const threads = new Map();
 
 function showThreads() {
-  const numbers = [...past.series.keys()].map((name) => /^threads\/(\d+)\/process$/.exec(name)?.[1]).filter(Boolean);
+  const numbers = [...past.series.keys()].map((name) => /^threads\/(\d+)\/process$/.exec(name)?.[1]).filter(Boolean).sort((a, b) => a - b);
   for (const [number, chart] of threads) if (!numbers.includes(number)) { chart.figure.remove(); threads.delete(number); }
   for (const number of numbers.slice(0, MOST_THREADS)) {
     if (threads.has(number)) continue;

@@ -42,7 +42,7 @@ function row(found) {
   const made = element("tr");
   const headers = found.headers.map(([name, value]) => `${name}: ${value ?? "null"}`).join("\n");
   made.append(
-    element("th", `${found.partition}@${found.offset}`, { scope: "row", class: "short" }), element("td", time(found.timestamp), { class: "short" }),
+    element("th", `${found.partition}@${found.offset}`, { scope: "row" }), element("td", time(found.timestamp)),
     part("td", found.key, found.problems.key), part("td", found.value, found.problems.value), longText("td", headers),
   );
   return made;

@@ -217,6 +217,7 @@ def _numbers(figures: Mapping[str, Any]) -> dict[str, float | None]:
     found = {name: figures[name] for name in ("rate", "lag", "latency_ms", "commit_ms", "copies_lag")}
     for number, shares in figures["stream_threads"].items():
         found |= {f"threads/{number}/{part}": share for part, share in shares.items()}
+    found |= {f"sub-topologies/{number}/busy": flow["busy"] for number, flow in figures["sub_topologies"].items()}
     return found
 
 

@@ -81,6 +81,7 @@ class _Flow:
     """The work of a sub-topology: sums over its tasks."""
 
     rate: float = 0.0
+    busy: float = 0.0
     lag: int = 0
     latency_ms: int | None = None
     state_bytes: int = 0
@@ -94,6 +95,7 @@ class _Flow:
         reads = self.read_rates.keys() | self.read_lags.keys()
         return {
             "rate": round(self.rate, 1),
+            "busy": round(self.busy, 3),
             "lag": self.lag,
             "latency_ms": self.latency_ms,
             "state_bytes": self.state_bytes,
@@ -200,7 +202,15 @@ class Measuring:
             flow.latency_ms = _latest((flow.latency_ms, latency_ms))
             if task.sub_topology in names:
                 _add_topics(flow, names[task.sub_topology], figures, earlier, seconds)
-            tasks[str(task)] = {"rate": rate, "processed": figures.processed, "lag": lag, "latency_ms": latency_ms}
+            busy = _busy(figures, earlier)
+            flow.busy += busy
+            tasks[str(task)] = {
+                "rate": rate,
+                "processed": figures.processed,
+                "lag": lag,
+                "latency_ms": latency_ms,
+                "busy": busy,
+            }
         return flows, tasks
 
     def _known_names(self) -> Mapping[int, _Names]:
@@ -257,6 +267,13 @@ def _shares(before: Mapping[int, ThreadSeconds], now: Mapping[int, ThreadSeconds
 def _rate(count: int, before: int, seconds: float) -> float:
     """Return a count's growth per second; 0 for a task that has just moved here, since its count starts again."""
     return round(max(0, count - before) / seconds, 1) if seconds > 0 else 0.0
+
+
+def _busy(figures: TaskFigures, earlier: TaskFigures) -> float:
+    """Return the share of time that a task has spent on records since its earlier report."""
+    passed_s = (figures.at_ms - earlier.at_ms) / 1000
+    spent_s = max(figures.process_s - earlier.process_s, 0.0)
+    return round(min(spent_s / passed_s, 1.0), 3) if passed_s > 0 else 0.0
 
 
 def _latency(figures: TaskFigures, now_ms: int) -> int | None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping  # noqa: TC003 - summaries are decoded as their annotations say
 from dataclasses import dataclass, field
 from enum import Enum
@@ -186,6 +186,7 @@ class TaskFigures:
         since_ms: When its process took it over, ms of the wall clock.
         at_ms: When these figures were read, ms of the wall clock.
         lateness: How late its records were.
+        process_s: Time that it has spent on records, s.
     """
 
     processed: int
@@ -198,6 +199,7 @@ class TaskFigures:
     since_ms: int = 0
     at_ms: int = 0
     lateness: Lateness = field(default_factory=Lateness)
+    process_s: float = 0.0
 
 
 class ThreadSeconds(NamedTuple):
@@ -270,19 +272,22 @@ class TaskCounts:
         self._processed = 0
         self.processed_by: Counter[TaskId] = Counter()
         """How many records each task has processed since it was taken over."""
+        self._seconds_by: defaultdict[TaskId, float] = defaultdict(float)
         self._dropped: Counter[str] = Counter()
         self._totals: dict[str, float] = {}
 
-    def processed(self, task_id: TaskId, records: int) -> None:
-        """Count records that a task has processed."""
+    def processed(self, task_id: TaskId, records: int, seconds: float) -> None:
+        """Count records that a task has processed, and the time that it took, s."""
         self._processed += records
         self.processed_by[task_id] += records
+        self._seconds_by[task_id] += seconds
 
     def stopped(self, active: ActiveTask) -> None:
         """Keep the counts of a task that no longer runs. The next owner counts from zero."""
         self._dropped += active.dropped
         self._totals = added(self._totals, totals(active.measured()))
         self.processed_by.pop(active.id, None)
+        self._seconds_by.pop(active.id, None)
 
     def summary(self, running: Collection[ActiveTask], restored: int, commits: int) -> WorkerSummary:
         """Return the work since the start.
@@ -317,6 +322,7 @@ class TaskCounts:
                 since_ms=active.counts_since_ms,
                 at_ms=now_ms,
                 lateness=active.lateness,
+                process_s=self._seconds_by[active.id],
             )
             for active in running
         }

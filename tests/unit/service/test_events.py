@@ -90,7 +90,8 @@ def test_an_event_has_the_rates_lags_and_state_of_each_sub_topology(
     assert (first["rate"], first["commit_ms"]) == (0, None), "nothing is known to compare with"
     assert second["state"] == "running"
     assert second["rate"] > 0
-    assert second["tasks"]["0_1"] == {"rate": second["rate"], "processed": 20, "lag": 0, "latency_ms": None}
+    own = {"rate": second["rate"], "processed": 20, "lag": 0, "latency_ms": None, "busy": 0}
+    assert second["tasks"]["0_1"] == own
     assert second["commit_ms"] == pytest.approx(10)
     assert (second["lags"], second["copies_lag"]) == ({"0_2": 7}, 7)
     flow = second["sub_topologies"]["0"]

@@ -101,7 +101,7 @@ def test_each_topic_and_store_of_the_picture_has_its_rate_and_lag() -> None:
     now: dict[str, Any] = measuring.figures(102.0, {"1_3": 70, "1_4": 7})
     assert (now["rate"], now["lag"], now["latency_ms"]) == (75, 80, 30)
     assert now["commit_ms"] == pytest.approx(10)
-    assert now["tasks"]["0_0"] == {"rate": 50, "processed": 200, "lag": 80, "latency_ms": 30}
+    assert now["tasks"]["0_0"] == {"rate": 50, "processed": 200, "lag": 80, "latency_ms": 30, "busy": 0}
     first, second = now["sub_topologies"]["0"], now["sub_topologies"]["1"]
     assert first["reads"] == {"clicks": {"rate": 30, "lag": 80}, "views": {"rate": 0, "lag": 0}}
     assert first["writes"] == {"by-page-repartition": {"rate": 45}}
@@ -140,3 +140,14 @@ def test_a_latency_is_forgotten_when_no_commit_follows() -> None:
 @pytest.mark.parametrize(("position", "end", "lag"), [(3, 10, 7), (10, 8, 0), (-1, 10, None), (3, None, None)])
 def test_the_lag_of_an_input_is_known_when_both_its_ends_are(position: int, end: int | None, lag: int | None) -> None:
     assert InputProgress(position, end).lag == lag
+
+
+def test_a_task_is_busy_for_the_share_of_time_that_it_spends_on_records() -> None:
+    instance = Reported({FIRST: TaskFigures(5, {}, at_ms=1_000, process_s=1.0)})
+    measuring = Measuring(instance)
+    assert measuring.figures(1.0, {})["tasks"]["0_0"]["busy"] == 0
+    instance.tasks = {FIRST: TaskFigures(9, {}, at_ms=3_000, process_s=1.5)}
+    found = measuring.figures(3.0, {})
+    assert (found["tasks"]["0_0"]["busy"], found["sub_topologies"]["0"]["busy"]) == (0.25, 0.25)
+    instance.tasks = {FIRST: TaskFigures(1, {}, at_ms=4_000, process_s=0.1)}
+    assert measuring.figures(4.0, {})["tasks"]["0_0"]["busy"] == 0, "it has come back, and counts from zero"

@@ -10,7 +10,7 @@ import { listTopics, showRecord } from "/topics.js";
 const LOGGED = 200;
 const MOST_TASKS = 200; // rows that a browser can keep up to date
 
-const MOST_THREADS = 16;
+const MOST_SHARES = 24;
 
 let last = null;
 const past = new Past(); // it goes on when the instance comes back
@@ -71,7 +71,7 @@ function showTasks(state) {
     const known = state.tasks[task];
     return [
       task, state.servers[task] ?? "", (state.standby_servers[task] ?? []).join(", "), doing(state, task, active.has(task)),
-      known ? number(known.rate) : "", known ? number(known.lag) : "", known ? span(known.latency_ms) : "",
+      known ? number(known.rate) : "", known ? percent(known.busy) : "", known ? number(known.lag) : "", known ? span(known.latency_ms) : "",
       task in state.lags ? number(state.lags[task]) : "", size(state.state_bytes[task]),
     ];
   }));
@@ -128,22 +128,28 @@ const charts = [
   new Chart(byId("charts"), "Time of a commit", { text: span, lines: [["commit_ms"]] }),
   new Chart(byId("charts"), "Lag of copies", { text: unit("records"), axis: short, lines: [["copies_lag"]] }),
 ];
-const threads = new Map();
+const shares = new Map(); // charts of stream threads and sub-topologies, by the first of their series
 
-function showThreads() {
-  const numbers = [...past.series.keys()].map((name) => /^threads\/(\d+)\/process$/.exec(name)?.[1]).filter(Boolean).sort((a, b) => a - b);
-  for (const [number, chart] of threads) if (!numbers.includes(number)) { chart.figure.remove(); threads.delete(number); }
-  for (const number of numbers.slice(0, MOST_THREADS)) {
-    if (threads.has(number)) continue;
-    const lines = ["process", "commit", "poll"].map((part) => [`threads/${number}/${part}`, part]);
-    threads.set(number, new Chart(byId("threads"), `Stream thread ${number}`, { text: percent, lines, top: 1 }));
+function linesOf(name) {
+  const [, kind, number] = /^(threads|sub-topologies)\/(\d+)\/(?:process|busy)$/.exec(name) ?? [];
+  if (kind === "threads") return [`Stream thread ${number}`, ["process", "commit", "poll"].map((part) => [`threads/${number}/${part}`, part]), 1];
+  return kind ? [`Sub-topology ${number} busy`, [[name]], null] : null;
+}
+
+function showShares() {
+  for (const [name, chart] of shares) if (!past.series.has(name)) { chart.figure.remove(); shares.delete(name); }
+  const inOrder = (a, b) => b.startsWith("threads") - a.startsWith("threads") || a.localeCompare(b, "en", { numeric: true });
+  for (const name of [...past.series.keys()].filter(linesOf).sort(inOrder)) {
+    if (shares.has(name) || shares.size >= MOST_SHARES) continue;
+    const [title, lines, top] = linesOf(name);
+    shares.set(name, new Chart(byId("threads"), title, { text: percent, lines, top }));
   }
 }
 
 function showPast() {
-  showThreads();
+  showShares();
   const period = Number(byId("period").value);
-  for (const chart of [...charts, ...threads.values()]) chart.draw(past, period);
+  for (const chart of [...charts, ...shares.values()]) chart.draw(past, period);
 }
 
 async function followPast() {

@@ -63,7 +63,7 @@ function findPlaces(picture) {
       if (sub === null) continue;
       const text = figure(Number(each.getAttribute("x")), Number(each.getAttribute("y")) - 18);
       each.before(text);
-      found.push({ sub, text, told: (known) => [flow(known), `lag ${number(known.lag)}`, span(known.latency_ms), size(known.state_bytes)]
+      found.push({ sub, text, told: (known) => [flow(known), known.busy ? `${number(known.busy * 100)} % busy` : "", `lag ${number(known.lag)}`, span(known.latency_ms), size(known.state_bytes)]
         .filter(Boolean).join(", ") });
     } else if (sub !== null && each.dataset?.key !== undefined) {
       const place = placeOf(sub, each);

@@ -306,13 +306,14 @@ class TaskExecutor:
             if not self._follower.let_process(active):
                 continue
             active.task.set_cache_limit(kept_bytes)
+            began = time.perf_counter()
             try:
                 done = self._slice(active.task)
                 active.task.punctuate_wall_clock()
                 if active.task.has_reached_barrier():
                     active.task.request_commit()  # acknowledges it at once
                 processed += done
-                self._counts.processed(active.id, done)
+                self._counts.processed(active.id, done, time.perf_counter() - began)
             except (*RECOVERABLE, TaskMigratedError) as error:
                 self._failed(error)
                 break  # no task runs any more

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections import deque
 from contextlib import closing
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -89,7 +88,7 @@ class TopicPager:
         """
         ranges = self._ranges(start, most, text)
         is_newest = start == NEWEST
-        found: deque[dict[str, Any]] = deque(maxlen=most)
+        found: list[dict[str, Any]] = []
         position = {tp: wanted.start for tp, wanted in ranges.items()}
         looked_at = 0
         until, left_bytes = time.monotonic() + self.limits.seconds, self.limits.read_bytes
@@ -111,7 +110,7 @@ class TopicPager:
         if is_newest:
             position = {tp: wanted.end for tp, wanted in ranges.items()}
         ordered = sorted(found, key=lambda shown: (shown["timestamp"], shown["partition"], shown["offset"]))
-        return TopicPage(tuple(ordered), OffsetVector(position), looked_at, is_end)
+        return TopicPage(tuple(ordered[-most:]), OffsetVector(position), looked_at, is_end)
 
     def _ranges(self, start: str, most: int, text: str) -> Mapping[TopicPartition, OffsetRange]:
         """Return the offsets that a page may read."""

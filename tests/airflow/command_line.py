@@ -170,7 +170,7 @@ def _serve(answers: int) -> None:
 
     configure_mappers()
     # Threads for OpenLineage's events of DAG runs: it would start a process after each task, which imports all of Airflow.
-    listener.ProcessPoolExecutor = lambda max_workers, **_: ThreadPoolExecutor(max_workers)  # type: ignore[assignment]
+    listener.ProcessPoolExecutor = lambda max_workers, **_: ThreadPoolExecutor(max_workers)  # type: ignore[attr-defined,assignment]
     with os.fdopen(answers, "w") as output:
         for line in sys.stdin:
             arguments, answering = json.loads(line)

@@ -20,19 +20,25 @@ from riverrun import (
     LONG,
     STRING,
     BufferConfig,
+    CollectList,
     Consumed,
+    Count,
     Grouped,
     Joined,
     JoinWindows,
     KStream,
     KTable,
+    Latest,
     Materialized,
+    Mean,
     Produced,
+    Quantile,
     Repartitioned,
     SessionWindows,
     SlidingWindows,
     StreamJoined,
     StreamsBuilder,
+    Sum,
     Suppressed,
     TimeWindows,
     Topology,
@@ -105,6 +111,12 @@ TABLES: dict[str, Callable[[KTable[str, str]], KTable[str, str]]] = {
     "group_aggregate": lambda table: table.group_by(lambda k, v: (v[0], k), BY_TEXT).aggregate(
         lambda: "", add_letter, remove_letter, STORED
     ),
+    "group_named": lambda table: (
+        table.group_by(lambda _k, v: (v[0], v), BY_TEXT)
+        .aggregate(n=Count(), length=Sum(len), half=Quantile(len, 0.5))
+        .filter(lambda _k, row: row["n"] > 0)
+        .map_values(str, STORED)
+    ),
     "group_count": lambda table: (
         table.group_by(lambda _k, v: (v[0], v), BY_TEXT)
         .count(Materialized(key_serde=STRING, value_serde=LONG))
@@ -139,8 +151,14 @@ def deduplicated(stream: KStream[str, str]) -> KStream[str, str]:
     return named.deduplicate(ms(20), by=lambda key, value: f"{key}{value}", grace=ms(30), materialized=stored)
 
 
-def in_windows(stream: KStream[str, str], windows: Any, *, suppressed: bool) -> KStream[str, str]:
-    counts = stream.group_by_key(BY_TEXT).windowed_by(windows).count()
+def named_rows(stream: KStream[str, str]) -> KTable[str, str]:
+    rows = stream.group_by_key(BY_TEXT).aggregate(n=Count(), last=Latest(), length=Sum(len))
+    return rows.map_values(lambda row: f"{row['n']} {row['last']} {row['length']}", STORED)
+
+
+def in_windows(stream: KStream[str, str], windows: Any, *, suppressed: bool, named: bool = False) -> KStream[str, str]:
+    grouped: Any = stream.group_by_key(BY_TEXT).windowed_by(windows)
+    counts = grouped.aggregate(n=Count(), all=CollectList(limit=9), mean=Mean(len)) if named else grouped.count()
     if suppressed:
         counts = counts.suppress(Suppressed.until_window_closes(BufferConfig.unbounded()))
     texts: KStream[str, str] = counts.to_stream(flat).map_values(lambda count: None if count is None else str(count))
@@ -252,7 +270,8 @@ def cases(draw: st.DrawFn) -> tuple[Made, tuple[Input, ...], int]:
     elif kind == "versions":
         made = draw(steps_of_tables(table_source(versioned=True)))
     elif kind == "late":
-        windows = windowed_by(draw(st.sampled_from(sorted(WINDOWS))), suppressed=draw(st.booleans()))
+        chosen, suppressed, named = draw(st.sampled_from(sorted(WINDOWS))), draw(st.booleans()), draw(st.booleans())
+        windows = windowed_by(chosen, suppressed=suppressed, named=named)
         made = draw(stateless(source("left")))
         if draw(st.booleans()):
             made = made.then("deduplicated", deduplicated)
@@ -262,7 +281,8 @@ def cases(draw: st.DrawFn) -> tuple[Made, tuple[Input, ...], int]:
     else:
         made = draw(streams(("left", "right")))
         if kind == "stream":
-            made = made.then("concatenated", concatenated).then("to_stream", lambda table: table.to_stream())
+            reduced = draw(st.sampled_from([concatenated, named_rows]))
+            made = made.then(reduced.__name__, reduced).then("to_stream", lambda table: table.to_stream())
         else:
             windows = windowed_by(draw(st.sampled_from(sorted(WINDOWS))), suppressed=kind == "suppressed")
             made = made.then(kind, windows)
@@ -272,8 +292,10 @@ def cases(draw: st.DrawFn) -> tuple[Made, tuple[Input, ...], int]:
     return made, records, draw(st.sampled_from([1, 2])) if is_ordered and kind != "suppressed" else 1
 
 
-def windowed_by(name: str, *, suppressed: bool) -> Callable[[KStream[str, str]], KStream[str, str]]:
-    return lambda stream: in_windows(stream, WINDOWS[name], suppressed=suppressed)
+def windowed_by(
+    name: str, *, suppressed: bool, named: bool = False
+) -> Callable[[KStream[str, str]], KStream[str, str]]:
+    return lambda stream: in_windows(stream, WINDOWS[name], suppressed=suppressed, named=named)
 
 
 @st.composite

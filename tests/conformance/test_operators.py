@@ -3,25 +3,33 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import re
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
+
+import pytest
 
 from riverrun import (
     JSON,
     LONG,
     STRING,
     BufferConfig,
+    CollectSet,
     Consumed,
+    Count,
     EmitStrategy,
     Grouped,
     Joined,
     JoinWindows,
+    Latest,
     Materialized,
+    Mean,
     Processor,
     ProcessorContext,
     Produced,
     PunctuationType,
+    Quantile,
     Record,
     Repartitioned,
     SessionWindows,
@@ -29,6 +37,7 @@ from riverrun import (
     Stores,
     StreamJoined,
     StreamsBuilder,
+    Sum,
     Suppressed,
     TimeWindows,
     Topology,
@@ -192,6 +201,31 @@ def test_a_record_between_two_sessions_merges_them_and_deletes_what_they_were(ho
         (1000, 3000, 3, 3000),
         (9000, 9000, 1, 9000),
     ]
+
+
+def test_named_aggregates_make_rows_of_streams_sessions_and_tables(host: Host) -> None:
+    def build(builder: StreamsBuilder) -> Topology:
+        numbers = builder.stream(host.topic("in"), STRINGS)
+        words = numbers.group_by_key(Grouped(STRING, STRING))
+        rows = words.aggregate(n=Count(), length=Sum(len), last=Latest(), materialized=Materialized(name="rows"))
+        rows.to_stream().to(host.topic("rows"))
+        by_length = rows.group_by(lambda _key, row: (str(row["n"]), row), Grouped(STRING, JSON))
+        by_length.aggregate(keys=Count(), mean=Mean("length")).to_stream().to(host.topic("groups"))
+        sessions = words.windowed_by(SessionWindows.of(SECOND, grace=10 * SECOND))
+        half = sessions.aggregate(half=Quantile(len, 0.5), all=CollectSet(limit=2))
+        half.to_stream(lambda key, _row: key.key).to(host.topic("sessions"), Produced(STRING, JSON))
+        return builder.build()
+
+    records = lines(("A", "a", 1000), ("A", "bcd", 2500), ("B", "ef", 2500), ("A", "a", 1900))
+    found = host.run(build, {"in": records}, "rows", "groups", "sessions")
+    rows = {key: value for key, value, _ in texts(found["rows"])}
+    assert rows == {"A": '{"last":"a","length":5,"n":3}', "B": '{"last":"ef","length":2,"n":1}'}
+    groups = {key: value for key, value, _ in texts(found["groups"])}
+    assert groups["1"] == '{"keys":1,"mean":2.0}'
+    assert groups["3"] == '{"keys":1,"mean":5.0}'
+    last = {(key, time): value for key, value, time in texts(found["sessions"]) if value is not None}
+    assert json.loads(last["A", 2500] or "")["all"] == ["a", "bcd"]
+    assert json.loads(last["A", 2500] or "")["half"] == pytest.approx(1, rel=0.01)
 
 
 def test_repetitions_are_dropped_and_late_records_with_them(host: Host) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import assert_type
+from typing import Any, assert_type
 
 import msgspec
 
@@ -14,12 +14,14 @@ from riverrun import (
     BufferConfig,
     CogroupedKStream,
     Consumed,
+    Count,
     EmitStrategy,
     Grouped,
     KGroupedTable,
     KStream,
     KTable,
     Materialized,
+    Max,
     ProcessorContext,
     Produced,
     SessionWindowedCogroupedKStream,
@@ -27,6 +29,7 @@ from riverrun import (
     SessionWindows,
     SlidingWindows,
     StreamsBuilder,
+    Sum,
     Suppressed,
     TableJoined,
     TimeWindowedCogroupedKStream,
@@ -136,6 +139,14 @@ assert_type(
 # Aggregations of streams.
 clicks = builder.stream("clicks", Consumed(STRING, STRING)).group_by_key()
 assert_type(clicks.count(), KTable[str, int])
+assert_type(clicks.aggregate(n=Count(), longest=Max(len)), KTable[str, dict[str, Any]])
+assert_type(clicks.aggregate(n=Count(), materialized=Materialized(name="named")), KTable[str, dict[str, Any]])
+assert_type(
+    clicks.aggregate(age=Count(), city=Max(), materialized=Materialized(STRING, JSON(Person))), KTable[str, Person]
+)
+assert_type(
+    by_city.aggregate(n=Count(), total=Sum(), materialized=Materialized(name="sums")), KTable[str, dict[str, Any]]
+)
 assert_type(clicks.count(Materialized(STRING, name="counts")), KTable[str, int])
 assert_type(clicks.reduce(max), KTable[str, str])
 assert_type(clicks.aggregate(Seen, clicked, Materialized(STRING, JSON(Seen), name="seen")), KTable[str, Seen])

@@ -18,6 +18,7 @@ from riverrun.dsl.grouping import (
     window_aggregate,
 )
 from riverrun.dsl.kinds import checked
+from riverrun.dsl.named_aggregates import NamedAggregates, unnamed
 from riverrun.dsl.options import EmitStrategy, Materialized, with_value_serde
 from riverrun.errors import TopologyError
 from riverrun.operators.aggregations import COUNT, Aggregator, StreamAggregate
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from riverrun.dsl.ktable import KTable
     from riverrun.dsl.options import Named
     from riverrun.dsl.plan import TableNode
+    from riverrun.processor.aggregates import AggregateFunction
     from riverrun.processor.operator import Operator
     from riverrun.state.api import StoreBuilder
 
@@ -76,7 +78,7 @@ class KGroupedStream(Generic[K, V]):
         options = with_value_serde(materialized, self._grouping.value_serde)
         return self._aggregate("KSTREAM-REDUCE-", _reducing(reducer), (reducer,), options, named)
 
-    @checked()
+    @overload
     def aggregate(
         self,
         initializer: Callable[[], VO],
@@ -84,14 +86,52 @@ class KGroupedStream(Generic[K, V]):
         materialized: Materialized[K, VO] | None = None,
         *,
         named: Named | None = None,
-    ) -> KTable[K, VO]:
+    ) -> KTable[K, VO]: ...
+
+    @overload
+    def aggregate(
+        self,
+        *,
+        materialized: Materialized[K, dict[str, Any]] | None = None,
+        named: Named | None = None,
+        **aggregates: AggregateFunction,
+    ) -> KTable[K, dict[str, Any]]: ...
+
+    @overload
+    def aggregate(
+        self,
+        *,
+        materialized: Materialized[K, VO],
+        named: Named | None = None,
+        **aggregates: AggregateFunction,
+    ) -> KTable[K, VO]: ...
+
+    @checked()
+    def aggregate(
+        self,
+        initializer: Any = None,
+        aggregator: Any = None,
+        materialized: Materialized[K, Any] | None = None,
+        *,
+        named: Named | None = None,
+        **aggregates: AggregateFunction,
+    ) -> KTable[K, Any]:
         """Combine values per key: `aggregator(key, value, aggregate)`, starting from `initializer()`.
 
         An aggregator that returns None deletes the key.
+
+        Or by named aggregates, whose results are a row by name: `aggregate(n=Count(), total=Sum("amount"))`. The store has a
+        row of their states. `Materialized(value_serde=JSON(Type))` makes the rows objects of a type with these fields.
         """
-        functions = initializer, aggregator
-        options: Materialized[K, VO] = materialized or Materialized()
-        return self._aggregate("KSTREAM-AGGREGATE-", Aggregator(*functions), functions, options, named)
+        prefix, functions = "KSTREAM-AGGREGATE-", (initializer, aggregator)
+        if aggregates:
+            how = NamedAggregates.of(aggregates, functions, materialized)
+            table = self._aggregate(prefix, how.aggregator(), how.functions, how.stored(materialized), named)
+            return how.results(table, materialized, named)
+        unnamed(*functions)
+        return self._aggregate(
+            prefix, Aggregator(initializer, aggregator), functions, materialized or Materialized(), named
+        )
 
     @checked()
     def cogroup(self, aggregator: Callable[[K, V, VO], VO | None]) -> CogroupedKStream[K, VO]:
@@ -179,7 +219,7 @@ class TimeWindowedKStream(Generic[K, V]):
         options = with_value_serde(materialized, self._grouping.value_serde)
         return self._aggregate("KSTREAM-REDUCE-", _reducing(reducer), (reducer,), options, named)
 
-    @checked()
+    @overload
     def aggregate(
         self,
         initializer: Callable[[], VO],
@@ -187,14 +227,52 @@ class TimeWindowedKStream(Generic[K, V]):
         materialized: Materialized[K, VO] | None = None,
         *,
         named: Named | None = None,
-    ) -> KTable[Windowed[K], VO]:
+    ) -> KTable[Windowed[K], VO]: ...
+
+    @overload
+    def aggregate(
+        self,
+        *,
+        materialized: Materialized[K, dict[str, Any]] | None = None,
+        named: Named | None = None,
+        **aggregates: AggregateFunction,
+    ) -> KTable[Windowed[K], dict[str, Any]]: ...
+
+    @overload
+    def aggregate(
+        self,
+        *,
+        materialized: Materialized[K, VO],
+        named: Named | None = None,
+        **aggregates: AggregateFunction,
+    ) -> KTable[Windowed[K], VO]: ...
+
+    @checked()
+    def aggregate(
+        self,
+        initializer: Any = None,
+        aggregator: Any = None,
+        materialized: Materialized[K, Any] | None = None,
+        *,
+        named: Named | None = None,
+        **aggregates: AggregateFunction,
+    ) -> KTable[Windowed[K], Any]:
         """Combine values per key and window: `aggregator(key, value, aggregate)`, from `initializer()`.
 
         An aggregator that returns None deletes the window.
+
+        Or by named aggregates, whose results are a row by name: `aggregate(n=Count(), total=Sum("amount"))`. The store has a
+        row of their states. `Materialized(value_serde=JSON(Type))` makes the rows objects of a type with these fields.
         """
-        functions = initializer, aggregator
-        options: Materialized[K, VO] = materialized or Materialized()
-        return self._aggregate("KSTREAM-AGGREGATE-", Aggregator(*functions), functions, options, named)
+        prefix, functions = "KSTREAM-AGGREGATE-", (initializer, aggregator)
+        if aggregates:
+            how = NamedAggregates.of(aggregates, functions, materialized)
+            table = self._aggregate(prefix, how.aggregator(), how.functions, how.stored(materialized), named)
+            return how.results(table, materialized, named)
+        unnamed(*functions)
+        return self._aggregate(
+            prefix, Aggregator(initializer, aggregator), functions, materialized or Materialized(), named
+        )
 
     def _aggregate(
         self,
@@ -255,7 +333,7 @@ class SessionWindowedKStream(Generic[K, V]):
         options = with_value_serde(materialized, self._grouping.value_serde)
         return self._aggregate("KSTREAM-REDUCE-", session_reducer(reducer), (reducer,), options, named)
 
-    @checked()
+    @overload
     def aggregate(
         self,
         initializer: Callable[[], VO],
@@ -264,8 +342,41 @@ class SessionWindowedKStream(Generic[K, V]):
         materialized: Materialized[K, VO] | None = None,
         *,
         named: Named | None = None,
-    ) -> KTable[Windowed[K], VO]:
+    ) -> KTable[Windowed[K], VO]: ...
+
+    @overload
+    def aggregate(
+        self,
+        *,
+        materialized: Materialized[K, dict[str, Any]] | None = None,
+        named: Named | None = None,
+        **aggregates: AggregateFunction,
+    ) -> KTable[Windowed[K], dict[str, Any]]: ...
+
+    @overload
+    def aggregate(
+        self,
+        *,
+        materialized: Materialized[K, VO],
+        named: Named | None = None,
+        **aggregates: AggregateFunction,
+    ) -> KTable[Windowed[K], VO]: ...
+
+    @checked()
+    def aggregate(
+        self,
+        initializer: Any = None,
+        aggregator: Any = None,
+        merger: Any = None,
+        materialized: Materialized[K, Any] | None = None,
+        *,
+        named: Named | None = None,
+        **aggregates: AggregateFunction,
+    ) -> KTable[Windowed[K], Any]:
         """Combine values per key and session.
+
+        Or by named aggregates, whose results are a row by name: `aggregate(n=Count(), total=Sum("amount"))`. The store has a
+        row of their states. `Materialized(value_serde=JSON(Type))` makes the rows objects of a type with these fields.
 
         Args:
             initializer: Returns the initial aggregate.
@@ -273,11 +384,17 @@ class SessionWindowedKStream(Generic[K, V]):
             merger: `(key, aggregate, other_aggregate) -> aggregate`: merges two sessions that a record connects.
             materialized: How to store the sessions.
             named: Name of the node.
+            aggregates: Named aggregates, in place of the three functions.
         """
-        functions = initializer, aggregator, merger
-        options: Materialized[K, VO] = materialized or Materialized()
-        how = SessionAggregator(Aggregator(initializer, aggregator), merger)
-        return self._aggregate("KSTREAM-AGGREGATE-", how, functions, options, named)
+        prefix, functions = "KSTREAM-AGGREGATE-", (initializer, aggregator, merger)
+        if aggregates:
+            how = NamedAggregates.of(aggregates, functions, materialized)
+            both = SessionAggregator(how.aggregator(), how.merger())
+            table = self._aggregate(prefix, both, how.functions, how.stored(materialized), named)
+            return how.results(table, materialized, named)
+        unnamed(*functions)
+        both = SessionAggregator(Aggregator(initializer, aggregator), merger)
+        return self._aggregate(prefix, both, functions, materialized or Materialized(), named)
 
     def _aggregate(
         self,

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 from riverrun.arguments import function
 from riverrun.dsl.kinds import checked
+from riverrun.dsl.named_aggregates import NamedAggregates, unnamed
 from riverrun.dsl.options import Materialized, name_of, with_value_serde
 from riverrun.dsl.plan import Plan, serde_of
 from riverrun.dsl.tables import stored_node, table_store
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
     from riverrun.dsl.ktable import KTable
     from riverrun.dsl.options import Grouped, Named
+    from riverrun.processor.aggregates import SubtractableAggregateFunction
     from riverrun.processor.operator import Operator
     from riverrun.topology.topology import Topology
 
@@ -75,7 +77,7 @@ class KGroupedTable(Generic[K, V]):
         )
         return self._aggregate("KTABLE-REDUCE-", aggregator, (adder, subtractor), options, named)
 
-    @checked(adder=function("key, value, aggregate"), subtractor=function("key, value, aggregate"))
+    @overload
     def aggregate(
         self,
         initializer: Callable[[], VO],
@@ -84,8 +86,41 @@ class KGroupedTable(Generic[K, V]):
         materialized: Materialized[K, VO] | None = None,
         *,
         named: Named | None = None,
-    ) -> KTable[K, VO]:
+    ) -> KTable[K, VO]: ...
+
+    @overload
+    def aggregate(
+        self,
+        *,
+        materialized: Materialized[K, dict[str, Any]] | None = None,
+        named: Named | None = None,
+        **aggregates: SubtractableAggregateFunction,
+    ) -> KTable[K, dict[str, Any]]: ...
+
+    @overload
+    def aggregate(
+        self,
+        *,
+        materialized: Materialized[K, VO],
+        named: Named | None = None,
+        **aggregates: SubtractableAggregateFunction,
+    ) -> KTable[K, VO]: ...
+
+    @checked(adder=function("key, value, aggregate"), subtractor=function("key, value, aggregate"))
+    def aggregate(
+        self,
+        initializer: Any = None,
+        adder: Any = None,
+        subtractor: Any = None,
+        materialized: Materialized[K, Any] | None = None,
+        *,
+        named: Named | None = None,
+        **aggregates: SubtractableAggregateFunction,
+    ) -> KTable[K, Any]:
         """Combine the values of a group, starting from `initializer()`.
+
+        Or by named aggregates, whose results are a row by name: `aggregate(n=Count(), total=Sum("amount"))`. `Count`, `Sum`,
+        `Mean`, `Quantile` and your own with a method `undo` can take the old row of an update out.
 
         Args:
             initializer: Returns the aggregate of an empty group.
@@ -93,10 +128,15 @@ class KGroupedTable(Generic[K, V]):
             subtractor: `(key, value, aggregate) -> aggregate` that removes an old value. None deletes the group.
             materialized: How to store the result.
             named: Name of the node.
+            aggregates: Named aggregates, in place of the three functions.
         """
-        functions = initializer, adder, subtractor
-        options: Materialized[K, VO] = materialized or Materialized()
-        return self._aggregate("KTABLE-AGGREGATE-", TableAggregator(*functions), functions, options, named)
+        prefix, functions = "KTABLE-AGGREGATE-", (initializer, adder, subtractor)
+        if aggregates:
+            how = NamedAggregates.of(aggregates, functions, materialized)
+            table = self._aggregate(prefix, how.table_aggregator(), how.functions, how.stored(materialized), named)
+            return how.results(table, materialized, named)
+        unnamed(*functions)
+        return self._aggregate(prefix, TableAggregator(*functions), functions, materialized or Materialized(), named)
 
     def _aggregate(
         self,

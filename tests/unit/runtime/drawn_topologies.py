@@ -14,16 +14,23 @@ from riverrun import (
     STRING,
     Branched,
     BufferConfig,
+    CollectList,
     Consumed,
+    Count,
+    Earliest,
     EmitStrategy,
     Grouped,
     Joined,
     JoinWindows,
     KStream,
     KTable,
+    Latest,
     Materialized,
+    Max,
+    Mean,
     Printed,
     Produced,
+    Quantile,
     Repartitioned,
     Serde,
     SessionWindows,
@@ -31,6 +38,7 @@ from riverrun import (
     Stores,
     StreamJoined,
     StreamsBuilder,
+    Sum,
     Suppressed,
     TimeWindows,
     UnlimitedWindows,
@@ -319,6 +327,26 @@ class Drawing:
         serde, initial, add, _ = self.aggregate_of()
         self.add_table(self.as_texts(self.grouped().aggregate(initial, add, self.stored(serde, is_plain=True))))
 
+    def aggregates(self, *, subtracts: bool = False) -> dict[str, Any]:
+        """Named aggregates: all immutable, or some that are not."""
+        fail = self.failing
+        length = self.pick(len, lambda value: len(fail(value)))
+        found = {"n": Count(), "total": Sum(length), "mean": Mean(length), "half": Quantile(length, 0.5)}
+        if not subtracts and self.chance(0.5):
+            found |= {"last": Latest(), "first": Earliest()}
+        if not subtracts and self.chance(0.5):
+            found |= {"most": Max(), "all": CollectList(limit=3)}
+        return found
+
+    def aggregate_by_name(self) -> None:
+        grouped, kind, stored = self.grouped(), self.pick("plain", "windows", "sessions"), self.stored(JSON)
+        if kind == "plain":
+            self.add_table(self.as_texts(grouped.aggregate(materialized=stored, **self.aggregates())))
+            return
+        windows = self.windows_of() if kind == "windows" else SessionWindows.of(ms(20), grace=ms(20))
+        table = grouped.windowed_by(windows).aggregate(materialized=stored, **self.aggregates())
+        self.add_windows(table, windows, JSON)
+
     def count_lists(self) -> None:
         """Counts by keys that may be changed in place."""
         lists = self.stream().filter(lambda k, _v: k is not None).group_by(lambda k, v: [k, str(v)[:1]], BY_LIST)
@@ -481,9 +509,12 @@ class Drawing:
         is_windowed = bool(self.windows) and self.chance(0.4)
         table = self.pick(*self.windows) if is_windowed else self.table()
         grouped = table.group_by(lambda k, v: (fail(v)[-1:], f"{flat(k)}{v}"[-9:]), BY_TEXT)
-        kind = self.pick("count", "reduce", "aggregate")
+        kind = self.pick("count", "reduce", "aggregate", "named")
         if kind == "count":
             found = self.as_texts(grouped.count(self.stored(LONG)))
+        elif kind == "named":
+            rows = grouped.aggregate(materialized=self.stored(JSON), **self.aggregates(subtracts=True))
+            found = self.as_texts(rows)
         elif kind == "reduce":
             found = grouped.reduce(reduced, lambda one, two: short(f"{one}-{two}"), self.stored())
         else:
@@ -530,10 +561,7 @@ STEPS = [
     *["in_sessions", "cogroup", "cogroup", "join_streams", "join_streams", "join_stream_to_itself"],
     *["look_up", "look_up", "look_up_versions", "look_up_global", "table_filter", "table_map_values"],
     *["transform_values", "table_to_stream", "table_to_stream", "group_table", "join_tables", "join_by_foreign_key"],
-    "suppress",
-    "deduplicate",
-    "look_up_outside",
-    "look_up_many_outside",
+    *("suppress", "deduplicate", "look_up_outside", "look_up_many_outside", "aggregate_by_name"),
 ]
 
 

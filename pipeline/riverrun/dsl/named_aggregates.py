@@ -1,0 +1,233 @@
+"""Several aggregates of one grouping by name: `aggregate(n=Count(), total=Sum("amount"))`.
+
+The store has a row of their states, as a JSON object with a field for each name. The table has a row of their results. Queries
+of the store show results, too.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import TYPE_CHECKING, Any, get_type_hints
+
+import msgspec
+
+from riverrun.dsl.options import Materialized, Named
+from riverrun.errors import TopologyError
+from riverrun.operators.aggregations import Aggregator
+from riverrun.operators.table_aggregations import TableAggregator
+from riverrun.processor.aggregates import AggregateFunction, SubtractableAggregateFunction
+from riverrun.serde.api import field_names
+from riverrun.serde.serdes import JSON
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from riverrun.dsl.ktable import KTable
+    from riverrun.serde.api import Serde
+
+_OWN = "Pass initializer and aggregator, or named aggregates: aggregate(n=Count(), total=Sum('amount'))."
+Functions = tuple[tuple[str, AggregateFunction], ...]
+"""Aggregates with their names, in the order of the call."""
+
+
+@dataclass(frozen=True, slots=True)
+class NamedAggregates:
+    """The aggregates of one call.
+
+    Args:
+        functions: The aggregates.
+        rows: The class of rows of results; None for dicts.
+    """
+
+    functions: Functions
+    rows: type | None = None
+
+    @classmethod
+    def of(
+        cls, given: Mapping[str, Any], own: tuple[Any, ...], materialized: Materialized[Any, Any] | None
+    ) -> NamedAggregates:
+        """Check the arguments of a call.
+
+        Args:
+            given: The aggregates by name.
+            own: The functions of an unnamed aggregate, each of which must be None.
+            materialized: Options of the result.
+
+        Raises:
+            TopologyError: If both kinds of aggregates are given, one of them is none, or the rows do not fit their serde.
+        """
+        if any(each is not None for each in own):
+            message = f"aggregate() cannot have an own aggregator and named ones: {', '.join(given)}"
+            raise TopologyError(message, hint=_OWN)
+        for name, function in given.items():
+            _check(name, function)
+        return cls(tuple(given.items()), _rows_of(materialized, tuple(given)))
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Return the names, in the order of the call."""
+        return tuple(name for name, _ in self.functions)
+
+    @property
+    def initial(self) -> Callable[[], Any]:
+        """Return the function that makes the states without records."""
+        row, made = _row_of(self.functions), [each.initial for _, each in self.functions]
+        return lambda: row(*[initial() for initial in made])
+
+    def aggregator(self) -> Aggregator:
+        """Return the functions of an aggregation of a stream."""
+        return Aggregator(self.initial, self._step([each.add for _, each in self.functions]))
+
+    def merger(self) -> Callable[[Any, Any, Any], Any]:
+        """Return the function that merges the states of two sessions."""
+        row, parts, merges = (
+            _row_of(self.functions),
+            msgspec.structs.astuple,
+            [each.merge for _, each in self.functions],
+        )
+        return lambda _key, one, two: row(
+            *[merge(first, second) for merge, first, second in zip(merges, parts(one), parts(two), strict=True)]
+        )
+
+    def table_aggregator(self) -> TableAggregator:
+        """Return the functions of an aggregation of a table.
+
+        Raises:
+            TopologyError: If rows cannot be taken out of one of the aggregates.
+        """
+        undos = []
+        for name, function in self.functions:
+            if not isinstance(function, SubtractableAggregateFunction):
+                message = (
+                    f"{name}: {type(function).__name__} cannot aggregate a table: an update would take its old row out"
+                )
+                raise TopologyError(message, hint="Its class needs a method undo(state, value), or aggregate a stream.")
+            undos.append(function.undo)
+        return TableAggregator(self.initial, self._step([each.add for _, each in self.functions]), self._step(undos))
+
+    def _step(self, steps: list[Callable[[Any, Any], Any]]) -> Callable[[Any, Any, Any], Any]:
+        """Return `(key, value, states) -> states`, of functions of a state and the value."""
+        row, parts = _row_of(self.functions), msgspec.structs.astuple
+        return lambda _key, value, states: row(
+            *[step(state, value) for step, state in zip(steps, parts(states), strict=True)]
+        )
+
+    def result(self, states: Any) -> Any:
+        """Return the row of results."""
+        found = shown_states(self.functions, states)
+        return found if self.rows is None else msgspec.convert(found, self.rows)
+
+    def stored(self, materialized: Materialized[Any, Any] | None) -> Materialized[Any, Any]:
+        """Return the options of the store of states."""
+        return replace(materialized or Materialized(), value_serde=states_serde(self.functions))
+
+    def results(
+        self, table: KTable[Any, Any], materialized: Materialized[Any, Any] | None, named: Named | None
+    ) -> KTable[Any, Any]:
+        """Return the table of results."""
+        serde = JSON if materialized is None or materialized.value_serde is None else materialized.value_serde
+        name = None if named is None else Named(f"{named.name}-results")
+        return table.map_values(self.result, Materialized(value_serde=serde), named=name)
+
+
+def unnamed(*functions: Any) -> None:
+    """Refuse an aggregation that lacks functions.
+
+    Raises:
+        TopologyError: If one of them is None.
+    """
+    if None in functions:
+        message = "aggregate() has nothing to aggregate by"
+        raise TopologyError(message, hint=_OWN)
+
+
+def states_serde(functions: Functions) -> Serde[Any]:
+    """Return the serde of rows of states: JSON objects.
+
+    >>> from riverrun.processor.aggregates import Count, Mean
+    >>> rows = states_serde((("n", Count()), ("mean", Mean())))
+    >>> rows.plain(rows.deserialize(b'{"n":2,"mean":{"sum":5,"count":2}}'))
+    {'n': 2, 'mean': 2.5}
+    """
+    return replace(
+        JSON(_row_of(functions)),
+        name=f"aggregates[{','.join(name for name, _ in functions)}]",
+        remake=(states_serde, (functions,)),
+        value_type=Any,
+        plain=_Shown(functions),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Shown:
+    """Shows rows of states as rows of results."""
+
+    functions: Functions
+
+    def __call__(self, states: Any) -> Any:
+        """Return the results."""
+        return shown_states(self.functions, states)
+
+
+def shown_states(functions: Functions, states: Any) -> dict[str, Any]:
+    """Return results by name."""
+    parts = msgspec.structs.astuple(states)
+    return {name: function.result(state) for (name, function), state in zip(functions, parts, strict=True)}
+
+
+def _row_of(functions: Functions) -> type[msgspec.Struct]:
+    """Return the class of rows of states, one in a process: stores compare what they read with what they wrote."""
+    return _row_class(tuple((name, _state_type(function)) for name, function in functions))
+
+
+@cache
+def _row_class(fields: tuple[tuple[str, Any], ...]) -> type[msgspec.Struct]:
+    return msgspec.defstruct("States", list(fields), frozen=True)
+
+
+def _state_type(function: AggregateFunction) -> Any:
+    """Return the type of an aggregate's states, to which `initial` is annotated."""
+    try:
+        return get_type_hints(function.initial, include_extras=True).get("return", Any)
+    except Exception:  # noqa: BLE001 - names that only type checkers know
+        return Any
+
+
+def _check(name: str, function: Any) -> None:
+    """Refuse what is no aggregate.
+
+    Raises:
+        TopologyError: If it lacks methods, or its name cannot be a field's.
+    """
+    if name.startswith("_") or not name.isidentifier():
+        message = f"aggregate() cannot name a field {name!r}"
+        raise TopologyError(message, hint="Names of aggregates are identifiers that do not begin with _.")
+    if isinstance(function, type):
+        message = f"{name} must be an aggregate, not the class {function.__name__}"
+        raise TopologyError(message, hint=f"{name}={function.__name__}(...)")
+    if not isinstance(function, AggregateFunction):
+        message = f"{name} must be an aggregate, not {function!r} ({type(function).__name__})"
+        raise TopologyError(
+            message, hint="Count(), Sum(...) and their like, or an object with initial, add, merge and result."
+        )
+
+
+def _rows_of(materialized: Materialized[Any, Any] | None, names: tuple[str, ...]) -> type | None:
+    """Return the class to make of results, given the value serde; None for dicts.
+
+    Raises:
+        TopologyError: If its fields are not the aggregates.
+    """
+    serde = None if materialized is None else materialized.value_serde
+    if serde is None:
+        return None
+    fields = field_names(serde.value_type)
+    if serde.value_type is not None and fields is not None and set(fields) != set(names):
+        message = (
+            f"serde {serde.name} has the fields {', '.join(fields) or '(none)'}, the aggregates are {', '.join(names)}"
+        )
+        raise TopologyError(
+            message, hint="Materialized(value_serde=JSON(Type)) with a field for each aggregate, or none."
+        )
+    return serde.value_type if fields and isinstance(serde.value_type, type) else None

@@ -156,13 +156,18 @@ def named_rows(stream: KStream[str, str]) -> KTable[str, str]:
     return rows.map_values(lambda row: f"{row['n']} {row['last']} {row['length']}", STORED)
 
 
-def in_windows(stream: KStream[str, str], windows: Any, *, suppressed: bool, named: bool = False) -> KStream[str, str]:
+def in_windows(
+    stream: KStream[str, str], windows: Any, *, suppressed: bool, named: bool = False, late: bool = False
+) -> KStream[str, str]:
     grouped: Any = stream.group_by_key(BY_TEXT).windowed_by(windows)
+    found: list[KStream[str, str]] = []
+    if late:
+        grouped = grouped.late(found.append)
     counts = grouped.aggregate(n=Count(), all=CollectList(limit=9), mean=Mean(len)) if named else grouped.count()
     if suppressed:
         counts = counts.suppress(Suppressed.until_window_closes(BufferConfig.unbounded()))
     texts: KStream[str, str] = counts.to_stream(flat).map_values(lambda count: None if count is None else str(count))
-    return texts
+    return texts.merge(found[0]) if late else texts
 
 
 def flat(key: Windowed[str], _value: object) -> str:
@@ -270,8 +275,8 @@ def cases(draw: st.DrawFn) -> tuple[Made, tuple[Input, ...], int]:
     elif kind == "versions":
         made = draw(steps_of_tables(table_source(versioned=True)))
     elif kind == "late":
-        chosen, suppressed, named = draw(st.sampled_from(sorted(WINDOWS))), draw(st.booleans()), draw(st.booleans())
-        windows = windowed_by(chosen, suppressed=suppressed, named=named)
+        chosen, options = draw(st.sampled_from(sorted(WINDOWS))), ("suppressed", "named", "late")
+        windows = windowed_by(chosen, **{option: draw(st.booleans()) for option in options})
         made = draw(stateless(source("left")))
         if draw(st.booleans()):
             made = made.then("deduplicated", deduplicated)
@@ -292,10 +297,8 @@ def cases(draw: st.DrawFn) -> tuple[Made, tuple[Input, ...], int]:
     return made, records, draw(st.sampled_from([1, 2])) if is_ordered and kind != "suppressed" else 1
 
 
-def windowed_by(
-    name: str, *, suppressed: bool, named: bool = False
-) -> Callable[[KStream[str, str]], KStream[str, str]]:
-    return lambda stream: in_windows(stream, WINDOWS[name], suppressed=suppressed, named=named)
+def windowed_by(name: str, **options: bool) -> Callable[[KStream[str, str]], KStream[str, str]]:
+    return lambda stream: in_windows(stream, WINDOWS[name], **{"suppressed": False, **options})
 
 
 @st.composite

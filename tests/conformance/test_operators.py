@@ -228,6 +228,17 @@ def test_named_aggregates_make_rows_of_streams_sessions_and_tables(host: Host) -
     assert json.loads(last["A", 2500] or "")["half"] == pytest.approx(1, rel=0.01)
 
 
+def test_late_records_are_a_stream_of_their_own(host: Host) -> None:
+    def build(builder: StreamsBuilder) -> Topology:
+        words = builder.stream(host.topic("in"), STRINGS).group_by_key()
+        windows = words.windowed_by(TimeWindows.of(SECOND, grace=SECOND))
+        windows.late(lambda late: late.to(host.topic("late"))).count()
+        return builder.build()
+
+    found = host.run(build, {"in": lines(("A", "a", 0), ("A", "b", 2000), ("A", "c", 999), ("A", "d", 1000))}, "late")
+    assert texts(found["late"]) == [("A", "c", 999)]
+
+
 def test_repetitions_are_dropped_and_late_records_with_them(host: Host) -> None:
     def build(builder: StreamsBuilder) -> Topology:
         first = builder.stream(host.topic("in"), STRINGS).deduplicate(

@@ -161,6 +161,7 @@ assert_type(
 minutes = clicks.windowed_by(TimeWindows.of(timedelta(minutes=1)))
 assert_type(minutes, TimeWindowedKStream[str, str])
 assert_type(clicks.windowed_by(SlidingWindows.of(timedelta(minutes=1))), TimeWindowedKStream[str, str])
+assert_type(minutes.late(lambda late: late.map_values(str.upper).to("late")), TimeWindowedKStream[str, str])
 assert_type(minutes.emit_strategy(EmitStrategy.on_window_close()), TimeWindowedKStream[str, str])
 assert_type(minutes.count(), KTable[Windowed[str], int])
 assert_type(minutes.reduce(lambda one, other: one + other), KTable[Windowed[str], str])

@@ -8,8 +8,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
+from riverrun.arguments import function
 from riverrun.dsl.cogroup import CogroupedKStream, Cogrouping
 from riverrun.dsl.grouping import (
+    Late,
     SessionAggregator,
     burn_store_name,
     fixed,
@@ -19,7 +21,7 @@ from riverrun.dsl.grouping import (
 )
 from riverrun.dsl.kinds import checked
 from riverrun.dsl.named_aggregates import NamedAggregates, unnamed
-from riverrun.dsl.options import EmitStrategy, Materialized, with_value_serde
+from riverrun.dsl.options import EmitStrategy, Materialized, name_of, with_value_serde
 from riverrun.errors import TopologyError
 from riverrun.operators.aggregations import COUNT, Aggregator, StreamAggregate
 from riverrun.serde.serdes import LONG
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from riverrun.dsl.grouping import FixedWindows, Grouping
+    from riverrun.dsl.kstream import KStream
     from riverrun.dsl.ktable import KTable
     from riverrun.dsl.options import Named
     from riverrun.dsl.plan import TableNode
@@ -185,6 +188,7 @@ class TimeWindowedKStream(Generic[K, V]):
     _grouping: Grouping[K, V]
     _windows: FixedWindows
     _emit: EmitStrategy = EmitStrategy.ON_WINDOW_UPDATE
+    _late: Late | None = None
 
     @checked()
     def emit_strategy(self, emit_strategy: EmitStrategy) -> TimeWindowedKStream[K, V]:
@@ -197,6 +201,40 @@ class TimeWindowedKStream(Generic[K, V]):
             message = "ON_WINDOW_CLOSE emit strategy cannot be used for UnlimitedWindows: they never close"
             raise TopologyError(message)
         return replace(self, _emit=emit_strategy)
+
+    @checked(consumer=function("stream"))
+    def late(
+        self, consumer: Callable[[KStream[K, V]], object], *, named: Named | None = None
+    ) -> TimeWindowedKStream[K, V]:
+        """Return these windows with a stream of late records: those that a window refuses because it has closed.
+
+        Keys, values, times and headers are as they came. A record that is late for several windows is in the stream once,
+        though it counts as dropped for each of them. (Flink's side output of late data.)
+
+        >>> from datetime import timedelta
+        >>> from riverrun import STRING, Consumed, StreamsBuilder, TimeWindows
+        >>> from riverrun.testing import TopologyTestDriver
+        >>> builder = StreamsBuilder()
+        >>> clicks = builder.stream("in", Consumed(STRING, STRING)).group_by_key()
+        >>> minutes = clicks.windowed_by(TimeWindows.of(timedelta(minutes=1))).late(lambda late: late.to("late"))
+        >>> _ = minutes.count()
+        >>> with TopologyTestDriver(builder.build()) as driver:
+        ...     for value, second in [("a", 0), ("b", 60), ("c", 59)]:
+        ...         driver.input_topic("in", STRING, STRING).pipe_input("k", value, timestamp=second * 1000)
+        ...     driver.output_topic("late", STRING, STRING).read_key_values_to_list()
+        [('k', 'c')]
+
+        Args:
+            consumer: Called with the stream, once for each aggregation of these windows.
+            named: Name of the stream's node.
+
+        Raises:
+            TopologyError: If the windows never close.
+        """
+        if isinstance(self._windows, UnlimitedWindows):
+            message = "late() cannot be used for UnlimitedWindows: they never close"
+            raise TopologyError(message)
+        return replace(self, _late=Late(consumer, name_of(named)))
 
     @checked()
     def count(
@@ -291,6 +329,7 @@ class TimeWindowedKStream(Generic[K, V]):
             functions=functions,
             options=options,
             named=named,
+            late=self._late,
         )
 
 
@@ -307,11 +346,25 @@ class SessionWindowedKStream(Generic[K, V]):
     _grouping: Grouping[K, V]
     _windows: SessionWindows
     _emit: EmitStrategy = EmitStrategy.ON_WINDOW_UPDATE
+    _late: Late | None = None
 
     @checked()
     def emit_strategy(self, emit_strategy: EmitStrategy) -> SessionWindowedKStream[K, V]:
         """Return these sessions with a strategy: forward at every update, or once after closing."""
         return replace(self, _emit=emit_strategy)
+
+    @checked(consumer=function("stream"))
+    def late(
+        self, consumer: Callable[[KStream[K, V]], object], *, named: Named | None = None
+    ) -> SessionWindowedKStream[K, V]:
+        """Return these sessions with a stream of late records: those whose session has closed.
+
+        Args:
+            consumer: Called with the stream, once for each aggregation of these sessions. Keys, values, times and headers are
+                as they came.
+            named: Name of the stream's node.
+        """
+        return replace(self, _late=Late(consumer, name_of(named)))
 
     @checked()
     def count(
@@ -413,6 +466,7 @@ class SessionWindowedKStream(Generic[K, V]):
             functions=functions,
             options=options,
             named=named,
+            late=self._late,
         )
 
 

@@ -11,11 +11,13 @@ from collections.abc import Callable
 from dataclasses import asdict, astuple, dataclass, field, is_dataclass, replace
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from riverrun.arguments import refuse_unstarted
 from riverrun.dsl.options import EmitStrategy, name_of
 from riverrun.dsl.plan import TableNode, repartition, serde_of
 from riverrun.dsl.tables import check_supplied, stored_node, table_store
 from riverrun.errors import TopologyError
 from riverrun.operators.aggregations import Aggregator, ClosingWindows, StreamWindowAggregate
+from riverrun.operators.late_records import LateRecords
 from riverrun.operators.sessions import StreamSessionWindowAggregate, session_store_getter
 from riverrun.operators.sliding import StreamSlidingWindowAggregate
 from riverrun.operators.tables import window_store_getter
@@ -24,6 +26,7 @@ from riverrun.state.api import StoreKind
 from riverrun.windows import OwnWindows, SessionWindows, SlidingWindows, TimeWindows, UnlimitedWindows, millis
 
 if TYPE_CHECKING:
+    from riverrun.dsl.kstream import KStream
     from riverrun.dsl.ktable import KTable
     from riverrun.dsl.options import Materialized, Named
     from riverrun.dsl.plan import Plan
@@ -237,11 +240,25 @@ def _nothing() -> None:
 
 
 @dataclass(frozen=True, slots=True)
+class Late:
+    """What becomes of late records.
+
+    Args:
+        consumer: Called with the stream of late records, once for each aggregation.
+        name: The user's name of its node.
+    """
+
+    consumer: Callable[[KStream[Any, Any]], object]
+    name: str | None
+
+
+@dataclass(frozen=True, slots=True)
 class Grouping(Generic[K, V]):
     """A stream grouped by key, with everything that its aggregations need (`GroupedStreamAggregateBuilder`).
 
     Args:
         table: Class of the tables to create.
+        stream: Class of the streams to create.
         plan: Receives the steps.
         node: Name of the stream's node.
         sources: The sources above it.
@@ -253,6 +270,7 @@ class Grouping(Generic[K, V]):
     """
 
     table: type[KTable[Any, Any]]
+    stream: type[KStream[Any, Any]]
     plan: Plan
     node: str
     sources: frozenset[str]
@@ -292,7 +310,7 @@ class Grouping(Generic[K, V]):
         name = self.plan.processor_name(prefix, name_of(named))
         store = table_store(self.plan, store_name, options, self.key_serde, None)
         node = stored_node(name, store_name, is_versioned=options.is_versioned)
-        sources = self._write(node, store, operator, functions, is_named=options.name is not None)
+        _, sources = self._write(node, store, operator, functions, is_named=options.name is not None)
         return self.table(self.plan, node, sources, store.key_serde, store.value_serde)
 
     def aggregate_windows(
@@ -305,6 +323,7 @@ class Grouping(Generic[K, V]):
         functions: tuple[Any, ...],
         options: Materialized[Any, Any],
         named: Named | None,
+        late: Late | None,
     ) -> KTable[Any, Any]:
         """Aggregate per key and window, or session; otherwise as `aggregate`.
 
@@ -316,6 +335,7 @@ class Grouping(Generic[K, V]):
             functions: The functions that the fingerprint covers, in addition to the windows.
             options: How to store the result.
             named: Name of the node.
+            late: What becomes of late records; None to drop them.
 
         Raises:
             TopologyError: If a serde is missing, or the options do not fit the windows.
@@ -326,8 +346,19 @@ class Grouping(Generic[K, V]):
         store = windowed_store(self.plan, store_name, options, self.key_serde, windows, emit)
         node = windowed_node(self.plan, name, store, windows)
         covers = covered(functions, windows, emit)
-        sources = self._write(node, store, operator, covers, is_named=options.name is not None)
+        parent, sources = self._write(node, store, operator, covers, is_named=options.name is not None)
+        if late is not None:
+            self._add_late(late, store.name, parent, sources)
         return self.table(self.plan, node, sources, windowed_key_serde(store.key_serde, windows), store.value_serde)
+
+    def _add_late(self, late: Late, store: str, parent: str, sources: frozenset[str]) -> None:
+        """Add the node of late records behind that of the aggregation, below their common parent."""
+        node = self.plan.processor_name("KSTREAM-LATE-", late.name)
+        self.plan.add_step(
+            lambda topology: topology.add_processor(node, lambda: LateRecords(store), parent, functions=("late",))
+        )
+        stream = self.stream(self.plan, node, sources, self.key_serde, self.value_serde)
+        refuse_unstarted(late.consumer(stream), f"The consumer of {node}", TopologyError)
 
     def repartitioned(self, prefix: str, *, is_named: bool) -> str:
         """Write the stream to a repartition topic, and return the source that reads it back.
@@ -352,8 +383,8 @@ class Grouping(Generic[K, V]):
 
     def _write(
         self, node: TableNode, store: StoreBuilder, operator: OperatorOf, functions: tuple[Any, ...], *, is_named: bool
-    ) -> frozenset[str]:
-        """Write an aggregation, after a repartition if keys may have changed, and return its sources."""
+    ) -> tuple[str, frozenset[str]]:
+        """Write an aggregation, after a repartition if keys may have changed, and return its parent and sources."""
         parent, sources = self.node, self.sources
         if self.repartition_required:
             parent = self._shared_repartition(self.name or store.name, is_named=is_named or self.name is not None)
@@ -364,7 +395,7 @@ class Grouping(Generic[K, V]):
             topology.add_state_store(store, node.name)
 
         self.plan.add_step(write)
-        return sources
+        return parent, sources
 
     def _shared_repartition(self, prefix: str, *, is_named: bool) -> str:
         """Return the source of the repartition topic, which is created once if the grouping has a name."""

@@ -485,6 +485,7 @@ class KStream(Generic[K, V]):
         return KGroupedStream(
             Grouping(
                 table=KTable,
+                stream=KStream,
                 plan=self._plan,
                 node=self._node,
                 sources=self._sources,
@@ -511,6 +512,7 @@ class KStream(Generic[K, V]):
         return KGroupedStream(
             Grouping(
                 table=KTable,
+                stream=KStream,
                 plan=self._plan,
                 node=name,
                 sources=self._sources,

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING, Any
 
+from riverrun.operators.late_records import refused_by
 from riverrun.operators.tables import TableStore, cache_forwards
 from riverrun.processor.handlers import DropReason
 from riverrun.processor.operator import NotFused, block, lacking, lines_of, written
@@ -21,6 +22,7 @@ from riverrun.windows import MAX_TIME_MS, OwnWindows, TimeWindows, UnlimitedWind
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
+    from riverrun.operators.late_records import Refused
     from riverrun.processor.operator import EmitContext, OperatorContext
     from riverrun.records import Headers
     from riverrun.serde.api import Serde
@@ -260,6 +262,7 @@ class StreamWindowAggregate:
         self._last_window = Window(-1, -1)
         self._store: WindowStore[Any, ValueAndTimestamp[Any]]
         self._context: OperatorContext
+        self._refused: Refused
         self._forward: Callable[[Any, Any, int, Headers], None]
         self._forwards_updates: bool
         self._tells_old_values = False
@@ -269,6 +272,7 @@ class StreamWindowAggregate:
         """Open the store and bind the children."""
         self._context, self._forward = context, context.forward
         self._store = store = context.get_state_store(self._store_name)
+        self._refused = refused_by(context, self._store_name)
         if self._closing is None:
             self._forwards_updates = not cache_forwards(
                 context, store, send_old_values=self._send_old_values, key_of=self._windowed
@@ -325,6 +329,7 @@ class StreamWindowAggregate:
         closes_ms = start + self._size_ms if self._own_end_of is None else self._own_end_of(start)
         if closes_ms <= self.observed_ms - self.grace_ms:
             self._context.drop(DropReason.LATE)
+            self._refused.is_late = True
             return
         stored = self._store.fetch(key, start)
         new, new_timestamp = step(self._aggregator, key, value, timestamp, *(stored or _NOTHING))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from riverrun.operators.late_records import refused_by
 from riverrun.operators.tables import cache_forwards
 from riverrun.processor.handlers import DropReason
 from riverrun.records import Change, ValueAndTimestamp
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from riverrun.operators.aggregations import Aggregator, ClosingWindows
+    from riverrun.operators.late_records import Refused
     from riverrun.operators.tables import ValueGetter
     from riverrun.processor.operator import OperatorContext
     from riverrun.records import Headers
@@ -62,6 +64,7 @@ class StreamSessionWindowAggregate:
         self._observed = -1
         self._store: SessionStore[Any, Any]
         self._context: OperatorContext
+        self._refused: Refused
         self._forwards_updates: bool
         self._merged: Merging | None = None
         self._merged_ms = min(windows.retention_ms, kept_ms - windows.gap_ms)
@@ -69,6 +72,7 @@ class StreamSessionWindowAggregate:
     def init(self, context: OperatorContext) -> None:
         """Open the store and bind the children."""
         self._context = context
+        self._refused = refused_by(context, self._store_name)
         store = context.get_state_store(self._store_name)
         self._store = store
         if self._closing is None:
@@ -117,6 +121,7 @@ class StreamSessionWindowAggregate:
             start, end = min(start, old.window.start), max(end, old.window.end)
         if end < close_ms:
             self._context.drop(DropReason.LATE)
+            self._refused.is_late = True
             return
         session = Windowed(key, Window(start, end))
         self._update(session, found, value, timestamp, headers)

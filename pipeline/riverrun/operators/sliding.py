@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from riverrun.operators.late_records import refused_by
 from riverrun.operators.tables import cache_forwards
 from riverrun.processor.handlers import DropReason
 from riverrun.records import Change, ValueAndTimestamp
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from riverrun.operators.aggregations import Aggregator, ClosingWindows
+    from riverrun.operators.late_records import Refused
     from riverrun.processor.operator import OperatorContext
     from riverrun.records import Headers
     from riverrun.state.store_types import WindowStore
@@ -64,11 +66,13 @@ class StreamSlidingWindowAggregate:
         self._observed = -1
         self._store: WindowStore[Any, ValueAndTimestamp[Any]]
         self._context: OperatorContext
+        self._refused: Refused
         self._forwards_updates: bool
 
     def init(self, context: OperatorContext) -> None:
         """Open the store and bind the children."""
         self._context = context
+        self._refused = refused_by(context, self._store_name)
         self._store = context.get_state_store(self._store_name)
         if self._closing is None:
             self._forwards_updates = not cache_forwards(
@@ -98,7 +102,7 @@ class StreamSlidingWindowAggregate:
         if self._closing is not None:
             self._forward_closed(self._closing, close_ms, headers)
         if timestamp + self._size_ms < close_ms:
-            self._context.drop(DropReason.LATE)
+            self._refuse()
             return
         record = _Record(key, value, timestamp, headers)
         if timestamp < self._size_ms:
@@ -193,8 +197,12 @@ class StreamSlidingWindowAggregate:
     def _is_closed(self, start: int) -> bool:
         is_closed = start + self._size_ms < self._observed - self.grace_ms
         if is_closed:
-            self._context.drop(DropReason.LATE)
+            self._refuse()
         return is_closed
+
+    def _refuse(self) -> None:
+        self._context.drop(DropReason.LATE)
+        self._refused.is_late = True
 
     def _announce(self, record: _Record, start: int) -> None:
         if self._closing is not None:

@@ -11,6 +11,7 @@ from riverrun.config import OutputKind
 from riverrun.errors import ReleaseError
 from riverrun.operators.aggregations import StreamWindowAggregate
 from riverrun.operators.deduplication import StreamDeduplicate
+from riverrun.operators.late_records import LateRecords
 from riverrun.operators.sliding import StreamSlidingWindowAggregate
 from riverrun.records import TopicPartition
 from riverrun.releases.rows import key_of
@@ -193,7 +194,7 @@ def _reach(topology: Topology, topic: str, *, from_beginning: bool) -> Reach:
         if process is not None and len(inspect.signature(process).parameters) != OPERATOR_ARGUMENTS:
             message = f"{topic} depends on a processor of your own, {node.name}, which may remember earlier records"
             raise ReleaseError(message, hint=_RELEASE)
-        if isinstance(operator, StreamDeduplicate):
+        if isinstance(operator, StreamDeduplicate | LateRecords):
             if not from_beginning:
                 message = f"{topic} depends on {node.name}, whose choice of a record depends on all before it"
                 raise ReleaseError(message, hint=f"{_RELEASE} {_ALL_RECORDS}")

@@ -393,11 +393,17 @@ class Drawing:
             table.to_stream(lambda key, _v: flat(key)).map_values(lambda v: None if v is None else short(v))
         )
 
+    def late(self, in_windows: Any) -> Any:
+        """Windows whose late records go on, as they are or in another sub-topology."""
+        return in_windows.late(self.streams.append) if self.chance(0.3) else in_windows
+
     def in_windows(self) -> None:
         windows, grouped = self.windows_of(), self.grouped()
         in_windows = grouped.windowed_by(windows)
-        if not isinstance(windows, UnlimitedWindows) and self.chance(0.2):
-            in_windows = in_windows.emit_strategy(EmitStrategy.on_window_close())
+        if not isinstance(windows, UnlimitedWindows):
+            in_windows = self.late(in_windows)
+            if self.chance(0.2):
+                in_windows = in_windows.emit_strategy(EmitStrategy.on_window_close())
         serde, initial, add, _ = self.aggregate_of()
         kind = self.pick("count", "reduce", "aggregate")
         if kind == "count":
@@ -410,7 +416,7 @@ class Drawing:
 
     def in_sessions(self) -> None:
         windows = SessionWindows.of(ms(self.pick(10, 25)), grace=ms(self.pick(0, 30)))
-        in_windows = self.grouped().windowed_by(windows)
+        in_windows = self.late(self.grouped().windowed_by(windows))
         if self.chance(0.2):
             in_windows = in_windows.emit_strategy(EmitStrategy.on_window_close())
         serde, initial, add, merge = self.aggregate_of()

@@ -143,9 +143,16 @@ def deduplicated(builder: StreamsBuilder) -> None:
     builder.stream("views", Consumed(STRING, STRING)).deduplicate(MINUTE).to("out", Produced(STRING, STRING))
 
 
+def late_views(builder: StreamsBuilder) -> None:
+    views = builder.stream("views", Consumed(STRING, STRING)).group_by_key()
+    late = views.windowed_by(TimeWindows.of(MINUTE)).late(lambda late: late.to("out", Produced(STRING, STRING)))
+    late.count()
+
+
 @pytest.mark.parametrize(
     ("build", "why"),
     [
+        (late_views, "depends on KSTREAM-LATE-0000000003, whose choice of a record depends on all before it"),
         (deduplicated, "depends on KSTREAM-DEDUPLICATE-0000000001, whose choice of a record depends on all before it"),
         (sessions, "a session store, and so on all records before"),
         (counted, "depends on counts, a timestamped-key-value store"),

@@ -117,6 +117,7 @@ TABLES: dict[str, Callable[[KTable[str, str]], KTable[str, str]]] = {
         .filter(lambda _k, row: row["n"] > 0)
         .map_values(str, STORED)
     ),
+    "group_top": lambda table: table.group_by(lambda k, v: (v[0], f"{v}{k}"), BY_TEXT).top(2).map_values(str, STORED),
     "group_count": lambda table: (
         table.group_by(lambda _k, v: (v[0], v), BY_TEXT)
         .count(Materialized(key_serde=STRING, value_serde=LONG))
@@ -154,6 +155,10 @@ def deduplicated(stream: KStream[str, str]) -> KStream[str, str]:
 def named_rows(stream: KStream[str, str]) -> KTable[str, str]:
     rows = stream.group_by_key(BY_TEXT).aggregate(n=Count(), last=Latest(), length=Sum(len))
     return rows.map_values(lambda row: f"{row['n']} {row['last']} {row['length']}", STORED)
+
+
+def shortest(stream: KStream[str, str]) -> KTable[str, str]:
+    return stream.group_by_key(BY_TEXT).top(2, len, largest=False).map_values(",".join, STORED)
 
 
 def in_windows(
@@ -286,7 +291,7 @@ def cases(draw: st.DrawFn) -> tuple[Made, tuple[Input, ...], int]:
     else:
         made = draw(streams(("left", "right")))
         if kind == "stream":
-            reduced = draw(st.sampled_from([concatenated, named_rows]))
+            reduced = draw(st.sampled_from([concatenated, named_rows, shortest]))
             made = made.then(reduced.__name__, reduced).then("to_stream", lambda table: table.to_stream())
         else:
             windows = windowed_by(draw(st.sampled_from(sorted(WINDOWS))), suppressed=kind == "suppressed")

@@ -95,9 +95,8 @@ sizes.group_by(lambda _key, size: size)  # E: arg-type return-value
 words.group_by_key().reduce(lambda _aggregate, word: len(word))  # E: arg-type return-value
 words.group_by_key().aggregate(lambda: "", count_letters)  # E: misc
 words.group_by_key().aggregate(lambda: 0, count_letters, Materialized(STRING, STRING))  # E: arg-type return-value
-words.group_by_key().windowed_by(SessionWindows.of(timedelta(1))).aggregate(
-    lambda: 0, count_letters
-)  # E: call-overload
+sessions = words.group_by_key().windowed_by(SessionWindows.of(timedelta(1)))
+sessions.aggregate(lambda: 0, count_letters)  # E: call-overload
 words.group_by_key().windowed_by(timedelta(minutes=1))  # E: call-overload
 words.group_by_key().cogroup(count_letters).cogroup(orders.group_by_key(), count_letters)  # E: arg-type
 words.group_by_key().windowed_by(TimeWindows.of(timedelta(1))).count().to_stream().to(

@@ -148,6 +148,8 @@ assert_type(
     by_city.aggregate(n=Count(), total=Sum(), materialized=Materialized(name="sums")), KTable[str, dict[str, Any]]
 )
 assert_type(clicks.count(Materialized(STRING, name="counts")), KTable[str, int])
+assert_type(clicks.top(3, len), KTable[str, list[str]])
+assert_type(by_city.top(3), KTable[str, list[int]])
 assert_type(clicks.reduce(max), KTable[str, str])
 assert_type(clicks.aggregate(Seen, clicked, Materialized(STRING, JSON(Seen), name="seen")), KTable[str, Seen])
 assert_type(
@@ -164,6 +166,7 @@ assert_type(clicks.windowed_by(SlidingWindows.of(timedelta(minutes=1))), TimeWin
 assert_type(minutes.late(lambda late: late.map_values(str.upper).to("late")), TimeWindowedKStream[str, str])
 assert_type(minutes.emit_strategy(EmitStrategy.on_window_close()), TimeWindowedKStream[str, str])
 assert_type(minutes.count(), KTable[Windowed[str], int])
+assert_type(minutes.top(3, len, largest=False), KTable[Windowed[str], list[str]])
 assert_type(minutes.reduce(lambda one, other: one + other), KTable[Windowed[str], str])
 assert_type(minutes.aggregate(Seen, clicked, Materialized(value_serde=JSON(Seen))), KTable[Windowed[str], Seen])
 sessions = clicks.windowed_by(SessionWindows.of(timedelta(minutes=1)))

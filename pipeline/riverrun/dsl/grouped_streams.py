@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
-from riverrun.arguments import function
+from riverrun.arguments import FLAG, NUMBER, function
 from riverrun.dsl.cogroup import CogroupedKStream, Cogrouping
 from riverrun.dsl.grouping import (
     Late,
@@ -22,8 +22,10 @@ from riverrun.dsl.grouping import (
 from riverrun.dsl.kinds import checked
 from riverrun.dsl.named_aggregates import NamedAggregates, unnamed
 from riverrun.dsl.options import EmitStrategy, Materialized, name_of, with_value_serde
+from riverrun.dsl.ranking import Ranking
 from riverrun.errors import TopologyError
 from riverrun.operators.aggregations import COUNT, Aggregator, StreamAggregate
+from riverrun.processor.aggregates import FIELD
 from riverrun.serde.serdes import LONG
 from riverrun.windows import SessionWindows, SlidingWindows, TimeWindows, UnlimitedWindows, Windowed, Windows
 
@@ -35,7 +37,7 @@ if TYPE_CHECKING:
     from riverrun.dsl.ktable import KTable
     from riverrun.dsl.options import Named
     from riverrun.dsl.plan import TableNode
-    from riverrun.processor.aggregates import AggregateFunction
+    from riverrun.processor.aggregates import AggregateFunction, Field
     from riverrun.processor.operator import Operator
     from riverrun.state.api import StoreBuilder
 
@@ -135,6 +137,45 @@ class KGroupedStream(Generic[K, V]):
         return self._aggregate(
             prefix, Aggregator(initializer, aggregator), functions, materialized or Materialized(), named
         )
+
+    @checked(n=NUMBER, by=FIELD, largest=FLAG)
+    def top(
+        self,
+        n: int,
+        by: Field = None,
+        *,
+        largest: bool = True,
+        materialized: Materialized[K, list[V]] | None = None,
+        named: Named | None = None,
+    ) -> KTable[K, list[V]]:
+        """List the `n` values per key with the largest ranks, the largest one first.
+
+        Of equal ranks, the value that arrived first is ahead. Values without a rank (None) are left out. Each record forwards
+        its key's list, changed or not.
+
+        >>> from riverrun import JSON, STRING, Consumed, StreamsBuilder
+        >>> from riverrun.testing import TopologyTestDriver
+        >>> builder = StreamsBuilder()
+        >>> bids = builder.stream("in", Consumed(STRING, JSON(int))).group_by_key()
+        >>> bids.top(2).to_stream().to("out")
+        >>> with TopologyTestDriver(builder.build()) as driver:
+        ...     driver.input_topic("in", STRING, JSON(int)).pipe_key_value_list([("a", 5), ("a", 9), ("a", 7)])
+        ...     driver.output_topic("out", STRING, JSON).read_key_values_to_list()
+        [('a', [5]), ('a', [9, 5]), ('a', [9, 7])]
+
+        Args:
+            n: How many values, at least 1.
+            by: Returns the rank of a value, or is the name of its field. Default: the value itself.
+            largest: Whether large ranks come first; False for the smallest ones.
+            materialized: How to store the lists. Their serde is a `JSON` of lists if the values have a known type.
+            named: Name of the node.
+
+        Raises:
+            TopologyError: If `n` is below 1, or the serde of the lists is unknown.
+        """
+        how = Ranking.of(n, by, largest=largest)
+        options = how.stored(materialized, self._grouping.value_serde)
+        return self._aggregate("KSTREAM-AGGREGATE-", how.of_stream, how.functions, options, named)
 
     @checked()
     def cogroup(self, aggregator: Callable[[K, V, VO], VO | None]) -> CogroupedKStream[K, VO]:
@@ -312,6 +353,34 @@ class TimeWindowedKStream(Generic[K, V]):
             prefix, Aggregator(initializer, aggregator), functions, materialized or Materialized(), named
         )
 
+    @checked(n=NUMBER, by=FIELD, largest=FLAG)
+    def top(
+        self,
+        n: int,
+        by: Field = None,
+        *,
+        largest: bool = True,
+        materialized: Materialized[K, list[V]] | None = None,
+        named: Named | None = None,
+    ) -> KTable[Windowed[K], list[V]]:
+        """List the `n` values per key and window with the largest ranks, the largest one first.
+
+        Of equal ranks, the value that arrived first is ahead. Values without a rank (None) are left out.
+
+        Args:
+            n: How many values, at least 1.
+            by: Returns the rank of a value, or is the name of its field. Default: the value itself.
+            largest: Whether large ranks come first; False for the smallest ones.
+            materialized: How to store the lists. Their serde is a `JSON` of lists if the values have a known type.
+            named: Name of the node.
+
+        Raises:
+            TopologyError: If `n` is below 1, or the serde of the lists is unknown.
+        """
+        how = Ranking.of(n, by, largest=largest)
+        options = how.stored(materialized, self._grouping.value_serde)
+        return self._aggregate("KSTREAM-AGGREGATE-", how.of_stream, how.functions, options, named)
+
     def _aggregate(
         self,
         prefix: str,
@@ -448,6 +517,37 @@ class SessionWindowedKStream(Generic[K, V]):
         unnamed(*functions)
         both = SessionAggregator(Aggregator(initializer, aggregator), merger)
         return self._aggregate(prefix, both, functions, materialized or Materialized(), named)
+
+    @checked(n=NUMBER, by=FIELD, largest=FLAG)
+    def top(
+        self,
+        n: int,
+        by: Field = None,
+        *,
+        largest: bool = True,
+        materialized: Materialized[K, list[V]] | None = None,
+        named: Named | None = None,
+    ) -> KTable[Windowed[K], list[V]]:
+        """List the `n` values per key and session with the largest ranks, the largest one first.
+
+        Of equal ranks, the value that arrived first is ahead, and of merged sessions that of the first one. Values without a
+        rank (None) are left out.
+
+        Args:
+            n: How many values, at least 1.
+            by: Returns the rank of a value, or is the name of its field. Default: the value itself.
+            largest: Whether large ranks come first; False for the smallest ones.
+            materialized: How to store the lists. Their serde is a `JSON` of lists if the values have a known type.
+            named: Name of the node.
+
+        Raises:
+            TopologyError: If `n` is below 1, or the serde of the lists is unknown.
+        """
+        how = Ranking.of(n, by, largest=largest)
+        options = how.stored(materialized, self._grouping.value_serde)
+        return self._aggregate(
+            "KSTREAM-AGGREGATE-", SessionAggregator(how.of_stream, how.merged), how.functions, options, named
+        )
 
     def _aggregate(
         self,

@@ -5,13 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
-from riverrun.arguments import function
+from riverrun.arguments import FLAG, NUMBER, function
 from riverrun.dsl.kinds import checked
 from riverrun.dsl.named_aggregates import NamedAggregates, unnamed
-from riverrun.dsl.options import Materialized, name_of, with_value_serde
+from riverrun.dsl.options import Materialized, Named, name_of, with_value_serde
 from riverrun.dsl.plan import Plan, serde_of
+from riverrun.dsl.ranking import Ranking
 from riverrun.dsl.tables import stored_node, table_store
 from riverrun.operators.table_aggregations import TableAggregate, TableAggregator
+from riverrun.processor.aggregates import FIELD
 from riverrun.serde.internal import change_serde
 from riverrun.serde.serdes import LONG
 from riverrun.topology.nodes import RepartitionTopic
@@ -20,8 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from riverrun.dsl.ktable import KTable
-    from riverrun.dsl.options import Grouped, Named
-    from riverrun.processor.aggregates import SubtractableAggregateFunction
+    from riverrun.dsl.options import Grouped
+    from riverrun.processor.aggregates import Field, SubtractableAggregateFunction
     from riverrun.processor.operator import Operator
     from riverrun.topology.topology import Topology
 
@@ -137,6 +139,38 @@ class KGroupedTable(Generic[K, V]):
             return how.results(table, materialized, named)
         unnamed(*functions)
         return self._aggregate(prefix, TableAggregator(*functions), functions, materialized or Materialized(), named)
+
+    @checked(n=NUMBER, by=FIELD, largest=FLAG)
+    def top(
+        self,
+        n: int,
+        by: Field = None,
+        *,
+        largest: bool = True,
+        materialized: Materialized[K, list[V]] | None = None,
+        named: Named | None = None,
+    ) -> KTable[K, list[V]]:
+        """List the `n` values per group with the largest ranks, the largest one first.
+
+        The store has all values of a group, since the next one moves up when one is deleted: each update costs time in
+        proportion to the size of its group. Of equal ranks, the value that arrived first is ahead, and an updated row arrives
+        anew. Rows without a rank (None) are left out. A group without rows is deleted.
+
+        Args:
+            n: How many values, at least 1.
+            by: Returns the rank of a value, or is the name of its field. Default: the value itself.
+            largest: Whether large ranks come first; False for the smallest ones.
+            materialized: How to store the lists. Their serde is a `JSON` of lists if the values have a known type.
+            named: Name of the node.
+
+        Raises:
+            TopologyError: If `n` is below 1, or the serde of the lists is unknown.
+        """
+        how = Ranking.of(n, by, largest=largest)
+        options = how.stored(materialized, self._options.value_serde)
+        table = self._aggregate("KTABLE-AGGREGATE-", how.of_table, how.functions, options, named)
+        name = None if named is None else Named(f"{named.name}-results")
+        return table.map_values(how.first, Materialized(value_serde=options.value_serde), named=name)
 
     def _aggregate(
         self,

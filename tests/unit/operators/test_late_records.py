@@ -31,7 +31,7 @@ from riverrun.testing import TopologyTestDriver
 from tests.unit.operators.restarting import Restartable
 
 if TYPE_CHECKING:
-    from riverrun import KGroupedStream, Topology
+    from riverrun import KGroupedStream, KStream, Topology
 
 Rows = list[tuple[str, int]]
 
@@ -118,7 +118,8 @@ def grouped(builder: StreamsBuilder) -> KGroupedStream[str, str]:
 
 
 def test_each_aggregation_has_a_stream_of_its_own() -> None:
-    builder, found = StreamsBuilder(), []
+    builder = StreamsBuilder()
+    found: list[KStream[str, str]] = []
     windows = grouped(builder).windowed_by(WINDOWS["tumbling"]).late(found.append)
     windows.count()
     windows.aggregate(n=Count())

@@ -347,6 +347,16 @@ class Drawing:
         table = grouped.windowed_by(windows).aggregate(materialized=stored, **self.aggregates())
         self.add_windows(table, windows, JSON)
 
+    def top(self) -> None:
+        grouped, fail = self.grouped(), self.failing
+        by, count, stored = self.pick(None, len, lambda value: fail(value)[-1:]), self.pick(1, 2), self.stored(LIST)
+        kind = self.pick("plain", "windows", "sessions")
+        if kind == "plain":
+            self.add_table(self.as_texts(grouped.top(count, by, largest=self.chance(0.5), materialized=stored)))
+            return
+        windows = self.windows_of() if kind == "windows" else SessionWindows.of(ms(20), grace=ms(20))
+        self.add_windows(grouped.windowed_by(windows).top(count, by, materialized=stored), windows, LIST)
+
     def count_lists(self) -> None:
         """Counts by keys that may be changed in place."""
         lists = self.stream().filter(lambda k, _v: k is not None).group_by(lambda k, v: [k, str(v)[:1]], BY_LIST)
@@ -515,8 +525,10 @@ class Drawing:
         is_windowed = bool(self.windows) and self.chance(0.4)
         table = self.pick(*self.windows) if is_windowed else self.table()
         grouped = table.group_by(lambda k, v: (fail(v)[-1:], f"{flat(k)}{v}"[-9:]), BY_TEXT)
-        kind = self.pick("count", "reduce", "aggregate", "named")
-        if kind == "count":
+        kind = self.pick("count", "reduce", "aggregate", "named", "top")
+        if kind == "top":
+            found = self.as_texts(grouped.top(2, self.pick(None, len), materialized=self.stored(LIST)))
+        elif kind == "count":
             found = self.as_texts(grouped.count(self.stored(LONG)))
         elif kind == "named":
             rows = grouped.aggregate(materialized=self.stored(JSON), **self.aggregates(subtracts=True))
@@ -567,7 +579,7 @@ STEPS = [
     *["in_sessions", "cogroup", "cogroup", "join_streams", "join_streams", "join_stream_to_itself"],
     *["look_up", "look_up", "look_up_versions", "look_up_global", "table_filter", "table_map_values"],
     *["transform_values", "table_to_stream", "table_to_stream", "group_table", "join_tables", "join_by_foreign_key"],
-    *("suppress", "deduplicate", "look_up_outside", "look_up_many_outside", "aggregate_by_name"),
+    *("suppress", "deduplicate", "look_up_outside", "look_up_many_outside", "aggregate_by_name", "top", "top"),
 ]
 
 

@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
+import threading
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from riverrun import STRING, Consumed, Grouped, Produced, PunctuationType, Record, StreamsBuilder
+from riverrun import (
+    STRING,
+    Consumed,
+    EmitStrategy,
+    Grouped,
+    Produced,
+    PunctuationType,
+    Record,
+    StreamsBuilder,
+    TimeWindows,
+)
 from riverrun.worker.worker import Worker
+from tests.waiting import until
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -62,6 +74,27 @@ def test_a_worker_punctuates_commits_the_output_and_asks_the_handler(
     assert (tick.key, tick.value) == (b"tick", str(tick.timestamp).encode())
     (letter,) = broker.read(f"{unique}.letters")
     assert (letter.key, letter.value, letter.timestamp) == (None, None, tick.timestamp)
+
+
+def test_the_last_window_closes_when_the_inputs_of_a_worker_are_silent(
+    broker: Broker, unique: str, tmp_path: Path
+) -> None:
+    builder = StreamsBuilder()
+    grouped = builder.stream(f"{unique}.in", Consumed(STRING, STRING)).group_by(lambda _key, word: word)
+    windows = grouped.windowed_by(TimeWindows.of(timedelta(seconds=1))).emit_strategy(EmitStrategy.on_window_close())
+    counts = windows.count().to_stream(lambda key, _count: key.key).map_values(str)
+    counts.to(f"{unique}.out", Produced(STRING, STRING))
+    broker.create(1, f"{unique}.in", f"{unique}.out")
+    broker.write(f"{unique}.in", [(b"1", b"a", 100), (b"2", b"a", 200)])
+    worker = Worker(broker.application(unique, builder.build(), tmp_path, window_idle_close_ms=200))
+    running = threading.Thread(target=worker.run)
+    running.start()
+    try:
+        until(lambda: bool(broker.read(f"{unique}.out")), "closed the window")
+    finally:
+        worker.stop()
+        running.join()
+    assert [(record.key, record.value) for record in broker.read(f"{unique}.out")] == [(b"a", b"2")]
 
 
 @pytest.fixture

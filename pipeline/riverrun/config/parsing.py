@@ -310,6 +310,7 @@ LOWEST = {
     "snapshot.interval.ms": 0,
     "statestore.cache.max.bytes": 0,
     "task.alignment.max.drift.ms": -1,
+    "window.idle.close.ms": 0,
 }
 
 _INT, _LONG = 2**31 - 1, 2**63 - 1
@@ -338,6 +339,7 @@ HIGHEST = {
     "snapshot.keep": 1_000_000,
     "statestore.cache.max.bytes": 2**50,
     "task.timeout.ms": _LONGEST_MS,
+    "window.idle.close.ms": _LONGEST_MS,
 }
 """Upper bounds of settings that Kafka, Python or this machine limits below a long."""
 

@@ -95,6 +95,7 @@ OWN = frozenset(
         "task.alignment.max.drift.ms",
         "uncaught.exception.handler",  # a method of KafkaStreams there
         "user.",
+        "window.idle.close.ms",
     }
 )
 """Settings that Kafka Streams does not have; all others have Kafka's names."""
@@ -115,6 +116,8 @@ class StreamsConfig:
         statestore_cache_max_bytes: Total size of the stores' caches that triggers an early commit; 0 disables caches.
         max_task_idle_ms: How long a task waits for an empty input before it processes records of others. 0 waits only
             for records that the broker already has, -1 does not wait.
+        window_idle_close_ms: How long the inputs of a worker's task must be silent before its event time follows the clock,
+            so that windows close without records. 0 disables that; bounded runs never do it.
         buffered_records_per_partition: Number of buffered records above which an input is paused.
         poll_ms: How long a poll waits for records.
         task_timeout_ms: How long tasks retry while brokers do not answer.
@@ -197,6 +200,7 @@ class StreamsConfig:
     state_cleanup_delay_ms: int = 600_000
     statestore_cache_max_bytes: int = 10 * 1024 * 1024
     max_task_idle_ms: int = 0
+    window_idle_close_ms: int = 0
     buffered_records_per_partition: int = 1000
     poll_ms: int = 100
     task_timeout_ms: int = 300_000

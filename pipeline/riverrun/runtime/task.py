@@ -395,6 +395,24 @@ class Task:
         self._has_progress = True
 
     @property
+    def is_silent(self) -> bool:
+        """Return whether all inputs have been read to their ends, no record is at hand, and the task does not pause."""
+        queues = self._queues.all()
+        is_read = len(queues) == len(self.spec.inputs) and all(each.is_caught_up and not len(each) for each in queues)
+        return is_read and self._barrier.limits is None
+
+    def follow_clock(self, time_ms: int) -> None:
+        """Advance event time as `advance_stream_time` does, for hosts that run in real time.
+
+        Raises:
+            ProcessingError: If user code raises.
+        """
+        try:
+            self.advance_stream_time(time_ms)
+        except USER_ERRORS as error:
+            fail_at(error, task=str(self.spec.id))
+
+    @property
     def needs_commit(self) -> bool:
         """Return whether anything has happened since the last commit."""
         return self._has_progress or self._context.has_skipped

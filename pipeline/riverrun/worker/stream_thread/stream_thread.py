@@ -28,6 +28,7 @@ from riverrun.worker.tasks.aligned_tasks import LateRecords, aligned_tasks, drif
 from riverrun.worker.tasks.alignment import PATIENCE_SECONDS, Alignment, BrokerProgress
 from riverrun.worker.tasks.fetching import ENOUGH, AbsentBrokers, Fetching, Interruptions, Undisturbed
 from riverrun.worker.tasks.known_topics import KnownTopics, TopicWatch
+from riverrun.worker.tasks.silent_tasks import SilentTasks
 from riverrun.worker.tasks.state_updater import StandbyUpdater, StateUpdater
 from riverrun.worker.tasks.task_executor import TaskExecutor
 from riverrun.worker.tasks.task_manager import TaskManager
@@ -391,6 +392,7 @@ def new_stream_thread(
             interruptions=hooks,
             failed=manager.fail,
             cache_max_bytes=streams.statestore_cache_max_bytes,
+            silent=SilentTasks(streams.window_idle_close_ms) if streams.window_idle_close_ms else None,
         ),
         alignment=alignment,
         follower=follower,

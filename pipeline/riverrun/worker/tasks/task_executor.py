@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from riverrun.runtime.task import Task
     from riverrun.worker.states import TaskCounts
     from riverrun.worker.tasks.fetching import Interruptions
+    from riverrun.worker.tasks.silent_tasks import SilentTasks
 
 _UNCACHED_MAX_BYTES = 10 * 1024 * 1024
 """Stores without caches also keep uncommitted records in memory; above this size, tasks commit early."""
@@ -275,6 +276,7 @@ class TaskExecutor:
         interruptions: Called between two records.
         failed: Called with the error of a task that has failed. If it returns, none of the tasks runs any more.
         cache_max_bytes: Memory for the caches of all stores (`statestore.cache.max.bytes`).
+        silent: Has event time follow the clock in silent tasks (`window.idle.close.ms`); None if it does not.
     """
 
     def __init__(
@@ -287,6 +289,7 @@ class TaskExecutor:
         interruptions: Interruptions,
         failed: Callable[[StreamsError], None],
         cache_max_bytes: int,
+        silent: SilentTasks | None,
     ) -> None:
         self._running = running
         self._under_way = under_way
@@ -295,6 +298,7 @@ class TaskExecutor:
         self._interruptions = interruptions
         self._failed = failed
         self._cache_max_bytes = cache_max_bytes
+        self._silent = silent
         self._stretch = 16
 
     def process(self) -> int:
@@ -310,6 +314,8 @@ class TaskExecutor:
             try:
                 done = self._slice(active.task)
                 active.task.punctuate_wall_clock()
+                if self._silent is not None:
+                    self._silent.follow(active.id, active.task, done)
                 if active.task.has_reached_barrier():
                     active.task.request_commit()  # acknowledges it at once
                 processed += done

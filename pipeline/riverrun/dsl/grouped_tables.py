@@ -153,8 +153,8 @@ class KGroupedTable(Generic[K, V]):
         """List the `n` values per group with the largest ranks, the largest one first.
 
         The store has all values of a group, since the next one moves up when one is deleted: each update costs time in
-        proportion to the size of its group. Of equal ranks, the value that arrived first is ahead, and an updated row arrives
-        anew. Rows without a rank (None) are left out. A group without rows is deleted.
+        proportion to the size of its group. Of equal ranks, the value that arrived first is ahead, and an updated row is the
+        last to arrive. Rows without a rank (None) are left out. A group without rows is deleted.
 
         Args:
             n: How many values, at least 1.

@@ -241,7 +241,7 @@ def _nothing() -> None:
 
 @dataclass(frozen=True, slots=True)
 class Late:
-    """What becomes of late records.
+    """The use of late records.
 
     Args:
         consumer: Called with the stream of late records, once for each aggregation.
@@ -335,7 +335,7 @@ class Grouping(Generic[K, V]):
             functions: The functions that the fingerprint covers, in addition to the windows.
             options: How to store the result.
             named: Name of the node.
-            late: What becomes of late records; None to drop them.
+            late: The use of late records; None to drop them.
 
         Raises:
             TopologyError: If a serde is missing, or the options do not fit the windows.

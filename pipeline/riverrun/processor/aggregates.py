@@ -322,7 +322,7 @@ class Max:
 @takes_fields(field=FIELD)
 @dataclass(frozen=True, slots=True)
 class Earliest:
-    """What arrived first, as JSON has it; None without any. Of merged sessions, that of the first one. Not for tables.
+    """The value that arrived first, as JSON has it; None without any. Of merged sessions, that of the first. Not for tables.
 
     Args:
         field: The field. Default: the value.
@@ -350,7 +350,7 @@ class Earliest:
 @takes_fields(field=FIELD)
 @dataclass(frozen=True, slots=True)
 class Latest:
-    """What arrived last, as JSON has it; None without any. Of merged sessions, that of the last one. Not for tables.
+    """The value that arrived last, as JSON has it; None without any. Of merged sessions, that of the last. Not for tables.
 
     Args:
         field: The field. Default: the value.

@@ -73,7 +73,7 @@ def ms(count: int) -> timedelta:
 
 
 def exactly(events: list[Event], names: Any = tuple(ALL)) -> dict[str, Any]:
-    """What rows should say of these events, in the order of arrival."""
+    """Return the row of these events, in the order of arrival."""
     numbers = sorted(event["x"] for event in events if event.get("x") is not None)
     tags = [event["tag"] for event in events if event.get("tag") is not None]
     known: dict[str, Any] = {

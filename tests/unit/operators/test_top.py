@@ -123,7 +123,7 @@ def test_groups_of_a_table_follow_updates_and_deletions(updates: list[tuple[str,
         for key, group, event in updates:
             value = None if event is None else {**event, "group": group}
             driver.input_topic("in", STRING, JSON).pipe_input(key, value)
-            rows.pop(key, None)  # an updated row arrives anew
+            rows.pop(key, None)  # an updated row is the last to arrive
             if value is not None:
                 rows[key] = {**value, "key": key}
         found = dict(driver.output_topic("out", STRING, JSON).read_key_values_to_list())

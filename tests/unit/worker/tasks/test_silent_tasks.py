@@ -120,7 +120,7 @@ def test_event_time_moves_once_per_interval() -> None:
     assert times == [300, 300, 300, 400, 400, 400, 400, 500]
 
 
-def test_a_record_begins_the_silence_anew_and_is_late_behind_it() -> None:
+def test_a_record_ends_the_silence_and_is_late_behind_it() -> None:
     host = Host(counted(is_suppressed=False))
     host.add(300)
     host.read_to_ends()

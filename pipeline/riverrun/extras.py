@@ -16,6 +16,7 @@ _PURPOSE: Mapping[str, str] = {
     "http": "The HTTP interface of instances",
     "quality": "A quality gate",
     "schemas": "A serde on a schema registry",
+    "sinks": "An export that is followed",
     "snapshots": "A snapshot of state, or an archive of topics,",
     "spark": "Work on Spark",
     "sql": "A topology in SQL",
@@ -40,25 +41,31 @@ _EXTRA_OF: Mapping[str, str] = {
     "pygments": "sql",
     "pyspark": "spark",
     "re2": "sql",
+    "sqlalchemy": "sinks",
     "sqlglot": "sql",
     "starlette": "http",
     "uvicorn": "http",
 }
 """Extras by the name of the imported package."""
+_SHARED: Mapping[str, tuple[str, ...]] = {"sinks": ("fsspec", "pyarrow")}
+"""Packages that an extra has in common with the one that they belong to."""
 
 
 def require_extra(extra: str) -> None:
     """Check that an extra is installed before any work begins that needs it.
 
     Args:
-        extra: `airflow`, `demo`, `http`, `quality`, `schemas`, `snapshots`, `spark` or `sql`.
+        extra: `airflow`, `demo`, `http`, `quality`, `schemas`, `sinks`, `snapshots`, `spark` or `sql`.
 
     Raises:
         MissingExtraError: If one of its packages is not installed.
     """
     for package, of in _EXTRA_OF.items():
         if of == extra and package not in _OF_A_PROMPT and find_spec(package) is None:
-            raise _missing(package)
+            raise _missing(package, extra)
+    for package in _SHARED.get(extra, ()):
+        if find_spec(package) is None:
+            raise _missing(package, extra)
 
 
 def missing_extra(error: BaseException) -> MissingExtraError | None:
@@ -70,11 +77,10 @@ def missing_extra(error: BaseException) -> MissingExtraError | None:
     """
     name = error.name if isinstance(error, ModuleNotFoundError) and error.name else ""
     package = name.partition(".")[0]
-    return _missing(package) if package in _EXTRA_OF else None
+    return _missing(package, _EXTRA_OF[package]) if package in _EXTRA_OF else None
 
 
-def _missing(package: str) -> MissingExtraError:
-    extra = _EXTRA_OF[package]
+def _missing(package: str, extra: str) -> MissingExtraError:
     message = f"{_OF_A_PROMPT.get(package, _PURPOSE[extra])} needs {package}, which is not installed"
     hint = f"Install Riverrun's extra `{extra}`: pip install '.[{extra}]' in a checkout, or its wheel with [{extra}]."
     return MissingExtraError(message, hint=hint)

@@ -8,6 +8,7 @@ from dataclasses import MISSING, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from riverrun.config.exports import COLUMN_TYPES, NUMBERS, OF_FILES, ExportConfig
 from riverrun.config.parsing import CHOICES, HIGHEST, LOWEST, NOT_THE_USERS, TAKES_CODE
 from riverrun.config.sections import CLIENT_SETTINGS, CONSOLE_KEYS, CONSOLE_SERVER, SERDE_SETTINGS, AppConfig
 from riverrun.config.streams import OWN, PREFIXES, StreamsConfig, dotted
@@ -89,6 +90,16 @@ One application. The application id is `NAME-VERSION`.
 | Key | Type | Default | Meaning |
 |---|---|---|---|
 """
+_EXPORTS = """
+## `[exports.NAME]`
+
+A topic, and the target that `riverrun export NAME --follow` keeps up to date.
+Exactly one of `table`, `format` and `sink` is set.
+`${NAME}` in the target is replaced by an environment variable, `${file:/PATH}` by what that file says.
+
+| Key | Type | Default | Meaning |
+|---|---|---|---|
+"""
 _STREAMS = """
 ## `[apps.NAME.config]`
 
@@ -114,6 +125,7 @@ _KINDS = {
 }
 _UNITS = {"ms": "ms", "bytes": "bytes"}
 _ARGUMENT = re.compile(r"^ {8}(\w+): (.*(?:\n {12}.*)*)", re.MULTILINE)
+_COLUMN_TYPES = f"Allowed: {', '.join(f'`{kind}`' for kind in COLUMN_TYPES)}."
 _TABLES = ("versions", "outputs")
 """Keys of an application whose values are tables."""
 
@@ -134,6 +146,8 @@ def page() -> str:
             _LOGGING,
             _APPS,
             *_app_rows(),
+            _EXPORTS,
+            *_export_rows(),
             _STREAMS,
             *_streams_rows(each for each in fields(StreamsConfig) if not _is_prefix(each)),
             _PREFIXED,
@@ -176,6 +190,26 @@ def _app_rows() -> Iterator[str]:
         else:
             kind = _KINDS[str(each.type).removesuffix(" | None")]
             yield _row(f"`{each.name}`", kind, _shown(each.default), means[each.name])
+
+
+def _export_rows() -> Iterator[str]:
+    means = meanings(ExportConfig)
+    for each in fields(ExportConfig):
+        if each.name == "consumer":
+            yield _row("`consumer.*`", "text, number, true/false", "librdkafka's", means[each.name])
+        elif each.name == "columns":
+            yield _row("`[exports.NAME.columns]`", "table", "empty", f"{means[each.name]} {_COLUMN_TYPES}")
+        elif each.name != "name":
+            default = _shown(each.default or None) if each.name != "topic" else "required"
+            yield _row(f"`{each.name}`", _KINDS[str(each.type)], default, " ".join(_export_words(each.name, means)))
+
+
+def _export_words(key: str, means: Mapping[str, str]) -> Iterator[str]:
+    yield means[key]
+    if key in OF_FILES:
+        yield f"Of files: `{OF_FILES[key]}`."
+    if key in NUMBERS:
+        yield f"At least {NUMBERS[key][0]}, at most {NUMBERS[key][1]}."
 
 
 def _streams_rows(settings: Iterable[Field[Any]]) -> Iterator[str]:

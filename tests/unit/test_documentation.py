@@ -6,6 +6,7 @@ import doctest
 import inspect
 import re
 import shlex
+import tomllib
 from dataclasses import MISSING, fields
 from functools import cache
 from pathlib import Path
@@ -137,6 +138,22 @@ def test_the_configuration_that_a_page_shows_can_be_loaded(page: str, tmp_path: 
     path.write_text(shown)
     project = ProjectConfig.load(path, {"KAFKA_PASSWORD": "secret"})
     assert list(project.apps) == ["clicks"]
+
+
+def test_the_exports_that_the_guide_shows_can_be_declared(tmp_path: Path) -> None:
+    shown = [found[1] for found in _FILE.finditer((DOCS / "how-to/follow.md").read_text())]
+    names = {name for block in shown for name in re.findall(r"\[exports\.([\w-]+)\]", block)}
+    assert names == {"archive", "clicks-on", "orders", "shelf", "totals"}
+    environ = {"SHOP_PASSWORD": "secret", "POD_NAME": "totals-1"}
+    content: dict[str, Any] = {"exports": {}}
+    for block in map(tomllib.loads, shown):
+        content |= {key: value for key, value in block.items() if key != "exports"}
+        for name, table in block["exports"].items():
+            content["exports"][name] = content["exports"].get(name, {}) | table
+    project = ProjectConfig.read(tmp_path / "streams.toml", content, environ)
+    assert all(project.export(name).topic for name in names)
+    assert project.export("totals").target == "postgresql+psycopg2://shop:secret@db/shop"
+    assert project.export("archive").consumer["group.instance.id"] == "totals-1"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))

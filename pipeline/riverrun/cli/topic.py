@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import sys
+import threading
 from contextlib import nullcontext
 from pathlib import Path  # noqa: TC003 - typer reads the annotation
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from riverrun.cli.project import Master, settings_of
+from riverrun.cli.signals import Ending, end_now, stop_then_end
 from riverrun.config.secrets import expanded, redacted
 from riverrun.errors import ConfigError
 from riverrun.records import MOST_PARTITIONS, counted
@@ -18,6 +20,7 @@ from riverrun.records import MOST_PARTITIONS, counted
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
+    from riverrun.project.following import ExportStatus
     from riverrun.serde.api import Serde
     from riverrun.transfers.topic_records import ReadRecord
 
@@ -297,9 +300,16 @@ def import_topic(
 def export_topic(
     context: typer.Context,
     source: Annotated[
-        str, typer.Argument(help="Topic to read; with --store, the name of an application in streams.toml.")
+        str,
+        typer.Argument(
+            help="Topic to read; with --store, the name of an application in streams.toml; without TARGET, the name of an"
+            " export in streams.toml."
+        ),
     ],
-    target: Annotated[str, typer.Argument(help="Directory to write, or the table of a jdbc target.")],
+    target: Annotated[
+        str | None,
+        typer.Argument(help="Directory to write, or the table of a jdbc target. Left out, [exports.NAME] has it."),
+    ] = None,
     kind: Annotated[str, _FORMAT] = "parquet",
     option: Annotated[list[str] | None, _OPTIONS] = None,
     schema: Annotated[str | None, typer.Option(help="Schema of JSON values as DDL. Fields become columns.")] = None,
@@ -320,15 +330,35 @@ def export_topic(
     binary: Annotated[
         bool, typer.Option("--binary", metavar="", help="Write keys and values as bytes instead of text.")
     ] = False,
+    follow: Annotated[
+        bool,
+        typer.Option(
+            "--follow", metavar="", help="Keep the target of [exports.NAME] up to date until Ctrl-C or SIGTERM."
+        ),
+    ] = False,
+    status: Annotated[
+        bool, typer.Option("--status", metavar="", help="Show the followers of [exports.NAME] and their lag, and stop.")
+    ] = False,
 ) -> None:
     """Write new records of a topic to a target, exactly once. With --store, write all rows of a state store.
 
     Each export of a topic has a directory of its own, which a repeated attempt overwrites. A table gets the rows in one
     transaction, together with the progress. A store overwrites the target.
+
+    Without TARGET, an export of streams.toml is written without Spark: up to the end of the topic, or with --follow until it
+    is stopped. Several processes share the partitions.
     """
     from riverrun.project.progress_bar import progress_bar
     from riverrun.transfers.exports import ExportSpec
 
+    if target is None or follow or status:
+        if target is not None or store is not None:
+            message = (
+                f"{'--status' if status else '--follow'} takes the name of an export in streams.toml, and no target"
+            )
+            raise ConfigError(message, hint="Declare topic and target in [exports.NAME].")
+        _follow(context, source, is_endless=follow, only_status=status)
+        return
     project, options, packages = settings_of(context).project(master), _pairs(context, option), package or ()
     if store is not None:
         app = project.app(source, version=version)
@@ -354,6 +384,46 @@ def export_topic(
     typer.echo(f"batch {summary.batch.number} is written: {summary.batch.range}")
     done = f"{counted(summary.read, 'record')} read, {counted(summary.written, 'row')} written to {target}"
     typer.echo(done)
+
+
+_REPORT_SECONDS = 10.0
+
+
+def _follow(context: typer.Context, name: str, *, is_endless: bool, only_status: bool) -> None:
+    """Follow an export of `streams.toml`, or show its state."""
+    export = settings_of(context).project().export(name)
+    if only_status:
+        _show_status(export.status())
+        return
+    begun, stopped = threading.Event(), threading.Event()
+
+    def stop() -> None:
+        stopped.set()
+        if not begun.is_set():  # it waits for brokers
+            end_now()
+
+    def ends() -> bool:
+        begun.set()
+        return stopped.is_set()
+
+    Ending().ask(stop_then_end(stop))
+    last = export.follow(
+        until_caught_up=not is_endless,
+        ends=ends,
+        on_report=lambda report: typer.echo(f"{name}: {report}"),
+        report_seconds=_REPORT_SECONDS,
+    )
+    typer.echo(f"{name}: {counted(last.records, 'record')} in {counted(last.commits, 'commit')}")
+
+
+def _show_status(found: ExportStatus) -> None:
+    typer.echo(f"group {found.group} is {found.state}, {counted(len(found.members), 'follower')}")
+    for member in found.members:
+        typer.echo(f"  {member}")
+    for each in found.partitions:
+        committed = "none" if each.committed is None else each.committed
+        typer.echo(f"  {each.tp}: committed {committed}, end {each.end}, lag {each.lag}")
+    typer.echo(f"{sum(each.lag for each in found.partitions)} offsets behind")
 
 
 def _pairs(context: typer.Context, options: list[str] | None) -> dict[str, str]:

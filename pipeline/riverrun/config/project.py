@@ -20,6 +20,7 @@ from riverrun.config.checks import (
     wrong_in_schedule,
 )
 from riverrun.config.code import PickledFunction, reference_of
+from riverrun.config.exports import ExportConfig, export_config
 from riverrun.config.parsing import (
     ALLOWED_PROPERTIES,
     as_written,
@@ -92,6 +93,7 @@ class ProjectConfig:
         console: Where the console of the project answers, as settings of an instance say it.
         logging: Configuration of Python's logging, as `logging.config.dictConfig` takes it; empty if there is none.
         refused: Applications whose declaration has an error. It stops only what asks for them.
+        exports: Exports that are followed, by name; an error where the declaration has one.
     """
 
     path: Path
@@ -102,6 +104,7 @@ class ProjectConfig:
     console: StreamsConfig = field(default_factory=StreamsConfig, repr=False)
     refused: Mapping[str, RefusedApp] = field(default_factory=dict)
     logging: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    exports: Mapping[str, ExportConfig | ConfigError] = field(default_factory=dict)
 
     @property
     def application_ids(self) -> list[str]:
@@ -151,7 +154,7 @@ class ProjectConfig:
         Raises:
             ConfigError: If there are unknown keys or impossible values.
         """
-        check_keys(path, "", content, ("kafka", "spark", "schema_registry", "console", "logging", "apps"))
+        check_keys(path, "", content, ("kafka", "spark", "schema_registry", "console", "logging", "apps", "exports"))
         check_type(path, "apps", content.get("apps", {}), dict, hint="Write [apps.NAME], a table for each application.")
         registry = schema_registry_settings(path, content.get("schema_registry", {}), environ)
         kafka = _kafka(path, content.get("kafka", {}), environ)
@@ -165,6 +168,7 @@ class ProjectConfig:
                 refused[name] = RefusedApp(error, _declared_ids(name, table))
         spark = _spark(path, content.get("spark", {}), environ)
         console = console_settings(path, content.get("console", {}), environ)
+        exports = _exports(path, content.get("exports", {}), environ)
         return cls(
             path=path,
             kafka=kafka,
@@ -174,6 +178,7 @@ class ProjectConfig:
             console=console,
             refused=refused,
             logging=logging,
+            exports=exports,
         )
 
     def with_app(self, name: str, table: Mapping[str, Any], environ: Mapping[str, str]) -> ProjectConfig:
@@ -203,9 +208,34 @@ class ProjectConfig:
             raise ConfigError(message, hint=nearest(name, self.apps))
         return self.apps[name]
 
+    def export(self, name: str) -> ExportConfig:
+        """Return an export by name.
+
+        Raises:
+            ConfigError: If the project has no such export, or its declaration has an error.
+        """
+        found = self.exports.get(name)
+        if found is None:
+            message = f"{self.path} has no export {name!r}"
+            raise ConfigError(message, hint=f"Declare it in [exports.{name}]. {nearest(name, self.exports)}")
+        if isinstance(found, ConfigError):
+            raise found
+        return found
+
     def state_directory(self, app: AppConfig) -> Path:
         """Return the directory of an application's local state."""
         return (self.path.parent / app.streams.state_dir).resolve()
+
+
+def _exports(path: Path, table: Any, environ: Mapping[str, str]) -> dict[str, ExportConfig | ConfigError]:
+    check_type(path, "exports", table, dict, hint="Write [exports.NAME], a table for each export.")
+    found: dict[str, ExportConfig | ConfigError] = {}
+    for name, content in table.items():
+        try:
+            found[name] = export_config(path, name, content, environ)
+        except ConfigError as error:  # stops only what asks for it
+            found[name] = error
+    return found
 
 
 def _check_numbers(path: Path, content: Mapping[str, Any]) -> None:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from riverrun.dsl.builder import StreamsBuilder
+    from riverrun.project.following import FollowedExport
     from riverrun.spark.ranges import RunRange
     from riverrun.transfers.exports import ExportSpec, ExportSummary
     from riverrun.transfers.imports import ImportSpec, ImportSummary
@@ -293,6 +294,20 @@ class Riverrun:
         with followed(on_progress):
             spark = partial(self.spark_sessions.session, packages)
             return run_export(spec, self._cluster.admin, spark, on_batch=on_batch)
+
+    def export(self, name: str) -> FollowedExport:
+        """Return an export that the file declares in `[exports.NAME]`, to follow it without Spark.
+
+        Args:
+            name: Its name.
+
+        Raises:
+            ConfigError: If there is no such export, or its declaration has an error.
+        """
+        from riverrun.project.following import FollowedExport
+
+        self._config.export(name)
+        return FollowedExport(self._cluster, self._config, name)
 
 
 def _callable(built: Built) -> Callable[[StreamsBuilder], Topology] | str:

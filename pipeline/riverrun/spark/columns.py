@@ -157,7 +157,41 @@ def column_of(name: str, value_type: Any) -> FrameColumn:
     kind, of = _shape(inspect.type_info(value_type), ())
     if of is _text:
         return FrameColumn(name, pa.string(), _text, is_variant=True)
-    return FrameColumn(name, kind, lambda value: of(msgspec.to_builtins(value, builtin_types=_KEPT)))
+    return FrameColumn(name, kind, lambda value: of(builtin(value)))
+
+
+def field_columns(value_type: Any) -> tuple[FrameColumn, ...]:
+    """Return a column for each field that all values of a type have; empty if they have none.
+
+    The columns are made from what `builtin` returns.
+
+    >>> import dataclasses
+    >>> [column.name for column in field_columns(dataclasses.make_dataclass("Click", [("user", str), ("extra", Any)]))]
+    ['user', 'extra']
+    """
+    found = None if value_type is None else inspect.type_info(value_type)
+    while isinstance(found, inspect.Metadata | inspect.UnionType):
+        types = [found.type] if isinstance(found, inspect.Metadata) else found.types
+        some = [each for each in types if not isinstance(each, inspect.NoneType)]
+        found = some[0] if len(some) == 1 else None
+    if not isinstance(found, _RECORDS):
+        return ()
+    known = {each.encode_name: each.type for each in found.fields}
+    names = field_names(found.cls) or ()
+    return tuple(_field_column(name, *_shape(known[name], (found.cls,))) for name in names)
+
+
+def _field_column(name: str, kind: pa.DataType, of: Callable[[Any], Any]) -> FrameColumn:
+    def take(value: dict[str, Any]) -> Any:
+        found = value.get(name)
+        return None if found is None else of(found)
+
+    return FrameColumn(name, kind, take, is_variant=of is _text)
+
+
+def builtin(value: Any) -> Any:
+    """Return a value of a serde as built-in values, from which columns are made."""
+    return msgspec.to_builtins(value, builtin_types=_KEPT)
 
 
 def micros(time_ms: int) -> int | None:

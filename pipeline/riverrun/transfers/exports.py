@@ -219,6 +219,34 @@ def _check_spec(spec: ExportSpec) -> None:
         raise ConfigError(message, hint="Leave out --binary, or choose a format with bytes: --format parquet.")
 
 
+def has_batches(admin: Admin, name: str) -> bool:
+    """Return whether an export has begun a batch."""
+    return _last(ControlTopic(admin, EXPORTS_TOPIC), name).number > 0
+
+
+def ends_of_batches(admin: Admin, name: str, topic: str) -> dict[TopicPartition, int]:
+    """Return the offset behind the last batch of an export, by partition of its topic.
+
+    Args:
+        admin: Asks the brokers.
+        name: Name of the export.
+        topic: The topic that it has exported.
+
+    Raises:
+        ConfigError: If it has no batch, or an unfinished one, or exports another topic.
+        RangeError: If its progress cannot be read, or the topic was recreated.
+    """
+    last = _last(ControlTopic(admin, EXPORTS_TOPIC), name)
+    if not last.number or {tp.topic for tp in last.ranges} != {topic}:
+        message = f"There is no batch export {name} of topic {topic}"
+        raise ConfigError(message, hint="continues names an export by its --name, or by its topic if it has none.")
+    if not last.is_done:
+        message = f"Batch {last.number} of export {name} is not complete"
+        raise ConfigError(message, hint="Export once more with Spark, which completes it, and then follow.")
+    _check_same_topic(ExportSpec(topic, last.target, "", name=name), last, admin)
+    return {tp: wanted.end for tp, wanted in last.ranges.items()}
+
+
 _batch = foreign_decoder(ExportBatch)
 
 

@@ -1,0 +1,177 @@
+"""`[exports.NAME]` of `streams.toml`: topics, and the targets that followers keep up to date with them."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from riverrun.config.checks import check_keys, check_number, check_path, check_type, nearest
+from riverrun.config.parsing import check_property
+from riverrun.config.secrets import expanded
+from riverrun.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+_NAME = re.compile(r"[a-zA-Z0-9._-]{1,100}")
+_TEXTS = ("app", "topic", "key_serde", "value_serde", "window", "target", "table", "format", "sink", "continues")
+NUMBERS = {
+    "commit_seconds": (1, 86_400),
+    "commit_records": (1, 10_000_000),
+    "commit_bytes": (1, 2_000_000_000),
+    "retry_seconds": (0, 86_400),
+}
+"""Numbers with their lowest and highest values."""
+OF_FILES = {"commit_seconds": 60, "commit_records": 1_000_000, "commit_bytes": 64_000_000}
+"""Files are cut later than transactions: many small ones are slow to read."""
+COLUMN_TYPES = ("boolean", "bigint", "double", "string", "timestamp", "date", "json")
+"""Types of declared columns."""
+_CHOICES = {"mode": ("append", "upsert"), "new_columns": ("add", "refuse"), "format": ("parquet", "json")}
+_CONSUMER = "consumer."
+_SQLITE = re.compile(r"(sqlite(?:\+\w+)?:///)([^/?:].*)")
+"""The URL of a file of SQLite with a relative path."""
+
+
+@dataclass(frozen=True, slots=True)
+class ExportConfig:
+    """One export that is followed.
+
+    Args:
+        name: Its name, under which targets store offsets.
+        topic: The topic.
+        target: URL of a database (SQLAlchemy), or directory or URL of files (fsspec). Never printed: it may hold a password.
+        table: Table of a database, with its schema if need be; none for files.
+        format: Format of files, `parquet` or `json` (an object on each line); none for tables.
+        sink: Function that returns a sink of the user's own, as `module:attribute`; none for tables and files.
+        app: The application that reads or writes the topic, and has its serdes; none if serdes are named.
+        key_serde: Serde of keys by name; none for that of the application, or text.
+        value_serde: Serde of values by name; none for that of the application, or JSON.
+        window: Size of the windows of windowed keys, such as `5m`, where the application does not tell it.
+        mode: `upsert` replaces and deletes rows by key, `append` makes each record a row.
+        key: Names of the columns of the key; none for those of the serde.
+        columns: Types of columns of JSON values without a type, by name.
+        new_columns: What to do if the table lacks columns: `add` them, or `refuse`.
+        continues: The batch export of the topic by Spark whose end is the beginning; none for the first record.
+        commit_seconds: Time after which records are committed.
+        commit_records: Number of records after which they are committed.
+        commit_bytes: Size of keys and values after which they are committed.
+        retry_seconds: How long to wait for a target that does not answer.
+        consumer: Properties of the consumer by librdkafka's names.
+    """
+
+    name: str
+    topic: str
+    target: str = field(default="", repr=False)
+    table: str = ""
+    format: str = ""
+    sink: str = ""
+    app: str = ""
+    key_serde: str = ""
+    value_serde: str = ""
+    window: str = ""
+    mode: str = "append"
+    key: tuple[str, ...] = ()
+    columns: Mapping[str, str] = field(default_factory=dict)
+    new_columns: str = "add"
+    continues: str = ""
+    commit_seconds: int = 1
+    commit_records: int = 10_000
+    commit_bytes: int = 16_000_000
+    retry_seconds: int = 300
+    consumer: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+
+def export_config(path: Path, name: str, table: Any, environ: Mapping[str, str]) -> ExportConfig:
+    """Check an export.
+
+    Args:
+        path: The file, for messages. Paths in it are relative to its directory.
+        name: The name of the export.
+        table: The content of `[exports.NAME]`.
+        environ: Replaces `${NAME}` in the target.
+
+    Raises:
+        ConfigError: If a key is unknown, missing or impossible.
+    """
+    where = f"exports.{name}"
+    check_type(path, where, table, dict, hint="Write [exports.NAME], a table for each export.")
+    if not _NAME.fullmatch(name):
+        message = f"{path}: the name of export {name!r} has characters other than a-z A-Z 0-9 . _ -, or more than 100"
+        raise ConfigError(message)
+    consumer = {key: value for key, value in table.items() if key.startswith(_CONSUMER)}
+    own = {key: value for key, value in table.items() if key not in consumer}
+    check_keys(path, where, own, (*_TEXTS, *NUMBERS, "mode", "new_columns", "key", "columns"))
+    _check_values(path, where, own)
+    found: dict[str, Any] = {**(OF_FILES if "format" in own else {}), **own}
+    found["target"] = _located(path, expanded(f"{path}: {where}.target", own.get("target", ""), environ), found)
+    found["key"] = tuple(own.get("key", ()))
+    found["consumer"] = _consumer(path, where, consumer, environ)
+    return ExportConfig(name, **found)
+
+
+def _check_values(path: Path, where: str, table: Mapping[str, Any]) -> None:
+    for key in (*_TEXTS, *_CHOICES):
+        check_type(path, f"{where}.{key}", table.get(key, ""), str)
+        check_path(f"{path}: {where}.{key}", table.get(key, ""))
+    for key, allowed in _CHOICES.items():
+        if key in table and table[key] not in allowed:
+            message = f"{path}: {where}.{key} is {table[key]!r}"
+            raise ConfigError(message, hint=f"Allowed: {', '.join(allowed)}.")
+    for key, (lowest, highest) in NUMBERS.items():
+        if key in table:
+            check_number(f"{path}: {where}.{key}", table[key], lowest, highest)
+    check_type(path, f"{where}.key", table.get("key", []), list)
+    check_type(path, f"{where}.columns", table.get("columns", {}), dict)
+    for name, kind in table.get("columns", {}).items():
+        if kind not in COLUMN_TYPES:
+            message = f"{path}: {where}.columns.{name} is {kind!r}"
+            raise ConfigError(message, hint=f"Allowed: {', '.join(COLUMN_TYPES)}. {nearest(str(kind), COLUMN_TYPES)}")
+    for value in table.get("key", []):
+        check_type(path, f"{where}.key", value, str)
+    _check_together(path, where, table)
+
+
+def _check_together(path: Path, where: str, table: Mapping[str, Any]) -> None:
+    """Check that there is one kind of target, and everything that it needs.
+
+    Raises:
+        ConfigError: If not.
+    """
+    if not table.get("topic"):
+        message = f"{path}: [{where}] needs topic"
+        raise ConfigError(message, hint='For example topic = "totals".')
+    kinds = [key for key in ("table", "format", "sink") if table.get(key)]
+    if len(kinds) != 1:
+        message = f"{path}: [{where}] has {' and '.join(kinds) or 'no kind of target'}"
+        hint = "Write table (of a database), format (of files) or sink (of your own): one of them."
+        raise ConfigError(message, hint=hint)
+    if kinds != ["sink"] and not table.get("target"):
+        message = f"{path}: [{where}] needs target"
+        raise ConfigError(message, hint='For example target = "postgresql+psycopg2://user@db/shop", or a directory.')
+    if kinds == ["format"] and table.get("mode") == "upsert":
+        message = f'{path}: {where}.mode is "upsert", but files only grow'
+        raise ConfigError(message, hint='Write mode = "append", or choose a table.')
+
+
+def _located(path: Path, target: str, table: Mapping[str, Any]) -> str:
+    """Return a target with its relative path below the directory of `streams.toml`."""
+    if table.get("format") and "://" not in target:
+        return str((path.parent / target).resolve())
+    if table.get("table") and (relative := _SQLITE.fullmatch(target)):
+        return f"{relative[1]}{(path.parent / relative[2]).resolve()}"
+    return target
+
+
+def _consumer(path: Path, where: str, table: Mapping[str, Any], environ: Mapping[str, str]) -> dict[str, str]:
+    found = {}
+    for key, value in table.items():
+        if not isinstance(value, str | int | float):
+            message = f'{path}: {where}."{key}" is not one value'
+            raise ConfigError(message)
+        name = key.removeprefix(_CONSUMER)
+        check_property(path, name)
+        text = str(value).lower() if isinstance(value, bool) else str(value)
+        found[name] = expanded(f"{path}: {where}.{key}", text, environ)
+    return found

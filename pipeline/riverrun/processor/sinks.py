@@ -1,0 +1,110 @@
+"""Sinks: targets outside of Kafka that a follower keeps up to date, exactly once.
+
+A sink stores the offsets of records with the records themselves. So a record is in the target if and only if the target's
+offset is behind it, whatever fails in between.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping, Sequence
+
+    from riverrun.records import TopicPartition
+
+PARTITION, OFFSET, TIMESTAMP = "_partition", "_offset", "_timestamp"
+"""Columns of each record's place and event time."""
+PLACE = (TIMESTAMP, PARTITION, OFFSET)
+JSON_FIELD = {b"riverrun": b"json"}
+"""Metadata of columns of text that hold JSON of any shape."""
+
+
+@dataclass(frozen=True, slots=True)
+class SinkTable:
+    """The table that a sink keeps: the rows of one topic.
+
+    Args:
+        export: Name of the export, under which a target stores offsets: several exports may share it.
+        topic: The topic.
+        topic_id: The brokers' id of the topic. A recreated topic has another id, and its offsets mean other records.
+        schema: Names and types of the columns, as an Arrow schema: key, value, then event time and place.
+        key: The columns of the record's key.
+        is_upsert: Whether rows replace others by key. If not, each record is a row.
+        may_add_columns: Whether the target gets columns that it lacks. If not, a lack is an error.
+    """
+
+    export: str
+    topic: str
+    topic_id: str
+    schema: Any
+    key: tuple[str, ...]
+    is_upsert: bool = False
+    may_add_columns: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class SinkBatch:
+    """Records of one partition, in order of offsets, as rows.
+
+    Args:
+        tp: The partition.
+        records: The rows, as an Arrow record batch with the columns of the sink's table.
+        tombstones: Whether each record has no value, by row. Its columns of the value are null.
+    """
+
+    tp: TopicPartition
+    records: Any
+    tombstones: Sequence[bool] = field(repr=False)
+
+    def __len__(self) -> int:
+        """Return the number of records."""
+        return len(self.tombstones)
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Return the rows by name of the column: times in UTC, structs and maps as dictionaries."""
+        found: list[dict[str, Any]] = self.records.to_pylist(maps_as_pydicts="strict")
+        return found
+
+
+class Sink(Protocol):
+    """Writes records to a target, together with offsets: all three methods are called by one thread.
+
+    A call may raise `EngineError` if the target does not answer. The follower then waits and calls `begin`, so the sink itself
+    repeats nothing. A call raises `TaskMigratedError` if another owner has taken over a partition. Every other error ends the
+    follower.
+    """
+
+    def begin(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
+        """Take over exactly these partitions, and forget all that was written and not committed.
+
+        From now on the target refuses commits of all earlier owners of these partitions. Without partitions, the sink releases
+        its connections; another call may follow.
+
+        Args:
+            partitions: All partitions that this sink owns from now on.
+
+        Returns:
+            By partition, the offset of the first record that is not in the target. A partition without any is left out.
+        """
+        ...
+
+    def write(self, batch: SinkBatch) -> None:
+        """Take records, which follow those of the partition that were taken before. Readers need not see them yet.
+
+        Args:
+            batch: The records.
+        """
+        ...
+
+    def commit(self, offsets: Mapping[TopicPartition, int]) -> None:
+        """Make the records since the last commit visible, with their offsets: for each partition all or nothing.
+
+        Args:
+            offsets: By partition, the offset of the next record, for all partitions with new records.
+
+        Raises:
+            TaskMigratedError: If another owner has taken over one of them. Nothing of it was committed.
+        """
+        ...

@@ -1,0 +1,247 @@
+"""Exports that are followed: opens the topic and the target of `[exports.NAME]`, again whenever another version goes live."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from riverrun.errors import ConfigError
+from riverrun.extras import require_extra
+from riverrun.hosting.inputs import InputLag
+from riverrun.project.chosen_version import ChosenVersion
+from riverrun.records import TopicPartition
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Mapping
+
+    from riverrun.config import ProjectConfig
+    from riverrun.config.exports import ExportConfig
+    from riverrun.processor.sinks import Sink, SinkTable
+    from riverrun.project.cluster import Cluster
+    from riverrun.serde.api import Serde
+    from riverrun.transfers.follower import Follower, FollowReport
+    from riverrun.transfers.sink_rows import SinkRows
+
+
+@dataclass(frozen=True, slots=True)
+class ExportStatus:
+    """The state of an export, as brokers know it: targets have the valid offsets, of which the group has a copy.
+
+    Args:
+        group: Its consumer group.
+        state: The group's state, in Kafka's words.
+        members: The followers, as `client-id@host`.
+        partitions: The partitions of the topic.
+    """
+
+    group: str
+    state: str
+    members: tuple[str, ...]
+    partitions: tuple[InputLag, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class FollowedExport:
+    """An export of a project that is followed.
+
+    Args:
+        cluster: Brokers.
+        project: The project that declares it.
+        name: Its name.
+    """
+
+    cluster: Cluster
+    project: ProjectConfig
+    name: str
+
+    @property
+    def config(self) -> ExportConfig:
+        """The export's configuration."""
+        return self.project.export(self.name)
+
+    @property
+    def group(self) -> str:
+        """The consumer group whose members share the partitions."""
+        return f"riverrun-export-{self.name}"
+
+    def follow(
+        self,
+        *,
+        until_caught_up: bool = False,
+        ends: Callable[[], bool] = lambda: False,
+        on_report: Callable[[FollowReport], None] = lambda _report: None,
+        report_seconds: float = 10.0,
+    ) -> FollowReport:
+        """Keep the target up to date, exactly once, until a stop is requested.
+
+        Args:
+            until_caught_up: Whether to stop at the present end of the topic: a batch, which goes on where the last one stopped.
+            ends: Returns whether a stop is requested; asked about ten times per second.
+            on_report: Called repeatedly with the progress.
+            report_seconds: Time between two reports.
+
+        Returns:
+            The last report.
+
+        Raises:
+            ConfigError: If the target or the columns cannot be used, or the target refuses a record.
+            EngineError: If the target does not answer for too long.
+            DeserializationError: If a record cannot be read.
+            TopicError: If the topic does not exist.
+            BrokerError: If the brokers do not answer, or refuse.
+            MissingOffsetError: If retention has deleted records before they were exported.
+        """
+        from riverrun.kafka.consumer import RecordConsumer
+        from riverrun.kafka.shares import PartitionShare
+
+        config = self.config
+        require_extra("sinks")
+        admin = self.cluster.admin
+        admin.require([config.topic], f"export {self.name} follows")
+        starts = partial(self._starts, self._ends_of_batches())
+        while True:
+            version = self._version()
+            rows = self._rows(version)
+            sink = self._sink(rows)
+            consumer = {"client.id": f"riverrun-{self.name}", **config.consumer}
+            with (
+                closing(PartitionShare(admin.kafka, self.group, config.topic, consumer)) as share,
+                closing(RecordConsumer(admin.kafka, config.consumer)) as reader,
+            ):
+                follower = _follower(share, reader, sink, rows, starts, config)
+                is_outdated = follower.follow(
+                    ends,
+                    until_caught_up=until_caught_up,
+                    on_report=on_report,
+                    report_seconds=report_seconds,
+                    is_outdated=partial(self._has_left, version),
+                )
+                if not is_outdated:
+                    return follower.report()
+
+    def status(self) -> ExportStatus:
+        """Return the followers of the export, and how far they are behind.
+
+        Raises:
+            TopicError: If the topic does not exist.
+            BrokerError: If the brokers do not answer.
+        """
+        admin, topic = self.cluster.admin, self.config.topic
+        admin.require([topic], f"export {self.name} follows")
+        tps = [TopicPartition(topic, number) for number in range(admin.partitions([topic])[topic])]
+        state, progress = admin.group(self.group), admin.progress_of(self.group)
+        try:
+            committed = {tp: offset for tp, (offset, _) in progress.committed(tps).items()}
+        finally:
+            progress.close()
+        starts, ends = admin.beginning_offsets(tps), admin.end_offsets(tps)
+        lags = tuple(InputLag(tp, False, committed.get(tp), starts[tp], ends[tp]) for tp in tps)  # noqa: FBT003 - a tuple
+        return ExportStatus(self.group, state.state, state.members, lags)
+
+    def _version(self) -> str:
+        """Return the live version of the application; empty without one."""
+        app = self.config.app
+        return ChosenVersion(self.cluster, self.project, app).version if app else ""
+
+    def _has_left(self, version: str) -> bool:
+        """Return whether another version is live, whose values may have other columns."""
+        return self._version() != version
+
+    def _rows(self, version: str) -> SinkRows:
+        """Return the rows of the topic, by the serdes of a version of the application."""
+        from riverrun.transfers.sink_rows import SinkRows
+
+        config = self.config
+        return SinkRows.of(*self._serdes(version), config.columns, config.key)
+
+    def _serdes(self, version: str) -> tuple[Serde[Any], Serde[Any]]:
+        from riverrun.serde.serdes import JSON, STRING
+        from riverrun.transfers.topic_serdes import serde_named, serdes_of
+
+        config, window = self.config, self.config.window or None
+        key: Serde[Any] = STRING
+        value: Serde[Any] = JSON
+        if config.app:
+            loaded = ChosenVersion(self.cluster, self.project, config.app, version).loaded()
+            key, value = serdes_of(loaded.topology, config.topic, window)
+        return (
+            serde_named(config.key_serde, window) if config.key_serde else key,
+            serde_named(config.value_serde, window) if config.value_serde else value,
+        )
+
+    def _sink(self, rows: SinkRows) -> Sink:
+        from riverrun.processor.sinks import SinkTable
+
+        config, admin = self.config, self.cluster.admin
+        table = SinkTable(
+            export=self.name,
+            topic=config.topic,
+            topic_id=admin.topic_ids([config.topic])[config.topic],
+            schema=rows.schema,
+            key=rows.key_names,
+            is_upsert=config.mode == "upsert",
+            may_add_columns=config.new_columns == "add",
+        )
+        return _opened(config, table)
+
+    def _ends_of_batches(self) -> Mapping[TopicPartition, int]:
+        """Return where the batch export ended that this one continues; empty if it continues none.
+
+        Raises:
+            ConfigError: If there is none, its last batch is unfinished, or Spark has written under this export's own name.
+        """
+        from riverrun.transfers.exports import ends_of_batches, has_batches
+
+        config, admin = self.config, self.cluster.admin
+        if config.continues:
+            return ends_of_batches(admin, config.continues, config.topic)
+        if has_batches(admin, self.name):
+            message = f"Export {self.name} has batches that Spark has written, whose offsets are in a topic of Kafka's"
+            hint = f'continues = "{self.name}" begins behind the last one. Otherwise, choose another name.'
+            raise ConfigError(message, hint=hint)
+        return {}
+
+    def _starts(
+        self, batches: Mapping[TopicPartition, int], tps: Collection[TopicPartition]
+    ) -> Mapping[TopicPartition, int]:
+        """Return where partitions begin of which the target has no offset."""
+        firsts = self.cluster.admin.beginning_offsets(tps)
+        return {tp: batches.get(tp, firsts[tp]) for tp in tps}
+
+
+def _opened(config: ExportConfig, table: SinkTable) -> Sink:
+    """Return the sink of an export.
+
+    Raises:
+        ConfigError: If it cannot be opened.
+    """
+    if config.table:
+        from riverrun.transfers.sql_sink import SqlSink
+
+        return SqlSink(table, config.target, config.table)
+    if config.format:
+        from riverrun.transfers.file_sink import FileSink
+
+        return FileSink(table, config.target, config.format)
+    from riverrun.config.code import call_attribute
+
+    sink: Sink = call_attribute(config.sink, table, config.target)
+    missing = [name for name in ("begin", "write", "commit") if not callable(getattr(sink, name, None))]
+    if missing:
+        message = f"{config.sink} returned {type(sink).__name__}, which has no {missing[0]}"
+        raise ConfigError(message, hint="A sink has the three methods of riverrun.processor.sinks.Sink.")
+    return sink
+
+
+def _follower(share: Any, reader: Any, sink: Sink, rows: SinkRows, starts: Any, config: ExportConfig) -> Follower:
+    from riverrun.transfers.follower import Follower, FollowSettings
+
+    settings = FollowSettings(
+        commit_seconds=config.commit_seconds,
+        commit_records=config.commit_records,
+        commit_bytes=config.commit_bytes,
+        retry_seconds=config.retry_seconds,
+    )
+    return Follower(share, reader, sink, rows.batch, starts, settings)

@@ -1,0 +1,265 @@
+"""Files on any store of fsspec as a sink: Parquet, or JSON with an object on each line.
+
+Each commit makes one file for each partition, `TOPIC-PARTITION-START`. START is the offset behind the last record of the file
+before it. So the files of a partition form a chain, and the last record of the last file tells the offset. A file appears at
+once and complete, and only if there is none with its name. So of two owners of a partition, one is refused.
+"""
+
+from __future__ import annotations
+
+import inspect
+import io
+import os
+import re
+import uuid
+from collections import defaultdict
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import pyarrow as pa
+from pyarrow import parquet
+
+from riverrun.errors import ConfigError, EngineError, RangeError, StreamsError, TaskMigratedError
+from riverrun.processor.sinks import JSON_FIELD, OFFSET
+from riverrun.records import TopicPartition
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+
+    from typing_extensions import TypeIs
+
+    from riverrun.processor.sinks import SinkBatch, SinkTable
+
+MANIFEST = "_riverrun.json"
+"""A file that says which export the directory belongs to. Readers of directories skip names that begin with an underscore."""
+_NEXT = b"riverrun.next"
+_TAIL_BYTES = 65_536
+_BATCH_OF_SPARK = re.compile(r"batch=\d+")
+
+
+class FileSink:
+    """A directory of files.
+
+    Args:
+        table: The columns.
+        target: The directory, or its URL.
+        form: `parquet` or `json`.
+
+    Raises:
+        ConfigError: If the store cannot create a file only if there is none.
+    """
+
+    def __init__(self, table: SinkTable, target: str, form: str) -> None:
+        self._table = table
+        self._target = target
+        self._form = form
+        self._name = re.compile(rf"{re.escape(table.topic)}-(\d+)-(\d{{20}})\.{form}")
+        self._pending: dict[TopicPartition, list[SinkBatch]] = defaultdict(list)
+        self._next: dict[TopicPartition, int] = {}
+        with self._told("open"):
+            import fsspec
+
+            self._files, self._root = fsspec.url_to_fs(target)
+        self._create = self._creator()
+
+    def begin(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
+        """Find the ends of the partitions' chains. What an earlier owner adds to one refuses this owner's file, or the reverse.
+
+        Raises:
+            ConfigError: If the directory belongs to another export, or files lack columns.
+            RangeError: If the topic was recreated.
+            EngineError: If the store does not answer.
+        """
+        self._pending.clear()
+        self._next.clear()
+        if not partitions:
+            return {}
+        with self._told("look into"):
+            self._files.makedirs(self._root, exist_ok=True)
+            names = [path.rstrip("/").rpartition("/")[2] for path in self._files.ls(self._root, detail=False)]
+            self._check_free(names)
+            self._check_manifest()
+            last = self._last_files(names)
+            found = {tp: self._end_of(last[tp]) for tp in partitions if tp in last}
+            self._remove_leftovers(names, partitions)
+        self._next = {tp: found.get(tp, 0) for tp in partitions}
+        return found
+
+    def write(self, batch: SinkBatch) -> None:
+        """Keep rows until the commit."""
+        self._pending[batch.tp].append(batch)
+
+    def commit(self, offsets: Mapping[TopicPartition, int]) -> None:
+        """Create a file for each partition with new records. The files tell the offsets themselves.
+
+        Raises:
+            TaskMigratedError: If another owner has added a file to a partition's chain.
+            EngineError: If the store does not answer, or is full.
+        """
+        for tp in sorted(self._pending):
+            if tp not in self._next or tp not in offsets:
+                message = f"{tp} is not this follower's partition"
+                raise TaskMigratedError(message)
+            batches, start = self._pending[tp], self._next[tp]
+            name = f"{tp.topic}-{tp.partition}-{start:020}.{self._form}"
+            end = int(batches[-1].records.column(OFFSET)[-1].as_py()) + 1
+            with self._told(f"create {name} in"):
+                try:
+                    self._create(name, self._encoded(batches, end))
+                except FileExistsError as error:
+                    message = f"Another follower of export {self._table.export} has taken over {tp}: {name} exists"
+                    raise TaskMigratedError(message) from error
+            self._next[tp] = end
+        self._pending.clear()
+
+    def _encoded(self, batches: Sequence[SinkBatch], end: int) -> bytes:
+        if self._form == "json":
+            return b"".join(map(self._lines, batches))
+        schema = self._table.schema.with_metadata({_NEXT: str(end).encode()})
+        found = pa.Table.from_batches([batch.records for batch in batches]).replace_schema_metadata(schema.metadata)
+        file = io.BytesIO()
+        parquet.write_table(found, file, compression="zstd")
+        return file.getvalue()
+
+    def _lines(self, batch: SinkBatch) -> bytes:
+        raw = [field.name for field in self._table.schema if field.metadata == JSON_FIELD]
+        rows = batch.rows()
+        for row in rows:
+            row |= {name: msgspec.Raw(row[name].encode()) for name in raw if row[name] is not None}
+        return b"".join(msgspec.json.encode(row) + b"\n" for row in rows)
+
+    def _check_free(self, names: Sequence[str]) -> None:
+        """Refuse the directory of a batch export, whose offsets are in a topic of Kafka's.
+
+        Raises:
+            ConfigError: If Spark has exported to it.
+        """
+        batch = next(filter(_BATCH_OF_SPARK.fullmatch, names), None)
+        if batch is not None:
+            message = f"{self._target} has {batch}, which a batch export by Spark has written"
+            hint = 'Choose another directory. continues = "NAME" begins behind the last batch of that export.'
+            raise ConfigError(message, hint=hint)
+
+    def _check_manifest(self) -> None:
+        """Make sure that the directory belongs to this export, and note it at the first start.
+
+        Raises:
+            ConfigError: If it belongs to another export, or new columns are refused.
+            RangeError: If the topic was recreated.
+        """
+        table, path = self._table, f"{self._root}/{MANIFEST}"
+        own = {"export": table.export, "topic": table.topic, "format": self._form}
+        if not self._files.exists(path):
+            content = {**own, "topic_id": table.topic_id, "columns": table.schema.names}
+            with suppress(FileExistsError):  # another follower was faster
+                self._create(MANIFEST, msgspec.json.encode(content))
+        found = msgspec.json.decode(self._files.cat_file(path))
+        if any(found.get(key) != value for key, value in own.items()):
+            message = f"{self._target} belongs to export {found.get('export')} of {found.get('topic')} ({found.get('format')})"
+            raise ConfigError(message, hint="Give each export its own directory.")
+        if found.get("topic_id") != table.topic_id:
+            message = f"Topic {table.topic} was recreated after export {table.export} had begun"
+            raise RangeError(message, hint="Its offsets now mean other records. Export it to another directory.")
+        new = [name for name in table.schema.names if name not in found.get("columns", ())]
+        if new and not table.may_add_columns:
+            message = f"The files in {self._target} have no column {', '.join(new)}"
+            raise ConfigError(message, hint='Let later files have it: new_columns = "add".')
+
+    def _last_files(self, names: Sequence[str]) -> dict[TopicPartition, str]:
+        """Return the last file of each partition's chain."""
+        found: dict[TopicPartition, str] = {}
+        for name in sorted(names):
+            if match := self._name.fullmatch(name):
+                found[TopicPartition(self._table.topic, int(match[1]))] = name
+        return found
+
+    def _end_of(self, name: str) -> int:
+        """Return the offset behind the last record of a file."""
+        path = f"{self._root}/{name}"
+        if self._form == "parquet":
+            with self._files.open(path, "rb") as file:
+                return int(parquet.ParquetFile(file).metadata.metadata[_NEXT])
+        size, wanted = self._files.size(path), _TAIL_BYTES
+        while True:
+            tail = self._files.cat_file(path, start=max(0, size - wanted), end=size).rstrip(b"\n")
+            if b"\n" in tail or wanted >= size:
+                return int(msgspec.json.decode(tail.rpartition(b"\n")[2])[OFFSET]) + 1
+            wanted *= 16
+
+    def _remove_leftovers(self, names: Sequence[str], partitions: Collection[TopicPartition]) -> None:
+        """Remove what dead owners of these partitions have not completed. Living ones are refused thereby."""
+        begins = tuple(f".{tp.topic}-{tp.partition}-" for tp in partitions)
+        for name in names:
+            if name.startswith(begins) and name.endswith(".tmp"):
+                with suppress(FileNotFoundError):
+                    self._files.rm_file(f"{self._root}/{name}")
+
+    def _creator(self) -> Callable[[str, bytes], None]:
+        """Return the function that creates a whole file, or raises `FileExistsError`.
+
+        Raises:
+            ConfigError: If the store has no such operation.
+        """
+        from fsspec.implementations.local import LocalFileSystem
+
+        if isinstance(self._files, LocalFileSystem):
+            return lambda name, data: _link(Path(self._root), name, data)
+        kind = type(self._files)
+        own = [method for method in (kind.pipe_file, getattr(kind, "_pipe_file", None)) if _is_own(method)]
+        if not any("mode" in inspect.signature(method).parameters for method in own):
+            message = f"The file store of {self._target} cannot create a file only if there is none"
+            raise ConfigError(message, hint="Use a local directory, S3, Google Cloud Storage or Azure Blob Storage.")
+        return lambda name, data: self._files.pipe_file(f"{self._root}/{name}", data, mode="create")
+
+    @contextmanager
+    def _told(self, doing: str) -> Iterator[None]:
+        """Translate errors of the store; each kind of store has its own."""
+        try:
+            yield
+        except (StreamsError, KeyboardInterrupt):
+            raise
+        except (PermissionError, NotADirectoryError, ImportError, ValueError) as error:
+            message = f"Cannot {doing} {self._target}: {error}"
+            raise ConfigError(message, hint="Check target, and that its file store's package is installed.") from error
+        except Exception as error:
+            message = f"Cannot {doing} {self._target}: {error}"
+            raise EngineError(message, hint="Check that the store answers and has space.") from error
+
+
+def _is_own(method: Any) -> TypeIs[Callable[..., Any]]:
+    """Return whether a store has its own way to create files: the general one looks first, and writes later."""
+    return method is not None and not method.__module__.startswith(("fsspec.spec", "fsspec.asyn"))
+
+
+def _link(directory: Path, name: str, data: bytes) -> None:
+    """Create a file by a second name of one that is complete and on the disk.
+
+    Raises:
+        FileExistsError: If there is one.
+        TaskMigratedError: If another owner has removed the incomplete file.
+    """
+    begun = directory / f".{name}.{uuid.uuid4().hex[:8]}.tmp"
+    try:
+        with begun.open("xb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        try:
+            os.link(begun, directory / name)
+        except FileNotFoundError as error:
+            message = f"Another follower has removed {begun.name}"
+            raise TaskMigratedError(message) from error
+        except OSError as error:
+            if isinstance(error, FileExistsError):
+                raise
+            message = f"{directory} cannot hold hard links, by which files appear at once: {error.strerror}"
+            raise ConfigError(message, hint="Choose a directory on another file system.") from error
+    finally:
+        begun.unlink(missing_ok=True)
+    opened = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(opened)
+    finally:
+        os.close(opened)

@@ -1,0 +1,395 @@
+"""Follows a topic into a sink: reads the partitions of this process's share, and commits rows and offsets to the target.
+
+Offsets are read from the target whenever partitions are taken over, never from Kafka. So a follower may end anywhere, and the
+next one goes on behind the last record in the target.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
+
+from riverrun.errors import BrokerError, EngineError, StreamsError, TaskMigratedError
+from riverrun.records import RAW_KEY, RAW_OFFSET, RAW_VALUE, counted
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+
+    from riverrun.kafka.consumer import Polled
+    from riverrun.processor.sinks import Sink, SinkBatch
+    from riverrun.records import RawFields, TopicPartition
+
+log = logging.getLogger(__name__)
+
+_POLLED = 2_000
+"""Records of a poll, of which each partition's become one batch."""
+_POLL_SECONDS = 0.1
+_FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.5, 30.0
+_LOOK_SECONDS = 10.0
+"""How often to look whether another version of the application is live."""
+
+
+class Share(Protocol):
+    """Knows which partitions are this process's own (`riverrun.kafka.shares.PartitionShare`)."""
+
+    def poll(self, give_up: Callable[[], None]) -> frozenset[TopicPartition] | None:
+        """Return the partitions of a new assignment; None if there is none. Calls `give_up` before others get them."""
+        ...
+
+    def rejoin(self) -> None:
+        """Give up all partitions, and ask for a new assignment."""
+        ...
+
+    def note(self, offsets: Mapping[TopicPartition, int]) -> None:
+        """Take a copy of committed offsets, for people."""
+        ...
+
+
+class Reader(Protocol):
+    """Reads partitions from given offsets (`riverrun.kafka.consumer.RecordConsumer`)."""
+
+    def assign(self, starts: Mapping[TopicPartition, int]) -> None:
+        """Read these partitions from these offsets as well."""
+        ...
+
+    def unassign(self, tps: Iterable[TopicPartition]) -> None:
+        """Stop reading these partitions."""
+        ...
+
+    def poll(self, max_records: int, timeout_s: float) -> Polled:
+        """Wait for records up to a timeout."""
+        ...
+
+    def known_ends(self, tps: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """Return the ends of logs, as far as they are known."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class FollowSettings:
+    """When to commit, and how long to wait for a target.
+
+    Args:
+        commit_seconds: Time after the first record without a commit.
+        commit_records: Number of records without a commit.
+        commit_bytes: Size of their keys and values.
+        retry_seconds: How long to wait for a target that does not answer. The follower then ends.
+    """
+
+    commit_seconds: float = 1.0
+    commit_records: int = 10_000
+    commit_bytes: int = 16_000_000
+    retry_seconds: float = 300.0
+
+
+@dataclass(frozen=True, slots=True)
+class FollowReport:
+    """The progress of a follower.
+
+    Args:
+        records: Records committed so far.
+        commits: Number of commits.
+        rate: Records committed per second since the last report.
+        lag: Offsets of its partitions that are not committed, as far as known.
+        offsets: By partition, the offset behind the last record in the target.
+    """
+
+    records: int
+    commits: int
+    rate: float
+    lag: int
+    offsets: Mapping[TopicPartition, int] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        """Describe it on one line.
+
+        >>> print(FollowReport(1200, 3, 400.5, 7))
+        1,200 records in 3 commits, 400/s, 7 behind, no partitions
+        """
+        parts = ", ".join(f"{tp}@{offset}" for tp, offset in sorted(self.offsets.items())) or "no partitions"
+        done = f"{self.records:,} {'record' if self.records == 1 else 'records'} in {counted(self.commits, 'commit')}"
+        return f"{done}, {self.rate:,.0f}/s, {self.lag:,} behind, {parts}"
+
+
+class Follower:
+    """Keeps a target up to date.
+
+    Args:
+        share: The partitions of this process.
+        reader: Reads them.
+        sink: The target.
+        batch: Makes rows of a partition's records.
+        starts: Returns where to begin partitions of which the target has no offset.
+        settings: When to commit.
+        clock: Returns seconds that only rise.
+        pause: Waits for some seconds.
+    """
+
+    def __init__(
+        self,
+        share: Share,
+        reader: Reader,
+        sink: Sink,
+        batch: Callable[[TopicPartition, Sequence[RawFields]], SinkBatch],
+        starts: Callable[[Collection[TopicPartition]], Mapping[TopicPartition, int]],
+        settings: FollowSettings,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        pause: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._share = share
+        self._reader = reader
+        self._sink = sink
+        self._batch = batch
+        self._starts = starts
+        self._settings = settings
+        self._clock = clock
+        self._pause = pause
+        self._owned: frozenset[TopicPartition] | None = None
+        self._begun: frozenset[TopicPartition] = frozenset()
+        self._reached: dict[TopicPartition, int] = {}
+        self._committed: dict[TopicPartition, int] = {}
+        self._read_to_end: set[TopicPartition] = set()
+        self._records = self._bytes = 0
+        self._due_at = 0.0
+        self._done = self._commits = self._done_before = 0
+        self._reported_at = clock()
+        self._failing_since: float | None = None
+        self._again_at = 0.0
+        self._next_pause = _FIRST_PAUSE_SECONDS
+
+    def follow(
+        self,
+        ends: Callable[[], bool],
+        *,
+        until_caught_up: bool = False,
+        on_report: Callable[[FollowReport], None] = lambda _report: None,
+        report_seconds: float = 10.0,
+        is_outdated: Callable[[], bool] = lambda: False,
+    ) -> bool:
+        """Follow until a stop is requested. What was read is committed before the end.
+
+        Args:
+            ends: Returns whether a stop is requested.
+            until_caught_up: Whether to stop at the present end of this process's partitions.
+            on_report: Called repeatedly with the progress.
+            report_seconds: Time between two reports.
+            is_outdated: Returns whether the rows have to be made in another way from now on. Asked every ten seconds.
+
+        Returns:
+            Whether it ended because the rows are outdated.
+
+        Raises:
+            EngineError: If the target does not answer for too long.
+            StreamsError: If the brokers refuse, a record cannot be read, or the target refuses it.
+        """
+        look_at = self._clock() + _LOOK_SECONDS
+        try:
+            while not ends():
+                self.turn()
+                now = self._clock()
+                if now - self._reported_at >= report_seconds:
+                    on_report(self.report())
+                if until_caught_up and self._is_caught_up():
+                    break
+                if now >= look_at:
+                    look_at = now + _LOOK_SECONDS
+                    if is_outdated():
+                        self._finish()
+                        return True
+            self._finish()
+        finally:
+            self._let_go()
+        return False
+
+    def turn(self) -> None:
+        """Take part in the group, read some records, and commit what is due.
+
+        Raises:
+            EngineError: If the target does not answer for too long.
+            StreamsError: As in `follow`.
+        """
+        self._take_part()
+        self._read()
+
+    def report(self) -> FollowReport:
+        """Return the progress; the rate is that since the last call."""
+        now = self._clock()
+        seconds, done = now - self._reported_at, self._done - self._done_before
+        self._reported_at, self._done_before = now, self._done
+        found = self._reader.known_ends(self._begun)
+        lag = sum(max(0, found.get(tp, offset) - offset) for tp, offset in self._committed.items())
+        return FollowReport(self._done, self._commits, done / seconds if seconds else 0.0, lag, dict(self._committed))
+
+    def _take_part(self) -> None:
+        """Serve the group, and take over new partitions."""
+        given = self._share.poll(self._give_up)
+        if given is not None:
+            self._forget()
+            self._owned = given
+            self._again_at = 0.0
+        if self._owned is not None and self._begun != self._owned and self._clock() >= self._again_at:
+            with _Guard(self):
+                self._begin(self._owned)
+
+    def _begin(self, tps: frozenset[TopicPartition]) -> None:
+        """Take over partitions, and read behind what the target has of them."""
+        stored = self._sink.begin(tps)
+        missing = tps - stored.keys()
+        starts = {**(self._starts(missing) if missing else {}), **{tp: stored[tp] for tp in tps & stored.keys()}}
+        self._reader.unassign(self._begun)
+        self._reader.assign(starts)
+        self._begun, self._reached, self._committed = tps, dict(starts), dict(starts)
+        self._read_to_end.clear()
+        self._records = self._bytes = 0
+        if self._failing_since is not None:
+            log.warning("the target answers again after %.0f s", self._clock() - self._failing_since)
+        self._failing_since, self._next_pause = None, _FIRST_PAUSE_SECONDS
+        for tp, offset in sorted(starts.items()):
+            log.info("follows %s from offset %d", tp, offset)
+
+    def _read(self) -> None:
+        """Read records and commit what is due; wait a moment if no partition can be read."""
+        if not self._begun:
+            self._pause(_POLL_SECONDS)
+            return
+        try:
+            polled = self._reader.poll(_POLLED, _POLL_SECONDS)
+        except BrokerError as error:
+            if not error.retriable:
+                raise
+            log.warning("%s", error.message)
+            self._pause(_POLL_SECONDS)
+            return
+        with _Guard(self):
+            for tp, records in polled.records.items():
+                self._write(tp, records)
+            for tp, end in polled.ends.items():
+                self._note_end(tp, end)
+            if self._is_due():
+                self._commit()
+
+    def _write(self, tp: TopicPartition, records: Sequence[RawFields]) -> None:
+        if not records or tp not in self._begun:
+            return
+        if not self._records:
+            self._due_at = self._clock() + self._settings.commit_seconds
+        self._sink.write(self._batch(tp, records))
+        self._reached[tp] = records[-1][RAW_OFFSET] + 1
+        self._read_to_end.discard(tp)
+        self._records += len(records)
+        self._bytes += sum(len(each[RAW_KEY] or b"") + len(each[RAW_VALUE] or b"") for each in records)
+
+    def _note_end(self, tp: TopicPartition, end: int) -> None:
+        """Note that a partition was read to its end, which may lie behind markers of transactions."""
+        if tp in self._begun:
+            self._reached[tp] = max(end, self._reached[tp])
+            self._read_to_end.add(tp)
+
+    def _is_due(self) -> bool:
+        settings = self._settings
+        return self._records > 0 and (
+            self._records >= settings.commit_records
+            or self._bytes >= settings.commit_bytes
+            or self._clock() >= self._due_at
+        )
+
+    def _commit(self) -> None:
+        """Commit what was written."""
+        if not self._records:
+            return
+        moved = {tp: offset for tp, offset in self._reached.items() if offset != self._committed[tp]}
+        self._sink.commit(moved)
+        self._committed |= moved
+        self._done += self._records
+        self._commits += 1
+        self._records = self._bytes = 0
+        self._share.note(moved)
+
+    def _is_caught_up(self) -> bool:
+        """Commit as soon as all partitions have been read to their ends, and return whether that is so."""
+        if self._owned is None or self._begun != self._owned or not self._read_to_end >= self._begun:
+            return False
+        with _Guard(self):
+            self._commit()
+        return not self._records
+
+    def _finish(self) -> None:
+        """Commit at the end; a target that does not answer gets the records from the next follower."""
+        try:
+            self._commit()
+        except (EngineError, TaskMigratedError) as error:
+            log.warning("the last records are left to the next follower: %s", error.message)
+
+    def _give_up(self) -> None:
+        """Commit before others get the partitions. Without the commit, they read the records again."""
+        try:
+            self._commit()
+        except StreamsError as error:
+            log.warning("records are left to the next owner of their partitions: %s", error.message)
+        self._forget()
+        self._owned = None
+
+    def _forget(self) -> None:
+        """Stop reading; what was not committed is read again by the next owner."""
+        self._reader.unassign(self._begun)
+        self._begun, self._reached, self._committed = frozenset(), {}, {}
+        self._read_to_end.clear()
+        self._records = self._bytes = 0
+
+    def _let_go(self) -> None:
+        """Release the target."""
+        self._forget()
+        try:
+            self._sink.begin(())
+        except StreamsError as error:
+            log.warning("the target was not released: %s", error.message)
+
+    def fenced(self, error: TaskMigratedError) -> None:
+        """Give way to another owner, and ask the group for partitions again."""
+        log.warning("%s; joining the group again", error.message)
+        self._forget()
+        self._owned = None
+        self._share.rejoin()
+
+    def failed(self, error: EngineError) -> None:
+        """Plan the next attempt to reach the target.
+
+        Raises:
+            EngineError: If it has not answered for too long.
+        """
+        now = self._clock()
+        since = self._failing_since = now if self._failing_since is None else self._failing_since
+        self._forget()
+        if now - since >= self._settings.retry_seconds:
+            raise error
+        self._again_at = now + self._next_pause
+        left = self._settings.retry_seconds - (now - since)
+        log.warning("%s; trying again in %.1f s, for %.0f s more at most", error.message, self._next_pause, left)
+        self._next_pause = min(_LONGEST_PAUSE_SECONDS, 2 * self._next_pause)
+
+
+class _Guard:
+    """Lets a follower go on after errors that it recovers from.
+
+    Args:
+        follower: The follower.
+    """
+
+    def __init__(self, follower: Follower) -> None:
+        self._follower = follower
+
+    def __enter__(self) -> None:
+        """Do nothing."""
+
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> bool:
+        """Return whether the follower goes on."""
+        if isinstance(error, TaskMigratedError):
+            self._follower.fenced(error)
+            return True
+        if isinstance(error, EngineError):
+            self._follower.failed(error)
+            return True
+        return False

@@ -1,0 +1,246 @@
+"""Rows of a topic for sinks: the columns of its keys and values, and the records of a partition as Arrow batches.
+
+Columns have the names that frames of gates have: fields of values have their own names, and Riverrun's columns begin with an
+underscore. A key with named fields is one column for each of them, `_key_NAME` if the value has a field with that name.
+Any other key is `_key`. Windowed keys have `_window_start` and `_window_end` as well.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, get_args, get_origin
+
+import msgspec
+import pyarrow as pa
+
+from riverrun.errors import ConfigError, DeserializationError
+from riverrun.processor.sinks import JSON_FIELD, OFFSET, PARTITION, TIMESTAMP, SinkBatch
+from riverrun.records import RAW_KEY, RAW_OFFSET, RAW_TIMESTAMP, RAW_VALUE
+from riverrun.serde.api import plain_reader
+from riverrun.serde.serdes import JSON
+from riverrun.serde.windowed import of_any_size
+from riverrun.spark.columns import TIME, FrameColumn, array, builtin, column_of, field_columns, micros
+from riverrun.windows import Windowed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from riverrun.records import RawFields, TopicPartition
+    from riverrun.serde.api import Serde
+
+_LAST_MS = 253_402_300_799_999
+"""The last ms of the year 9999. Windows without an end have it, because columns of a key cannot be null."""
+_TYPES: Mapping[str, Any] = {
+    "boolean": bool,
+    "bigint": int,
+    "double": float,
+    "string": str,
+    "timestamp": dt.datetime,
+    "date": dt.date,
+    "json": Any,
+}
+"""Python types by the names that configurations have for them (`riverrun.config.exports.COLUMN_TYPES`)."""
+_WINDOW = ("_window_start", "_window_end")
+_OWN = frozenset({"_key", *_WINDOW, TIMESTAMP, PARTITION, OFFSET})
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """The columns of a key or of a value.
+
+    Args:
+        columns: The columns, of which each takes its part of what `read` returns.
+        read: Reads the bytes.
+        word: `key` or `value`, for messages.
+    """
+
+    columns: tuple[FrameColumn, ...]
+    read: Callable[[bytes], Any]
+    word: str
+
+    def arrays(self, data: Sequence[bytes | None], places: Callable[[int], dict[str, str | int]]) -> list[pa.Array]:
+        """Return the columns of some rows.
+
+        Raises:
+            DeserializationError: If bytes cannot be read, or a value does not fit its column; with the record's coordinates.
+        """
+        values = []
+        for number, each in enumerate(data):
+            try:
+                values.append(None if each is None else self.read(each))
+            except Exception as error:  # a serde may raise anything
+                message = f"A {self.word} cannot be read: {error}"
+                raise DeserializationError(message).at(**places(number)) from error
+        return [array(column, values, places) for column in self.columns]
+
+
+@dataclass(frozen=True, slots=True)
+class SinkRows:
+    """Makes rows of records.
+
+    Args:
+        key: The columns of keys.
+        value: The columns of values.
+    """
+
+    key: _Part
+    value: _Part
+
+    @classmethod
+    def of(
+        cls, key_serde: Serde[Any], value_serde: Serde[Any], declared: Mapping[str, str], names: Sequence[str] = ()
+    ) -> SinkRows:
+        """Return the rows of a topic.
+
+        Args:
+            key_serde: Reads keys.
+            value_serde: Reads values.
+            declared: Columns of JSON values without a type: types by name; empty for the columns of the serde.
+            names: Names of the columns of the key, instead of those that they have otherwise.
+
+        Raises:
+            ConfigError: If columns are declared for other values, or have the names of others.
+        """
+        value = _declared(value_serde, declared) if declared else _value_part(value_serde)
+        key = _key_part(of_any_size(key_serde), {column.name for column in value.columns})
+        if names:
+            key = _renamed(key, names)
+        every = [column.name for column in (*key.columns, *value.columns)] + [TIMESTAMP, PARTITION, OFFSET]
+        twice = sorted({name for name in every if every.count(name) > 1})
+        if twice:
+            message = f"Two columns have the name {twice[0]}"
+            raise ConfigError(message, hint="Name the columns of the key with key = [...].")
+        return cls(key, value)
+
+    @property
+    def key_names(self) -> tuple[str, ...]:
+        """Return the names of the columns of the key."""
+        return tuple(column.name for column in self.key.columns)
+
+    @property
+    def schema(self) -> Any:
+        """Return the columns as an Arrow schema."""
+        found = [
+            pa.field(column.name, column.kind, metadata=JSON_FIELD if column.is_variant else None)
+            for column in (*self.key.columns, *self.value.columns)
+        ]
+        return pa.schema([*found, (TIMESTAMP, TIME), (PARTITION, pa.int32()), (OFFSET, pa.int64())])
+
+    def batch(self, tp: TopicPartition, records: Sequence[RawFields]) -> SinkBatch:
+        """Return records of a partition as rows.
+
+        Raises:
+            DeserializationError: If a record cannot be read, or a value does not fit its column; with its coordinates.
+        """
+
+        def place(number: int) -> dict[str, str | int]:
+            return {"topic": tp.topic, "partition": tp.partition, "offset": records[number][RAW_OFFSET]}
+
+        keys, values = [record[RAW_KEY] for record in records], [record[RAW_VALUE] for record in records]
+        arrays = [
+            *self.key.arrays(keys, place),
+            *self.value.arrays(values, place),
+            pa.array([micros(record[RAW_TIMESTAMP]) for record in records], TIME),
+            pa.array([tp.partition] * len(records), pa.int32()),
+            pa.array([record[RAW_OFFSET] for record in records], pa.int64()),
+        ]
+        found = pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+        return SinkBatch(tp, found, [value is None for value in values])
+
+
+def _value_part(serde: Serde[Any]) -> _Part:
+    """Return one column for each field of values, or `value` if these have no fields that all of them have."""
+    if serde.value_type is None:
+        return _Part((column_of("value", None),), bytes, "value")
+    read, columns = plain_reader(serde), field_columns(serde.value_type)
+    if not columns:
+        return _Part((column_of("value", serde.value_type),), read, "value")
+    _refuse_own([column.name for column in columns])
+    return _Part(columns, lambda data: builtin(read(data)), "value")
+
+
+def _key_part(serde: Serde[Any], taken: set[str]) -> _Part:
+    """Return the columns of keys, which are named apart from those of values."""
+    if serde.value_type is None:
+        return _Part((column_of("_key", None),), bytes, "key")
+    read = plain_reader(serde)
+    if get_origin(serde.value_type) is not Windowed:
+        columns, of = _key_columns(serde.value_type, taken)
+        return _Part(columns, lambda data: of(read(data)), "key")
+    columns, of = _key_columns(get_args(serde.value_type)[0], taken)
+    inner = [_of_part(column, 0) for column in columns]
+    window = [_of_part(FrameColumn(name, TIME, _bound), 1 + at) for at, name in enumerate(_WINDOW)]
+
+    def parts(data: bytes) -> tuple[Any, int, int]:
+        windowed = read(data)
+        return of(windowed.key), windowed.window.start, windowed.window.end
+
+    return _Part((*inner, *window), parts, "key")
+
+
+def _key_columns(kind: Any, taken: set[str]) -> tuple[tuple[FrameColumn, ...], Callable[[Any], Any]]:
+    """Return the columns of keys of a type, and the function that makes of a key what they are made from."""
+    columns = field_columns(kind)
+    if not columns:
+        return (column_of("_key", kind),), _same
+    named = [f"_key_{each.name}" if each.name in taken or each.name in _OWN else each.name for each in columns]
+    return tuple(replace(column, name=name) for column, name in zip(columns, named, strict=True)), builtin
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+def _of_part(column: FrameColumn, at: int) -> FrameColumn:
+    """Return a column of a tuple's part."""
+    of = column.of
+    return replace(column, of=lambda parts: None if parts[at] is None else of(parts[at]))
+
+
+def _bound(time_ms: int) -> int:
+    return min(time_ms, _LAST_MS) * 1000
+
+
+def _renamed(key: _Part, names: Sequence[str]) -> _Part:
+    """Return the columns of a key with other names.
+
+    Raises:
+        ConfigError: If there are more or fewer names than columns.
+    """
+    if len(names) != len(key.columns):
+        known = ", ".join(column.name for column in key.columns)
+        message = f"key has {len(names)} names, but the key of the topic has the columns {known}"
+        raise ConfigError(message, hint="Name each of them, in this order, or leave key out.")
+    renamed = zip(key.columns, names, strict=True)
+    return replace(key, columns=tuple(replace(column, name=name) for column, name in renamed))
+
+
+def _declared(serde: Serde[Any], declared: Mapping[str, str]) -> _Part:
+    """Return the declared columns of JSON values. Fields that are not declared are left out, and missing ones are null.
+
+    Raises:
+        ConfigError: If values are not JSON without a type.
+    """
+    if serde.name != JSON.name:
+        message = f"columns are declared, but values have serde {serde.name}"
+        raise ConfigError(message, hint="Declare columns only of JSON values without a type (serde json).")
+    _refuse_own(declared)
+    fields = [(f"f{number}", _TYPES[kind] | None, None) for number, kind in enumerate(declared.values())]
+    rename = {f"f{number}": name for number, name in enumerate(declared)}
+    row = msgspec.defstruct("Row", fields, rename=rename)
+    read = msgspec.json.Decoder(row).decode
+    columns = tuple(_of_part(column_of(name, _TYPES[kind]), at) for at, (name, kind) in enumerate(declared.items()))
+    return _Part(columns, lambda data: msgspec.structs.astuple(read(data)), "value")
+
+
+def _refuse_own(names: Mapping[str, str] | Sequence[str]) -> None:
+    """Refuse fields with names of Riverrun's own columns.
+
+    Raises:
+        ConfigError: If there is one.
+    """
+    taken = sorted(_OWN & set(names))
+    if taken:
+        message = f"Values have a field {taken[0]}, which is the name of a column of Riverrun's own"
+        raise ConfigError(message, hint="Rename the field; its serde may write it under the old name.")

@@ -1,0 +1,424 @@
+"""Tables of any database that SQLAlchemy knows as sinks: rows are added, or replaced and deleted by key.
+
+One transaction writes the rows and moves the offsets in `riverrun_offsets`, a table in the same schema. It moves an offset only
+under the epoch that its owner began with, and taking over a partition raises the epoch. So the transaction of an owner that was
+paused, or cut off, is refused.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import pyarrow as pa
+import sqlalchemy as sa
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.exc import (
+    ArgumentError,
+    DBAPIError,
+    InterfaceError,
+    NoSuchModuleError,
+    OperationalError,
+    SQLAlchemyError,
+    StatementError,
+)
+from sqlalchemy.schema import CreateColumn
+
+from riverrun.errors import ConfigError, EngineError, RangeError, TaskMigratedError
+from riverrun.hosting.process import this_user
+from riverrun.processor.sinks import JSON_FIELD, OFFSET, PARTITION
+from riverrun.records import TopicPartition
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator, Mapping, Sequence
+
+    from riverrun.processor.sinks import SinkBatch, SinkTable
+
+OFFSETS_TABLE = "riverrun_offsets"
+_KEY_LENGTH = 255
+"""Characters of texts in keys, for databases that index no texts without a limit."""
+_DELETED_AT_ONCE = 500
+_LIBPQ = {
+    "connect_timeout": 10,
+    "keepalives_idle": 15,
+    "keepalives_interval": 5,
+    "keepalives_count": 4,
+    "tcp_user_timeout": 30_000,
+}
+"""Options of PostgreSQL's client that notice a machine that is gone within half a minute, not after hours."""
+_POSTGRESQL_SESSION = ("SET lock_timeout = '20s'", "SET idle_in_transaction_session_timeout = '60s'")
+"""A process that is stopped within a transaction would hold its locks for ever: PostgreSQL ends its session."""
+_UPSERTS: Mapping[str, Any] = {"postgresql": postgresql.insert, "sqlite": sqlite.insert}
+"""Databases with `INSERT ... ON CONFLICT`. In all others, rows are deleted and added."""
+
+
+class SqlSink:
+    """A table.
+
+    Args:
+        table: Its columns.
+        url: The database, as SQLAlchemy writes it.
+        name: The table's name, with its schema if need be; created if missing.
+
+    Raises:
+        ConfigError: If the URL is malformed, its driver is missing, or the key cannot be one of a table.
+    """
+
+    def __init__(self, table: SinkTable, url: str, name: str) -> None:
+        self._table = table
+        self._engine = _engine(url)
+        self._place = self._engine.url.render_as_string(hide_password=True)
+        self._dialect = self._engine.dialect.name
+        self._rows = _rows_table(table, name, self._dialect)
+        self._offsets = _offsets_table(self._rows)
+        self._epochs: dict[TopicPartition, int] = {}
+        self._pending: list[SinkBatch] = []
+
+    def begin(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
+        """Take over partitions: raise their epochs, and read their offsets.
+
+        Raises:
+            ConfigError: If the table is gone or lacks columns, or the database refuses to create it.
+            RangeError: If the topic was recreated.
+            EngineError: If the database does not answer.
+        """
+        self._pending.clear()
+        self._epochs.clear()
+        if not partitions:
+            self._engine.dispose()
+            return {}
+        with self._told(f"take over {len(partitions)} partitions"):
+            self._prepare()
+            with self._engine.begin() as connection:
+                claimed = {tp: self._claim(connection, tp) for tp in sorted(partitions)}
+        return {tp: offset for tp, offset in claimed.items() if offset is not None}
+
+    def write(self, batch: SinkBatch) -> None:
+        """Keep rows until the commit, as transactions are short: others wait for their locks.
+
+        Raises:
+            ConfigError: If a row without a key would replace another.
+        """
+        if self._table.is_upsert:
+            for column in self._table.key:
+                nulls = batch.records.column(column).is_null()
+                if (at := nulls.index(True).as_py()) >= 0:
+                    place = f"{batch.tp}@{batch.records.column(OFFSET)[at].as_py()}"
+                    message = f"Record {place} has no {column}, by which rows are replaced"
+                    raise ConfigError(message, hint='Records without a key can only be added: mode = "append".')
+        self._pending.append(batch)
+
+    def commit(self, offsets: Mapping[TopicPartition, int]) -> None:
+        """Write the rows and the offsets in one transaction.
+
+        Raises:
+            TaskMigratedError: If another owner has taken over a partition. Nothing was written.
+            ConfigError: If the database refuses a row, which the message names, or the table is gone.
+            EngineError: If the database does not answer. The next `begin` finds out whether the transaction happened.
+        """
+        rows = [self._bound(row) for batch in self._pending for row in batch.rows()]
+        tombstones = [each for batch in self._pending for each in batch.tombstones]
+        with self._told(f"write {len(rows)} rows", rows), self._engine.begin() as connection:
+            for tp in sorted(offsets):
+                self._advance(connection, tp, offsets[tp])
+            if self._table.is_upsert:
+                self._replace(connection, rows, tombstones)
+            elif rows:
+                connection.execute(sa.insert(self._rows), rows)
+        self._pending.clear()
+
+    def _claim(self, connection: sa.Connection, tp: TopicPartition) -> int | None:
+        """Raise the epoch of a partition, which waits for a transaction of its owner, and return its offset."""
+        columns, place = self._offsets.c, self._of(tp)
+        raised = sa.update(self._offsets).where(place).values(epoch=columns.epoch + 1, owner=this_user())
+        if not connection.execute(raised).rowcount:
+            connection.execute(
+                sa.insert(self._offsets).values(
+                    export=self._table.export,
+                    topic=tp.topic,
+                    partition=tp.partition,
+                    epoch=1,
+                    owner=this_user(),
+                    topic_id=self._table.topic_id,
+                    target=self._rows.fullname,
+                )
+            )
+        found = connection.execute(sa.select(columns.next_offset, columns.epoch, columns.topic_id).where(place)).one()
+        if found.topic_id != self._table.topic_id:
+            message = f"Topic {tp.topic} was recreated after export {self._table.export} had begun"
+            hint = f"Its offsets now mean other records. Rename the export, or delete its rows in {self._offsets.fullname}."
+            raise RangeError(message, hint=hint)
+        self._epochs[tp] = int(found.epoch)
+        return None if found.next_offset is None else int(found.next_offset)
+
+    def _advance(self, connection: sa.Connection, tp: TopicPartition, offset: int) -> None:
+        """Move the offset of a partition, which locks its row until the end of the transaction.
+
+        Raises:
+            TaskMigratedError: If another owner has taken it over.
+        """
+        owned = sa.and_(self._of(tp), self._offsets.c.epoch == self._epochs.get(tp, -1))
+        if connection.execute(sa.update(self._offsets).where(owned).values(next_offset=offset)).rowcount != 1:
+            message = f"Another follower of export {self._table.export} has taken over {tp}"
+            raise TaskMigratedError(message)
+
+    def _of(self, tp: TopicPartition) -> Any:
+        columns = self._offsets.c
+        return sa.and_(
+            columns.export == self._table.export, columns.topic == tp.topic, columns.partition == tp.partition
+        )
+
+    def _replace(self, connection: sa.Connection, rows: list[dict[str, Any]], tombstones: Sequence[bool]) -> None:
+        """Delete and replace rows. Of several rows with one key the last counts."""
+        key, last = self._table.key, dict[tuple[Any, ...], dict[str, Any] | None]()
+        for row, is_deleted in zip(rows, tombstones, strict=True):
+            last[tuple(row[column] for column in key)] = None if is_deleted else row
+        kept = [row for row in last.values() if row is not None]
+        insert = self._upsert()
+        gone = [found for found, row in last.items() if row is None or insert is None]
+        for start in range(0, len(gone), _DELETED_AT_ONCE):
+            self._delete(connection, gone[start : start + _DELETED_AT_ONCE])
+        if kept:
+            connection.execute(sa.insert(self._rows) if insert is None else insert, kept)
+
+    def _delete(self, connection: sa.Connection, keys: list[tuple[Any, ...]]) -> None:
+        columns = [self._rows.c[name] for name in self._table.key]
+        if len(columns) == 1:
+            connection.execute(sa.delete(self._rows).where(columns[0].in_([value for (value,) in keys])))
+            return
+        each = sa.and_(*(column == sa.bindparam(f"key_{number}") for number, column in enumerate(columns)))
+        values = [{f"key_{number}": value for number, value in enumerate(found)} for found in keys]
+        connection.execute(sa.delete(self._rows).where(each), values)
+
+    def _upsert(self) -> Any:
+        """Return the statement that adds or replaces a row; None if the database has none."""
+        make = _UPSERTS.get(self._dialect)
+        if make is None:
+            return None
+        insert = make(self._rows)
+        changed = {
+            column.name: insert.excluded[column.name] for column in self._rows.c if column.name not in self._table.key
+        }
+        return insert.on_conflict_do_update(index_elements=list(self._table.key), set_=changed)
+
+    def _bound(self, row: dict[str, Any]) -> dict[str, Any]:
+        """Return a row as the driver takes it: SQLite has no decimals."""
+        if self._dialect == "sqlite":
+            for field in self._table.schema:
+                if pa.types.is_decimal(field.type) and row[field.name] is not None:
+                    row[field.name] = str(row[field.name])
+        return row
+
+    def _prepare(self) -> None:
+        """Create the tables if they are missing, and add columns.
+
+        Raises:
+            ConfigError: If the table is gone, or lacks columns.
+        """
+        found = sa.inspect(self._engine)
+        if not found.has_table(self._rows.name, self._rows.schema):
+            self._require_nothing_written(found)
+            self._create(self._rows)
+        if not found.has_table(self._offsets.name, self._offsets.schema):
+            self._create(self._offsets)
+        missing = self._missing()
+        if missing and not self._table.may_add_columns:
+            names = ", ".join(column.name for column in missing)
+            message = f"Table {self._rows.fullname} at {self._place} has no column {names}"
+            raise ConfigError(message, hint='Add it, or let the follower do so: new_columns = "add".')
+        for column in missing:
+            self._add(column)
+
+    def _missing(self) -> list[sa.Column[Any]]:
+        known = {each["name"] for each in sa.inspect(self._engine).get_columns(self._rows.name, self._rows.schema)}
+        return [column for column in self._rows.c if column.name not in known]
+
+    def _create(self, table: sa.Table) -> None:
+        try:
+            table.create(self._engine, checkfirst=True)
+        except DBAPIError:
+            if not sa.inspect(self._engine).has_table(table.name, table.schema):  # by another follower
+                raise
+
+    def _add(self, column: sa.Column[Any]) -> None:
+        dialect = self._engine.dialect
+        table = dialect.identifier_preparer.format_table(self._rows)
+        declared = CreateColumn(sa.Column(column.name, column.type)).compile(dialect=dialect)
+        try:
+            with self._engine.begin() as connection:
+                connection.exec_driver_sql(f"ALTER TABLE {table} ADD COLUMN {declared}")
+        except DBAPIError:
+            if column in self._missing():  # another follower has not added it
+                raise
+
+    def _require_nothing_written(self, found: Any) -> None:
+        """Refuse to create a table again that has had rows: these would be missing.
+
+        Raises:
+            ConfigError: If offsets say that it has had some.
+        """
+        columns = self._offsets.c
+        if not found.has_table(self._offsets.name, self._offsets.schema):
+            return
+        written = sa.select(columns.partition).where(
+            columns.export == self._table.export,
+            columns.target == self._rows.fullname,
+            columns.next_offset.is_not(None),
+        )
+        with self._engine.connect() as connection:
+            if connection.execute(written).first() is not None:
+                raise self._gone()
+
+    def _gone(self) -> ConfigError:
+        message = (
+            f"Table {self._rows.fullname} at {self._place} is gone, but export {self._table.export} has written to it"
+        )
+        hint = f"Restore the table, or delete the export's rows in {self._offsets.fullname} to write everything again."
+        return ConfigError(message, hint=hint)
+
+    @contextmanager
+    def _told(self, doing: str, rows: Sequence[dict[str, Any]] = ()) -> Iterator[None]:
+        """Translate errors of the database."""
+        try:
+            yield
+        except SQLAlchemyError as error:
+            raise self._error(error, doing, rows) from error
+
+    def _error(self, error: SQLAlchemyError, doing: str, rows: Sequence[dict[str, Any]]) -> ConfigError | EngineError:
+        reason = _reason(error)
+        waiting = EngineError(f"The database {self._place} cannot {doing}: {reason}", hint="Check that it runs.")
+        if getattr(error, "connection_invalidated", False) or not isinstance(error, StatementError):
+            return waiting
+        try:
+            if rows and not sa.inspect(self._engine).has_table(self._rows.name, self._rows.schema):
+                return self._gone()
+            if isinstance(error, OperationalError | InterfaceError):
+                return waiting
+            place = self._first_refused(rows)
+        except SQLAlchemyError:
+            return waiting
+        where = f" record {place}" if place else ""
+        message = f"The database {self._place} refuses{where} for table {self._rows.fullname}: {reason}"
+        return ConfigError(message, hint="Nothing of the transaction was written. Alter the table, then follow again.")
+
+    def _first_refused(self, rows: Sequence[dict[str, Any]]) -> str:
+        """Return the place of the first row that the database refuses, by a transaction that is rolled back."""
+        insert = self._upsert() if self._table.is_upsert else None
+        with self._engine.connect() as connection:
+            for row in rows:
+                try:
+                    connection.execute(sa.insert(self._rows) if insert is None else insert, [row])
+                except StatementError:
+                    return f"{TopicPartition(self._table.topic, row[PARTITION])}@{row[OFFSET]}"
+        return ""
+
+
+def _reason(error: SQLAlchemyError) -> str:
+    """Return the first line of the driver's error."""
+    found = str(getattr(error, "orig", None) or error).strip()
+    return found.splitlines()[0] if found else type(error).__name__
+
+
+def _engine(url: str) -> sa.Engine:
+    """Return the engine of a database; it connects on demand.
+
+    Raises:
+        ConfigError: If the URL is malformed, or its driver is missing.
+    """
+    try:
+        found = sa.make_url(url)
+        options: dict[str, Any] = {"pool_size": 1, "max_overflow": 2} if found.get_backend_name() != "sqlite" else {}
+        if found.get_backend_name() in {"postgresql", "sqlite", "mysql", "mariadb"}:
+            options["json_serializer"] = _json
+        if found.get_driver_name() in {"psycopg2", "psycopg"}:
+            options["connect_args"] = {name: value for name, value in _LIBPQ.items() if name not in found.query}
+        engine = sa.create_engine(found, **options)
+    except (ArgumentError, NoSuchModuleError) as error:
+        message = f"The URL of the database cannot be used: {error}"
+        raise ConfigError(
+            message, hint="For example postgresql+psycopg2://user@db/shop, or sqlite:///shop.db."
+        ) from error
+    except ModuleNotFoundError as error:
+        message = f"The driver of the database is not installed: {error.name}"
+        raise ConfigError(
+            message, hint="For example pip install psycopg2-binary for postgresql+psycopg2://."
+        ) from error
+    if engine.dialect.name == "postgresql":
+        sa.event.listen(engine, "connect", _set_session)
+    return engine
+
+
+def _json(value: Any) -> str:
+    """Return JSON for a column: a text is JSON already."""
+    return value if type(value) is str else msgspec.json.encode(value).decode()
+
+
+def _set_session(connection: Any, _record: Any) -> None:
+    cursor = connection.cursor()
+    for statement in _POSTGRESQL_SESSION:
+        cursor.execute(statement)
+    cursor.close()
+    connection.commit()
+
+
+def _rows_table(table: SinkTable, name: str, dialect: str) -> sa.Table:
+    """Return the table of the rows.
+
+    Raises:
+        ConfigError: If a column of the key is a struct or a list.
+    """
+    schema, _, own = name.rpartition(".")
+    key = table.key if table.is_upsert else ()
+    for column in key:
+        if pa.types.is_nested(table.schema.field(column).type):
+            message = f"Column {column} is a struct or a list, by which rows cannot be replaced"
+            raise ConfigError(message, hint='Choose mode = "append", or another key.')
+    columns = [
+        sa.Column(
+            field.name,
+            _type(field, dialect, is_key=field.name in key),
+            primary_key=field.name in key,
+            autoincrement=False,
+        )
+        for field in table.schema
+    ]
+    return sa.Table(own, sa.MetaData(), *columns, schema=schema or None)
+
+
+def _offsets_table(rows: sa.Table) -> sa.Table:
+    columns = [
+        sa.Column("export", sa.String(249), primary_key=True),
+        sa.Column("topic", sa.String(249), primary_key=True),
+        sa.Column("partition", sa.Integer, primary_key=True, autoincrement=False),
+        sa.Column("next_offset", sa.BigInteger),
+        sa.Column("epoch", sa.BigInteger, nullable=False),
+        sa.Column("owner", sa.String(249)),
+        sa.Column("topic_id", sa.String(64)),
+        sa.Column("target", sa.String(249)),
+    ]
+    return sa.Table(OFFSETS_TABLE, rows.metadata, *columns, schema=rows.schema)
+
+
+def _type(field: Any, dialect: str, *, is_key: bool) -> Any:
+    """Return the type of a column."""
+    kind = field.type
+    if pa.types.is_nested(kind) or (field.metadata == JSON_FIELD and not is_key):
+        return sa.JSON(none_as_null=True)
+    if pa.types.is_decimal(kind):
+        return sa.Text() if dialect == "sqlite" else sa.Numeric(kind.precision, kind.scale)
+    if pa.types.is_string(kind) and is_key and dialect not in _UPSERTS:
+        return sa.String(_KEY_LENGTH)
+    if pa.types.is_timestamp(kind):
+        return sa.DateTime(timezone=True)
+    known = {
+        pa.bool_(): sa.Boolean(),
+        pa.int16(): sa.SmallInteger(),
+        pa.int32(): sa.Integer(),
+        pa.int64(): sa.BigInteger(),
+        pa.float32(): sa.REAL(),
+        pa.float64(): sa.Double(),
+        pa.binary(): sa.LargeBinary(),
+        pa.date32(): sa.Date(),
+    }
+    return known.get(kind, sa.Text())

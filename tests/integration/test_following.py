@@ -1,0 +1,324 @@
+"""Exports that are followed, on a real broker: into a real PostgreSQL and into files, whatever ends or pauses the followers."""
+
+from __future__ import annotations
+
+import json
+import random
+import signal
+import subprocess
+import sys
+import threading
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import sqlalchemy as sa
+
+from riverrun.errors import ConfigError, DeserializationError, StreamsError
+from riverrun.hosting.process import SystemClock
+from riverrun.kafka.producer import TransactionalProducer
+from riverrun.project.riverrun import Riverrun
+from riverrun.testing.sinks import SINK_CHECKS, SinkUnderTest, sink_table
+from riverrun.transfers.sql_sink import SqlSink
+from tests.postgresql import PostgresServer, running_postgres
+from tests.waiting import DEADLINE_S, until
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from riverrun.transfers.follower import FollowReport
+    from tests.brokers import Broker
+
+pytestmark = pytest.mark.broker
+
+PARTITIONS = 4
+KILLS = 5
+
+
+@dataclass(frozen=True)
+class Database:
+    """A PostgreSQL, and what tests ask of it."""
+
+    server: PostgresServer
+
+    @property
+    def url(self) -> str:
+        return f"postgresql+psycopg2://test@127.0.0.1:{self.server.port}/postgres"
+
+    def rows(self, sql: str) -> list[tuple[Any, ...]]:
+        engine = sa.create_engine(self.url)
+        with engine.begin() as connection:
+            found = connection.exec_driver_sql(sql)
+            rows = [tuple(row) for row in found] if found.returns_rows else []
+        engine.dispose()
+        return rows
+
+    def count(self, table: str) -> int:
+        """Rows of a table; 0 as long as there is none."""
+        if self.rows(f"SELECT to_regclass('{table}')") == [(None,)]:
+            return 0
+        return int(self.rows(f"SELECT count(*) FROM {table}")[0][0])
+
+
+@pytest.fixture(scope="module")
+def database(new_port: Callable[[], int]) -> Iterator[Database]:
+    with running_postgres(new_port(), "test") as server:
+        yield Database(server)
+
+
+@dataclass
+class Project:
+    """A `streams.toml` with exports of one topic."""
+
+    directory: Path
+    broker: Broker
+    topic: str
+    processes: list[subprocess.Popen[str]] = field(default_factory=list)
+
+    def declare(self, text: str) -> None:
+        kafka = f'[kafka]\n"bootstrap.servers" = "{self.broker.bootstrap_servers}"\n'
+        (self.directory / "streams.toml").write_text(kafka + text)
+
+    def table(self, database: Database, **others: str) -> str:
+        """An export into a table of the topic's name."""
+        lines = [
+            f"[exports.{self.topic}]",
+            f'topic = "{self.topic}"',
+            f'target = "{database.url}"',
+            f'table = "{self.topic}"',
+            '"consumer.session.timeout.ms" = 6000',
+            *(f"{key} = {value}" for key, value in others.items()),
+            f"[exports.{self.topic}.columns]",
+            'n = "bigint"',
+        ]
+        return "\n".join(lines)
+
+    @property
+    def riverrun(self) -> Riverrun:
+        return Riverrun(self.directory / "streams.toml")
+
+    def catch_up(self, name: str = "") -> FollowReport:
+        return self.riverrun.export(name or self.topic).follow(until_caught_up=True)
+
+    def start(self, name: str = "") -> subprocess.Popen[str]:
+        config = str(self.directory / "streams.toml")
+        command = [sys.executable, "-m", "riverrun.cli", "--config", config, "export", name or self.topic, "--follow"]
+        with (self.directory / "log").open("a") as log:
+            self.processes.append(subprocess.Popen(command, stdout=log, stderr=log, text=True))
+        return self.processes[-1]
+
+    def log(self) -> str:
+        return (self.directory / "log").read_text()
+
+
+@pytest.fixture
+def project(broker: Broker, unique: str, tmp_path: Path) -> Iterator[Project]:
+    broker.create(PARTITIONS, unique)
+    made = Project(tmp_path, broker, unique)
+    yield made
+    for process in made.processes:
+        if process.poll() is None:
+            process.send_signal(signal.SIGCONT)
+            process.kill()
+            process.wait(DEADLINE_S)
+
+
+class Writer:
+    """Writes numbered records to a topic, in transactions that are committed, each with one after it that is aborted."""
+
+    def __init__(self, broker: Broker, topic: str) -> None:
+        self._producer = TransactionalProducer(broker.kafka, f"{topic}-writer")
+        self._producer.init()
+        self._topic = topic
+        self.count = 0
+
+    def write(self, number: int) -> None:
+        for n in range(self.count, self.count + number):
+            self._send(n)
+        self._producer.commit({}, "")
+        self.count += number
+        self._send(-1)
+        self._producer.flush()
+        self._producer.abort()
+
+    def _send(self, n: int) -> None:
+        value = json.dumps({"n": n}).encode()
+        self._producer.send(self._topic, b"k%d" % (n % 97), value, SystemClock().now_ms(), (), None)
+
+
+class Following:
+    """A follower in a thread."""
+
+    def __init__(self, project: Project, name: str = "") -> None:
+        self.ends = threading.Event()
+        self.error: StreamsError | None = None
+        self._export = project.riverrun.export(name or project.topic)
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            self._export.follow(ends=self.ends.is_set)
+        except StreamsError as error:
+            self.error = error
+
+    def end(self) -> StreamsError | None:
+        self.ends.set()
+        return self.wait()
+
+    def wait(self) -> StreamsError | None:
+        self._thread.join(DEADLINE_S)
+        assert not self._thread.is_alive()
+        return self.error
+
+
+def test_a_table_of_postgresql_keeps_the_contract(database: Database) -> None:
+    for number, check in enumerate(SINK_CHECKS):
+        table, name = replace(sink_table(), export=check.__name__), f"checked_{number}"
+
+        def places(name: str = name) -> list[Any]:
+            return database.rows(f"SELECT _partition, _offset FROM {name}")
+
+        check(SinkUnderTest(partial(SqlSink, table, database.url, name), places))
+
+
+def test_kills_at_any_moment_lose_and_double_nothing(project: Project, database: Database) -> None:
+    files = f'[exports.files]\ntopic = "{project.topic}"\ntarget = "files"\nformat = "json"\ncommit_seconds = 1\n'
+    static = '"consumer.group.instance.id" = "only"\n'  # whose partitions need not wait for the end of a session
+    table = project.table(database, **{'"consumer.group.instance.id"': '"only"'})
+    project.declare(files + static + table)
+    writer = Writer(project.broker, project.topic)
+
+    def has_more(before: int) -> bool:
+        return database.count(project.topic) > before
+
+    for _ in range(KILLS):
+        followers = [project.start(), project.start("files")]
+        before = database.count(project.topic)
+        writer.write(2_000)
+        until(partial(has_more, before), "written on", project.log)
+        writer.write(random.randrange(4_000))
+        for process in followers:
+            process.kill()
+            process.wait(DEADLINE_S)
+    project.catch_up()
+    project.catch_up("files")
+    assert database.rows(f"SELECT n FROM {project.topic} ORDER BY n") == [(n,) for n in range(writer.count)]
+    lines = [json.loads(line) for path in project.directory.glob("files/*-*.json") for line in path.open()]
+    assert sorted(line["value"]["n"] for line in lines) == list(range(writer.count))
+
+
+def test_two_followers_share_the_partitions_and_a_paused_one_writes_nothing_twice(
+    project: Project, database: Database
+) -> None:
+    project.declare(project.table(database))
+    writer = Writer(project.broker, project.topic)
+
+    def owners() -> dict[int, int]:
+        """The epochs of the partitions, which each owner raises."""
+        return dict(database.rows(f"SELECT partition, epoch FROM riverrun_offsets WHERE export = '{project.topic}'"))
+
+    def everything() -> bool:
+        return database.count(project.topic) == writer.count
+
+    paused = project.start()
+    writer.write(1_000)
+    until(everything, "written by one", project.log)
+    other = project.start()
+    until(lambda: len(project.riverrun.export(project.topic).status().members) == 2, "joined by two", project.log)
+    writer.write(1_000)
+    until(everything, "written by two", project.log)
+    before = owners()
+    paused.send_signal(signal.SIGSTOP)
+    writer.write(1_000)
+    until(everything, "taken over", project.log)
+    assert sum(owners()[tp] > epoch for tp, epoch in before.items()) >= PARTITIONS // 2
+    writer.write(1_000)
+    paused.send_signal(signal.SIGCONT)
+    until(everything, "written after the pause", project.log)
+    until(lambda: len(project.riverrun.export(project.topic).status().members) == 2, "joined again", project.log)
+    writer.write(1_000)
+    until(everything, "written by two again", project.log)
+    for process in (paused, other):
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(DEADLINE_S) == 0, project.log()
+    assert database.rows(f"SELECT n FROM {project.topic} ORDER BY n") == [(n,) for n in range(writer.count)]
+
+
+def test_a_follower_waits_for_a_database_that_restarts(
+    project: Project, database: Database, caplog: pytest.LogCaptureFixture
+) -> None:
+    project.declare(project.table(database))
+    writer = Writer(project.broker, project.topic)
+    writer.write(1_000)
+    following = Following(project)
+    until(lambda: database.count(project.topic) == writer.count, "written")
+    for _ in range(2):
+        caplog.clear()
+        database.server.stop()
+        writer.write(1_000)
+        until(lambda: "trying again in" in caplog.text, "told that the database is away")
+        database.server.start()
+        until(lambda: database.count(project.topic) == writer.count, "written after the restart")
+    assert "the target answers again after" in caplog.text
+    assert following.end() is None
+    assert database.rows(f"SELECT n FROM {project.topic} ORDER BY n") == [(n,) for n in range(writer.count)]
+
+
+def test_a_dropped_table_and_a_type_that_does_not_fit_end_the_follower(project: Project, database: Database) -> None:
+    project.declare(project.table(database, mode='"upsert"'))
+    writer = Writer(project.broker, project.topic)
+    writer.write(500)
+    project.catch_up()
+    assert database.count(project.topic) == 97
+    database.rows(f"ALTER TABLE {project.topic} ALTER n TYPE smallint")
+    writer.count = 40_000
+    writer.write(1)
+    with pytest.raises(
+        ConfigError, match=rf"refuses record {project.topic}-\d@\d+ for table .*: smallint out of range"
+    ):
+        project.catch_up()
+    assert database.rows(f"SELECT max(n) FROM {project.topic}") == [(499,)]
+    database.rows(f"ALTER TABLE {project.topic} ALTER n TYPE bigint")
+    assert project.catch_up().records == 1
+    following = Following(project)
+    database.rows(f"DROP TABLE {project.topic}")
+    writer.write(1)
+    error = following.wait()
+    assert isinstance(error, ConfigError)
+    assert f"Table {project.topic} at " in error.message
+    assert "is gone, but export" in error.message
+
+
+def test_tombstones_delete_rows_of_typed_values_of_an_application(
+    project: Project, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (project.directory / f"{project.topic}_app.py").write_text(
+        "from dataclasses import dataclass\n"
+        "from riverrun import LONG, Consumed, StreamsBuilder, Topology\n"
+        "from riverrun.serde.serdes import JSON\n\n"
+        "@dataclass\nclass Total:\n    n: int\n    name: str | None = None\n\n"
+        "def build(builder: StreamsBuilder) -> Topology:\n"
+        f'    builder.stream("{project.topic}", Consumed(LONG, JSON(Total))).peek(print)\n'
+        "    return builder.build()\n"
+    )
+    monkeypatch.syspath_prepend(str(project.directory))
+    project.declare(
+        f'[apps.totals]\ntopology = "{project.topic}_app:build"\n'
+        f'[exports.{project.topic}]\napp = "totals"\ntopic = "{project.topic}"\nmode = "upsert"\nkey = ["id"]\n'
+        f'target = "{database.url}"\ntable = "{project.topic}"\n'
+    )
+    keys = [n.to_bytes(8, "big") for n in range(3)]
+    project.broker.write(project.topic, [(key, b'{"n":%d,"name":"x"}' % n, 1_000) for n, key in enumerate(keys)])
+    project.catch_up()
+    project.broker.write(project.topic, [(keys[1], None, 2_000), (keys[2], b'{"n":7}', 2_000)])
+    project.catch_up()
+    shown = f"SELECT id, n, name, extract(epoch FROM _timestamp)::int FROM {project.topic} ORDER BY id"
+    assert database.rows(shown) == [(0, 0, "x", 1), (2, 7, None, 2)]
+    project.broker.write(project.topic, [(keys[0], b'{"n":"many"}', 3_000)])
+    with pytest.raises(
+        DeserializationError, match=rf"A value cannot be read: .*topic {project.topic}, partition \d, offset"
+    ):
+        project.catch_up()

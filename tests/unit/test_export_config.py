@@ -1,0 +1,82 @@
+"""`[exports.NAME]`: its defaults, and a clear error for each mistake."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from riverrun.config import ProjectConfig
+from riverrun.config.exports import ExportConfig
+from riverrun.errors import ConfigError
+
+PATH = Path("/project/streams.toml")
+TABLE = {"topic": "totals", "target": "sqlite:///shop.db", "table": "totals"}
+FILES = {"topic": "totals", "target": "out", "format": "parquet"}
+
+
+def export(table: Any, **environ: str) -> ExportConfig:
+    content = {"kafka": {"bootstrap.servers": "127.0.0.1:1"}, "exports": {"totals": table}}
+    return ProjectConfig.read(PATH, content, environ).export("totals")
+
+
+def test_an_export_into_a_table_has_defaults() -> None:
+    assert export(TABLE) == ExportConfig("totals", "totals", "sqlite:////project/shop.db", "totals")
+    assert export(TABLE | {"target": "sqlite:////var/shop.db"}).target == "sqlite:////var/shop.db"
+    assert export(TABLE | {"target": "sqlite://"}).target == "sqlite://"
+
+
+def test_files_are_beside_streams_toml_and_cut_later() -> None:
+    found = export(FILES)
+    assert (found.target, found.commit_seconds, found.commit_bytes) == ("/project/out", 60, 64_000_000)
+    assert export(FILES | {"target": "s3://bucket/out", "commit_seconds": 5}).target == "s3://bucket/out"
+    assert export(FILES | {"commit_seconds": 5}).commit_seconds == 5
+
+
+def test_secrets_and_properties_of_the_consumer_are_looked_up() -> None:
+    table = TABLE | {"target": "postgresql://u:${PW}@db/shop", "consumer.group.instance.id": "${POD}"}
+    found = export({**table, "consumer.session.timeout.ms": 6000, "consumer.check.crcs": True}, PW="s", POD="p-1")
+    assert found.target == "postgresql://u:s@db/shop"
+    assert found.consumer == {"group.instance.id": "p-1", "session.timeout.ms": "6000", "check.crcs": "true"}
+    assert "u:s" not in repr(found)
+
+
+@pytest.mark.parametrize(
+    ("table", "message"),
+    [
+        ("totals", "exports.totals is 'totals', not a table"),
+        ({}, r"\[exports.totals\] needs topic"),
+        ({"topic": "t"}, r"\[exports.totals\] has no kind of target"),
+        (TABLE | {"format": "json"}, r"\[exports.totals\] has table and format"),
+        ({"topic": "t", "table": "t"}, r"\[exports.totals\] needs target"),
+        (FILES | {"format": "csv"}, "exports.totals.format is 'csv'"),
+        (FILES | {"mode": "upsert"}, 'exports.totals.mode is "upsert", but files only grow'),
+        (TABLE | {"mode": "replace"}, "exports.totals.mode is 'replace'"),
+        (TABLE | {"new_columns": "ignore"}, "exports.totals.new_columns is 'ignore'"),
+        (TABLE | {"topic": 3}, "exports.totals.topic is 3, not a string"),
+        (TABLE | {"tble": "x"}, "unknown key exports.totals.tble"),
+        (TABLE | {"commit_seconds": 0}, "exports.totals.commit_seconds is 0, and must be a whole number of at least 1"),
+        (TABLE | {"commit_records": True}, "exports.totals.commit_records is True"),
+        (TABLE | {"key": "id"}, "exports.totals.key is 'id', not an array"),
+        (TABLE | {"key": [1]}, "exports.totals.key is 1, not a string"),
+        (TABLE | {"columns": ["n"]}, "exports.totals.columns is an array, not a table"),
+        (TABLE | {"columns": {"n": "bignit"}}, "exports.totals.columns.n is 'bignit'"),
+        (TABLE | {"target": "${NO_SUCH}"}, "exports.totals.target"),
+        (TABLE | {"consumer": {"x": {"y": 1}}}, "unknown key exports.totals.consumer"),
+        (TABLE | {"consumer.enable.auto.commit": True}, "enable.auto.commit cannot be set"),
+    ],
+)
+def test_a_mistake_in_an_export_has_a_clear_error(table: Any, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        export(table)
+
+
+def test_a_mistake_stops_only_what_asks_for_the_export() -> None:
+    content = {"kafka": {"bootstrap.servers": "127.0.0.1:1"}, "exports": {"good": TABLE, "bad": {}, "a b": TABLE}}
+    project = ProjectConfig.read(PATH, content, {})
+    assert project.export("good").topic == "totals"
+    with pytest.raises(ConfigError, match=r"has no export 'goood'"):
+        project.export("goood")
+    with pytest.raises(ConfigError, match="the name of export 'a b' has characters other than"):
+        project.export("a b")

@@ -1,0 +1,301 @@
+"""Followers lose and double nothing: whatever fails, dies, pauses or changes hands, a target has each record once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from riverrun.errors import BrokerError, EngineError, TaskMigratedError
+from riverrun.kafka.consumer import Polled
+from riverrun.processor.sinks import OFFSET, SinkBatch
+from riverrun.records import RAW_OFFSET, TopicPartition
+from riverrun.transfers.follower import Follower, FollowReport, FollowSettings
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+
+    from riverrun.records import RawFields
+
+PARTITIONS = 3
+TPS = [TopicPartition("t", number) for number in range(PARTITIONS)]
+GAP = 7
+"""Each offset that is a multiple has a transaction's marker, and no record."""
+
+
+@dataclass
+class Target:
+    """A target with transactions, rows and offsets of partitions, and epochs of their owners."""
+
+    rows: dict[TopicPartition, list[int]] = field(default_factory=lambda: {tp: [] for tp in TPS})
+    offsets: dict[TopicPartition, int] = field(default_factory=dict)
+    epochs: dict[TopicPartition, int] = field(default_factory=lambda: dict.fromkeys(TPS, 0))
+
+
+class Memory:
+    """A sink into a target; the next calls fail as told."""
+
+    def __init__(self, target: Target, failures: list[str]) -> None:
+        self._target = target
+        self._failures = failures
+        self._epochs: dict[TopicPartition, int] = {}
+        self._pending: list[SinkBatch] = []
+
+    def begin(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
+        self._pending, self._epochs = [], {}
+        if partitions:
+            self._fail("begin")
+        for tp in partitions:
+            self._target.epochs[tp] += 1
+            self._epochs[tp] = self._target.epochs[tp]
+        return {tp: self._target.offsets[tp] for tp in partitions if tp in self._target.offsets}
+
+    def write(self, batch: SinkBatch) -> None:
+        self._fail("write")
+        self._pending.append(batch)
+
+    def commit(self, offsets: Mapping[TopicPartition, int]) -> None:
+        self._fail("commit")
+        for tp in offsets:
+            if self._target.epochs[tp] != self._epochs.get(tp):
+                message = f"fenced from {tp}"
+                raise TaskMigratedError(message)
+        for batch in self._pending:
+            assert batch.tp in offsets
+            self._target.rows[batch.tp] += batch.records.column(OFFSET).to_pylist()
+        self._target.offsets |= offsets
+        self._pending = []
+        self._fail("answer")  # the transaction happened, and its owner does not know
+
+    def _fail(self, at: str) -> None:
+        if self._failures and self._failures[0] == at:
+            del self._failures[0]
+            message = "the target does not answer"
+            raise EngineError(message)
+
+
+@dataclass
+class Log:
+    """The partitions of a topic."""
+
+    ends: dict[TopicPartition, int] = field(default_factory=lambda: dict.fromkeys(TPS, 0))
+
+    def offsets(self, tp: TopicPartition) -> list[int]:
+        return [offset for offset in range(self.ends[tp]) if offset % GAP]
+
+
+class LogReader:
+    """Reads a log in small pieces."""
+
+    def __init__(self, log: Log) -> None:
+        self._log = log
+        self._at: dict[TopicPartition, int] = {}
+        self.fails = False
+
+    def assign(self, starts: Mapping[TopicPartition, int]) -> None:
+        assert not self._at.keys() & starts.keys()
+        self._at |= starts
+
+    def unassign(self, tps: Iterable[TopicPartition]) -> None:
+        for tp in tps:
+            self._at.pop(tp, None)
+
+    def poll(self, _max_records: int, _timeout_s: float) -> Polled:
+        if self.fails:
+            self.fails = False
+            message = "brokers do not answer"
+            raise BrokerError(message, retriable=True)
+        records: dict[TopicPartition, list[RawFields]] = {}
+        ends = {}
+        for tp, at in self._at.items():
+            until = min(at + 3, self._log.ends[tp])
+            records[tp] = [(b"k", b"v", 0, offset, ()) for offset in range(at, until) if offset % GAP]
+            self._at[tp] = until
+            if until == self._log.ends[tp]:
+                ends[tp] = until
+        return Polled({tp: found for tp, found in records.items() if found}, ends)
+
+    def known_ends(self, tps: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        return {tp: self._log.ends[tp] for tp in tps}
+
+
+class Group:
+    """Assigns partitions to followers; some hear of it late, and some have been paused meanwhile."""
+
+    def __init__(self) -> None:
+        self.owners: dict[TopicPartition, int] = dict.fromkeys(TPS, 0)
+        self.generation = 0
+
+    def give(self, tp: TopicPartition, owner: int) -> None:
+        self.owners[tp] = owner
+        self.generation += 1
+
+
+class Member:
+    """A follower's share of the group."""
+
+    def __init__(self, group: Group, number: int) -> None:
+        self._group = group
+        self._number = number
+        self._heard = -1
+        self.deaf = 0
+
+    def poll(self, give_up: Callable[[], None]) -> frozenset[TopicPartition] | None:
+        if self.deaf:
+            self.deaf -= 1
+            return None
+        if self._heard == self._group.generation:
+            return None
+        if self._heard >= 0:
+            give_up()
+        self._heard = self._group.generation
+        return frozenset(tp for tp, owner in self._group.owners.items() if owner == self._number)
+
+    def rejoin(self) -> None:
+        self._group.generation += 1
+
+    def note(self, offsets: Mapping[TopicPartition, int]) -> None:
+        """Take no copy."""
+
+
+class World:
+    """Two followers of a topic with one target."""
+
+    def __init__(self, commit_records: int = 5) -> None:
+        self.log, self.target, self.group = Log(), Target(), Group()
+        self.failures: list[str] = []
+        self.now = 0.0
+        self._settings = FollowSettings(commit_seconds=2, commit_records=commit_records, retry_seconds=10_000)
+        self.members: list[Member] = []
+        self.readers: list[LogReader] = []
+        self.followers: list[Follower] = []
+        for number in range(2):
+            self.members.append(Member(self.group, number))
+            self.readers.append(LogReader(self.log))
+            self.followers.append(self._follower(number))
+
+    def _follower(self, number: int) -> Follower:
+        return Follower(
+            self.members[number],
+            self.readers[number],
+            Memory(self.target, self.failures),
+            as_batch,
+            lambda tps: dict.fromkeys(tps, 0),
+            self._settings,
+            clock=lambda: self.now,
+            pause=self.wait,
+        )
+
+    def wait(self, seconds: float) -> None:
+        self.now += seconds
+
+    def turn(self, number: int) -> None:
+        self.now += 0.1
+        self.followers[number].turn()
+        self.check()
+
+    def kill(self, number: int) -> None:
+        """End a follower at this moment, and start another one in its place."""
+        self.members[number] = Member(self.group, number)
+        self.readers[number] = LogReader(self.log)
+        self.followers[number] = self._follower(number)
+
+    def check(self) -> None:
+        """The target has the records before its offsets, each once and in order."""
+        for tp in TPS:
+            end = self.target.offsets.get(tp, 0)
+            assert self.target.rows[tp] == [offset for offset in self.log.offsets(tp) if offset < end]
+
+    def settle(self) -> None:
+        """Let both go on until everything is in the target."""
+        self.failures.clear()
+        for _ in range(1_000):
+            self.now += 40
+            for number in range(2):
+                self.turn(number)
+            if all(self.target.rows[tp] == self.log.offsets(tp) for tp in TPS):
+                return
+        pytest.fail(f"never wrote everything: {self.target}")
+
+
+def as_batch(tp: TopicPartition, records: Sequence[RawFields]) -> SinkBatch:
+    offsets = pa.array([record[RAW_OFFSET] for record in records], pa.int64())
+    return SinkBatch(tp, pa.RecordBatch.from_arrays([offsets], [OFFSET]), [False] * len(records))
+
+
+ACTIONS = st.one_of(
+    st.tuples(st.just("append"), st.integers(0, PARTITIONS - 1), st.integers(1, 12)),
+    st.tuples(st.just("turn"), st.integers(0, 1), st.integers(1, 6)),
+    st.tuples(st.just("give"), st.integers(0, PARTITIONS - 1), st.integers(0, 1)),
+    st.tuples(st.just("kill"), st.integers(0, 1), st.just(0)),
+    st.tuples(st.just("deafen"), st.integers(0, 1), st.integers(1, 8)),
+    st.tuples(st.sampled_from(["begin", "write", "commit", "answer", "read"]), st.integers(0, 1), st.just(0)),
+)
+
+
+@given(st.lists(ACTIONS, min_size=10, max_size=60))
+@settings(max_examples=300)
+def test_a_target_has_each_record_once_whatever_happens(actions: list[tuple[str, int, int]]) -> None:
+    world = World()
+    for what, number, times in actions:
+        if what == "append":
+            world.log.ends[TPS[number]] += times
+        elif what == "turn":
+            for _ in range(times):
+                world.turn(number)
+        elif what == "give":
+            world.group.give(TPS[number], times)
+        elif what == "kill":
+            world.kill(number)
+        elif what == "deafen":
+            world.members[number].deaf = times
+        elif what == "read":
+            world.readers[number].fails = True
+        else:
+            world.failures.append(what)
+    world.settle()
+
+
+def test_a_follower_stops_at_the_end_and_reports_what_it_has_done() -> None:
+    world = World(commit_records=1_000)
+    world.log.ends |= dict.fromkeys(TPS, 20)
+    follower = world.followers[0]
+    reports: list[FollowReport] = []
+    assert not follower.follow(lambda: False, until_caught_up=True, on_report=reports.append, report_seconds=0)
+    assert {tp: len(rows) for tp, rows in world.target.rows.items()} == dict.fromkeys(TPS, 17)
+    assert reports[-1].records in {0, 51}
+    assert world.target.offsets == dict.fromkeys(TPS, 20)
+
+
+def test_a_stop_commits_what_was_read() -> None:
+    world = World(commit_records=1_000)
+    world.log.ends[TPS[0]] = 3
+    turns = iter(range(4))
+    world.followers[0].follow(lambda: next(turns, None) is None)
+    assert world.target.rows[TPS[0]] == [1, 2]
+
+
+def test_a_target_that_never_answers_ends_the_follower_with_its_error() -> None:
+    world = World()
+    world.log.ends[TPS[0]] = 3
+    world.failures += ["begin"] * 10_000
+    with pytest.raises(EngineError, match="the target does not answer"):
+        world.followers[0].follow(lambda: False)
+    assert 10_000 <= world.now < 10_100
+
+
+def test_another_version_ends_the_follower_after_a_commit() -> None:
+    world = World(commit_records=1_000)
+    world.log.ends[TPS[0]] = 3
+    follower = world.followers[0]
+
+    def tick() -> bool:
+        world.now += 1
+        return False
+
+    assert follower.follow(tick, is_outdated=lambda: world.now > 20)
+    assert world.target.rows[TPS[0]] == [1, 2]

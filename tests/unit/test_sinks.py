@@ -1,0 +1,304 @@
+"""Sinks keep the contract that followers rely on: tables of SQLite, and files of both formats on two file stores."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import sqlite3
+import uuid
+from dataclasses import replace
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+import fsspec
+import pyarrow as pa
+import pytest
+from fsspec.spec import AbstractFileSystem
+from pyarrow import parquet
+
+from riverrun.errors import ConfigError, EngineError, RangeError
+from riverrun.processor.sinks import JSON_FIELD, OFFSET, PARTITION, SinkBatch
+from riverrun.records import TopicPartition
+from riverrun.testing.sinks import SINK_CHECKS, SinkUnderTest, sink_table
+from riverrun.transfers.file_sink import MANIFEST, FileSink
+from riverrun.transfers.sql_sink import SqlSink
+from tests.full_disk import full_disk
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from riverrun.processor.sinks import Sink, SinkTable
+
+TP = TopicPartition("sink-checks", 0)
+
+
+def table_of(path: Path) -> SinkUnderTest:
+    def places() -> list[tuple[int, int]]:
+        with sqlite3.connect(path) as database:
+            return database.execute("SELECT _partition, _offset FROM target").fetchall()
+
+    return SinkUnderTest(lambda: SqlSink(sink_table(), f"sqlite:///{path}", "target"), places)
+
+
+def files_in(target: str, form: str) -> SinkUnderTest:
+    files, root = fsspec.url_to_fs(target)
+
+    def places() -> list[tuple[int, int]]:
+        found = []
+        for path in files.glob(f"{root}/sink-checks-*"):
+            with files.open(path, "rb") as file:
+                rows = map(json.loads, file) if form == "json" else parquet.read_table(file).to_pylist()
+                found += [(row[PARTITION], row[OFFSET]) for row in rows]
+        return found
+
+    return SinkUnderTest(lambda: FileSink(sink_table(), target, form), places)
+
+
+TARGETS: dict[str, Callable[[Path], SinkUnderTest]] = {
+    "sqlite": lambda path: table_of(path / "target.db"),
+    "parquet": lambda path: files_in(str(path / "target"), "parquet"),
+    "json": lambda path: files_in(str(path / "target"), "json"),
+    "objects": lambda _path: files_in(f"memory://{uuid.uuid4().hex}", "json"),
+}
+
+
+@pytest.mark.parametrize("check", SINK_CHECKS, ids=lambda check: check.__name__)
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_sink_keeps_the_contract(target: str, check: Callable[[SinkUnderTest], None], tmp_path: Path) -> None:
+    check(TARGETS[target](tmp_path))
+
+
+def batch(schema: pa.Schema, *rows: dict[str, Any] | None, key: str = "a", start: int = 0) -> SinkBatch:
+    """Records of one key; None is a tombstone."""
+    places = [{"_key": key, PARTITION: 0, OFFSET: start + number} for number in range(len(rows))]
+    found = [{**(row or {}), **place} for row, place in zip(rows, places, strict=True)]
+    return SinkBatch(TP, pa.RecordBatch.from_pylist(found, schema), [row is None for row in rows])
+
+
+def with_column(table: SinkTable, name: str, kind: pa.DataType) -> SinkTable:
+    return replace(table, schema=table.schema.append(pa.field(name, kind)))
+
+
+def rows_of(path: Path, sql: str) -> list[tuple[Any, ...]]:
+    with sqlite3.connect(path) as database:
+        return database.execute(sql).fetchall()
+
+
+def written(sink: Sink, found: SinkBatch) -> None:
+    """Begin, and commit a batch behind what is there."""
+    sink.begin([TP])
+    sink.write(found)
+    sink.commit({TP: found.records.column(OFFSET)[-1].as_py() + 1})
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "target.db"
+
+
+def test_of_one_key_the_last_record_counts_and_a_tombstone_deletes(path: Path) -> None:
+    table = replace(sink_table(), is_upsert=True)
+    sink = SqlSink(table, f"sqlite:///{path}", "target")
+    written(sink, batch(table.schema, {"n": 1}, {"n": 2}))
+    assert rows_of(path, "SELECT _key, n, _offset FROM target") == [("a", 2, 1)]
+    written(sink, batch(table.schema, None, {"n": 3}, start=2))
+    written(sink, batch(table.schema, {"n": 9}, key="b", start=4))
+    assert rows_of(path, "SELECT _key, n FROM target") == [("a", 3), ("b", 9)]
+    written(sink, batch(table.schema, {"n": 4}, None, start=5))
+    assert rows_of(path, "SELECT _key, n FROM target") == [("b", 9)]
+
+
+def test_keys_of_several_columns_replace_and_delete_rows(path: Path) -> None:
+    table = replace(sink_table(), is_upsert=True, key=("_key", "n"))
+    sink = SqlSink(table, f"sqlite:///{path}", "target")
+    written(sink, batch(table.schema, {"n": 1}, {"n": 2}, {"n": 1}))
+    assert rows_of(path, "SELECT n, _offset FROM target ORDER BY n") == [(1, 2), (2, 1)]
+    gone = batch(table.schema, {"n": 2}, start=3)
+    written(sink, replace(gone, tombstones=[True]))
+    assert rows_of(path, "SELECT n FROM target") == [(1,)]
+
+
+def test_rows_replace_others_in_databases_without_such_a_statement(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(SqlSink, "_upsert", lambda _sink: None)
+    test_of_one_key_the_last_record_counts_and_a_tombstone_deletes(path)
+
+
+def test_rows_without_a_key_are_only_added(path: Path) -> None:
+    table = replace(sink_table(), is_upsert=True)
+    sink = SqlSink(table, f"sqlite:///{path}", "target")
+    sink.begin([TP])
+    without = pa.RecordBatch.from_pylist([{"n": 1, OFFSET: 7}], table.schema)
+    with pytest.raises(ConfigError, match="Record sink-checks-0@7 has no _key, by which rows are replaced"):
+        sink.write(SinkBatch(TP, without, [False]))
+
+
+def test_columns_hold_values_of_all_kinds(path: Path) -> None:
+    table = sink_table()
+    kinds = {
+        "d": pa.decimal128(30, 2),
+        "s": pa.struct([("x", pa.int64())]),
+        "l": pa.list_(pa.string()),
+        "m": pa.map_(pa.string(), pa.int64()),
+        "b": pa.binary(),
+        "t": pa.bool_(),
+        "f": pa.float64(),
+        "w": pa.date32(),
+    }
+    for name, kind in kinds.items():
+        table = with_column(table, name, kind)
+    table = replace(table, schema=table.schema.append(pa.field("j", pa.string(), metadata=JSON_FIELD)))
+    values = {
+        "d": Decimal("123456789012345678.25"),
+        "s": {"x": 1},
+        "l": ["p", None],
+        "m": [("k", 2)],
+        "b": b"\0\xff",
+        "t": True,
+        "f": 0.5,
+        "w": dt.date(2026, 1, 2),
+        "j": '{"a":1.10}',
+    }
+    written(SqlSink(table, f"sqlite:///{path}", "target"), batch(table.schema, values, {}))
+    (found, nothing) = rows_of(path, "SELECT d, s, l, m, b, t, f, w, j FROM target ORDER BY _offset")
+    expected = (
+        "123456789012345678.25",
+        '{"x":1}',
+        '["p",null]',
+        '{"k":2}',
+        b"\0\xff",
+        1,
+        0.5,
+        "2026-01-02",
+        '{"a":1.10}',
+    )
+    assert found == expected
+    assert nothing == (None,) * 9
+    files = files_in(str(path.parent / "lines"), "json")
+    written(FileSink(table, str(path.parent / "lines"), "json"), batch(table.schema, values, {}))
+    assert sorted(files.places()) == [(0, 0), (0, 1)]
+    (line,) = (path.parent / "lines").glob("sink-checks-*")
+    assert b'"j":{"a":1.10}' in line.read_bytes()
+
+
+def test_new_columns_are_added_or_refused(path: Path) -> None:
+    table, url = sink_table(), f"sqlite:///{path}"
+    written(SqlSink(table, url, "target"), batch(table.schema, {"n": 1}))
+    wider = with_column(table, "total", pa.float64())
+    with pytest.raises(ConfigError, match=r"Table target at .* has no column total"):
+        SqlSink(replace(wider, may_add_columns=False), url, "target").begin([TP])
+    written(SqlSink(wider, url, "target"), batch(wider.schema, {"n": 2, "total": 0.5}, start=1))
+    written(SqlSink(table, url, "target"), batch(table.schema, {"n": 3}, start=2))
+    assert rows_of(path, "SELECT n, total FROM target ORDER BY n") == [(1, None), (2, 0.5), (3, None)]
+
+
+def test_new_columns_of_files_are_in_later_ones_or_refused(tmp_path: Path) -> None:
+    table, target = sink_table(), str(tmp_path / "target")
+    written(FileSink(table, target, "parquet"), batch(table.schema, {"n": 1}))
+    wider = with_column(table, "total", pa.float64())
+    with pytest.raises(ConfigError, match="have no column total"):
+        FileSink(replace(wider, may_add_columns=False), target, "parquet").begin([TP])
+    written(FileSink(wider, target, "parquet"), batch(wider.schema, {"n": 2, "total": 0.5}, start=1))
+    assert sorted(files_in(target, "parquet").places()) == [(0, 0), (0, 1)]
+
+
+def test_a_table_that_is_gone_is_not_created_again(path: Path) -> None:
+    table = sink_table()
+    sink = SqlSink(table, f"sqlite:///{path}", "target")
+    written(sink, batch(table.schema, {"n": 1}))
+    rows_of(path, "DROP TABLE target")
+    with pytest.raises(ConfigError, match=r"Table target at .* is gone, but export checks has written to it"):
+        sink.begin([TP])
+    rows_of(path, "DELETE FROM riverrun_offsets")
+    written(sink, batch(table.schema, {"n": 1}))
+    rows_of(path, "DROP TABLE target")
+    sink.write(batch(table.schema, {"n": 2}, start=1))
+    with pytest.raises(ConfigError, match=r"Table target at .* is gone"):
+        sink.commit({TP: 2})
+
+
+def test_a_row_that_the_database_refuses_is_named(path: Path) -> None:
+    rows_of(
+        path, "CREATE TABLE target (_key TEXT, n BIGINT CHECK (n < 5), _timestamp TEXT, _partition INT, _offset BIGINT)"
+    )
+    table = sink_table()
+    sink = SqlSink(table, f"sqlite:///{path}", "target")
+    sink.begin([TP])
+    sink.write(batch(table.schema, {"n": 1}, {"n": 5}, {"n": 6}, start=10))
+    with pytest.raises(ConfigError, match="refuses record sink-checks-0@11 for table target: CHECK constraint failed"):
+        sink.commit({TP: 13})
+    assert rows_of(path, "SELECT n FROM target") == []
+    assert sink.begin([TP]) == {}
+
+
+def test_a_recreated_topic_is_refused(path: Path, tmp_path: Path) -> None:
+    table, other = sink_table(), replace(sink_table(), topic_id="other")
+    written(SqlSink(table, f"sqlite:///{path}", "target"), batch(table.schema, {"n": 1}))
+    with pytest.raises(RangeError, match="Topic sink-checks was recreated"):
+        SqlSink(other, f"sqlite:///{path}", "target").begin([TP])
+    written(FileSink(table, str(tmp_path / "files"), "json"), batch(table.schema, {"n": 1}))
+    with pytest.raises(RangeError, match="Topic sink-checks was recreated"):
+        FileSink(other, str(tmp_path / "files"), "json").begin([TP])
+
+
+def test_a_directory_of_another_export_is_refused(tmp_path: Path) -> None:
+    target = str(tmp_path / "target")
+    FileSink(sink_table(), target, "json").begin([TP])
+    with pytest.raises(ConfigError, match=r"belongs to export checks of sink-checks \(json\)"):
+        FileSink(sink_table(), target, "parquet").begin([TP])
+    (tmp_path / "spark" / "batch=00000001").mkdir(parents=True)
+    with pytest.raises(ConfigError, match="which a batch export by Spark has written"):
+        FileSink(sink_table(), str(tmp_path / "spark"), "parquet").begin([TP])
+
+
+def test_the_offset_is_found_behind_a_line_of_any_length(tmp_path: Path) -> None:
+    table = with_column(sink_table(), "text", pa.string())
+    sink = FileSink(table, str(tmp_path / "target"), "json")
+    written(sink, batch(table.schema, {"text": "x"}, {"text": "x" * 300_000}, start=4))
+    assert sink.begin([TP]) == {TP: 6}
+
+
+def test_what_a_killed_owner_has_not_completed_is_removed(tmp_path: Path) -> None:
+    leftover, target = ".sink-checks-0-00000000000000000000.json.0a1b2c3d.tmp", tmp_path / "target"
+    target.mkdir()
+    (target / leftover).write_bytes(b'{"_off')
+    written(FileSink(sink_table(), str(target), "json"), batch(sink_table().schema, {"n": 1}))
+    assert sorted(path.name for path in target.iterdir()) == [MANIFEST, "sink-checks-0-00000000000000000000.json"]
+
+
+def test_a_full_disk_leaves_no_file(tmp_path: Path) -> None:
+    table = with_column(sink_table(), "text", pa.string())
+    sink = FileSink(table, str(tmp_path / "target"), "json")
+    sink.begin([TP])
+    large = batch(table.schema, {"text": "x" * 60_000})
+    sink.write(large)
+    with full_disk(), pytest.raises(EngineError, match=r"Cannot create sink-checks-0-0+\.json in .*File too large"):
+        sink.commit({TP: 1})
+    assert [path.name for path in (tmp_path / "target").iterdir()] == [MANIFEST]
+    written(sink, large)
+    assert sink.begin([TP]) == {TP: 1}
+
+
+@pytest.mark.parametrize(
+    ("url", "message"),
+    [
+        ("nothing", "The URL of the database cannot be used"),
+        ("postgre://db/shop", "The URL of the database cannot be used"),
+        ("oracle+cx_oracle://db/shop", "The driver of the database is not installed: cx_Oracle"),
+    ],
+)
+def test_an_unusable_url_is_refused(url: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        SqlSink(sink_table(), url, "target")
+
+
+def test_a_store_that_cannot_create_exclusively_is_refused() -> None:
+    fsspec.register_implementation("plain", AbstractFileSystem, clobber=True)
+    with pytest.raises(ConfigError, match="cannot create a file only if there is none"):
+        FileSink(sink_table(), "plain://target", "json")
+
+
+def test_a_database_that_cannot_be_reached_is_waited_for(tmp_path: Path) -> None:
+    sink = SqlSink(sink_table(), f"sqlite:///{tmp_path}/none/target.db", "target")
+    with pytest.raises(EngineError, match="cannot take over 1 partitions: unable to open database file"):
+        sink.begin([TP])

@@ -80,7 +80,9 @@ def test_the_last_window_closes_when_the_inputs_of_a_worker_are_silent(
     broker: Broker, unique: str, tmp_path: Path
 ) -> None:
     builder = StreamsBuilder()
-    grouped = builder.stream(f"{unique}.in", Consumed(STRING, STRING)).group_by(lambda _key, word: word)
+    grouped = builder.stream(f"{unique}.in", Consumed(STRING, STRING)).group_by(
+        lambda _key, word: word, Grouped(STRING, STRING)
+    )
     windows = grouped.windowed_by(TimeWindows.of(timedelta(seconds=1))).emit_strategy(EmitStrategy.on_window_close())
     counts = windows.count().to_stream(lambda key, _count: key.key).map_values(str)
     counts.to(f"{unique}.out", Produced(STRING, STRING))

@@ -18,6 +18,7 @@ ENTRIES = {
     "demo/story.py",
     "project/cluster.py",  # the front door
     "service/browsing.py",  # pages for people, only if some are asked for
+    "service/processes.py",  # push queries, in a process of their own
     "service/reading.py",  # asked by name, of another version's group
     "spark/tasks/work.py",  # tasks of a Spark executor
     "worker/streams_instance.py",

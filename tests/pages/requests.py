@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from riverrun.config import AppConfig
-from riverrun.service.admission import OPEN_PATHS, QUERY_PATH
+from riverrun.service.admission import CHANGES_PATH, OPEN_PATHS, QUERY_PATH
 from riverrun.service.api import Parameters, new_api
 from riverrun.windows import MAX_TIME_MS
 
@@ -42,7 +42,8 @@ def _section(path: str, method: str, described: Mapping[str, Any]) -> Iterator[s
     yield ""
     body = described.get("requestBody", {})
     if body:
-        yield from ('The body is a JSON object: `{"sql": "SELECT ..."}`, and `page` to continue after a page.', "")
+        more = ", and `page` to continue after a page" if path == QUERY_PATH else ""
+        yield from (f'The body is a JSON object: `{{"sql": "SELECT ..."}}`{more}.', "")
     parameters = [each for each in described.get("parameters", ()) if each["in"] == "query"]
     if parameters:
         yield from ("| Parameter | Type | Default | Meaning |", "|---|---|---|---|")
@@ -53,7 +54,7 @@ def _section(path: str, method: str, described: Mapping[str, Any]) -> Iterator[s
 def _token(path: str, method: str) -> str:
     if path in OPEN_PATHS:
         return "none"
-    asks = method == "get" or path == QUERY_PATH
+    asks = method == "get" or path in {QUERY_PATH, CHANGES_PATH}
     return "`server.token` or `server.read.token`" if asks else "`server.token`"
 
 

@@ -125,8 +125,8 @@ if TYPE_CHECKING:
 OPEN_PATHS = frozenset({"/health", "/ready"}) | PATHS
 """Paths that need no token, since they reveal no data. The console's files are equal everywhere."""
 _READING = frozenset({"GET", "HEAD"})
-QUERY_PATH = "/query"
-"""Path of SQL queries, which only read."""
+QUERY_PATH, CHANGES_PATH = "/query", "/query/changes"
+"""Paths of SQL queries, which only read: of the present rows, and of changes as they come."""
 _BETWEEN_INSTANCES = "/stores/"
 """Beginning of the paths that instances ask each other for."""
 _OF_OBSERVERS = frozenset({"/status", "/tasks"})
@@ -272,7 +272,7 @@ class Admission:
             if _equal(shown, access.token):
                 return None
             if _equal(shown, access.read_token):
-                if scope["method"] in _READING or scope["path"] == QUERY_PATH:
+                if scope["method"] in _READING or scope["path"] in {QUERY_PATH, CHANGES_PATH}:
                     return None
                 return refused("forbidden", "This token is read-only: the request needs server.token", 403)
         wanted = {"WWW-Authenticate": "Bearer"}

@@ -21,6 +21,7 @@ from riverrun.service.history import History, Watched
 from riverrun.service.measuring import instance_events
 from riverrun.service.metrics import registry_of
 from riverrun.service.peers import FORWARDED, Peers
+from riverrun.service.push_queries import push_router
 from riverrun.service.reading import Bookmark, Host, LiveReferral, RefusedError, ShownRows, StoreReader, StoreRequest
 from riverrun.service.rendering import key_bytes, prefix_bytes
 from riverrun.service.statements import query_processes, sql_router
@@ -264,6 +265,7 @@ def _query_stores(api: FastAPI, instance: ServedInstance, peers: Peers) -> None:
 
     api.state.queries = query_processes(instance.application)
     api.include_router(sql_router(instance.application, reader, live, api.state.queries))
+    api.include_router(push_router(instance.application, live, api.state.queries))
 
     @api.get("/stores")
     def stores() -> Response:

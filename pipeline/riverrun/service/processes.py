@@ -24,6 +24,7 @@ import msgspec
 from riverrun.config.checks import read_text
 from riverrun.dsl.builder import StreamsBuilder
 from riverrun.errors import StreamsError
+from riverrun.kafka.admin import Admin
 from riverrun.runtime.serde_places import with_places
 from riverrun.service.rendering import from_base64
 from riverrun.state.api import StoreKind
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from riverrun.hosting.application import Application
     from riverrun.sql.answers import PullQuery
     from riverrun.sql.catalog import Catalog
+    from riverrun.sql.commands import Select
     from riverrun.state.api import StoreBuilder
     from riverrun.worker.spawning import ChildProcess
 
@@ -69,6 +71,10 @@ class QueryRefusedError(Exception):
         self.error = error
         self.message = message
         self.status = status
+
+
+class TimeOverError(Exception):
+    """The time of a push query is over."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +124,11 @@ class QueryProcesses:
     def seconds(self) -> float:
         """Maximum time for a query."""
         return self._streams.server_query_timeout_ms / 1000
+
+    @property
+    def most(self) -> int:
+        """Maximum number of queries at a time."""
+        return self._streams.server_query_processes
 
     def start(self) -> None:
         """Start a process, so that the first query need not wait for it."""
@@ -185,7 +196,7 @@ class QueryProcesses:
             self._idle.append(process)
 
     def _started(self) -> QueryProcess:
-        process = QueryProcess(self._application.config, self._application.version, self._streams)
+        process = QueryProcess(self._application, self._streams)
         self._all.add(process)
         return process
 
@@ -198,12 +209,13 @@ def _busy(reason: str = _OTHERS) -> QueryRefusedError:
 class QueryProcess:
     """A process that computes one query at a time."""
 
-    def __init__(self, config: AppConfig, version: str, streams: StreamsConfig) -> None:
+    def __init__(self, application: Application, streams: StreamsConfig) -> None:
         self._streams = streams
-        self._is_ready = False
+        self._is_ready = self._is_following = False
         self._line, theirs = multiprocessing.Pipe()
         with theirs:
-            given = (replace(config, streams=streams.without_secrets()), version)
+            config = replace(application.config, streams=streams.without_secrets())
+            given = (config, application.version, dict(application.kafka))
             self._child: ChildProcess = start_child("queries", compute_queries, [theirs], given)
 
     @property
@@ -239,6 +251,63 @@ class QueryProcess:
         """
         made: list[bytes] = self._ask((found, most, self._streams.server_query_max_bytes), text, until)
         return made
+
+    def changes(self, text: str, start: str, until: float, beat_s: float) -> Iterator[Any]:
+        """Yield the names of a push query's columns, then its rows as JSON as they come, and None if none has come for a while.
+
+        Args:
+            text: The query.
+            start: Where topics begin: `latest` or `earliest`.
+            until: When it ends (`time.monotonic`).
+            beat_s: That while, s.
+
+        Raises:
+            QueryRefusedError: If it has a mistake, or takes too much.
+            TimeOverError: When the time is over.
+        """
+        if not self._is_ready:
+            self._wait_until_ready(until)
+        self._is_following = True
+        seconds = max(until - time.monotonic(), 0.001)
+        try:
+            self._line.send_bytes(pickle.dumps((seconds, Following(text, start, self._streams.server_query_max_bytes))))
+            while True:
+                if not self._is_heard(text, until, beat_s):
+                    yield None
+                    continue
+                answer = pickle.loads(self._line.recv_bytes())  # noqa: S301 - of a process of our own
+                if answer is None or isinstance(answer, _Mistake):
+                    break
+                yield answer
+        except (OSError, EOFError):
+            self._refuse("query-failed", "ended its process", text)
+        self._is_following = False
+        if isinstance(answer, _Mistake):
+            raise QueryRefusedError(answer.error, answer.message, answer.status)
+
+    def end_unless_idle(self) -> None:
+        """Kill the process if a push query still runs."""
+        if self._is_following:
+            self.end()
+
+    def _is_heard(self, text: str, until: float, beat_s: float) -> bool:
+        """Wait for an answer for a while. Returns whether there is one.
+
+        Raises:
+            TimeOverError: When the time is over.
+        """
+        most, beat = self._streams.server_query_max_memory_bytes, time.monotonic() + beat_s
+        while not self._line.poll(_LOOK_SECONDS):
+            if time.monotonic() > until:
+                raise TimeOverError
+            if _memory_bytes(self._child.pid) > most:
+                reason = f"needed more than {most} bytes of memory (server.query.max.memory.bytes)"
+                self._refuse("query-too-large", reason, text)
+            if time.monotonic() > beat:
+                return False
+        if time.monotonic() > until:
+            raise TimeOverError
+        return True
 
     def _ask(self, question: Any, text: str, until: float) -> Any:
         if not self._is_ready:
@@ -299,16 +368,27 @@ class _Mistake:
     status: int
 
 
-def compute_queries(line: Connection, config: AppConfig, version: str) -> None:
+@dataclass(frozen=True, slots=True)
+class Following:
+    """A push query: its text, where topics begin, and the greatest size of its rows."""
+
+    text: str
+    start: str
+    most_bytes: int
+
+
+def compute_queries(line: Connection, config: AppConfig, version: str, kafka: Mapping[str, str]) -> None:
     """Plan and compute queries, one at a time, until the instance closes the line.
 
     Args:
         line: Brings questions, and takes answers.
         config: The application.
         version: Its version.
+        kafka: Client properties, for push queries.
     """
     os.nice(10)  # records come first
-    computer = _Computer(*_application(config, version))
+    catalog, stores = _application(config, version)
+    computer, follower = _Computer(catalog, stores), _Follower(catalog, config.schema_registry, kafka)
     line.send_bytes(b"ready")
     while True:
         try:
@@ -317,7 +397,7 @@ def compute_queries(line: Connection, config: AppConfig, version: str) -> None:
             return
         seconds, question = pickle.loads(data)  # noqa: S301 - of the instance that has started this process
         signal.setitimer(signal.ITIMER_REAL, seconds + _LATER_SECONDS)  # its signal ends the process, whatever it does
-        answer = computer.answer(question)
+        answer = follower.follow(question, line) if isinstance(question, Following) else computer.answer(question)
         signal.setitimer(signal.ITIMER_REAL, 0)
         line.send_bytes(pickle.dumps(answer))
 
@@ -332,6 +412,44 @@ def _application(config: AppConfig, version: str) -> tuple[Catalog, Mapping[str,
     topology = with_places(builder.build(), config.application_id(version), config.schema_registry)
     stores = {store.name: store for sub in topology.sub_topologies() for store in sub.stores}
     return catalog, stores | {declared.store.name: declared.store for declared in topology.global_stores}
+
+
+class _Follower:
+    """Computes push queries from the records of topics."""
+
+    def __init__(self, catalog: Catalog, schema_registry: Mapping[str, Any], kafka: Mapping[str, str]) -> None:
+        self._catalog = catalog
+        self._schema_registry = schema_registry
+        self._kafka = kafka
+
+    def follow(self, asked: Following, line: Connection) -> _Mistake | None:
+        """Send columns and rows as they come. Returns None at the end, or what is wrong."""
+        from riverrun.sql.statements import SqlError  # noqa: PLC0415 - its parser is an extra
+        from riverrun.transfers.selecting import Selecting  # noqa: PLC0415 - most processes answer no push query
+
+        left = asked.most_bytes
+        try:
+            select = _selected(asked.text)
+            if not select.follows:
+                return _Mistake("bad-statement", "A push query has EMIT CHANGES", 400)
+            selecting = Selecting(lambda: Admin(self._kafka), self._schema_registry, self._catalog)
+            found = selecting.selected(select, asked.start)
+            line.send_bytes(pickle.dumps(found.columns))
+            for row in found.rows:
+                data = _encode(row)
+                left -= len(data)
+                if left < 0:
+                    message = f"The rows have more than {asked.most_bytes} bytes (server.query.max.bytes)"
+                    return _Mistake("answer-too-large", message, 413)
+                line.send_bytes(pickle.dumps(data))
+        except SqlError as error:
+            error.place(asked.text, "query")
+            return _Mistake("bad-statement", str(error), 400)
+        except StreamsError as error:
+            return _Mistake("query-failed", str(error)[:_SHOWN], 503)
+        except Exception as error:  # noqa: BLE001 - of a record, or a mistake of ours: only this answer is lost
+            return _Mistake("query-failed", f"{type(error).__name__}: {str(error)[:_SHOWN]}", 503)
+        return None
 
 
 class _Computer:
@@ -396,17 +514,29 @@ def _parsed(text: str, catalog: Catalog) -> PullQuery:
     Raises:
         SqlError: If it has a mistake, or stores cannot answer it.
     """
-    from riverrun.sql.answers import pull_query  # noqa: PLC0415 - as above
-    from riverrun.sql.commands import Select, parse_commands  # noqa: PLC0415 - its parser is an extra
+    from riverrun.sql.answers import pull_query  # noqa: PLC0415 - its parser is an extra
+    from riverrun.sql.statements import SqlError  # noqa: PLC0415 - as above
+
+    try:
+        return pull_query(_selected(text), catalog)
+    except SqlError as error:
+        error.place(text, "query")
+        raise
+
+
+def _selected(text: str) -> Select:
+    """Parse a single SELECT.
+
+    Raises:
+        SqlError: If it has a mistake, or is none.
+    """
+    from riverrun.sql.commands import Select, parse_commands  # noqa: PLC0415 - as above
     from riverrun.sql.statements import SqlError  # noqa: PLC0415 - as above
 
     try:
         match parse_commands(text):
             case [Select() as select]:
-                return pull_query(select, catalog)
-    except SqlError as error:
-        error.place(text, "query")
-        raise
+                return select
     except RecursionError:
         message = "The query is nested too deeply"
         raise SqlError(message) from None

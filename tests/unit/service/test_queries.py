@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import threading
 import time
@@ -21,6 +22,7 @@ from riverrun.releases.topology import build_topology
 from riverrun.service.admission import Access
 from riverrun.service.api import new_api
 from riverrun.service.instance import bound, serving
+from riverrun.service.processes import QueryProcess
 from riverrun.worker.queries import AnswerPage, StoreRow
 from tests.unit.service.test_api import FakeInstance
 from tests.unit.service.test_console import HOSTILE, Shown, Topics
@@ -174,6 +176,36 @@ def test_a_browser_sends_a_query_and_shows_its_rows_as_text(asked: Asked, page: 
         page.find_element(By.CSS_SELECTOR, "#sql-form button").click()
         console.wait_for("sql-error", "NOTHING")
         assert console.text("sql-rows") == ""
+
+
+def test_a_browser_follows_changes_until_it_stops(asked: Asked, page: Chrome, monkeypatch: pytest.MonkeyPatch) -> None:
+    texts: list[str] = []
+
+    def changes(_self: QueryProcess, text: str, start: str, *_limits: float) -> Iterator[Any]:
+        texts.append(f"{text} {start}")
+        yield ("ITEM",)
+        yield json.dumps([HOSTILE]).encode()
+        while True:
+            time.sleep(0.1)
+            yield None
+
+    monkeypatch.setattr(QueryProcess, "changes", changes)
+    with (
+        bound("127.0.0.1:0", wants_token=False) as listener,
+        serving(asked.api, listener, None, asked.api.state.events.end),
+    ):
+        page.get(f"http://127.0.0.1:{listener.getsockname()[1]}/")
+        console = Shown(page, listener.getsockname()[1])
+        console.wait_for("sql-section", "Run")
+        console.type("sql", "SELECT item FROM orders EMIT CHANGES;")
+        page.find_element(By.ID, "sql-earliest").click()
+        page.find_element(By.CSS_SELECTOR, "#sql-form button").click()
+        console.wait_for("sql-found", "1 rows came")
+        assert (console.text("sql-columns"), console.text("sql-rows")) == ("ITEM", HOSTILE)
+        page.find_element(By.ID, "sql-stop").click()
+        console.wait_for("sql-found", "stopped")
+        assert not page.find_element(By.ID, "sql-stop").is_displayed()
+    assert texts == ["SELECT item FROM orders EMIT CHANGES; earliest"]
 
 
 @pytest.mark.parametrize("kind", first_of(SLOW))

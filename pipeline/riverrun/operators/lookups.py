@@ -9,10 +9,11 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from riverrun.processor.lookups import DaemonThreads, Flight
+from riverrun.processor.lookups import Flight
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable
+    from concurrent.futures import Executor
 
     from riverrun.processor.lookups import Lookup, LookupExecutor
     from riverrun.processor.operator import OperatorContext
@@ -108,20 +109,22 @@ class StreamLookup:
         self._lanes = _Lanes()
         self._unstarted: deque[PendingRecord] = deque()
         self._pending = 0
-        self._threads = DaemonThreads(lookup.max_in_flight)
         self._order = LookupOrder()
         self._current: PendingRecord
         self._context: OperatorContext
         self._executor: LookupExecutor
+        self._threads: Executor
 
-    def bind(self, executor: LookupExecutor, order: LookupOrder) -> None:
+    def bind(self, executor: LookupExecutor, threads: Executor, order: LookupOrder) -> None:
         """Connect it with its task, before the first record.
 
         Args:
             executor: Runs look-ups.
+            threads: Calls blocking functions.
             order: The order of all records of the task that wait.
         """
         self._executor = executor
+        self._threads = threads
         self._order = order
 
     def init(self, context: OperatorContext) -> None:

@@ -6,22 +6,20 @@ A look-up runs on an event loop in another thread. Its result goes on in the thr
 from __future__ import annotations
 
 import inspect
-import threading
-from concurrent.futures import Executor, Future
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
-from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, overload
 from weakref import WeakKeyDictionary
 
 from riverrun.arguments import DURATION, NUMBER, Kind, function, optional, takes_fields
-from riverrun.errors import ProcessingError, TopologyError
+from riverrun.errors import TopologyError
 from riverrun.windows import millis
 
 if TYPE_CHECKING:
     import asyncio
     from collections.abc import Awaitable, Callable, Iterable
+    from concurrent.futures import Executor
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -30,8 +28,6 @@ _MOST_ATTEMPTS = 100
 _MOST_IN_FLIGHT = 10_000
 _LONGEST_SECONDS = 45.0
 """Longest duration of a look-up with all its attempts: a commit waits for it, and brokers end a transaction after 60 s."""
-_THREADS_OF_CACHE = 16
-"""Most threads in which a `CachedLookup` calls a blocking function."""
 
 
 def _error_classes(given: Any) -> str | None:
@@ -208,51 +204,6 @@ class LookupExecutor(Protocol):
         ...
 
 
-class DaemonThreads(Executor):
-    """Threads that are made when they are needed, and never keep the process from ending: a blocking call may hang.
-
-    Args:
-        most: The most threads. Calls beyond them wait for a free one.
-    """
-
-    def __init__(self, most: int) -> None:
-        self._most = most
-        self._calls: SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None] = SimpleQueue()
-        self._lock = threading.Lock()
-        self._open = 0
-        """Calls that wait or run."""
-        self._threads = 0
-
-    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        """Call a function in one of the threads."""
-        future: Future[Any] = Future()
-        with self._lock:
-            self._open += 1
-            if self._open > self._threads < self._most:
-                self._threads += 1
-                threading.Thread(target=self._work, name="look-up", daemon=True).start()
-        self._calls.put((future, partial(fn, *args, **kwargs)))
-        return future
-
-    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:  # noqa: ARG002, FBT001, FBT002 - an Executor's
-        """End the threads that have nothing to do, and the others when their calls have returned."""
-        for _ in range(self._threads):
-            self._calls.put(None)
-
-    def _work(self) -> None:
-        while (call := self._calls.get()) is not None:
-            future, called = call
-            if future.set_running_or_notify_cancel():
-                try:
-                    future.set_result(called())
-                except StopIteration as error:  # no coroutine can raise it
-                    future.set_exception(ProcessingError(f"the function raised StopIteration: {error}"))
-                except BaseException as error:  # noqa: BLE001 - it belongs to the caller
-                    future.set_exception(error)
-            with self._lock:
-                self._open -= 1
-
-
 @dataclass(slots=True)
 class _Facts(Generic[K, V]):
     """The answers that a `CachedLookup` has on one event loop.
@@ -366,7 +317,7 @@ class CachedLookup(Generic[K, V]):
             if is_coroutine_function(self.fetch):
                 answer: V = await self.fetch(key)
             else:
-                answer = await loop.run_in_executor(_CACHE_THREADS, self.fetch, key)
+                answer = await loop.run_in_executor(None, self.fetch, key)
         finally:
             if (flight := facts.flights.get(key)) is not None and flight[0] is asyncio.current_task():
                 del facts.flights[key]
@@ -375,6 +326,3 @@ class CachedLookup(Generic[K, V]):
         while len(facts.known) > self.max_entries:
             del facts.known[next(iter(facts.known))]
         return answer
-
-
-_CACHE_THREADS = DaemonThreads(_THREADS_OF_CACHE)

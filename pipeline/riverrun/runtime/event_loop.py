@@ -11,23 +11,69 @@ import inspect
 import os
 import threading
 from collections import deque
+from concurrent.futures import Executor, Future
 from concurrent.futures import TimeoutError as NotYetError
 from contextlib import suppress
+from functools import partial
+from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
 from riverrun.errors import USER_ERRORS, ProcessingError, as_exception
-from riverrun.processor.lookups import DaemonThreads
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
-    from concurrent.futures import Executor
 
     from riverrun.processor.lookups import Flight, Lookup, LookupExecutor
 
 _GOODBYE_SECONDS = 1.0
 """How long cancelled look-ups have for their last lines."""
 _THREADS = 32
-"""Most threads for what coroutines call in threads without naming an executor (`asyncio.to_thread`)."""
+"""Most threads for what coroutines, and caches of answers, call in threads without an executor (`asyncio.to_thread`)."""
+
+
+class DaemonThreads(Executor):
+    """Threads that are made when they are needed, and never keep the process from ending: a blocking call may hang.
+
+    Args:
+        most: The most threads. Calls beyond them wait for a free one.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._calls: SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None] = SimpleQueue()
+        self._lock = threading.Lock()
+        self._open = 0
+        """Calls that wait or run."""
+        self._threads = 0
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        """Call a function in one of the threads."""
+        future: Future[Any] = Future()
+        with self._lock:
+            self._open += 1
+            if self._open > self._threads < self._most:
+                self._threads += 1
+                threading.Thread(target=self._work, name="look-up", daemon=True).start()
+        self._calls.put((future, partial(fn, *args, **kwargs)))
+        return future
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:  # noqa: ARG002, FBT001, FBT002 - an Executor's
+        """End the threads that have nothing to do, and the others when their calls have returned."""
+        for _ in range(self._threads):
+            self._calls.put(None)
+
+    def _work(self) -> None:
+        while (call := self._calls.get()) is not None:
+            future, called = call
+            if future.set_running_or_notify_cancel():
+                try:
+                    future.set_result(called())
+                except StopIteration as error:  # no coroutine can raise it
+                    future.set_exception(ProcessingError(f"the function raised StopIteration: {error}"))
+                except BaseException as error:  # noqa: BLE001 - it belongs to the caller
+                    future.set_exception(error)
+            with self._lock:
+                self._open -= 1
 
 
 class LookupLoop(asyncio.SelectorEventLoop):
@@ -139,6 +185,7 @@ class EventLoopThread:
         self._pid = 0
         self._new: deque[Flight] = deque()
         self._is_woken = False
+        self._is_blocked = False
 
     def start(self, flight: Flight) -> None:
         """Start a look-up. Several that are started at once wake the loop once."""
@@ -158,8 +205,10 @@ class EventLoopThread:
         """Cancel look-ups, and wait a moment for their last lines."""
         if self._pid == os.getpid():
             ending = asyncio.run_coroutine_threadsafe(end(list(flights)), self._running)
-            with suppress(NotYetError):  # a function blocks the loop
-                ending.result(2 * _GOODBYE_SECONDS)
+            try:
+                ending.result(0 if self._is_blocked else 2 * _GOODBYE_SECONDS)
+            except NotYetError:  # a function blocks the loop: the next task does not wait for it
+                self._is_blocked = True
 
     @property
     def _running(self) -> LookupLoop:
@@ -176,7 +225,7 @@ class EventLoopThread:
             self._pid = os.getpid()
 
     def _begin_new(self) -> None:
-        self._is_woken = False
+        self._is_woken = self._is_blocked = False
         while self._new:
             begin(self._new.popleft(), self._running, self._finish)
 

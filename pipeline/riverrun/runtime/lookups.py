@@ -23,6 +23,7 @@ from riverrun.topology.nodes import SinkNode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+    from concurrent.futures import Executor
 
     from riverrun.operators.lookups import PendingRecord
     from riverrun.processor.lookups import LookupExecutor
@@ -55,6 +56,7 @@ class PendingLookups:
         processing: Takes a record through the operators.
         failures: Handles look-ups that fail.
         executor: Runs look-ups.
+        threads: Makes so many threads at most, to call blocking functions.
     """
 
     def __init__(
@@ -68,6 +70,7 @@ class PendingLookups:
         processing: Processing,
         failures: Failures,
         executor: LookupExecutor,
+        threads: Callable[[int], Executor],
     ) -> None:
         self._task_id = str(task_id)
         self._context = context
@@ -82,7 +85,7 @@ class PendingLookups:
         self._nodes = [lookups[node.name] for node in sub.nodes if node.name in lookups]
         self._finish: dict[StreamLookup, Forward] = {}
         for name, lookup in lookups.items():
-            lookup.bind(executor, self._order)
+            lookup.bind(executor, threads(lookup.lookup.max_in_flight), self._order)
             self._finish[lookup] = failures.guarded(lookup.finish, name)
         ordered = {name: lookup for name, lookup in lookups.items() if lookup.is_ordered}
         met = meetings(sub, frozenset(ordered), frozenset(lookups))

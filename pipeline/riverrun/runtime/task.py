@@ -505,7 +505,7 @@ class Task:
                 yield tp, (offset, metadata.encode())
 
     def _pending(self, lookups: Mapping[str, StreamLookup]) -> PendingLookups:
-        from riverrun.runtime.event_loop import LOOKUPS  # noqa: PLC0415 - slow to load, and only look-ups need it
+        from riverrun.runtime.event_loop import LOOKUPS, DaemonThreads  # noqa: PLC0415 - slow to load, and only look-ups need it
 
         return PendingLookups(
             self.spec.id,
@@ -516,6 +516,7 @@ class Task:
             processing=self._processing,
             failures=self._failures,
             executor=self._ports.lookups or LOOKUPS,
+            threads=DaemonThreads,
         )
 
     def _queue(self, tp: TopicPartition) -> RecordQueue:

@@ -28,6 +28,7 @@ from riverrun import (
 )
 from riverrun.errors import ProcessingError, SerializationError, TopologyError
 from riverrun.records import RawRecord, TaskId
+from riverrun.runtime.event_loop import EventLoopThread
 from riverrun.runtime.layout import TaskSpec
 from riverrun.runtime.ports import Ports
 from riverrun.runtime.task import Task
@@ -303,6 +304,31 @@ def test_a_closed_task_cancels_its_look_ups() -> None:
     assert asked.wait(DEADLINE_S)
     task.close()
     assert ends == ["a"]
+
+
+def test_a_function_that_blocks_the_loop_does_not_keep_tasks_from_closing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("riverrun.runtime.event_loop._GOODBYE_SECONDS", 0.01)
+    asked, ended = threading.Event(), threading.Event()
+
+    async def block(value: str) -> str:
+        asked.set()
+        ended.wait()
+        return value
+
+    (sub,) = looking(block).sub_topologies()
+    lookups = EventLoopThread()
+    tasks = []
+    for _ in range(2):
+        ports = Ports(MemoryTopics(), MemoryBackend(), MockClock(), lookups=lookups)
+        tasks.append(Task(TaskSpec(TaskId(0, 0), sub, "app", (INPUT,)), ports))
+        tasks[-1].start({})
+        tasks[-1].add_records(INPUT, [RawRecord(b"k", b"a", 0, 0)])
+        tasks[-1].process(1)
+    assert asked.wait(DEADLINE_S)
+    for task in tasks:
+        task.close()
+    assert lookups.finished == 0
+    ended.set()
 
 
 # Failures.

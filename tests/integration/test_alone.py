@@ -22,6 +22,7 @@ from riverrun.spark.ranges import resolve
 from riverrun.spark.runs import RunLog
 from riverrun.worker.reset import plan_reset, reset
 from riverrun.worker.worker import Worker
+from tests.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -158,8 +159,8 @@ def test_a_run_waits_for_leaving_workers_and_is_refused_beside_staying_ones(
     caplog.clear()
     running = threading.Thread(target=case.run)
     running.start()
-    while "waiting for its end" not in caplog.text:
-        assert running.is_alive()
+    until(lambda: "waiting for its end" in caplog.text or not running.is_alive(), "waited for the member")
+    assert running.is_alive()
     member.close()
     running.join(120)
     assert [each.state for each in RunLog(case.admin).runs(case.app.config.name)] == ["done"]

@@ -121,12 +121,14 @@ def totals(records: list[RawRecord]) -> dict[bytes | None, int]:
 
 def read_until(broker: Broker, unique: str, total: int, worker: RunningWorker) -> list[RawRecord]:
     """The words written once that many records are counted; some may be counted twice (`at_least_once`)."""
-    while True:
-        records: list[RawRecord] = broker.read(f"{unique}.out")
-        found = totals(records)
-        is_there = all(found.get(word, 0) >= count for word, count in expected(total).items())
-        if is_there or worker.process.poll() is not None:
-            return records
+
+    def is_there() -> bool:
+        found = totals(broker.read(f"{unique}.out"))
+        is_counted = all(found.get(word, 0) >= count for word, count in expected(total).items())
+        return is_counted or worker.process.poll() is not None
+
+    until(is_there, f"counted {total} records")
+    return broker.read(f"{unique}.out")
 
 
 def expected(records: int) -> dict[bytes, int]:

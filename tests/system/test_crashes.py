@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from riverrun import LONG
-from tests.waiting import DEADLINE_S
+from tests.waiting import DEADLINE_S, until
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -46,15 +46,18 @@ def test_kill_9_at_any_moment_loses_and_duplicates_nothing(broker: Broker, uniqu
     broker.create(2, f"{unique}.in", f"{unique}.out")
     broker.write(f"{unique}.in", [(b"%d" % n, words[n % 7].encode(), n + 1) for n in range(records)])
     command = [sys.executable, "-c", SCRIPT, ":".join(filter(None, sys.path)), unique, broker.bootstrap_servers]
+
+    def counted() -> int:
+        return sum({r.key: LONG.deserialize(r.value or b"") for r in broker.read(f"{unique}.out")}.values())
+
     total = 0
     for kill in range(4):
         process = subprocess.Popen([*command, str(tmp_path)], stdout=subprocess.PIPE, text=True)
         assert process.stdout is not None
         assert any(line.strip() == "running" for line in iter(process.stdout.readline, ""))
-        before = total
-        while total < min(records, before + records // 4) and process.poll() is None:
-            latest = {r.key: LONG.deserialize(r.value or b"") for r in broker.read(f"{unique}.out")}
-            total = sum(latest.values())
+        wanted = min(records, total + records // 4)
+        until(lambda: counted() >= wanted or process.poll() is not None, "counted a quarter more")  # noqa: B023 - now
+        total = counted()
         process.send_signal(signal.SIGTERM if kill == 3 else signal.SIGKILL)
         assert process.wait(DEADLINE_S) == (0 if kill == 3 else -signal.SIGKILL)
     written = broker.read(f"{unique}.out")

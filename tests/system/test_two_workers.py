@@ -14,7 +14,7 @@ from riverrun.records import TaskId
 from riverrun.worker.states import WorkerState
 from riverrun.worker.stream_thread.stream_thread import new_stream_thread
 from riverrun.worker.worker import Worker
-from tests.waiting import DEADLINE_S
+from tests.waiting import DEADLINE_S, until
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -66,10 +66,13 @@ def totals(records: list[RawRecord]) -> dict[bytes | None, int]:
 
 
 def read_until(broker: Broker, unique: str, total: int, worker: InThread) -> list[RawRecord]:
-    while True:
-        records: list[RawRecord] = broker.read(f"{unique}.out")
-        if sum(totals(records).values()) >= total or not worker.thread.is_alive():
-            return records
+    """The words written once that many records are counted, or the worker has ended."""
+
+    def is_counted() -> bool:
+        return sum(totals(broker.read(f"{unique}.out")).values()) >= total or not worker.thread.is_alive()
+
+    until(is_counted, f"counted {total} records")
+    return broker.read(f"{unique}.out")
 
 
 def assert_as_if_one(records: list[RawRecord], count: int) -> None:

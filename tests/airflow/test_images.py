@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.airflow.test_deployment import DEFAULT, PASSWORD, SERVICES, logs
+from tests.airflow.test_deployment import DEFAULT, PASSWORD, SERVICES, is_healthy, logs
+from tests.postgresql import binary, running_postgres
 from tests.waiting import until
 
 if TYPE_CHECKING:
@@ -223,3 +224,21 @@ def test_a_cluster_of_spark_computes_a_bounded_run_in_its_image(images: Images, 
         assert "engine: spark (as chosen)" in shown
     finally:
         end(running)
+
+
+def test_airflow_is_healthy_in_its_image(images: Images, new_port: Callable[[], int]) -> None:
+    database, port = new_port(), images.places["airflow-api-server:8080"].rpartition(":")[2]
+    with running_postgres(database, "airflow", PASSWORD):
+        address = ["-h", "127.0.0.1", "-p", str(database), "-U", "airflow", "postgres", "-c", "create database airflow"]
+        environ = {**os.environ, "PGPASSWORD": PASSWORD}
+        subprocess.run([binary("psql"), *address], env=environ, check=True, capture_output=True)
+        at = {"AIRFLOW_DB_HOST": f"127.0.0.1:{database}"}
+        images.run("airflow-migrate", **at)
+        running = []
+        try:
+            for service in ("airflow-api-server", "airflow-scheduler", "airflow-dag-processor", "airflow-triggerer"):
+                options = ["--port", port] if service == "airflow-api-server" else []
+                running.append(images.start(service, images.container(service), *options, **at))
+            until(lambda: is_healthy(int(port)), "was healthy", partial(logs, images.directory))
+        finally:
+            end(running)

@@ -23,6 +23,8 @@ UV_INSTALL = $(BIN)/uv pip install --python $(BIN)/python
 FROM_LOCK := --require-hashes --constraint requirements.lock --requirement pyproject.toml
 BEGUN := $(shell date +%s)
 SELF := $(MAKE)
+# Each of the many processes of tests would compile their modules anew.
+unexport PYTHONDONTWRITEBYTECODE
 PYTEST := $(BIN)/python -m pytest
 # A process that crashes ends the run, with the name of the test.
 IN_MEMORY_PYTEST := $(PYTEST) --numprocesses $(PROCESSES) --dist worksteal --max-worker-restart 0

@@ -29,9 +29,8 @@ def install_wheels(wheels: Path, environment: Path) -> Path:
     """
     subprocess.run([UV, "venv", "--quiet", "--python", sys.executable, environment], check=True)
     python = environment / "bin" / "python"
-    subprocess.run(
-        [UV, "pip", "install", "--quiet", "--no-deps", "--python", python, *wheels.glob("*.whl")], check=True
-    )
+    install = [UV, "pip", "install", "--quiet", "--no-deps", "--compile-bytecode", "--python", python]  # as pip does
+    subprocess.run([*install, *wheels.glob("*.whl")], check=True)
     (own,) = (environment / "lib").glob("python*/site-packages")
     (own / "libraries-that-are-there.pth").write_text(sysconfig.get_path("purelib"))
     return python

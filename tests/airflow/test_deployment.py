@@ -195,19 +195,11 @@ def test_airflow_is_healthy_as_the_services_that_compose_starts(
                     )
                 )
         until(lambda: is_healthy(port), "was healthy", lambda: logs(tmp_path))
-        listed = subprocess.run(
-            [sys.executable, "-m", "airflow", "dags", "list", "--output", "json"],
-            env=environ,
-            cwd=tmp_path,
-            check=True,
-            capture_output=True,
-            text=True,
-        )
-        found = {dag["dag_id"] for dag in json.loads(listed.stdout[listed.stdout.index("[{") :])}
-        assert found == {
+        expected = {
             *("delays__run", "delays__backfill", "delays__release", "delays__quality"),
             *("word-count__backfill", "word-count__release"),
         }
+        until(lambda: dags_of(environ) == expected, "listed the DAGs", lambda: logs(tmp_path))
         anonymous = urllib.request.Request(f"http://127.0.0.1:{port}/api/v2/dags")
         with pytest.raises(urllib.error.HTTPError, match="401"):
             urllib.request.urlopen(anonymous, timeout=DEADLINE_S)  # noqa: S310 - on this machine
@@ -220,6 +212,14 @@ def test_airflow_is_healthy_as_the_services_that_compose_starts(
             finally:
                 if process.poll() is None:
                     os.killpg(process.pid, signal.SIGKILL)
+
+
+def dags_of(environ: dict[str, str]) -> set[str]:
+    """The DAGs that the DAG processor has read so far."""
+    command = [sys.executable, "-m", "airflow", "dags", "list", "--output", "json"]
+    shown = subprocess.run(command, env=environ, check=True, capture_output=True, text=True).stdout
+    start = shown.find("[{")
+    return set() if start < 0 else {dag["dag_id"] for dag in json.loads(shown[start:])}
 
 
 def airflow_environment(directory: Path, postgres: int, port: int) -> dict[str, str]:

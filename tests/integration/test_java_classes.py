@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from contextlib import suppress
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -15,8 +17,6 @@ from riverrun.spark.java import archive_options, classes_archive
 from tests.waiting import until
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from riverrun.project.cluster import SparkSessions
     from tests.brokers import Broker
 
@@ -35,21 +35,6 @@ print([str(given) for given in management.getRuntimeMXBean().getInputArguments()
 """
 
 
-def test_sessions_use_the_archive_of_classes_that_a_command_has_made(tmp_path: Path) -> None:
-    archive = classes_archive(os.environ, tmp_path)
-    assert archive_options(archive) == "", "Java ends if it is told of one that is not there"
-    left = archive.parent / "unfinished" / "left by a process that was killed"
-    left.mkdir(parents=True)
-    command = [sys.executable, "-m", "riverrun.cli", "--home", str(tmp_path), "prepare-spark"]
-    at_once = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(2)]
-    said = sorted(each.communicate()[0] for each in at_once)
-    assert said[0].startswith("The archive already exists")
-    assert said[1].startswith("The archive was written")
-    used = subprocess.run([sys.executable, "-c", SESSION, str(tmp_path)], capture_output=True, text=True, check=True)
-    assert f"-XX:SharedArchiveFile={archive}" in used.stdout
-    assert list(archive.parent.iterdir()) == [archive], "what was made aside is gone"
-
-
 APP = """
 from riverrun import STRING, Consumed, Produced
 
@@ -60,18 +45,42 @@ def build(builder):
 
 
 @pytest.mark.broker
-def test_the_first_use_of_spark_has_the_archive_made_afterwards(broker: Broker, unique: str, tmp_path: Path) -> None:
+def test_the_first_use_of_spark_has_an_archive_made_that_later_sessions_use(
+    broker: Broker, unique: str, tmp_path: Path
+) -> None:
     broker.create(1, unique, f"{unique}.out")
     broker.write(unique, [(b"k", b"v", 1)])
     (tmp_path / "copied.py").write_text(APP.format(name=unique))
     (tmp_path / "streams.toml").write_text(
         f'[kafka]\n"bootstrap.servers" = "{broker.bootstrap_servers}"\n[apps.{unique}]\ntopology = "copied:build"\n'
     )
-    command = [sys.executable, "-m", "riverrun.cli", "--home", str(tmp_path), "run", unique, "--engine", "spark"]
+    archive = classes_archive(os.environ, tmp_path)
+    assert archive_options(archive) == "", "Java ends if it is told of one that is not there"
+    left = archive.parent / "unfinished" / "left by a process that was killed"
+    left.mkdir(parents=True)
+    riverrun = [sys.executable, "-m", "riverrun.cli", "--home", str(tmp_path)]
     environ = {**os.environ, "RIVERRUN_PREPARE_SPARK": "1"}
-    done = subprocess.run(command, cwd=tmp_path, env=environ, capture_output=True, text=True, check=True)
+    run = [*riverrun, "run", unique, "--engine", "spark"]
+    done = subprocess.run(run, cwd=tmp_path, env=environ, capture_output=True, text=True, check=True)
     assert "engine: spark (as chosen)" in done.stdout
-    until(classes_archive(os.environ, tmp_path).exists, "made the archive")
+    prepare = "\0".join([*riverrun, "prepare-spark"]).encode()
+    with subprocess.Popen([*riverrun, "prepare-spark"], stdout=subprocess.PIPE, text=True) as at_once:
+        until(lambda: commands().count(prepare) == 2, "began to make the archive in the background as well")
+        said, _ = at_once.communicate()
+    assert said.startswith(("The archive already exists", "The archive was written"))
+    used = subprocess.run([sys.executable, "-c", SESSION, str(tmp_path)], capture_output=True, text=True, check=True)
+    assert f"-XX:SharedArchiveFile={archive}" in used.stdout
+    until(lambda: prepare not in commands(), "ended in the background")
+    assert list(archive.parent.iterdir()) == [archive], "what was made aside is gone"
+
+
+def commands() -> list[bytes]:
+    """The command lines of all processes."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            found.append((process / "cmdline").read_bytes().rstrip(b"\0"))
+    return found
 
 
 def test_no_archive_is_made_where_it_is_switched_off_or_on_a_cluster(tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from measuring import Meter, Progress, measure, percentile, wait
 from outputs import check
 from published import PublishedCounts, PublishedProgress
 from rows import (
+    ARCHIVE,
     FEW,
     FEW_GATED,
     GATED_PER_RECORD,
@@ -36,10 +37,15 @@ from rows import (
 from sides import Run, Side
 from steady import DRAINED_S, steady
 
+from riverrun.archive.archiving import archive_topic, in_this_process
+from riverrun.archive.manifest import ArchiveStore
+from riverrun.archive.one_log import with_archive
 from riverrun.config import ProjectConfig
 from riverrun.hosting.release import staging_name
 from riverrun.kafka.admin import TopicSpec
 from riverrun.kafka.producer import IdempotentProducer
+from riverrun.kafka.ranges import read_fields
+from riverrun.records import OffsetRange
 from riverrun.releases.releaser import Releaser
 from riverrun.serde.serdes import LONG
 
@@ -410,6 +416,24 @@ def bounded(laboratory: Laboratory, run: Run) -> Figures:
     }
 
 
+def archive(laboratory: Laboratory, run: Run) -> Figures:
+    """How fast this process reads all records of the input: from the topic, or from its archive."""
+    topic, admin = run.source.views, laboratory.admin
+    tps = run.source.partitions_of(topic)
+    ranges = {tp: OffsetRange(0, end) for tp, end in admin.settled_end_offsets(tps).items()}
+    if run.side == ARCHIVE:
+        url = str(laboratory.directory / "archive")
+        archive_topic(ArchiveStore(url), admin, topic, in_this_process(url, admin))
+        admin = with_archive(admin, url)
+    began, began_cpu = time.perf_counter(), time.process_time()
+    count = sum(len(batch) for _, batch in read_fields(admin, ranges))
+    seconds, cpu_seconds = time.perf_counter() - began, time.process_time() - began_cpu
+    if count != run.source.records:
+        message = f"{count} records were read, and {run.source.records} are there"
+        raise RuntimeError(message)
+    return {"seconds": seconds, "speed": count / seconds, "cpu": cpu_seconds / count * 1_000_000}
+
+
 def gate(laboratory: Laboratory, run: Run) -> Figures:
     """How much memory the differ and the gate need for few rows and for many, and how long they take for many."""
     figures: Figures = {}
@@ -467,6 +491,7 @@ MEASURE: Mapping[str, Callable[[Laboratory, Run], Figures]] = {
     "memory": memory,
     "gate": gate,
     "bounded": bounded,
+    "archive": archive,
 }
 """By kind of row."""
 

@@ -165,6 +165,16 @@ KINDS: Mapping[str, Kind] = {
         ),
         charted=("records/s", "records per second"),
     ),
+    "archive": Kind(
+        "One process reads committed records until it has their fields in Python: from the topic with librdkafka, and from an\n"
+        "archive of that topic in Parquet on the same disk. CPU seconds are per million records.",
+        (
+            Column("records/s", "speed"),
+            Column("ratio", "speed", is_ratio=True),
+            Column("CPU", "cpu", 2),
+        ),
+        charted=("records/s", "records per second"),
+    ),
     "queries": Kind(
         "Latencies in ms: half of the queries (p50) and 99 % (p99) took no longer. Loaded: while the input is\n"
         "processed at full speed; idle: afterwards. In the process: `KafkaStreams.store(...).get(key)`, and\n"

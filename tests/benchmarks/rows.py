@@ -17,6 +17,8 @@ JAVA_SMALL = "Java -Xmx256m"
 STRUCTURED, PATHWAY = "Spark Structured Streaming", "Pathway"
 UNCOMMITTED = (STRUCTURED, PATHWAY)
 """Sides that commit no offsets: what they are done with is seen from what they publish."""
+TOPIC, ARCHIVE = "topic", "archive"
+"""Where one process reads the records of ranges from."""
 CALLED, FUSED = "called", "fused"
 """A task whose operators call each other, and one with generated functions."""
 FEW, SOME, MANY = 1_000, 10_000, 1_000_000
@@ -323,6 +325,16 @@ GROUPS: dict[str, tuple[Row, ...]] = {
     ),
     "bounded": _from_scratch(FEW, ""),
     "bounded-many-keys": _from_scratch(MANY, ", many keys"),
+    "archive": (
+        Row(
+            "history",
+            "archive",
+            "",
+            "All records of the input, read by ranges of offsets, as bounded runs do.",
+            (TOPIC, ARCHIVE),
+            guarantees=(EXACTLY_ONCE,),
+        ),
+    ),
     "costs": (
         Row(
             "no changelog",

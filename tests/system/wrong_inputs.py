@@ -88,7 +88,7 @@ def build(builder: StreamsBuilder) -> Topology:
 """Files in the directory of each case."""
 
 TOML = [
-    described("[logging] unknown key", f"{BASE}[logging]\nhandler = {{}}\n", "Did you mean handlers"),
+    described("[logging] unknown key", f"{BASE}[logging]\nhandler = {{}}\n", "Did you mean .handlers"),
     described(
         "[logging] no class", f"{BASE}[logging.handlers.x]\nclass = 'no.Such'\n", r"\[logging\].*'x'.*dictConfig"
     ),

@@ -374,12 +374,14 @@ def test_functions_log_as_the_project_says_in_workers_and_on_spark(
     (tmp_path / "streams.toml").write_text(_LOGGED.format(servers=broker.bootstrap_servers, file=tmp_path / "log"))
     before = list(logging.getLogger().handlers)
     app = Riverrun(tmp_path / "streams.toml", spark=spark).app(unique, build)
+    assert app.dry_run()[f"{unique}.out"].count() == 1
     assert app.run().processed == 1
     broker.write(f"{unique}.in", [(b"a", b"two", 2000)])
     with app.worker():
         until(lambda: "saw two" in (tmp_path / "log").read_text(), "logged")
+    said = ("one", "one", "two")  # of the dry run, the run and the worker
     lines = [line.split(" ", 1) for line in (tmp_path / "log").read_text().splitlines()]
-    assert [text for _, text in lines if text.startswith("shop")] == ["shop INFO saw one", "shop INFO saw two"]
+    assert [text for _, text in lines if text.startswith("shop")] == [f"shop INFO saw {word}" for word in said]
     assert str(os.getpid()) not in {process for process, _ in lines}
     assert logging.getLogger().handlers == before
 

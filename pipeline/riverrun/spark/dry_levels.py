@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from riverrun.errors import StreamsError
+from riverrun.hosting.process import current_style, start_logging
 from riverrun.records import TaskId, TopicPartition
 from riverrun.runtime.layout import full_name
 from riverrun.spark.dry_task import DryTask, ShuffledRecord, ShuffleReader, run_dry
@@ -143,8 +144,10 @@ def run_level(
         StreamsError: If a task failed.
     """
     by_task = {part.task_id: part for part in parts}
+    logs, logging = current_style(), next((part.job.config.logging for part in parts), None)
 
     def process(batches: Iterable[Any]) -> Iterator[Any]:
+        start_logging(logs, logging)  # a process of Spark's
         for task_id, inbox in _inboxes(batches):
             with on_executor():
                 yield from _outputs(by_task[task_id], inbox, build)

@@ -94,6 +94,7 @@ from riverrun.processor.handlers import (
     SerializationExceptionOrigin,
     dead_letter_queue_record,
 )
+from riverrun.processor.key_timers import KeyTimers
 from riverrun.processor.lookups import CachedLookup, Retry
 from riverrun.processor.metrics import MetricName, Sensor, StreamsMetrics
 from riverrun.processor.stats import RecordingLevel
@@ -185,6 +186,7 @@ __all__ = [
     "KGroupedTable",
     "KStream",
     "KTable",
+    "KeyTimers",
     "KeyValueStore",
     "Latest",
     "LogAndSkipOnInvalidTimestamp",

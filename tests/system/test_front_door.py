@@ -22,8 +22,11 @@ from riverrun import (
     LONG,
     STRING,
     Consumed,
+    KeyTimers,
     Materialized,
+    Processor,
     Produced,
+    Record,
     Riverrun,
     SessionWindows,
     StreamsBuilder,
@@ -163,6 +166,37 @@ def test_a_worker_is_paused_scaled_and_cleaned_up_as_kafka_streams_is(broker: Br
     assert app.state.directories()
     worker.clean_up()
     assert app.state.directories() == []
+
+
+class Reminding(Processor[str, str, str, str]):
+    """Forwards a key at the time that its value says."""
+
+    def init(self, context: Any) -> None:
+        self.context = context
+        self.timers = KeyTimers(context, "reminders", STRING, self.remind)
+
+    def process(self, record: Record[str, str]) -> None:
+        self.timers.set(record.key, int(record.value))
+
+    def remind(self, key: str, at_ms: int) -> None:
+        self.context.forward(Record(key, "due", at_ms))
+
+
+def test_timers_of_keys_outlive_the_worker_that_has_set_them(broker: Broker, unique: str, tmp_path: Path) -> None:
+    def build(builder: StreamsBuilder) -> Topology:
+        builder.add_state_store(KeyTimers.store("reminders"))
+        stream = builder.stream(f"{unique}.in", Consumed(STRING, STRING))
+        stream.process(Reminding, "reminders").to(f"{unique}.out", Produced(STRING, STRING))
+        return builder.build()
+
+    broker.create(1, f"{unique}.in", f"{unique}.out")
+    app = Riverrun(kafka=broker.kafka, directory=tmp_path).app(unique, build)
+    broker.write(f"{unique}.in", [(b"a", b"70", 0), (b"b", b"50", 1)])
+    assert app.catch_up().processed == 2
+    assert broker.read(f"{unique}.out") == []
+    broker.write(f"{unique}.in", [(b"c", b"500", 100)])
+    assert app.catch_up(state_dir=tmp_path / "another").processed == 1
+    assert [(record.key, record.timestamp) for record in broker.read(f"{unique}.out")] == [(b"b", 50), (b"a", 70)]
 
 
 def test_two_workers_of_a_program_share_the_tasks_and_know_of_each_other(

@@ -29,8 +29,17 @@ def install_wheels(wheels: Path, environment: Path) -> Path:
     """
     subprocess.run([UV, "venv", "--quiet", "--python", sys.executable, environment], check=True)
     python = environment / "bin" / "python"
-    install = [UV, "pip", "install", "--quiet", "--no-deps", "--compile-bytecode", "--python", python]  # as pip does
-    subprocess.run([*install, *wheels.glob("*.whl")], check=True)
+    install = [
+        str(UV),
+        "pip",
+        "install",
+        "--quiet",
+        "--no-deps",
+        "--compile-bytecode",
+        "--python",
+        str(python),
+    ]  # as pip does
+    subprocess.run([*install, *map(str, wheels.glob("*.whl"))], check=True)
     (own,) = (environment / "lib").glob("python*/site-packages")
     (own / "libraries-that-are-there.pth").write_text(sysconfig.get_path("purelib"))
     return python

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from riverrun import STRING, Consumed, Grouped, Produced, Retry, StreamsBuilder
+from riverrun.errors import StreamsError, TaskMigratedError
 from riverrun.records import TaskId
 from riverrun.spark.bounded_runs.job import run
 from riverrun.spark.ranges import resolve
@@ -198,6 +199,46 @@ def test_look_ups_of_a_task_that_moves_are_cancelled_or_committed(broker: Broker
         first.close()
         second.close()
     assert answers(broker, unique) == whole
+
+
+def test_a_worker_that_is_fenced_between_look_ups_doubles_nothing(broker: Broker, unique: str, tmp_path: Path) -> None:
+    asked, cancelled = threading.Event(), threading.Event()
+
+    async def hang_at_20(value: str) -> str:
+        try:
+            if int(value) == 20:
+                asked.set()
+                await asyncio.Event().wait()
+            return await answer(value)
+        except asyncio.CancelledError:
+            cancelled.set()
+            raise
+
+    written(broker, unique, 60)
+    fenced = Worker(
+        broker.application(
+            unique, looking(unique, hang_at_20, timeout=HANGS)(StreamsBuilder()), tmp_path / "a", commit_interval_ms=20
+        )
+    )
+    ends: list[StreamsError] = []
+
+    def run_until_fenced() -> None:
+        try:
+            fenced.run()
+        except StreamsError as error:
+            ends.append(error)
+
+    running = threading.Thread(target=run_until_fenced)
+    running.start()
+    assert asked.wait(DEADLINE_S)
+    successor = broker.application(unique, looking(unique, answer)(StreamsBuilder()), tmp_path / "b")
+    Worker(successor).run(until_caught_up=True)
+    fenced.stop()
+    running.join(DEADLINE_S)
+    assert not running.is_alive()
+    assert cancelled.is_set()
+    assert all(isinstance(error, TaskMigratedError) for error in ends)
+    assert answers(broker, unique) == {b"0": list(range(60))}
 
 
 def test_a_record_whose_look_up_fails_becomes_a_dead_letter(broker: Broker, unique: str, tmp_path: Path) -> None:

@@ -8,18 +8,24 @@ import signal
 import subprocess
 import sys
 import threading
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import pytest
 import sqlalchemy as sa
 
 from riverrun.errors import ConfigError, DeserializationError, StreamsError
+from riverrun.hosting.control_topic import ControlTopic, ReleaseRegistry
 from riverrun.hosting.process import SystemClock
 from riverrun.kafka.producer import TransactionalProducer
 from riverrun.project.riverrun import Riverrun
+from riverrun.records import OffsetRange, TopicPartition
+from riverrun.spark.ranges import RunRange
 from riverrun.testing.sinks import SINK_CHECKS, SinkUnderTest, sink_table
+from riverrun.transfers.exports import EXPORTS_TOPIC
+from riverrun.transfers.specs import ExportBatch
 from riverrun.transfers.sql_sink import SqlSink
 from tests.postgresql import PostgresServer, running_postgres
 from tests.waiting import DEADLINE_S, until
@@ -33,6 +39,31 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.broker
 
+APP = """
+from dataclasses import dataclass
+
+from riverrun import JSON, LONG, Consumed, StreamsBuilder, Topology
+
+
+@dataclass
+class Total:
+    n: int
+
+
+@dataclass
+class NamedTotal(Total):
+    name: str | None = None
+
+
+def build(builder: StreamsBuilder) -> Topology:
+    builder.stream("{topic}", Consumed(LONG, JSON({first}))).foreach(print)
+    return builder.build()
+
+
+def build_named(builder: StreamsBuilder) -> Topology:
+    builder.stream("{topic}", Consumed(LONG, JSON(NamedTotal))).foreach(print)
+    return builder.build()
+"""
 PARTITIONS = 4
 KILLS = 5
 
@@ -94,6 +125,18 @@ class Project:
             'n = "bigint"',
         ]
         return "\n".join(lines)
+
+    def declare_totals(self, database: Database, *versions: str) -> None:
+        """An export of typed values, which have a name from the first of the further versions on."""
+        (self.directory / f"{self.topic}_app.py").write_text(
+            APP.format(topic=self.topic, first="NamedTotal" if not versions else "Total")
+        )
+        listed = "".join(f'{version} = "{self.topic}_app:build_named"\n' for version in versions)
+        self.declare(
+            f'[apps.{self.topic}]\ntopology = "{self.topic}_app:build"\n[apps.{self.topic}.versions]\n{listed}'
+            f'[exports.{self.topic}]\napp = "{self.topic}"\ntopic = "{self.topic}"\nmode = "upsert"\nkey = ["id"]\n'
+            f'target = "{database.url}"\ntable = "{self.topic}"\n'
+        )
 
     @property
     def riverrun(self) -> Riverrun:
@@ -295,21 +338,8 @@ def test_a_dropped_table_and_a_type_that_does_not_fit_end_the_follower(project: 
 def test_tombstones_delete_rows_of_typed_values_of_an_application(
     project: Project, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (project.directory / f"{project.topic}_app.py").write_text(
-        "from dataclasses import dataclass\n"
-        "from riverrun import LONG, Consumed, StreamsBuilder, Topology\n"
-        "from riverrun.serde.serdes import JSON\n\n"
-        "@dataclass\nclass Total:\n    n: int\n    name: str | None = None\n\n"
-        "def build(builder: StreamsBuilder) -> Topology:\n"
-        f'    builder.stream("{project.topic}", Consumed(LONG, JSON(Total))).peek(print)\n'
-        "    return builder.build()\n"
-    )
+    project.declare_totals(database)
     monkeypatch.syspath_prepend(str(project.directory))
-    project.declare(
-        f'[apps.totals]\ntopology = "{project.topic}_app:build"\n'
-        f'[exports.{project.topic}]\napp = "totals"\ntopic = "{project.topic}"\nmode = "upsert"\nkey = ["id"]\n'
-        f'target = "{database.url}"\ntable = "{project.topic}"\n'
-    )
     keys = [n.to_bytes(8, "big") for n in range(3)]
     project.broker.write(project.topic, [(key, b'{"n":%d,"name":"x"}' % n, 1_000) for n, key in enumerate(keys)])
     project.catch_up()
@@ -322,3 +352,72 @@ def test_tombstones_delete_rows_of_typed_values_of_an_application(
         DeserializationError, match=rf"A value cannot be read: .*topic {project.topic}, partition \d, offset"
     ):
         project.catch_up()
+
+
+def test_a_follower_takes_the_columns_of_the_version_that_goes_live(
+    project: Project, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    project.declare_totals(database, "v2")
+    monkeypatch.syspath_prepend(str(project.directory))
+    following = Following(project)
+    key, value = bytes(8), b'{"n":1,"name":"x"}'
+    project.broker.write(project.topic, [(key, value, 1_000)])
+    until(lambda: database.count(project.topic) == 1, "written")
+    registry = ReleaseRegistry.at(project.broker.admin())
+    registry.write(replace(registry.read(project.topic, "v1"), live="v2"))
+    added = f"SELECT 1 FROM information_schema.columns WHERE table_name = '{project.topic}' AND column_name = 'name'"
+    until(lambda: database.rows(added) == [(1,)], "added the column")
+    assert database.rows(f"SELECT n, name FROM {project.topic}") == [(1, None)]
+    project.broker.write(project.topic, [(key, value, 2_000)])
+    until(lambda: database.rows(f"SELECT n, name FROM {project.topic}") == [(1, "x")], "written by the new version")
+    assert following.end() is None
+
+
+def test_a_follower_goes_on_behind_the_last_batch_of_spark(project: Project, database: Database) -> None:
+    admin, topic = project.broker.admin(), project.topic
+    for partition in range(PARTITIONS):
+        rows = [(b"k", b'{"n":%d}' % (10 * partition + number), 1_000) for number in range(3)]
+        project.broker.write(topic, rows, partition)
+    done = RunRange({TopicPartition(topic, n): OffsetRange(0, 2) for n in range(PARTITIONS - 1)})
+    batch = ExportBatch(1, str(done), is_done=False, topic_id=admin.topic_ids([topic])[topic], target="elsewhere")
+
+    def note(written: ExportBatch) -> None:
+        ControlTopic(admin, EXPORTS_TOPIC).write(topic, {topic: msgspec.json.encode(asdict(written))})
+
+    note(batch)
+    project.declare(project.table(database))
+    with pytest.raises(ConfigError, match=f"Export {topic} has batches that Spark has written"):
+        project.catch_up()
+    project.declare(project.table(database, continues=f'"{topic}"'))
+    with pytest.raises(ConfigError, match=f"Batch 1 of export {topic} is not complete"):
+        project.catch_up()
+    note(replace(batch, is_done=True))
+    assert project.catch_up().records == PARTITIONS - 1 + 3
+    project.broker.write(topic, [(b"k", b'{"n":99}', 1_000)], 0)
+    assert project.catch_up().records == 1
+    assert database.rows(f"SELECT n FROM {topic} ORDER BY n") == [(n,) for n in (2, 12, 22, 30, 31, 32, 99)]
+    project.declare(project.table(database, continues='"nothing"'))
+    with pytest.raises(ConfigError, match=f"There is no batch export nothing of topic {topic}"):
+        project.catch_up()
+
+
+def test_the_commands_of_the_guide_write_files_and_show_the_lag(project: Project) -> None:
+    project.declare(f'[exports.archive]\ntopic = "{project.topic}"\ntarget = "archive"\nformat = "parquet"\n')
+    Writer(project.broker, project.topic).write(100)
+    config = ["--config", str(project.directory / "streams.toml"), "export"]
+
+    def riverrun(*words: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "riverrun.cli", *config, *words]
+        return subprocess.run(command, capture_output=True, text=True, check=False, timeout=DEADLINE_S)
+
+    assert riverrun("archive").stdout.splitlines()[-1] == "archive: 100 records in 1 commit"
+    shown = riverrun("archive", "--status").stdout.splitlines()
+    assert shown[0] == "group riverrun-export-archive is empty, 0 followers"
+    assert shown[-1] == "0 offsets behind"
+    assert len(list((project.directory / "archive").glob(f"{project.topic}-*.parquet"))) == PARTITIONS
+    wrong = riverrun("archiv", "--follow")
+    assert (wrong.returncode, wrong.stdout) == (1, "")
+    assert "has no export 'archiv'" in wrong.stderr
+    assert "Did you mean 'archive'?" in wrong.stderr
+    both = riverrun(project.topic, "out", "--follow")
+    assert "--follow takes the name of an export in streams.toml, and no target" in both.stderr

@@ -383,7 +383,7 @@ def test_an_export_does_not_overwrite_what_it_has_not_written(
     (target / "notes.txt").write_text("not an export's")
     run_export(ExportSpec(unique, str(target), "json"), broker.admin(), spark)
     for _ in range(2):  # nothing has been begun by the first attempt
-        with pytest.raises(ConfigError, match="it contains files"):
+        with pytest.raises(ConfigError, match="but there are files"):
             run_export(ExportSpec(f"{unique}-other", str(target), "json"), broker.admin(), spark)
     assert [
         json.loads(line)["value"] for path in target.glob("*/*.json") for line in path.read_text().splitlines()

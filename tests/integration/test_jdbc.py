@@ -216,6 +216,18 @@ def test_a_target_that_is_ahead_or_cannot_be_reached_is_left_alone(
         run_export(nowhere, broker.admin(), spark)
 
 
+def test_a_table_that_followers_write_is_refused(
+    broker: Broker, unique: str, database: Database, spark: SparkSession
+) -> None:
+    write_five(broker, unique)
+    database.rows("CREATE TABLE riverrun_offsets (export text, target text)")
+    database.rows(f"INSERT INTO riverrun_offsets VALUES ('shop', '{unique}')")
+    with pytest.raises(ConfigError, match=f"Export shop follows a topic into table {unique}"):
+        run_export(export(database, unique), broker.admin(), spark)
+    database.rows("DELETE FROM riverrun_offsets")
+    assert run_export(export(database, unique), broker.admin(), spark).written == 5
+
+
 def test_rows_are_imported_by_a_time_to_the_microsecond_in_any_time_zone(
     broker: Broker, unique: str, database: Database, spark: SparkSession
 ) -> None:

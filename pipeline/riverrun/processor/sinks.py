@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 PARTITION, OFFSET, TIMESTAMP = "_partition", "_offset", "_timestamp"
 """Columns of each record's place and event time."""
+OFFSETS_TABLE = "riverrun_offsets"
+"""The table in which databases have the offsets of followers."""
 PLACE = (TIMESTAMP, PARTITION, OFFSET)
 JSON_FIELD = {b"riverrun": b"json"}
 """Metadata of columns of text that hold JSON of any shape."""

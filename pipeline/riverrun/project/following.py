@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from riverrun.errors import ConfigError
+from riverrun.errors import BrokerError, ConfigError
 from riverrun.extras import require_extra
 from riverrun.hosting.inputs import InputLag
 from riverrun.project.chosen_version import ChosenVersion
@@ -146,8 +146,13 @@ class FollowedExport:
         return ChosenVersion(self.cluster, self.project, app).version if app else ""
 
     def _has_left(self, version: str) -> bool:
-        """Return whether another version is live, whose values may have other columns."""
-        return self._version() != version
+        """Return whether another version is live, whose values may have other columns; False while brokers do not answer."""
+        try:
+            return self._version() != version
+        except BrokerError as error:
+            if not error.retriable:
+                raise
+            return False
 
     def _rows(self, version: str) -> SinkRows:
         """Return the rows of the topic, by the serdes of a version of the application."""

@@ -139,6 +139,8 @@ def first_malformed(spec: ExportSpec, schema: str, records: Any) -> dict[str, st
 __all__ = ["ExportSpec", "ExportSummary", "run_export"]
 
 EXPORTS_TOPIC = "riverrun-exports"
+_FOLLOWED = f"*-*-{'[0-9]' * 20}.*"
+"""Pattern of the files of followers, whose directories batches leave alone."""
 _MALFORMED = "MALFORMED_RECORD_IN_PARSING"
 """Spark's error classes of malformed values."""
 
@@ -295,14 +297,15 @@ def _check_free(spec: ExportSpec, batch: ExportBatch, spark: Any) -> None:
     if not has_files(spec.format):
         return
     directory = _directory(spec, batch)
-    try:
-        with spark_failures(f"look into {directory}"):
-            found = listing(spark, escaped(directory), {"recursiveFileLookup": "true"}).inputFiles()
-    except AnalysisException:  # there is no such directory
-        return
-    if found:
-        message = f"Export {spec.id} has not written to {directory} yet, but it contains files: {found[0]}"
-        raise ConfigError(message, hint="Give each export its own target.")
+    for place in (escaped(directory), f"{escaped(spec.target.rstrip('/'))}/{_FOLLOWED}"):
+        try:
+            with spark_failures(f"look into {directory}"):
+                found = listing(spark, place, {"recursiveFileLookup": "true"}).inputFiles()
+        except AnalysisException:  # there is no such directory, or file of a follower
+            continue
+        if found:
+            message = f"Export {spec.id} has not written to {directory} yet, but there are files: {found[0]}"
+            raise ConfigError(message, hint="Give each export its own target.")
 
 
 def _directory(spec: ExportSpec, batch: ExportBatch) -> str:

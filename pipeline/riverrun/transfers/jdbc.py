@@ -14,12 +14,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from riverrun.errors import ConfigError, RangeError
+from riverrun.processor.sinks import OFFSETS_TABLE
 from riverrun.spark.databases import connected, literal, shown, url_of, with_driver
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from riverrun.spark.databases import Database
+from riverrun.spark.databases import Database
 
 PROGRESS_TABLE = "riverrun_exports"
 TOMBSTONE = "_tombstone"
@@ -82,9 +83,11 @@ class JdbcTarget:
 
         Raises:
             RangeError: If the target has another batch with this number, or a later one.
+            ConfigError: If followers write the table.
             UnsupportedByHostError: If Spark Connect cannot answer the question.
         """
         with self._connected(spark) as database:
+            self._refuse_followed(database)
             return _is_done(database, export, number, text)
 
     def write(self, frame: Any, export: str, number: int, text: str) -> WrittenRows:
@@ -115,6 +118,23 @@ class JdbcTarget:
             self._move(database, staging, columns, _Note(database, export, number, text))
             _drop_tables(database, staging)
         return WrittenRows(read, moved)
+
+    def _refuse_followed(self, database: Database) -> None:
+        """Refuse a table that followers write: their offsets are in the database, and those of batches in a topic.
+
+        Raises:
+            ConfigError: If one does.
+        """
+        schema, dot, _ = self.table.rpartition(".")
+        offsets = f"{schema}{dot}{OFFSETS_TABLE}"
+        if not database.can_read(offsets):
+            return
+        found = database.row(f"SELECT export FROM {offsets} WHERE target = {literal(self.table)}")
+        if found is not None:
+            message = (
+                f"Export {found[0]} follows a topic into table {self.table}: a batch would write its records again"
+            )
+            raise ConfigError(message, hint=f"Without Spark, riverrun export {found[0]} goes on behind them.")
 
     def _save(self, frame: Any, table: str) -> None:
         frame.write.format("jdbc").options(**self._all_options).option("dbtable", table).mode("append").save()

@@ -27,7 +27,7 @@ from sqlalchemy.schema import CreateColumn
 
 from riverrun.errors import ConfigError, EngineError, RangeError, TaskMigratedError
 from riverrun.hosting.process import this_user
-from riverrun.processor.sinks import JSON_FIELD, OFFSET, PARTITION
+from riverrun.processor.sinks import JSON_FIELD, OFFSET, OFFSETS_TABLE, PARTITION
 from riverrun.records import TopicPartition
 
 if TYPE_CHECKING:
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 
     from riverrun.processor.sinks import SinkBatch, SinkTable
 
-OFFSETS_TABLE = "riverrun_offsets"
 _KEY_LENGTH = 255
 """Characters of texts in keys, for databases that index no texts without a limit."""
 _DELETED_AT_ONCE = 500

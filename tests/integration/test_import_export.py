@@ -389,6 +389,11 @@ def test_an_export_does_not_overwrite_what_it_has_not_written(
         json.loads(line)["value"] for path in target.glob("*/*.json") for line in path.read_text().splitlines()
     ] == [unique]
     assert (target / "notes.txt").exists()
+    followed = tmp_path / "followed"
+    followed.mkdir()
+    (followed / f"{unique}-0-{0:020}.json").write_text("{}")  # as a follower writes it
+    with pytest.raises(ConfigError, match="but there are files"):
+        run_export(ExportSpec(unique, str(followed), "json", name=f"{unique}-again"), broker.admin(), spark)
 
 
 def test_another_target_is_refused_unless_the_export_is_said_to_be_which(

@@ -62,7 +62,8 @@ def input_lags(connected: ConnectedApplication) -> list[InputLag]:
     existing = admin.partitions({tp.topic for tp in connected.inputs})
     tps = sorted(tp for tp in connected.inputs if tp.topic in existing)
     committed = connected.committed(tps)
-    starts, ends = admin.beginning_offsets(tps), admin.end_offsets(tps)
+    starts = admin.log_starts(tps) | admin.beginning_offsets(tp for tp in tps if tp not in committed)
+    ends = admin.end_offsets(tps)
     return [
         InputLag(tp, tp.topic in internal, committed[tp].offset if tp in committed else None, starts[tp], ends[tp])
         for tp in tps

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from functools import cache
+from functools import cache, cached_property
 from typing import TYPE_CHECKING
 
 from riverrun.archive.archiving import require_same_topic
@@ -35,15 +35,15 @@ class ArchivedLog:
     """
 
     def __init__(self, url: str) -> None:
-        """Open the file store.
-
-        Raises:
-            ArchiveError: If it cannot be reached.
-        """
-        self._store = ArchiveStore(url)
+        """Start without a connection: most of those that could ask never do."""
+        self._url = url
         self._manifests: dict[str, TopicManifest | None] = {}
         self._checked: set[TopicPartition] = set()
         self._lock = threading.Lock()
+
+    @cached_property
+    def _store(self) -> ArchiveStore:
+        return ArchiveStore(self._url)
 
     def ranges(self, admin: Admin, starts: Mapping[TopicPartition, int]) -> dict[TopicPartition, OffsetRange]:
         """Return the archived ranges that reach the logs of partitions without a hole.
@@ -53,7 +53,7 @@ class ArchivedLog:
             starts: The first offset that brokers have of each partition.
 
         Raises:
-            ArchiveError: If the archive is of another topic, or its last records are not those of the topic.
+            ArchiveError: If the archive cannot be reached, is of another topic, or its last records are not those of the topic.
         """
         found: dict[TopicPartition, OffsetRange] = {}
         for topic in {tp.topic for tp in starts if not tp.topic.endswith(_INTERNAL)}:
@@ -114,7 +114,7 @@ class ArchivedLog:
             topic_id = admin.topic_ids([topic]).get(topic)
             if topic_id is not None and topic_id != found.topic_id:
                 self._forget(topic)  # it may be archived anew
-                require_same_topic(found, topic_id, self._store.url)
+                require_same_topic(found, topic_id, self._url)
         return found
 
     def _covering(self, tp: TopicPartition, wanted: OffsetRange) -> TopicManifest:
@@ -127,8 +127,8 @@ class ArchivedLog:
             stretches = found.stretches(tp.partition) if found else []
             if found and any(each.start <= wanted.start and wanted.end <= each.end for each in stretches):
                 return found
-        message = f"The archive at {self._store.url} lacks a part of {tp}@{wanted}"
-        raise ArchiveError(message, hint=f"riverrun archive list {self._store.url} shows its ranges.")
+        message = f"The archive at {self._url} lacks a part of {tp}@{wanted}"
+        raise ArchiveError(message, hint=f"riverrun archive list {self._url} shows its ranges.")
 
     def _check(
         self, admin: Admin, found: Mapping[TopicPartition, OffsetRange], starts: Mapping[TopicPartition, int]
@@ -153,26 +153,18 @@ class ArchivedLog:
         known = {record[RAW_OFFSET]: record for record in archived}
         other = next((record for record in kept if known.get(record[RAW_OFFSET]) != record), None)
         if other is not None:
-            message = f"The archive at {self._store.url} has another record at {tp}@{other[RAW_OFFSET]} than the topic"
+            message = f"The archive at {self._url} has another record at {tp}@{other[RAW_OFFSET]} than the topic"
             raise ArchiveError(message, hint="It is the archive of another cluster's topic, or was changed.")
 
 
 @cache
 def archived_log(url: str) -> ArchivedLog:
-    """Return the archive at a URL; all threads of a process share it.
-
-    Raises:
-        ArchiveError: If it cannot be reached.
-    """
+    """Return the archive at a URL; all threads of a process share it."""
     return ArchivedLog(url)
 
 
 def with_archive(admin: Admin, url: str) -> Admin:
-    """Return a client that reads records of an archive in front of those that brokers have; the client itself without a URL.
-
-    Raises:
-        ArchiveError: If the archive cannot be reached.
-    """
+    """Return a client that reads records of an archive in front of those that brokers have; the client itself without a URL."""
     return admin.behind(archived_log(url)) if url else admin
 
 

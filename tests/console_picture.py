@@ -32,7 +32,7 @@ from riverrun.runtime.layout import Layout, plan_layout
 from riverrun.service.api import new_api
 from riverrun.service.instance import bound, serving
 from riverrun.worker.group.protocol import AssignmentInfo
-from riverrun.worker.states import InputProgress, InstanceStatus, LastCommit, TaskFigures, WorkerSummary
+from riverrun.worker.states import InputProgress, InstanceStatus, LastCommit, TaskFigures, ThreadSeconds, WorkerSummary
 from riverrun.worker.stream_thread.protocol import ThreadReport
 from tests.browsers import chromium
 from tests.unit.service.test_api import FakeInstance
@@ -41,8 +41,8 @@ from tests.unit.service.test_console import Topics, record
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-POINTS = 25
-SIZE = (1100, 2900)
+POINTS = 12
+SIZE = (1100, 3300)
 SERVERS = ("127.0.0.1:8090", "127.0.0.1:8091")
 TASKS = tuple(TaskId(sub, partition) for sub in (0, 1) for partition in range(4))
 
@@ -87,6 +87,7 @@ class Clicks(FakeInstance):
         self.turn += 1
         done = self._done()
         tasks = {task: self._figures(task, done // 4) for task in self.active}
+        seconds = ThreadSeconds(self.turn, self.turn * 0.31, self.turn * 0.06, self.turn * 0.6)
         took = sum((30 + (turn * 31) % 20) / 1000 for turn in range(self.turn))
         summary = WorkerSummary(done, 0, 10 * self.turn, {})
         return {
@@ -100,6 +101,7 @@ class Clicks(FakeInstance):
                 restoring={},
                 commit_seconds=(took, 0.05),
                 tasks=tasks,
+                seconds=seconds,
             )
         }
 
@@ -138,7 +140,10 @@ def take(path: Path, application: Application) -> None:
     standby = frozenset(task for task in TASKS if task.sub_topology and task not in active)
     instance = Clicks(active=active, standby=standby, server=SERVERS[0], assignment=assignment, application=application)
     api = new_api(
-        instance, browsed=Topics([record(n, f"user-{n % 3}", {"page": f"/{n % 2}", "ms": 40 + n}) for n in range(6)])
+        instance,
+        browsed=Topics(
+            [record(n, f"user-{n % 3}", {"page": f"/{n % 2}", "ms": 40 + n}) for n in range(6)], value_serde="json"
+        ),
     )
     with (
         bound("127.0.0.1:0", wants_token=False) as listener,
@@ -153,6 +158,7 @@ def take(path: Path, application: Application) -> None:
         assert page.find_element(By.ID, "graph").text
         page.find_element(By.CSS_SELECTOR, "#topic-form button").click()
         wait.until(lambda _: "6 records" in page.find_element(By.ID, "topic-found").text)
+        page.execute_script("scrollTo(0, 0)")
         page.save_screenshot(str(path))
 
 

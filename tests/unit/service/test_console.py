@@ -161,9 +161,10 @@ class Topics:
     kept: list[dict[str, Any]] = field(default_factory=list)
     asked: list[Asked] = field(default_factory=list)
     dead: str | None = None
+    value_serde: str = HOSTILE
 
     def topics(self) -> list[dict[str, Any]]:
-        names = {"key_serde": "string", "value_serde": HOSTILE}
+        names = {"key_serde": "string", "value_serde": self.value_serde}
         return [{"topic": "in", "partitions": 1, "roles": ["input"], **names}]
 
     def records(self, topic: str, asked: Asked) -> dict[str, Any]:

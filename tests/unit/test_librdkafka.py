@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import inspect
 import re
+import subprocess
 import sys
 from importlib.metadata import version
 from pathlib import Path
@@ -15,6 +16,7 @@ from confluent_kafka import KafkaError
 import riverrun.kafka
 from riverrun.errors import ConfigError
 from riverrun.kafka import librdkafka
+from tests.waiting import DEADLINE_S
 
 SOURCES = sorted(Path(riverrun.kafka.__file__).parent.rglob("*.py"))
 
@@ -65,3 +67,17 @@ def private_names(path: Path) -> set[str]:
     of_others = {node.attr for node in foreign if re.match(r"_[A-Za-z]", node.attr)}
     own = {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
     return of_others - own
+
+
+def test_a_client_that_is_collected_when_the_interpreter_ends_holds_nothing_up() -> None:
+    code = (
+        "from riverrun.kafka.librdkafka import end_in_background\n"
+        "class Reader:\n"
+        "    def __del__(self): end_in_background(print, 'reader')\n"
+        "kept = Reader()\n"
+        "kept.itself = kept\n"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=DEADLINE_S, check=False
+    )
+    assert (ended.returncode, ended.stderr) == (0, "")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import logging
+import sys
 import threading
 from typing import TYPE_CHECKING, TypeVar
 
@@ -32,10 +33,15 @@ quiet.propagate = False
 def end_in_background(end: Callable[[], object], name: str) -> None:
     """Call a function that ends a client in a thread, which the process awaits before it exits.
 
+    A reader that was not finished may be collected when the interpreter ends. No thread can start then, and waiting for one
+    would never end; the client ends with the process.
+
     Args:
         end: Ends the client, which is no longer used.
         name: Name of the thread.
     """
+    if sys.is_finalizing():
+        return
     threading.Thread(target=end, name=f"end-{name}").start()
 
 

@@ -14,12 +14,13 @@ import msgspec
 
 from riverrun.archive.manifest import ArchivedFile, ArchiveStore, TopicManifest
 from riverrun.errors import ArchiveError
-from riverrun.kafka.admin import Admin
 from riverrun.kafka.ranges import read_fields
 from riverrun.records import OffsetRange, TopicPartition, counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
+
+    from riverrun.kafka.admin import Admin
 
 PIECE = 1_000_000
 """Offsets of a piece, at most: what is written again after an interruption."""
@@ -214,18 +215,29 @@ def _require_whole(
         raise ArchiveError(message, hint=hint)
 
 
-def on_spark(url: str, kafka: Mapping[str, str], spark: Any) -> WritesPieces:
-    """Return the function that writes pieces on Spark's executors, a task each."""
-    return partial(_on_spark, url, dict(kafka), spark)
+def on_spark(
+    url: str, kafka: Mapping[str, str], spark: Any, client: Callable[[Mapping[str, str]], Admin]
+) -> WritesPieces:
+    """Return the function that writes pieces on Spark's executors, a task each.
+
+    Args:
+        url: Place of the archive.
+        kafka: Settings of the brokers.
+        spark: A Spark session.
+        client: Returns the client that all tasks of an executor's process share.
+    """
+    return partial(_on_spark, url, dict(kafka), spark, client)
 
 
-def _on_spark(url: str, kafka: dict[str, str], spark: Any, pieces: list[Piece]) -> Iterator[tuple[ArchivedFile, ...]]:
+def _on_spark(
+    url: str, kafka: dict[str, str], spark: Any, client: Callable[[Mapping[str, str]], Admin], pieces: list[Piece]
+) -> Iterator[tuple[ArchivedFile, ...]]:
     def process(batches: Iterable[Any]) -> Iterator[Any]:
         import pyarrow as pa  # noqa: PLC0415 - loads for long
 
         for numbers in batches:
             for number in numbers.column(0).to_pylist():
-                files = write_piece(pieces[number], url, Admin(kafka))
+                files = write_piece(pieces[number], url, client(kafka))
                 yield pa.RecordBatch.from_pydict({"piece": [number], "files": [msgspec.json.encode(files)]})
 
     rows = spark.range(0, len(pieces), 1, len(pieces)).mapInArrow(process, "piece long, files binary").collect()

@@ -65,8 +65,10 @@ class Archives:
         """
         write, at_once = in_this_process(self.url, self._cluster.admin), 1
         if engine == "spark":
+            from riverrun.spark.tasks.work import admin_here
+
             spark = self._cluster.sessions.session()
-            write = on_spark(self.url, self._cluster.kafka, spark)
+            write = on_spark(self.url, self._cluster.kafka, spark, admin_here)
             at_once = _PIECES_PER_CORE * max(1, spark.sparkContext.defaultParallelism)
         return [
             archive_topic(

@@ -415,9 +415,9 @@ def test_the_commands_of_the_guide_write_files_and_show_the_lag(project: Project
     assert shown[0] == "group riverrun-export-archive is empty, 0 followers"
     assert shown[-1] == "0 offsets behind"
     assert len(list((project.directory / "archive").glob(f"{project.topic}-*.parquet"))) == PARTITIONS
-    wrong = riverrun("archiv", "--follow")
+    wrong = riverrun("archive2", "--follow")
     assert (wrong.returncode, wrong.stdout) == (1, "")
-    assert "has no export 'archiv'" in wrong.stderr
+    assert "has no export 'archive2'" in wrong.stderr
     assert "Did you mean 'archive'?" in wrong.stderr
     both = riverrun(project.topic, "out", "--follow")
     assert "--follow takes the name of an export in streams.toml, and no target" in both.stderr

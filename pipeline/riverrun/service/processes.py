@@ -113,7 +113,7 @@ class QueryProcesses:
         streams = application.config.streams
         self._application = application
         self._streams = streams
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a forgotten reader may be collected, and leave, wherever its thread is
         self._free = threading.Semaphore(streams.server_query_processes)
         self._idle: list[QueryProcess] = []
         self._all: set[QueryProcess] = set()

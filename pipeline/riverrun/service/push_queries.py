@@ -12,8 +12,10 @@ from threading import Semaphore
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import msgspec
+from anyio import CancelScope
 from fastapi import APIRouter, Query, Response
 from pydantic import BaseModel, ConfigDict, Field
+from starlette.concurrency import run_in_threadpool
 from starlette.responses import StreamingResponse
 
 from riverrun.service.admission import CHANGES_PATH, refused
@@ -21,7 +23,9 @@ from riverrun.service.answering import UNKEPT
 from riverrun.service.processes import QueryRefusedError, TimeOverError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Generator, Iterator
+
+    from starlette.types import Receive, Scope, Send
 
     from riverrun.hosting.application import Application
     from riverrun.service.processes import QueryProcesses
@@ -72,7 +76,7 @@ def push_router(application: Application, live: LiveReferral, queries: QueryProc
             first = next(lines)
         except QueryRefusedError as error:
             return refused(error.error, error.message, error.status)
-        return StreamingResponse(_after(first, lines), headers=UNKEPT, media_type="application/x-ndjson")
+        return _Streamed(first, lines)
 
     return router
 
@@ -96,7 +100,7 @@ class _Pushes:
         self._queries = queries
         self._free = Semaphore(max(1, queries.most - 1))
 
-    def lines(self, text: str, start: str) -> Iterator[bytes]:
+    def lines(self, text: str, start: str) -> Generator[bytes, None, None]:
         """Yield the lines of an answer. To close the generator ends the query.
 
         Raises:
@@ -128,6 +132,22 @@ class _Pushes:
             yield
         finally:
             self._free.release()
+
+
+class _Streamed(StreamingResponse):
+    """Streams lines, and closes their generator when the reader leaves: the garbage collector might do so anywhere."""
+
+    def __init__(self, first: bytes, lines: Generator[bytes, None, None]) -> None:
+        super().__init__(_after(first, lines), headers=UNKEPT, media_type="application/x-ndjson")
+        self._lines = lines
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer."""
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            with CancelScope(shield=True):
+                await run_in_threadpool(self._lines.close)
 
 
 def _after(first: bytes, lines: Iterator[bytes]) -> Iterator[bytes]:

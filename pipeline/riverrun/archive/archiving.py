@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import msgspec
 
 from riverrun.archive.manifest import ArchivedFile, ArchiveStore, TopicManifest
+from riverrun.decoders import json_decoder
 from riverrun.errors import ArchiveError
 from riverrun.kafka.ranges import read_fields
 from riverrun.records import OffsetRange, TopicPartition, counted
@@ -241,5 +242,5 @@ def _on_spark(
                 yield pa.RecordBatch.from_pydict({"piece": [number], "files": [msgspec.json.encode(files)]})
 
     rows = spark.range(0, len(pieces), 1, len(pieces)).mapInArrow(process, "piece long, files binary").collect()
-    decode = msgspec.json.Decoder(tuple[ArchivedFile, ...]).decode
+    decode = json_decoder(tuple[ArchivedFile, ...]).decode
     return iter([decode(bytes(row["files"])) for row in sorted(rows, key=lambda row: row["piece"])])

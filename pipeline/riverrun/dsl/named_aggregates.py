@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, get_type_hints
 
 import msgspec
 
+from riverrun.decoders import converter
 from riverrun.dsl.options import Materialized, Named
 from riverrun.errors import TopologyError
 from riverrun.operators.aggregations import Aggregator
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 _OWN = "Pass initializer and aggregator, or named aggregates: aggregate(n=Count(), total=Sum('amount'))."
 Functions = tuple[tuple[str, AggregateFunction], ...]
 """Aggregates with their names, in the order of the call."""
+_to_row = cache(converter)
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +118,7 @@ class NamedAggregates:
     def result(self, states: Any) -> Any:
         """Return the row of results."""
         found = shown_states(self.functions, states)
-        return found if self.rows is None else msgspec.convert(found, self.rows)
+        return found if self.rows is None else _to_row(self.rows)(found)
 
     def stored(self, materialized: Materialized[Any, Any] | None) -> Materialized[Any, Any]:
         """Return the options of the store of states."""

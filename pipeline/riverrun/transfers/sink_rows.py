@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, get_args, get_origin
 import msgspec
 import pyarrow as pa
 
+from riverrun.decoders import json_decoder
 from riverrun.errors import ConfigError, DeserializationError
 from riverrun.processor.sinks import JSON_FIELD, OFFSET, PARTITION, TIMESTAMP, SinkBatch
 from riverrun.records import RAW_KEY, RAW_OFFSET, RAW_TIMESTAMP, RAW_VALUE
@@ -229,7 +230,7 @@ def _declared(serde: Serde[Any], declared: Mapping[str, str]) -> _Part:
     fields = [(f"f{number}", _TYPES[kind] | None, None) for number, kind in enumerate(declared.values())]
     rename = {f"f{number}": name for number, name in enumerate(declared)}
     row = msgspec.defstruct("Row", fields, rename=rename)
-    read = msgspec.json.Decoder(row).decode
+    read = json_decoder(row).decode
     columns = tuple(_of_part(column_of(name, _TYPES[kind]), at) for at, (name, kind) in enumerate(declared.items()))
     return _Part(columns, lambda data: msgspec.structs.astuple(read(data)), "value")
 

@@ -57,6 +57,7 @@ class Active:
         self.claim = self
         self.needs_commit = self.commit_requested = True
         self.held_back_bytes = lambda: 0
+        self.awaits_lookups, self.settle = False, lambda: True
         self.stream_time = 1_000
         self.prepared = TaskCommit({TopicPartition("in", partition): (7, "owned")}, ())
         self.finished = 0

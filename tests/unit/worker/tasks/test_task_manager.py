@@ -67,6 +67,7 @@ class Claimed:
         self.needs_commit, self.commit_requested, self.stream_time = True, False, -1
         self.measured = self.starts = self.sent = dict
         self.held_back_bytes = lambda: 0
+        self.awaits_lookups, self.settle = False, lambda: True
 
     def __getattr__(self, step: str) -> Callable[..., None]:
         return lambda **options: self._steps.append(" ".join([f"{step} {self.id}", *map(str, options.values())]))

@@ -39,7 +39,7 @@ def get_provider_info() -> dict[str, Any]:
 
 _OPERATORS = tuple(
     f"riverrun_airflow.{name}"
-    for name in ("operators", "approval", "held", "notices", "releases", "task_group", "transfers")
+    for name in ("operators", "approval", "archives", "held", "notices", "releases", "task_group", "transfers")
 )
 _TRIGGERS = ("riverrun_airflow.arrivals", "riverrun_airflow.triggers")
 _FIELDS = {

@@ -31,6 +31,8 @@ from riverrun.cli.main import main
 from riverrun.errors import ApprovalNeededError, GateFailedError, RangeError, ReleaseError
 from riverrun.partitioning import partition_for
 from riverrun.project.app import App
+from riverrun.project.archives import Archives
+from riverrun.records import TopicPartition
 from tests.system.crashes import CrashError, crashing, writes_of
 
 if TYPE_CHECKING:
@@ -144,7 +146,7 @@ def minute_of(key: bytes) -> int:
     return KEYS.deserialize(key).window.start // MINUTE_MS
 
 
-def open_shop(broker: Broker, name: str, directory: Path, factor: int = 1) -> Shop:
+def open_shop(broker: Broker, name: str, directory: Path, factor: int = 1, archive: str = "") -> Shop:
     broker.create(PARTITIONS, *(f"{name}.{topic}" for topic in ("in", "log", *TABLES)))
     directory.mkdir(exist_ok=True)
     limits = directory / "limits"
@@ -166,7 +168,7 @@ def open_shop(broker: Broker, name: str, directory: Path, factor: int = 1) -> Sh
         versions={"v2": builder_of(name, 10)},
         quality=demands,
         outputs={f"{name}.log": "log", f"{name}.latest": "table"},
-        config={"bounded.engine": "local"},
+        config={"bounded.engine": "local", "archive.url": archive},
     )
     return Shop(broker, app, limits)
 
@@ -210,6 +212,22 @@ def test_an_interval_that_is_half_processed_is_as_after_one_run_over_it(shop: Sh
         each.run()
     assert (shop.tables(), shop.log()) == (twin.tables(), twin.log()), "the live version goes on"
     assert not [name for name in shop.broker.admin().list_topics() if name.startswith(f"{shop.name}-repair-")]
+
+
+def test_days_that_only_the_archive_has_are_computed_again(
+    broker: Broker, unique: str, tmp_path: Path, twin: Shop
+) -> None:
+    archive = str(tmp_path / "archive")
+    shop = open_shop(broker, unique, tmp_path, archive=archive)
+    for each in (shop, twin):
+        each.pay(range(10))
+        each.run()
+    topic, admin = f"{shop.name}.in", broker.admin()
+    Archives(shop.app.cluster, archive).write([topic])
+    admin.delete_records(admin.end_offsets(TopicPartition(topic, number) for number in range(PARTITIONS)))
+    shop.damage(3)
+    assert shop.backfill(2, 5, from_beginning=True).run().corrections == 5
+    assert (shop.tables(), shop.log()) == (twin.tables(), twin.log())
 
 
 def test_rows_of_an_interval_are_corrected_by_the_code_of_another_version(

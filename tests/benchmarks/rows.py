@@ -18,7 +18,7 @@ STRUCTURED, PATHWAY = "Spark Structured Streaming", "Pathway"
 UNCOMMITTED = (STRUCTURED, PATHWAY)
 """Sides that commit no offsets: what they are done with is seen from what they publish."""
 TOPIC, ARCHIVE = "topic", "archive"
-"""Where one process reads the records of ranges from."""
+"""The sides of a reader: one process reads the records of ranges from the topic, or from its archive."""
 CALLED, FUSED = "called", "fused"
 """A task whose operators call each other, and one with generated functions."""
 FEW, SOME, MANY = 1_000, 10_000, 1_000_000

@@ -228,7 +228,7 @@ class ArchiveStore:
         if not numbers:
             return None
         place = self._place(topic, _MANIFESTS, _manifest_name(numbers[-1]))
-        with self._answering(f"{place} cannot be read"):
+        with _Answering(f"{place} cannot be read"):
             data = self.files.cat_file(place)
         return _decoded(data, place)
 
@@ -246,7 +246,7 @@ class ArchiveStore:
         """
         written = replace(manifest, number=manifest.number + 1)
         place = self._place(manifest.topic, _MANIFESTS, _manifest_name(written.number))
-        with self._answering(f"{place} cannot be written"):
+        with _Answering(f"{place} cannot be written"):
             self.files.makedirs(self._place(manifest.topic, _MANIFESTS), exist_ok=True)
             try:
                 self.files.pipe_file(place, written.encode(), mode="create")
@@ -264,7 +264,7 @@ class ArchiveStore:
             ArchiveError: If the file store refuses.
         """
         place = self.path(topic, name)
-        with self._answering(f"{place} cannot be written"):
+        with _Answering(f"{place} cannot be written"):
             self.files.makedirs(place.rsplit("/", 1)[0], exist_ok=True)
             self.files.put_file(local, place)
 
@@ -275,7 +275,7 @@ class ArchiveStore:
             ArchiveError: If it is missing, has another size, or cannot be opened.
         """
         place = self.path(topic, file.name)
-        with self._answering(f"File {place} of the archive cannot be read"):
+        with _Answering(f"File {place} of the archive cannot be read"):
             size = self.files.size(place)
             if size != file.size:
                 message = f"File {place} of the archive has {size} bytes, and its manifest says {file.size}"
@@ -289,7 +289,7 @@ class ArchiveStore:
             ArchiveError: If the file store refuses.
         """
         for name in files:
-            with self._answering(f"{self.path(topic, name)} cannot be removed"):
+            with _Answering(f"{self.path(topic, name)} cannot be removed"):
                 if self.files.exists(self.path(topic, name)):
                     self.files.rm_file(self.path(topic, name))
 
@@ -299,7 +299,7 @@ class ArchiveStore:
         Raises:
             ArchiveError: If the file store refuses.
         """
-        with self._answering(f"{self._place(topic)} cannot be removed"):
+        with _Answering(f"{self._place(topic)} cannot be removed"):
             for number in self._manifests(topic):
                 self.files.rm_file(self._place(topic, _MANIFESTS, _manifest_name(number)))
             self.files.rm(self._place(topic), recursive=True)
@@ -315,16 +315,13 @@ class ArchiveStore:
 
     def _names(self, *parts: str) -> Iterator[str]:
         place = self._place(*parts)
-        with self._answering(f"{place} cannot be listed"):
+        with _Answering(f"{place} cannot be listed"):
             self.files.invalidate_cache()
             try:
                 found = self.files.ls(place, detail=False)
             except (FileNotFoundError, NotADirectoryError):
                 return
         yield from (path.rstrip("/").rsplit("/", 1)[-1] for path in found)
-
-    def _answering(self, what: str) -> _Answering:
-        return _Answering(what)
 
     def _place(self, *parts: str) -> str:
         return "/".join((self._root.rstrip("/"), *parts))

@@ -8,7 +8,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING
 
 from riverrun.errors import ArchiveError
-from riverrun.records import OffsetRange, TopicPartition
+from riverrun.records import OffsetRange
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -162,9 +162,3 @@ def drop_before(
     found = store.commit(replace(manifest.with_files((), without=gone), written_ms=now_ms, by=by))
     store.remove(manifest.topic, [file.name for file in gone if file.name])
     return found, gone
-
-
-def places(manifest: TopicManifest) -> Iterator[tuple[TopicPartition, list[OffsetRange]]]:
-    """Yield the partitions of a topic with their archived ranges."""
-    for number in range(manifest.partitions):
-        yield TopicPartition(manifest.topic, number), manifest.stretches(number)

@@ -20,7 +20,7 @@ from riverrun.processor.quantile_sketch import Buckets, Sketch, merged
 from riverrun.serde.api import PLAIN
 
 Field: TypeAlias = "str | Callable[[Any], Any] | None"
-"""What a function reads of a value: a field's name, or a function of the value; None for the value itself."""
+"""The part of a value that a function reads: a field's name, or a function of the value; None for the value itself."""
 
 FIELD = Kind(
     "the name of a field, or a function of (value)",

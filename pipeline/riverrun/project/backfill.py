@@ -58,7 +58,7 @@ class BackfillPlan:
 
     @property
     def is_empty(self) -> bool:
-        """Whether the live version has processed all of it, and no table is to be recomputed."""
+        """Return whether the live version has processed all of it, and no table is to be recomputed."""
         return self.recomputed is None and not self.unprocessed.size
 
     def __str__(self) -> str:

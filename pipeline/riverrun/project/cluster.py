@@ -95,7 +95,7 @@ class SparkSessions:
 
     @property
     def lacks_archive(self) -> bool:
-        """Whether an archive of classes would let sessions of this machine start faster."""
+        """Return whether an archive of classes would let sessions of this machine start faster."""
         from riverrun.spark.java import classes_archive
 
         return self.on_demand.is_local and not classes_archive(self._environ).exists()

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 V = TypeVar("V")
+C = TypeVar("C")
 
 UNAVAILABLE = "__debezium_unavailable_value"
 """In place of a value that the database did not write to its log (`unavailable.value.placeholder`)."""
@@ -99,26 +100,33 @@ class _Converters:
     after: Convert | None
 
 
-class _Schemas:
-    """The converters of the schemas that came with records so far, by their text."""
+class _Schemas(Generic[C]):
+    """The converters of the schemas that came with records so far, by their text.
 
-    def __init__(self) -> None:
-        self._known: dict[bytes, _Converters] = {}
+    Args:
+        made_of: Returns the converters of a schema.
+    """
 
-    def of(self, text: bytes) -> _Converters:
+    def __init__(self, made_of: Callable[[Schema], C]) -> None:
+        self._made_of = made_of
+        self._known: dict[bytes, C] = {}
+
+    def of(self, text: bytes) -> C:
         """Return the converters of a schema.
 
         Raises:
             ValueError: If it is no schema of Kafka Connect.
         """
-        found = self._known.get(text)
-        if found is None:
+        if text not in self._known:
             if len(self._known) >= _MOST_SCHEMAS:
                 self._known.clear()
-            schema = _decode_schema(text)
-            rows = {each.field: column_converter(each) for each in schema.fields if each.field in {"before", "after"}}
-            found = self._known[text] = _Converters(rows.get("before"), rows.get("after"))
-        return found
+            self._known[text] = self._made_of(_decode_schema(text))
+        return self._known[text]
+
+
+def _of_envelope(schema: Schema) -> _Converters:
+    rows = {each.field: column_converter(each) for each in schema.fields if each.field in {"before", "after"}}
+    return _Converters(rows.get("before"), rows.get("after"))
 
 
 def changes_serde(
@@ -159,7 +167,7 @@ def key_serde(key: Any = None, types: Mapping[str, str] | None = None, keys: Ser
     """
     declared = declared_converters(types or {})
     make = _row_reader(key)
-    schemas: dict[bytes, Convert | None] = {}
+    schemas = _Schemas(column_converter)
     read_other = keys.deserialize
 
     def columns(data: bytes) -> Any:
@@ -171,11 +179,7 @@ def key_serde(key: Any = None, types: Mapping[str, str] | None = None, keys: Ser
         if not outer.payload:
             return _converted(_decode(data), declared)
         text = bytes(outer.schema)
-        if text not in schemas:
-            if len(schemas) >= _MOST_SCHEMAS:
-                schemas.clear()
-            schemas[text] = column_converter(_decode_schema(text)) if text else declared
-        return _converted(_decode(outer.payload), schemas[text])
+        return _converted(_decode(outer.payload), schemas.of(text) if text else declared)
 
     def deserialize(data: bytes) -> Any:
         found = columns(data)
@@ -228,7 +232,7 @@ def row_now(change: RowChange[V] | None) -> V | None:
 def _reader(
     make: Callable[[Any], Any], declared: Convert | None, envelopes: Serde[Any]
 ) -> Callable[[bytes], RowChange[Any]]:
-    schemas = _Schemas()
+    schemas = _Schemas(_of_envelope)
     as_declared = _Converters(declared, declared)
     read_other = envelopes.deserialize
     to_envelope = converter(_Envelope)

@@ -158,7 +158,7 @@ class SessionStore(Protocol[K, V]):
         ...
 
     def fetch_session(self, key: K, start: int, end: int) -> V | None:
-        """Return the value of exactly this session."""
+        """Return the value of the session with exactly these bounds."""
         ...
 
     def find_sessions(self, key: K, earliest_end: int, latest_start: int) -> Iterator[tuple[Windowed[K], V]]:

@@ -100,7 +100,7 @@ class SessionStateStore:
         self.put(session, None)
 
     def fetch_session(self, key: Any, start: int, end: int) -> Any:
-        """Return the value of exactly this session, or None."""
+        """Return the value of the session with exactly these bounds, or None."""
         kept = self._kept
         if not kept.first <= end < kept.end and end < kept.find_first():
             return None

@@ -17,7 +17,7 @@ class Followed(Protocol):
 
     @property
     def is_silent(self) -> bool:
-        """Whether all its inputs have been read to their ends, and no record is at hand."""
+        """Return whether all its inputs have been read to their ends, and no record is at hand."""
         ...
 
     @property

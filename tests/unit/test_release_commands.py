@@ -120,6 +120,7 @@ def shell(
     (tmp_path / f"{unique_name}_shop.py").write_text(MODULE)
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)  # a change of as many bytes within a second would be missed
     monkeypatch.setattr(cli, "interrupt_on_sigterm", lambda: None)
     monkeypatch.setattr(cli, "start_logging", lambda _style: None)
     monkeypatch.setattr(commands, "_releaser", shell.releaser)

@@ -1,4 +1,4 @@
-"""The DAGs of an application: runs on a schedule, backfills, releases, checks, and what a person decides."""
+"""The DAGs of applications and archives: runs on a schedule, backfills, releases, checks, and what a person decides."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from zoneinfo import ZoneInfo
 
 from airflow.sdk import DAG, AssetOrTimeSchedule, CronDataIntervalTimetable, Param
 
+from riverrun.config.secrets import redacted
+from riverrun_airflow.archives import ArchiveOperator
 from riverrun_airflow.assets import outputs_of
 from riverrun_airflow.held import HeldRunOperator
 from riverrun_airflow.notices import LagOperator, Notices
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
     from airflow.sdk.definitions.deadline import DeadlineAlert
 
     from riverrun.config import AppConfig
+    from riverrun.config.archives import ArchiveConfig
     from riverrun.errors import ConfigError
 
 _EPOCH = datetime(2000, 1, 1, tzinfo=UTC)
@@ -68,6 +71,12 @@ Until you decide, no other run of the application starts.
 _QUALITY = """
 Judges what the live version of **{app}** has published, by the expectations of its gate: on its schedule, if it has one,
 and after each of its runs in Airflow. The page *Riverrun* shows what was found, with Data Docs.
+"""
+ARCHIVE = "archive"
+"""The step of archives, which names their task."""
+_ARCHIVE = """
+Archives what is new in {topics}, exactly once, at {url}. A retry continues an interrupted attempt. Run it more often than
+retention deletes.
 """
 _LAG = """
 Measures how far the live version of **{app}** and the candidate of a release are behind. Fails if one falls further behind.
@@ -244,10 +253,39 @@ def held(place: ProjectPlace, app: AppConfig) -> DAG:
     return dag
 
 
-def refused(place: ProjectPlace, name: str, error: ConfigError) -> DAG:
-    """Return the DAG that stands for an application whose declaration has an error: it shows the error, and can only fail."""
+def archive(place: ProjectPlace, config: ArchiveConfig) -> DAG:
+    """Return the DAG that archives what is new in the topics of an archive: on its schedule, and by hand."""
+    times = config.schedule and CronDataIntervalTimetable(config.schedule, timezone=config.schedule_timezone)
+    given = place.operator_args
+    told = _ARCHIVE.format(topics=", ".join(f"`{topic}`" for topic in config.topics), url=redacted(config.url)).strip()
     with DAG(
-        f"{name}__error",
+        f"{config.name}__{ARCHIVE}",
+        description=f"Archives topics {', '.join(config.topics)}.",
+        doc_md=told,
+        schedule=times,
+        start_date=_EPOCH,
+        catchup=False,
+        max_active_runs=1,
+        tags=["riverrun", config.name, ARCHIVE],
+        default_args=dict(place.default_args),
+    ) as dag:
+        arguments = {**given.get(ARCHIVE, {}), **given.get(f"{config.name}.{ARCHIVE}", {})}
+        own = {"task_id": ARCHIVE, "name": config.name, "config": place.config, "riverrun_conn_id": place.connection}
+        ArchiveOperator(**{**own, **arguments})
+    return dag
+
+
+def refused(place: ProjectPlace, name: str, error: ConfigError, kind: str = "error") -> DAG:
+    """Return the DAG that stands for a declaration with an error: it shows the error, and can only fail.
+
+    Args:
+        place: The project.
+        name: The name of the application or the archive.
+        error: The error.
+        kind: The second part of the DAG's id.
+    """
+    with DAG(
+        f"{name}__{kind}",
         description=error.message,
         doc_md=f"`{error}`",
         schedule=None,

@@ -6,12 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseOperator
 
+from riverrun.errors import ConfigError
 from riverrun_airflow.acting import acting, end_at_once
 from riverrun_airflow.assets import TopicLineage
 from riverrun_airflow.hooks import CONNECTION, located
 from riverrun_airflow.links import documented
 from riverrun_airflow.results import unless_empty
-from riverrun_airflow.sessions import archive
+from riverrun_airflow.sessions import archive, archive_declared
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,25 +24,27 @@ class ArchiveOperator(BaseOperator):
     """Archives the new records of topics, exactly once. A retry continues an interrupted attempt.
 
     Args:
-        app: The application whose inputs are archived, at its `archive.url`; empty with `topics`.
+        name: An archive that the project declares in `[archives.NAME]`; empty with `app` or `topics`.
+        app: The application whose inputs are archived, at its `archive.url`; empty with `name` or `topics`.
         topics: The topics, if they are not those of an application.
         url: Place of the archive: a path, or a URL of fsspec. Default: the application's `archive.url`.
-        engine: `local` for the task's process, `spark` for executors.
+        engine: `local` for the task's process, `spark` for executors. Default: the archive's, else `local`.
         skip_lost: Whether to go on behind records that were deleted before they were archived; such a task fails otherwise.
         skip_if_empty: Whether the task is skipped if nothing is new, and the tasks after it with it.
         config: Path of `streams.toml`; by default, as the connection says.
         riverrun_conn_id: The connection.
     """
 
-    template_fields: Sequence[str] = ("config", "app", "topics", "url", "engine", "riverrun_conn_id")
+    template_fields: Sequence[str] = ("config", "name", "app", "topics", "url", "engine", "riverrun_conn_id")
 
     def __init__(
         self,
         *,
+        name: str = "",
         app: str = "",
         topics: Sequence[str] = (),
         url: str = "",
-        engine: str = "local",
+        engine: str = "",
         skip_lost: bool = False,
         skip_if_empty: bool = False,
         config: str = "",
@@ -49,6 +52,7 @@ class ArchiveOperator(BaseOperator):
         **kwargs: Any,
     ) -> None:
         super().__init__(**documented(self, kwargs))
+        self.name = name
         self.app = app
         self.topics = list(topics)
         self.url = url
@@ -74,7 +78,11 @@ class ArchiveOperator(BaseOperator):
 
     def _archived(self) -> dict[str, Any]:
         project = located(self.config, self.riverrun_conn_id).project()
-        found = archive(project, self.app, tuple(self.topics), self.url, self.engine, may_skip=self.skip_lost)
+        if self.name:
+            self._require_no_other()
+            found = archive_declared(project, self.name, self.engine, may_skip=self.skip_lost)
+        else:
+            found = archive(project, self.app, tuple(self.topics), self.url, self.engine, may_skip=self.skip_lost)
         self.lineage = TopicLineage(project.kafka["bootstrap.servers"], tuple(found.records), (), {"url": found.url})
         for topic, count in found.records.items():
             self.log.info("%s: %d records archived at %s", topic, count, found.url)
@@ -85,3 +93,13 @@ class ArchiveOperator(BaseOperator):
             "bytes": found.size,
             "empty": not any(found.offsets.values()),
         }
+
+    def _require_no_other(self) -> None:
+        """Refuse what the declaration of an archive says already.
+
+        Raises:
+            ConfigError: If there is any.
+        """
+        if self.app or self.topics or self.url:
+            message = f"Archive {self.name} has its topics and its URL from streams.toml"
+            raise ConfigError(message, hint="Leave out app, topics and url, or name.")

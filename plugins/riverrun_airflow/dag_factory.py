@@ -10,7 +10,9 @@ from riverrun.config.checks import nearest
 from riverrun.errors import ConfigError
 from riverrun_airflow.acting import in_airflow
 from riverrun_airflow.application_dags import (
+    ARCHIVE,
     ProjectPlace,
+    archive,
     backfill,
     bounded_run,
     held,
@@ -52,25 +54,27 @@ def dags(
         riverrun_conn_id: The connection.
         default_args: Arguments of all tasks: owner, callbacks, retries.
         notices: Notifiers of failed gates and checks, late runs, and versions that fall behind.
-        select: Names of applications that get DAGs, or patterns such as `shop-*`; all by default.
+        select: Names of applications and archives that get DAGs, or patterns such as `shop-*`; all by default.
         exclude: Names or patterns of those that get none.
-        operator_args: Arguments of the operators by step (`{"run": {"engine": "spark"}, "gate": {"retries": 0}}`), for one
-            application as `clicks.run`. They override those of these DAGs.
+        operator_args: Arguments of the operators by step (`{"run": {"engine": "spark"}, "archive": {"retries": 0}}`), for one
+            application or archive as `clicks.run`. They override those of these DAGs.
 
     Returns:
-        The DAGs. An application whose declaration has an error gets one that shows it; the others are not affected.
+        The DAGs. Where the declaration of an application or archive has an error, one shows it; the others are not affected.
 
     Raises:
-        ConfigError: If the project is not found or cannot be used, or there is no such application or step; Airflow shows it
-            as an import error.
+        ConfigError: If the project is not found or cannot be used, or there is no such application, archive or step;
+            Airflow shows it as an import error.
     """
     project = declared(str(config), riverrun_conn_id)
     names = [*project.apps, *project.refused]
-    given = checked(operator_args or {}, [*STEPS, *(f"{name}.{step}" for name in names for step in STEPS)])
+    known = [*STEPS, ARCHIVE, *(f"{name}.{step}" for name in names for step in STEPS)]
+    given = checked(operator_args or {}, [*known, *(f"{name}.{ARCHIVE}" for name in project.archives)])
     place = ProjectPlace(
         str(config), riverrun_conn_id, {**_RETRIES, **(default_args or {})}, notices or Notices(), given
     )
-    chosen = selected(names, select, exclude)
+    kind = "application or archive" if project.archives else "application"
+    chosen = selected(list(dict.fromkeys([*names, *project.archives])), select, exclude, kind=kind)
     made: list[DAG] = []
     made += [refused(place, name, found.error) for name, found in project.refused.items() if name in chosen]
     for app in (app for name, app in project.apps.items() if name in chosen):
@@ -83,6 +87,12 @@ def dags(
             made.append(held(place, app))
         if place.notices.look_schedule is not None:
             made.append(lag(place, app))
+    for name, found in project.archives.items():
+        if name in chosen:
+            if isinstance(found, ConfigError):
+                made.append(refused(place, name, found, f"{ARCHIVE}_error"))
+            else:
+                made.append(archive(place, found))
     return {dag.dag_id: dag for dag in made}
 
 
@@ -102,7 +112,7 @@ def applications(
 
 
 def check_declarations(config: Path | str = "", *, riverrun_conn_id: str = CONNECTION) -> None:
-    """Raise the errors of a project's applications, in a DAG file of its own: Airflow shows them as its import error.
+    """Raise the errors of a project's declarations, in a DAG file of its own: Airflow shows them as its import error.
 
     The error of a file takes all DAGs of that file away. So the DAGs of the other applications stand in another file.
 
@@ -111,10 +121,12 @@ def check_declarations(config: Path | str = "", *, riverrun_conn_id: str = CONNE
         riverrun_conn_id: The connection.
 
     Raises:
-        ConfigError: If an application's declaration has an error, or the project cannot be used.
+        ConfigError: If a declaration has an error, or the project cannot be used.
     """
     project = declared(str(config), riverrun_conn_id)
-    told = [f"{name}: {in_airflow(str(found.error))}" for name, found in project.refused.items()]
+    errors = [(name, found.error) for name, found in project.refused.items()]
+    errors += [(name, found) for name, found in project.archives.items() if isinstance(found, ConfigError)]
+    told = [f"{name}: {in_airflow(str(error))}" for name, error in errors]
     if told:
         raise ConfigError("\n".join(told))
 
@@ -132,7 +144,13 @@ def declared(config: str, connection: str) -> ProjectConfig:
         raise
 
 
-def selected(names: Collection[str], select: str | Sequence[str] = (), exclude: str | Sequence[str] = ()) -> list[str]:
+def selected(
+    names: Collection[str],
+    select: str | Sequence[str] = (),
+    exclude: str | Sequence[str] = (),
+    *,
+    kind: str = "application",
+) -> list[str]:
     """Return the names that a selection leaves.
 
     >>> selected(["clicks", "shop-eu", "shop-us"], "shop-*", ["shop-us"])
@@ -142,6 +160,7 @@ def selected(names: Collection[str], select: str | Sequence[str] = (), exclude: 
         names: All names.
         select: Names or patterns; all by default.
         exclude: Names or patterns of those to leave out.
+        kind: What the names are names of, for messages.
 
     Raises:
         ConfigError: If a name or pattern has no application: it is misspelt.
@@ -149,7 +168,7 @@ def selected(names: Collection[str], select: str | Sequence[str] = (), exclude: 
     wanted, unwanted = ([each] if isinstance(each, str) else list(each) for each in (select, exclude))
     for pattern in (*wanted, *unwanted):
         if not any(fnmatchcase(name, pattern) for name in names):
-            message = f"The project has no application {pattern!r}"
+            message = f"The project has no {kind} {pattern!r}"
             raise ConfigError(message, hint=nearest(pattern, names))
 
     def is_among(name: str, patterns: Sequence[str]) -> bool:

@@ -12,6 +12,7 @@ from riverrun_airflow.progress import spark_has_started
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from riverrun.archive.archiving import Archived
     from riverrun.config import ProjectConfig
     from riverrun.hosting.application import Application
     from riverrun.hosting.control_topic import ControlTopic
@@ -275,6 +276,31 @@ class ArchivedTopics:
     size: int
 
 
+def archive_declared(project: ProjectConfig, name: str, engine: str, *, may_skip: bool) -> ArchivedTopics:
+    """Archive the topics of `[archives.NAME]`.
+
+    Args:
+        project: The project.
+        name: The archive.
+        engine: `local` or `spark`; empty for the declared one.
+        may_skip: Whether to go on behind lost records, also if that is not declared.
+
+    Raises:
+        StreamsError: If it cannot be done.
+    """
+    declared = front_door(project).archive(name)
+    return _archived(declared.config.url, declared.write(engine=engine or None, may_skip=may_skip))
+
+
+def _archived(url: str, done: list[Archived]) -> ArchivedTopics:
+    return ArchivedTopics(
+        url,
+        {each.manifest.topic: each.offsets for each in done},
+        {each.manifest.topic: each.records for each in done},
+        sum(each.size for each in done),
+    )
+
+
 def archive(
     project: ProjectConfig, app: str, topics: tuple[str, ...], url: str, engine: str, *, may_skip: bool
 ) -> ArchivedTopics:
@@ -285,7 +311,7 @@ def archive(
         app: The application; empty if there are topics.
         topics: The topics.
         url: Place of the archive; empty for the application's.
-        engine: `local` or `spark`.
+        engine: `local` or `spark`; empty for `local`.
         may_skip: Whether to go on behind records that are lost.
 
     Raises:
@@ -298,14 +324,11 @@ def archive(
     place = url or (project.app(app).streams.archive_url if app else "")
     if not place or bool(app) == bool(topics):
         message = "An archive needs the topics and a URL, or an application that has archive.url"
-        raise ConfigError(message, hint="ArchiveOperator(app=...) or ArchiveOperator(topics=[...], url=...).")
+        hint = "ArchiveOperator(name=...), ArchiveOperator(app=...) or ArchiveOperator(topics=[...], url=...)."
+        raise ConfigError(message, hint=hint)
     chosen = topics or topics_of(load_application(project, app))[0]
-    done = Archives(riverrun.cluster, place).write(chosen, engine=engine, may_skip=may_skip)
-    return ArchivedTopics(
-        place,
-        {each.manifest.topic: each.offsets for each in done},
-        {each.manifest.topic: each.records for each in done},
-        sum(each.size for each in done),
+    return _archived(
+        place, Archives(riverrun.cluster, place).write(chosen, engine=engine or "local", may_skip=may_skip)
     )
 
 

@@ -108,6 +108,59 @@ print(shown)
     assert "apps.bad.schedule is 'every day', not a cron expression" in message
 
 
+ARCHIVES = """
+[kafka]
+"bootstrap.servers" = "h:1"
+[apps.clicks]
+topology = "m:build"
+[archives.shop]
+topics = ["orders", "customers"]
+url = "s3://user:secret@bucket/kafka"
+schedule = "0 * * * *"
+schedule_timezone = "Europe/Berlin"
+[archives.clicks]
+topics = ["clicks"]
+url = "kept"
+[archives.bad]
+topics = ["clicks"]
+"""
+
+
+def test_each_archive_has_a_dag_with_its_schedule(tmp_path: Path) -> None:
+    (tmp_path / "streams.toml").write_text(ARCHIVES)
+    code = f"""
+from riverrun.errors import ConfigError
+from riverrun_airflow.dag_factory import check_declarations, dags
+config = {str(tmp_path / "streams.toml")!r}
+made = dags(config, operator_args={{"archive": {{"retries": 7}}, "clicks.archive": {{"engine": "spark"}}}})
+print(*sorted(made))
+for name in "shop", "clicks":
+    task = made[f"{{name}}__archive"].get_task("archive")
+    print(task.name, task.retries, task.engine or "none", made[task.dag_id].timetable)
+print("secret" in made["shop__archive"].doc_md, *sorted(dags(config, select="s*")), *sorted(dags(config, exclude="*c*")))
+try:
+    check_declarations(config)
+except ConfigError as error:
+    print(error.message.partition(chr(10))[0])
+try:
+    dags(config, select="shpo")
+except ConfigError as error:
+    print(error)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment(tmp_path, tmp_path)
+    )
+    names, shop, clicks, chosen, wrong, unknown, hint = done.stdout.splitlines()[-7:]
+    archives = ["bad__archive_error", "clicks__archive", "shop__archive"]
+    assert names.split() == sorted([*archives, "clicks__backfill", "clicks__release"])
+    assert shop == "shop 7 none CronDataIntervalTimetable(expression='0 * * * *', timezone='Europe/Berlin')"
+    assert clicks.startswith("clicks 7 spark NullTimetable")
+    assert chosen == "False shop__archive bad__archive_error shop__archive"
+    assert wrong.startswith("bad: ")
+    assert "[archives.bad] needs url" in wrong
+    assert (unknown, hint) == ("The project has no application or archive 'shpo'", "Hint: Did you mean 'shop'?")
+
+
 @pytest.mark.spark
 def test_a_task_that_is_told_to_end_or_loses_spark_says_so_and_is_retried(tmp_path: Path) -> None:
     code = f"""

@@ -172,6 +172,7 @@ def test_what_a_decision_about_a_held_run_publishes_or_judges_is_lineage(tmp_pat
 
 ARCHIVE_SCRIPT = """
 import json
+import os
 import sys
 from types import SimpleNamespace
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
@@ -182,7 +183,10 @@ def tell(value):
 
 kept = SimpleNamespace(xcom_push=lambda key, value: tell([key, value["empty"]]))
 topic, url = sys.argv[1:]
-for given in {"topics": [topic], "url": url}, {"topics": [topic], "url": url, "skip_if_empty": True}, {"topics": [topic]}:
+with open(os.environ["RIVERRUN_CONFIG"], "a") as file:
+    file.write(f'[archives.shop]\\ntopics = ["{topic}"]\\nurl = "{url}"\\n')
+whole = {"topics": [topic], "url": url}
+for given in whole, {**whole, "skip_if_empty": True}, {"topics": [topic]}, {"name": "shop"}, {"name": "shop", **whole}:
     task = ArchiveOperator(task_id="archive", **given)
     try:
         result = task.execute({"ti": kept})
@@ -203,3 +207,5 @@ def test_topics_are_archived_and_the_result_says_how_far(broker: Broker, unique:
     assert told[2] == ["return_value", True]
     assert told[3] == "there was nothing to process"
     assert "needs the topics and a URL" in told[5]
+    assert told[7:9] == [[{unique: 0}, {unique: 0}, True, False], [unique]]
+    assert "Archive shop has its topics and its URL from streams.toml" in told[9]

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from riverrun import LONG, STRING, Consumed, Grouped, Materialized, Produced, Riverrun, StreamsBuilder
 from riverrun.cli.main import app as commands
-from riverrun.errors import ArchiveError, ConfigError, RangeError, StreamsError
+from riverrun.errors import ArchiveError, ConfigError, RangeError, StreamsError, TopicError
 from riverrun.kafka.ranges import offsets_at_time, read_fields
 from riverrun.project.archives import Archives
 from riverrun.records import OffsetRange, TopicPartition
@@ -211,6 +211,7 @@ def test_commands_write_list_verify_compact_and_drop(broker: Broker, tmp_path: P
         code, shown = ask("write", topic)
         assert (code, shown[: len(topic) + 19]) == (0, f"{topic}: 10 records added,")
     assert ask("write", topic) == (0, f"{topic}: nothing is new\n")
+    assert "declares no archive" in ask("write")[1]
     line = f"{topic}-0@0..20: 20 records, 1970-01-01T00:00:00+00:00 to 1970-01-01T00:00:19+00:00"
     assert ask("list")[1].startswith(f"{line}, 2 files")
     assert ask("verify", topic) == (0, f"{topic}: 2 files verified, 0 damaged\n")
@@ -224,6 +225,38 @@ def test_commands_write_list_verify_compact_and_drop(broker: Broker, tmp_path: P
     assert ask("drop", topic, "--before", "1970-01-01T00:00:19", "--yes")[1] == f"{topic}: 0 files dropped, 0 records\n"
     assert ask("drop", topic, "--yes")[1] == f"{topic}: 1 file dropped, 20 records\n"
     assert ask("list", "--url", str(archive)) == (0, "nothing is archived\n")
+
+
+def test_declared_archives_are_written_by_name_or_all(broker: Broker, tmp_path: Path, unique: str) -> None:
+    config = config_of(broker, tmp_path, tmp_path / "archive")
+    topics = [f"{unique}-{number}" for number in range(3)]
+    broker.create(1, *topics)
+    one, other, alone = topics
+    with config.open("a") as file:
+        file.write(f'[archives.shop]\ntopics = ["{one}", "{other}"]\nurl = "kept"\n')
+        file.write(f'[archives.rest]\ntopics = ["{alone}"]\nurl = "elsewhere"\nskip_lost = true\n')
+
+    def ask(*words: str) -> list[str]:
+        done = CliRunner().invoke(commands, ["--config", str(config), "archive", *words], catch_exceptions=False)
+        return [line.partition(",")[0] for line in done.stdout.splitlines()]
+
+    for topic in topics:
+        broker.write(topic, [(b"k", b"v", n) for n in range(5)], 0)
+    assert ask("write", "shop") == [f"{one}: 5 records added", f"{other}: 5 records added"]
+    for topic in topics:
+        broker.write(topic, [(b"k", b"v", n) for n in range(2)], 0)
+    assert ask("write") == [f"{one}: 2 records added", f"{other}: 2 records added", f"{alone}: 7 records added"]
+    with pytest.raises(TopicError, match="rest"):  # with --url all names are those of topics
+        ask("write", one, "rest", "--url", str(tmp_path / "third"))
+    assert ask("list", "--url", str(tmp_path / "elsewhere")) == [f"{alone}-0@0..7: 7 records"]
+    with pytest.raises(ConfigError, match=r"names .*archive, .*elsewhere, .*kept"):
+        ask("list")
+    for topic in topics:
+        broker.write(topic, [(b"k", b"v", n) for n in range(3)], 0)
+        forget_one(broker, TopicPartition(topic, 0), 8)
+    with pytest.raises(ArchiveError, match=f"{one} has lost 1 offset"):
+        ask("write", "shop")
+    assert ask("write", "rest") == [f"{alone}: 2 records added"]
 
 
 def twice(topic: str, output: str) -> Callable[[StreamsBuilder], Topology]:

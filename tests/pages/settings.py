@@ -8,6 +8,7 @@ from dataclasses import MISSING, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from riverrun.config.archives import ArchiveConfig
 from riverrun.config.exports import COLUMN_TYPES, NUMBERS, OF_FILES, ExportConfig
 from riverrun.config.parsing import CHOICES, HIGHEST, LOWEST, NOT_THE_USERS, TAKES_CODE
 from riverrun.config.sections import CLIENT_SETTINGS, CONSOLE_KEYS, CONSOLE_SERVER, SERDE_SETTINGS, AppConfig
@@ -100,6 +101,15 @@ Exactly one of `table`, `format` and `sink` is set.
 | Key | Type | Default | Meaning |
 |---|---|---|---|
 """
+_ARCHIVES = """
+## `[archives.NAME]`
+
+Topics, and the place where `riverrun archive write NAME` keeps them.
+`${NAME}` in the URL is replaced by an environment variable, `${file:/PATH}` by what that file says.
+
+| Key | Type | Default | Meaning |
+|---|---|---|---|
+"""
 _STREAMS = """
 ## `[apps.NAME.config]`
 
@@ -148,6 +158,8 @@ def page() -> str:
             *_app_rows(),
             _EXPORTS,
             *_export_rows(),
+            _ARCHIVES,
+            *_archive_rows(),
             _STREAMS,
             *_streams_rows(each for each in fields(StreamsConfig) if not _is_prefix(each)),
             _PREFIXED,
@@ -202,6 +214,14 @@ def _export_rows() -> Iterator[str]:
         elif each.name != "name":
             default = _shown(each.default or None) if each.name != "topic" else "required"
             yield _row(f"`{each.name}`", _KINDS[str(each.type)], default, " ".join(_export_words(each.name, means)))
+
+
+def _archive_rows() -> Iterator[str]:
+    means = meanings(ArchiveConfig)
+    for each in fields(ArchiveConfig):
+        if each.name != "name":
+            kind = _KINDS[str(each.type).removesuffix(" | None")]
+            yield _row(f"`{each.name}`", kind, _shown(each.default), means[each.name])
 
 
 def _export_words(key: str, means: Mapping[str, str]) -> Iterator[str]:

@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from riverrun.cli.project import FAILED, Master, settings_of
+from riverrun.config.archives import ENGINES
 from riverrun.errors import ConfigError
 from riverrun.records import counted
 
 if TYPE_CHECKING:
+    from riverrun.archive.archiving import Archived
     from riverrun.archive.manifest import TopicManifest
     from riverrun.project.archives import Archives
     from riverrun.project.riverrun import Riverrun
@@ -21,7 +23,7 @@ app = typer.Typer(help="Archive topics, so that what retention deletes can still
 Topics = Annotated[list[str], typer.Argument(help="Names of topics.")]
 Url = Annotated[
     str | None,
-    typer.Option(help="Place of the archive: a path, or a URL of fsspec. archive.url of streams.toml if left out."),
+    typer.Option(help="Place of the archive: a path, or a URL of fsspec. The one of streams.toml if left out."),
 ]
 AsJson = Annotated[bool, typer.Option("--json", metavar="", help="Print JSON, one object per line.")]
 _MEBIBYTE = 2**20
@@ -30,9 +32,14 @@ _MEBIBYTE = 2**20
 @app.command()
 def write(
     context: typer.Context,
-    topics: Topics,
+    topics: Annotated[
+        list[str] | None,
+        typer.Argument(help="Names of [archives.NAME] in streams.toml, all of them if left out; or names of topics."),
+    ] = None,
     url: Url = None,
-    engine: Annotated[str, typer.Option(help="local for this process, or spark.")] = "local",
+    engine: Annotated[
+        str | None, typer.Option(help="local for this process, or spark. As streams.toml says, else local.")
+    ] = None,
     master: Master = None,
     *,
     skip_lost: Annotated[
@@ -42,18 +49,43 @@ def write(
     """Archive what topics have had since they were archived last, up to their last stable offsets.
 
     Records are kept as they are: key, value and header bytes, offsets and times. An interrupted command continues where its
-    manifest ends.
+    manifest ends. With --url, all names are those of topics.
     """
     from riverrun.project.progress_bar import progress_bar
 
-    if engine not in {"local", "spark"}:
+    if engine not in {None, *ENGINES}:
         message = f"There is no engine {engine!r}"
         raise ConfigError(message, hint="--engine is local or spark.")
-    archives = _archives(context, url, master)
+    project = settings_of(context).project(master)
+    declared, others = _chosen(project, topics or [], url)
     with progress_bar():
-        for done in archives.write(topics, engine=engine, may_skip=skip_lost):
-            added = f"{counted(done.records, 'record')} added, {done.size / _MEBIBYTE:.1f} MiB"
-            typer.echo(f"{done.manifest.topic}: {added if done.offsets else 'nothing is new'}")
+        for name in declared:
+            _show_added(project.archive(name).write(engine=engine, may_skip=skip_lost))
+        if others:
+            archives = _archives(context, url, master)
+            _show_added(archives.write(others, engine=engine or ENGINES[0], may_skip=skip_lost))
+
+
+def _chosen(project: Riverrun, names: list[str], url: str | None) -> tuple[list[str], list[str]]:
+    """Return the archives that are meant, and the topics.
+
+    Raises:
+        ConfigError: If nothing is meant.
+    """
+    known = project.config.archives
+    if not names and (url is not None or not known):
+        message = "No topic is named" if url is not None else f"{project.config.path} declares no archive"
+        raise ConfigError(message, hint="Name topics, or declare [archives.NAME] in streams.toml.")
+    if url is not None:
+        return [], names
+    chosen = names or list(known)
+    return [name for name in chosen if name in known], [name for name in chosen if name not in known]
+
+
+def _show_added(found: list[Archived]) -> None:
+    for done in found:
+        added = f"{counted(done.records, 'record')} added, {done.size / _MEBIBYTE:.1f} MiB"
+        typer.echo(f"{done.manifest.topic}: {added if done.offsets else 'nothing is new'}")
 
 
 @app.command("list")
@@ -152,10 +184,13 @@ def url_of(project: Riverrun, url: str | None) -> str:
     """
     if url is not None:
         return url
-    known = sorted({app.streams.archive_url for app in project.config.apps.values()} - {""})
+    declared = {each.url for each in project.config.archives.values() if not isinstance(each, ConfigError)}
+    known = sorted({*declared, *(app.streams.archive_url for app in project.config.apps.values())} - {""})
     if len(known) != 1:
         message = f"streams.toml names {', '.join(known)}" if known else "streams.toml names no archive"
-        raise ConfigError(message, hint="Say which one: --url; or set archive.url of the applications.")
+        raise ConfigError(
+            message, hint="Say which one: --url; or declare [archives.NAME], or archive.url of applications."
+        )
     return known[0]
 
 

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import codecs
 import difflib
+import re
 from datetime import date, time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from riverrun.config.secrets import is_secret
 from riverrun.errors import ConfigError
 
 _LONGEST = 100
+_NAME = re.compile(r"[a-zA-Z0-9._-]{1,100}")
 _FIELDS = 5, 6
 _PRESETS = frozenset(
     "@once @continuous @hourly @daily @midnight @weekly @monthly @quarterly @yearly @annually".split()  # noqa: SIM905
@@ -164,6 +167,55 @@ def wrong_in_schedule(schedule: str) -> str | None:
     except (CroniterError, ValueError, OverflowError) as error:
         return str(error)
     return None
+
+
+def check_schedule(where: str, schedule: str) -> None:
+    """Check a schedule of Airflow's.
+
+    Args:
+        where: Name of the key, for messages.
+        schedule: The schedule.
+
+    Raises:
+        ConfigError: If it is not valid.
+    """
+    wrong = wrong_in_schedule(schedule.strip())
+    if wrong is not None:
+        message = f"{where} is {schedule!r}, not a cron expression: {wrong}"
+        raise ConfigError(message, hint='Minute, hour, day, month and weekday: "0 */6 * * *" is every six hours.')
+
+
+def check_zone(where: str, zone: str) -> None:
+    """Check the name of a time zone.
+
+    Args:
+        where: Name of the key, for messages.
+        zone: The name.
+
+    Raises:
+        ConfigError: If this machine knows no such zone.
+    """
+    try:
+        ZoneInfo(zone)
+    except (ValueError, OSError, ZoneInfoNotFoundError) as error:
+        message = f"{where} is {zone!r}, and this machine knows no such time zone"
+        raise ConfigError(message, hint="For example Europe/Berlin, or UTC.") from error
+
+
+def check_name(path: Path, kind: str, name: str) -> None:
+    """Check the name of an export or an archive.
+
+    Args:
+        path: The file, for messages.
+        kind: Which of them it is, for messages.
+        name: The name.
+
+    Raises:
+        ConfigError: If it has other characters than a-z A-Z 0-9 . _ -, or more than 100.
+    """
+    if not _NAME.fullmatch(name):
+        message = f"{path}: the name of {kind} {name!r} has characters other than a-z A-Z 0-9 . _ -, or more than 100"
+        raise ConfigError(message)
 
 
 def check_number(where: str, value: Any, lowest: int, highest: int) -> None:

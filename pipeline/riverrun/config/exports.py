@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from riverrun.config.checks import check_keys, check_number, check_path, check_type, nearest
+from riverrun.config.checks import check_keys, check_name, check_number, check_path, check_type, nearest
 from riverrun.config.parsing import check_property
 from riverrun.config.secrets import expanded
 from riverrun.errors import ConfigError
@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-_NAME = re.compile(r"[a-zA-Z0-9._-]{1,100}")
 _TEXTS = ("app", "topic", "key_serde", "value_serde", "window", "target", "table", "format", "sink", "continues")
 NUMBERS = {
     "commit_seconds": (1, 86_400),
@@ -97,9 +96,7 @@ def export_config(path: Path, name: str, table: Any, environ: Mapping[str, str])
     """
     where = f"exports.{name}"
     check_type(path, where, table, dict, hint="Write [exports.NAME], a table for each export.")
-    if not _NAME.fullmatch(name):
-        message = f"{path}: the name of export {name!r} has characters other than a-z A-Z 0-9 . _ -, or more than 100"
-        raise ConfigError(message)
+    check_name(path, "export", name)
     consumer = {key: value for key, value in table.items() if key.startswith(_CONSUMER)}
     own = {key: value for key, value in table.items() if key not in consumer}
     check_keys(path, where, own, (*_TEXTS, *NUMBERS, "mode", "new_columns", "key", "columns"))

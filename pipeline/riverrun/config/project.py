@@ -6,18 +6,20 @@ import re
 import tomllib
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
 
+from riverrun.config.archives import ArchiveConfig, archive_config
 from riverrun.config.checks import (
     check_keys,
     check_number,
     check_path,
+    check_schedule,
     check_type,
+    check_zone,
     kind_of,
     nearest,
     read_text,
-    wrong_in_schedule,
 )
 from riverrun.config.code import PickledFunction, reference_of
 from riverrun.config.exports import ExportConfig, export_config
@@ -43,9 +45,10 @@ from riverrun.errors import ConfigError
 from riverrun.records import shortened, whole_number
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
+Declared = TypeVar("Declared")
 _NAME = re.compile(r"(?!\.\.?$)[a-zA-Z0-9._-]+")
 _LONGEST_ID = 200
 """Names of topics have at most 249 characters; those of internal topics begin with the application id."""
@@ -59,6 +62,7 @@ _MOST_ROWS = 100_000
 """Rows of an expectation that are kept: they are in memory together."""
 _OF_AN_INSTANCE = ("client.tag.", "consumer.", "producer.")
 """Prefixes of what instances on one file may differ in, as in `consumer.group.instance.id`: `${NAME}` is expanded."""
+_SECTIONS = "kafka", "spark", "schema_registry", "console", "logging", "apps", "exports", "archives"
 _SCHEDULES = "schedule", "quality_schedule"
 _ZONE = "schedule_timezone"
 _CATCHUP = "catchup_from"
@@ -94,6 +98,7 @@ class ProjectConfig:
         logging: Configuration of Python's logging, as `logging.config.dictConfig` takes it; empty if there is none.
         refused: Applications whose declaration has an error. It stops only what asks for them.
         exports: Exports that are followed, by name; an error where the declaration has one.
+        archives: Archives by name; an error where the declaration has one.
     """
 
     path: Path
@@ -105,6 +110,7 @@ class ProjectConfig:
     refused: Mapping[str, RefusedApp] = field(default_factory=dict)
     logging: Mapping[str, Any] = field(default_factory=dict, repr=False)
     exports: Mapping[str, ExportConfig | ConfigError] = field(default_factory=dict)
+    archives: Mapping[str, ArchiveConfig | ConfigError] = field(default_factory=dict)
 
     @property
     def application_ids(self) -> list[str]:
@@ -154,7 +160,7 @@ class ProjectConfig:
         Raises:
             ConfigError: If there are unknown keys or impossible values.
         """
-        check_keys(path, "", content, ("kafka", "spark", "schema_registry", "console", "logging", "apps", "exports"))
+        check_keys(path, "", content, _SECTIONS)
         check_type(path, "apps", content.get("apps", {}), dict, hint="Write [apps.NAME], a table for each application.")
         registry = schema_registry_settings(path, content.get("schema_registry", {}), environ)
         kafka = _kafka(path, content.get("kafka", {}), environ)
@@ -168,7 +174,8 @@ class ProjectConfig:
                 refused[name] = RefusedApp(error, _declared_ids(name, table))
         spark = _spark(path, content.get("spark", {}), environ)
         console = console_settings(path, content.get("console", {}), environ)
-        exports = _exports(path, content.get("exports", {}), environ)
+        exports = _declared(path, "exports", content, partial(export_config, environ=environ))
+        archives = _declared(path, "archives", content, partial(archive_config, environ=environ))
         return cls(
             path=path,
             kafka=kafka,
@@ -179,6 +186,7 @@ class ProjectConfig:
             refused=refused,
             logging=logging,
             exports=exports,
+            archives=archives,
         )
 
     def with_app(self, name: str, table: Mapping[str, Any], environ: Mapping[str, str]) -> ProjectConfig:
@@ -214,27 +222,43 @@ class ProjectConfig:
         Raises:
             ConfigError: If the project has no such export, or its declaration has an error.
         """
-        found = self.exports.get(name)
-        if found is None:
-            message = f"{self.path} has no export {name!r}"
-            raise ConfigError(message, hint=f"Declare it in [exports.{name}]. {nearest(name, self.exports)}")
-        if isinstance(found, ConfigError):
-            raise found
-        return found
+        return _found(self.path, "export", name, self.exports)
+
+    def archive(self, name: str) -> ArchiveConfig:
+        """Return an archive by name.
+
+        Raises:
+            ConfigError: If the project has no such archive, or its declaration has an error.
+        """
+        return _found(self.path, "archive", name, self.archives)
 
     def state_directory(self, app: AppConfig) -> Path:
         """Return the directory of an application's local state."""
         return (self.path.parent / app.streams.state_dir).resolve()
 
 
-def _exports(path: Path, table: Any, environ: Mapping[str, str]) -> dict[str, ExportConfig | ConfigError]:
-    check_type(path, "exports", table, dict, hint="Write [exports.NAME], a table for each export.")
-    found: dict[str, ExportConfig | ConfigError] = {}
-    for name, content in table.items():
+def _declared(
+    path: Path, section: str, content: Mapping[str, Any], read: Callable[[Path, str, Any], Declared]
+) -> dict[str, Declared | ConfigError]:
+    """Return what the tables of a section declare, by name."""
+    tables = content.get(section, {})
+    check_type(path, section, tables, dict, hint=f"Write [{section}.NAME], a table for each of them.")
+    found: dict[str, Declared | ConfigError] = {}
+    for name, table in tables.items():
         try:
-            found[name] = export_config(path, name, content, environ)
+            found[name] = read(path, name, table)
         except ConfigError as error:  # stops only what asks for it
             found[name] = error
+    return found
+
+
+def _found(path: Path, kind: str, name: str, declared: Mapping[str, Declared | ConfigError]) -> Declared:
+    found = declared.get(name)
+    if found is None:
+        message = f"{path} has no {kind} {name!r}"
+        raise ConfigError(message, hint=f"Declare it in [{kind}s.{name}]. {nearest(name, declared)}")
+    if isinstance(found, ConfigError):
+        raise found
     return found
 
 
@@ -375,22 +399,12 @@ def _check_numbers_of_rows(path: Path, where: str, table: Mapping[str, Any]) -> 
 
 def _check_schedules(path: Path, where: str, table: Mapping[str, Any]) -> None:
     for key in _SCHEDULES:
-        wrong = wrong_in_schedule(table[key].strip()) if key in table else None
-        if wrong is not None:
-            message = f"{path}: {where}.{key} is {table[key]!r}, not a cron expression: {wrong}"
-            raise ConfigError(message, hint='Minute, hour, day, month and weekday: "0 */6 * * *" is every six hours.')
+        if key in table:
+            check_schedule(f"{path}: {where}.{key}", table[key])
     if _ZONE in table:
-        _check_zone(path, where, table[_ZONE])
+        check_zone(f"{path}: {where}.{_ZONE}", table[_ZONE])
     if _CATCHUP in table:
         _check_catchup(path, where, table[_CATCHUP], table.get("schedule", ""))
-
-
-def _check_zone(path: Path, where: str, zone: str) -> None:
-    try:
-        ZoneInfo(zone)
-    except (ValueError, OSError, ZoneInfoNotFoundError) as error:
-        message = f"{path}: {where}.{_ZONE} is {zone!r}, and this machine knows no such time zone"
-        raise ConfigError(message, hint="For example Europe/Berlin, or UTC.") from error
 
 
 def _check_catchup(path: Path, where: str, since: str, schedule: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -18,11 +19,39 @@ if TYPE_CHECKING:
     from riverrun.archive.archiving import Archived
     from riverrun.archive.manifest import ArchivedFile, TopicManifest
     from riverrun.archive.upkeep import Damage
+    from riverrun.config.archives import ArchiveConfig
     from riverrun.project.cluster import Cluster
 
 _PIECES_PER_CORE = 4
 SMALL_FILE = 32 * 2**20
 """Bytes below which `compact` joins a file with its neighbours."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeclaredArchive:
+    """An archive that the file declares in `[archives.NAME]`.
+
+    Args:
+        cluster: Brokers and Spark.
+        config: What it declares.
+    """
+
+    cluster: Cluster
+    config: ArchiveConfig
+
+    def write(self, *, engine: str | None = None, may_skip: bool = False) -> list[Archived]:
+        """Archive what its topics have had since they were archived last, as `Archives.write` does.
+
+        Args:
+            engine: `local` or `spark`; None for the declared one.
+            may_skip: Whether to go on behind lost records, also if that is not declared.
+
+        Raises:
+            StreamsError: As in `Archives.write`.
+        """
+        config = self.config
+        archives = Archives(self.cluster, config.url)
+        return archives.write(config.topics, engine=engine or config.engine, may_skip=may_skip or config.skip_lost)
 
 
 class Archives:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from riverrun.dsl.builder import StreamsBuilder
+    from riverrun.project.archives import DeclaredArchive
     from riverrun.project.following import FollowedExport
     from riverrun.spark.ranges import RunRange
     from riverrun.transfers.exports import ExportSpec, ExportSummary
@@ -308,6 +309,19 @@ class Riverrun:
 
         self._config.export(name)
         return FollowedExport(self._cluster, self._config, name)
+
+    def archive(self, name: str) -> DeclaredArchive:
+        """Return an archive that the file declares in `[archives.NAME]`.
+
+        Args:
+            name: Its name.
+
+        Raises:
+            ConfigError: If there is no such archive, or its declaration has an error.
+        """
+        from riverrun.project.archives import DeclaredArchive
+
+        return DeclaredArchive(self._cluster, self._config.archive(name))
 
 
 def _callable(built: Built) -> Callable[[StreamsBuilder], Topology] | str:

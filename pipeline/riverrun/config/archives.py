@@ -1,0 +1,92 @@
+"""`[archives.NAME]` of `streams.toml`: topics, and the place where `riverrun archive write` keeps them."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from riverrun.config.checks import check_keys, check_name, check_path, check_schedule, check_type, check_zone
+from riverrun.config.secrets import expanded
+from riverrun.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+ENGINES = ("local", "spark")
+"""Engines that write archives."""
+_TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+_TEXTS = ("url", "engine", "schedule", "schedule_timezone")
+
+
+@dataclass(frozen=True, slots=True)
+class ArchiveConfig:
+    """One archive.
+
+    Args:
+        name: Its name.
+        topics: The topics.
+        url: Place of the archive: a path, or any URL of fsspec.
+        engine: `local` for one process, `spark` for executors.
+        skip_lost: Whether to go on behind records that were deleted before they were archived; otherwise that is an error.
+        schedule: Cron expression of its DAG in Airflow; none if it is triggered by hand.
+        schedule_timezone: The time zone of the schedule, by its name in the IANA database.
+    """
+
+    name: str
+    topics: tuple[str, ...]
+    url: str
+    engine: str = "local"
+    skip_lost: bool = False
+    schedule: str | None = None
+    schedule_timezone: str = "UTC"
+
+
+def archive_config(path: Path, name: str, table: Any, environ: Mapping[str, str]) -> ArchiveConfig:
+    """Check an archive.
+
+    Args:
+        path: The file, for messages. A path in it is relative to its directory.
+        name: The name of the archive.
+        table: The content of `[archives.NAME]`.
+        environ: Replaces `${NAME}` in the URL.
+
+    Raises:
+        ConfigError: If a key is unknown, missing or impossible.
+    """
+    where = f"archives.{name}"
+    check_type(path, where, table, dict, hint="Write [archives.NAME], a table for each archive.")
+    check_name(path, "archive", name)
+    check_keys(path, where, table, ("topics", "skip_lost", *_TEXTS))
+    for key in _TEXTS:
+        check_type(path, f"{where}.{key}", table.get(key, ""), str)
+        check_path(f"{path}: {where}.{key}", table.get(key, ""))
+    check_type(path, f"{where}.skip_lost", table.get("skip_lost", False), bool)
+    if table.get("engine", ENGINES[0]) not in ENGINES:
+        message = f"{path}: {where}.engine is {table['engine']!r}"
+        raise ConfigError(message, hint=f"Allowed: {', '.join(ENGINES)}.")
+    if "schedule" in table:
+        check_schedule(f"{path}: {where}.schedule", table["schedule"])
+    if "schedule_timezone" in table:
+        check_zone(f"{path}: {where}.schedule_timezone", table["schedule_timezone"])
+    if not table.get("url"):
+        message = f"{path}: [{where}] needs url"
+        raise ConfigError(message, hint='For example url = "s3://company-archive/kafka", or a directory.')
+    url = expanded(f"{path}: {where}.url", table["url"], environ)
+    located = url if "://" in url else str((path.parent / url).resolve())
+    return ArchiveConfig(name, **{**table, "topics": _topics(path, where, table), "url": located})
+
+
+def _topics(path: Path, where: str, table: Mapping[str, Any]) -> tuple[str, ...]:
+    topics = table.get("topics", [])
+    check_type(path, f"{where}.topics", topics, list)
+    if not topics:
+        message = f"{path}: [{where}] needs topics"
+        raise ConfigError(message, hint='For example topics = ["orders", "customers"].')
+    for topic in topics:
+        check_type(path, f"{where}.topics", topic, str)
+        if not _TOPIC.fullmatch(topic):
+            message = f"{path}: {where}.topics has {topic!r}, which is not the name of a topic"
+            raise ConfigError(message, hint="Names have the characters a-z A-Z 0-9 . _ -, at most 249 of them.")
+    return tuple(dict.fromkeys(topics))

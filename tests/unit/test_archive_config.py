@@ -1,0 +1,63 @@
+"""`[archives.NAME]`: its defaults, and a clear error for each mistake."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from riverrun.config import ProjectConfig
+from riverrun.config.archives import ArchiveConfig
+from riverrun.errors import ConfigError
+
+PATH = Path("/project/streams.toml")
+TABLE = {"topics": ["orders", "customers"], "url": "kept"}
+
+
+def archive(table: Any, **environ: str) -> ArchiveConfig:
+    content = {"kafka": {"bootstrap.servers": "127.0.0.1:1"}, "archives": {"shop": table}}
+    return ProjectConfig.read(PATH, content, environ).archive("shop")
+
+
+def test_an_archive_has_defaults_and_lies_beside_streams_toml() -> None:
+    assert archive(TABLE) == ArchiveConfig("shop", ("orders", "customers"), "/project/kept")
+    assert archive(TABLE | {"url": "s3://${BUCKET}/kafka"}, BUCKET="b").url == "s3://b/kafka"
+
+
+def test_a_topic_that_is_named_twice_is_archived_once() -> None:
+    assert archive(TABLE | {"topics": ["b", "a", "b"]}).topics == ("b", "a")
+
+
+@pytest.mark.parametrize(
+    ("table", "message"),
+    [
+        ("kept", "archives.shop is 'kept', not a table"),
+        ({"url": "kept"}, r"\[archives.shop\] needs topics"),
+        (TABLE | {"topics": []}, r"\[archives.shop\] needs topics"),
+        (TABLE | {"topics": "orders"}, "archives.shop.topics is 'orders', not an array"),
+        (TABLE | {"topics": [3]}, "archives.shop.topics is 3, not a string"),
+        (TABLE | {"topics": ["a/b"]}, "archives.shop.topics has 'a/b', which is not the name of a topic"),
+        ({"topics": ["orders"]}, r"\[archives.shop\] needs url"),
+        (TABLE | {"url": "${NO_SUCH}"}, "archives.shop.url"),
+        (TABLE | {"url": "a\0b"}, "archives.shop.url"),
+        (TABLE | {"engine": "flink"}, "archives.shop.engine is 'flink'"),
+        (TABLE | {"skip_lost": "yes"}, "archives.shop.skip_lost is 'yes', not true or false"),
+        (TABLE | {"schedule": "every day"}, "archives.shop.schedule is 'every day', not a cron expression"),
+        (TABLE | {"schedule_timezone": "Mars"}, "archives.shop.schedule_timezone is 'Mars', and this machine knows no"),
+        (TABLE | {"topic": "orders"}, "unknown key archives.shop.topic"),
+    ],
+)
+def test_a_mistake_in_an_archive_has_a_clear_error(table: Any, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        archive(table)
+
+
+def test_a_mistake_stops_only_what_asks_for_the_archive() -> None:
+    content = {"kafka": {"bootstrap.servers": "127.0.0.1:1"}, "archives": {"good": TABLE, "bad": {}, "a b": TABLE}}
+    project = ProjectConfig.read(PATH, content, {})
+    assert project.archive("good").topics == ("orders", "customers")
+    with pytest.raises(ConfigError, match=r"has no archive 'goood'"):
+        project.archive("goood")
+    with pytest.raises(ConfigError, match="the name of archive 'a b' has characters other than"):
+        project.archive("a b")

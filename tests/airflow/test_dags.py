@@ -154,7 +154,7 @@ except ConfigError as error:
     archives = ["bad__archive_error", "clicks__archive", "shop__archive"]
     assert names.split() == sorted([*archives, "clicks__backfill", "clicks__release"])
     assert shop == "shop 7 none CronDataIntervalTimetable(expression='0 * * * *', timezone='Europe/Berlin')"
-    assert clicks.startswith("clicks 7 spark NullTimetable")
+    assert clicks.startswith("clicks 7 spark <")
     assert chosen == "False shop__archive bad__archive_error shop__archive"
     assert wrong.startswith("bad: ")
     assert "[archives.bad] needs url" in wrong

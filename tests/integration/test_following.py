@@ -16,6 +16,9 @@ import msgspec
 import pytest
 import sqlalchemy as sa
 
+from riverrun.archive.manifest import ArchiveStore
+from riverrun.archive.parquet import read_file
+from riverrun.archive.upkeep import verify
 from riverrun.errors import ConfigError, DeserializationError, StreamsError
 from riverrun.hosting.control_topic import ControlTopic, ReleaseRegistry
 from riverrun.hosting.process import SystemClock
@@ -31,7 +34,7 @@ from tests.postgresql import PostgresServer, running_postgres
 from tests.waiting import DEADLINE_S, until
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
     from riverrun.transfers.follower import FollowReport
@@ -64,6 +67,7 @@ def build_named(builder: StreamsBuilder) -> Topology:
     builder.stream("{topic}", Consumed(LONG, JSON(NamedTotal))).foreach(print)
     return builder.build()
 """
+ARCHIVE = ("archive", "write")
 PARTITIONS = 4
 KILLS = 5
 
@@ -145,9 +149,9 @@ class Project:
     def catch_up(self, name: str = "") -> FollowReport:
         return self.riverrun.export(name or self.topic).follow(until_caught_up=True)
 
-    def start(self, name: str = "") -> subprocess.Popen[str]:
+    def start(self, name: str = "", words: Sequence[str] = ("export",)) -> subprocess.Popen[str]:
         config = str(self.directory / "streams.toml")
-        command = [sys.executable, "-m", "riverrun.cli", "--config", config, "export", name or self.topic, "--follow"]
+        command = [sys.executable, "-m", "riverrun.cli", "--config", config, *words, name or self.topic, "--follow"]
         with (self.directory / "log").open("a") as log:
             self.processes.append(subprocess.Popen(command, stdout=log, stderr=log, text=True))
         return self.processes[-1]
@@ -230,15 +234,16 @@ def test_a_table_of_postgresql_keeps_the_contract(database: Database) -> None:
 def test_kills_at_any_moment_lose_and_double_nothing(project: Project, database: Database) -> None:
     files = f'[exports.files]\ntopic = "{project.topic}"\ntarget = "files"\nformat = "json"\ncommit_seconds = 1\n'
     static = '"consumer.group.instance.id" = "only"\n'  # whose partitions need not wait for the end of a session
+    archive = f'[archives.kept]\ntopics = ["{project.topic}"]\nurl = "kept"\ncommit_seconds = 1\n'
     table = project.table(database, **{'"consumer.group.instance.id"': '"only"'})
-    project.declare(files + static + table)
+    project.declare(files + static + archive + static + table)
     writer = Writer(project.broker, project.topic)
 
     def has_more(before: int) -> bool:
         return database.count(project.topic) > before
 
     for _ in range(KILLS):
-        followers = [project.start(), project.start("files")]
+        followers = [project.start(), project.start("files"), project.start("kept", ARCHIVE)]
         before = database.count(project.topic)
         writer.write(2_000)
         until(partial(has_more, before), "written on", project.log)
@@ -248,9 +253,37 @@ def test_kills_at_any_moment_lose_and_double_nothing(project: Project, database:
             process.wait(DEADLINE_S)
     project.catch_up()
     project.catch_up("files")
+    project.riverrun.archive("kept").follow(until_caught_up=True)
+    assert archived(project, "kept") == list(range(writer.count))
     assert database.rows(f"SELECT n FROM {project.topic} ORDER BY n") == [(n,) for n in range(writer.count)]
     lines = [json.loads(line) for path in project.directory.glob("files/*-*.json") for line in path.open()]
     assert sorted(line["value"]["n"] for line in lines) == list(range(writer.count))
+
+
+def archived(project: Project, name: str) -> list[int]:
+    """The numbers in the archive of the topic, in order; its files are intact, and none is missing."""
+    url = str(project.directory / name)
+    store = ArchiveStore(url)
+    manifest = store.manifest(project.topic)
+    if manifest is None:
+        return []
+    assert list(verify(store, manifest)) == []
+    found = [batch for file in manifest.files for batch in read_file(store, project.topic, file, file.range)]
+    return sorted(json.loads(record[1] or b"")["n"] for batch in found for record in batch)
+
+
+def test_two_archivers_share_the_partitions_and_end_when_they_are_asked_to(project: Project) -> None:
+    project.declare(f'[archives.kept]\ntopics = ["{project.topic}"]\nurl = "kept"\ncommit_seconds = 1\n')
+    writer = Writer(project.broker, project.topic)
+    archivers = [project.start("kept", ARCHIVE) for _ in range(2)]
+    group = "riverrun-archive-kept"
+    until(lambda: len(project.broker.admin().group(group).members) == 2, "joined by two", project.log)
+    writer.write(1_000)
+    until(lambda: archived(project, "kept") == list(range(writer.count)), "archived", project.log)
+    for process in archivers:
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(DEADLINE_S) == 0, project.log()
+    assert project.log().count(" commit") >= 2
 
 
 def test_two_followers_share_the_partitions_and_a_paused_one_writes_nothing_twice(

@@ -219,9 +219,11 @@ def _export_rows() -> Iterator[str]:
 def _archive_rows() -> Iterator[str]:
     means = meanings(ArchiveConfig)
     for each in fields(ArchiveConfig):
-        if each.name != "name":
+        if each.name == "consumer":
+            yield _row("`consumer.*`", "text, number, true/false", "librdkafka's", means[each.name])
+        elif each.name != "name":
             kind = _KINDS[str(each.type).removesuffix(" | None")]
-            yield _row(f"`{each.name}`", kind, _shown(each.default), means[each.name])
+            yield _row(f"`{each.name}`", kind, _shown(each.default), means[each.name] + _bounds_of(each.name))
 
 
 def _export_words(key: str, means: Mapping[str, str]) -> Iterator[str]:
@@ -229,7 +231,11 @@ def _export_words(key: str, means: Mapping[str, str]) -> Iterator[str]:
     if key in OF_FILES:
         yield f"Of files: `{OF_FILES[key]}`."
     if key in NUMBERS:
-        yield f"At least {NUMBERS[key][0]}, at most {NUMBERS[key][1]}."
+        yield _bounds_of(key).strip()
+
+
+def _bounds_of(key: str) -> str:
+    return f" At least {NUMBERS[key][0]}, at most {NUMBERS[key][1]}." if key in NUMBERS else ""
 
 
 def _streams_rows(settings: Iterable[Field[Any]]) -> Iterator[str]:

@@ -25,6 +25,11 @@ def test_an_archive_has_defaults_and_lies_beside_streams_toml() -> None:
     assert archive(TABLE | {"url": "s3://${BUCKET}/kafka"}, BUCKET="b").url == "s3://b/kafka"
 
 
+def test_followers_have_numbers_and_properties_of_their_own() -> None:
+    found = archive(TABLE | {"commit_seconds": 60, "consumer.group.instance.id": "${POD}"}, POD="p-1")
+    assert (found.commit_seconds, found.commit_bytes, found.consumer) == (60, 64_000_000, {"group.instance.id": "p-1"})
+
+
 def test_a_topic_that_is_named_twice_is_archived_once() -> None:
     assert archive(TABLE | {"topics": ["b", "a", "b"]}).topics == ("b", "a")
 
@@ -45,6 +50,8 @@ def test_a_topic_that_is_named_twice_is_archived_once() -> None:
         (TABLE | {"skip_lost": "yes"}, "archives.shop.skip_lost is 'yes', not true or false"),
         (TABLE | {"schedule": "every day"}, "archives.shop.schedule is 'every day', not a cron expression"),
         (TABLE | {"schedule_timezone": "Mars"}, "archives.shop.schedule_timezone is 'Mars', and this machine knows no"),
+        (TABLE | {"commit_seconds": 0}, "archives.shop.commit_seconds is 0, and must be a whole number of at least 1"),
+        (TABLE | {"consumer.isolation.level": "read_uncommitted"}, "isolation.level cannot be set"),
         (TABLE | {"topic": "orders"}, "unknown key archives.shop.topic"),
     ],
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
 import pytest
@@ -35,31 +35,74 @@ class Target:
     offsets: dict[TopicPartition, int] = field(default_factory=dict)
     epochs: dict[TopicPartition, int] = field(default_factory=lambda: dict.fromkeys(TPS, 0))
 
+    def sink(self) -> Memory:
+        return Memory(self)
+
+    def rows_of(self, tp: TopicPartition) -> list[int]:
+        return self.rows[tp]
+
+    def offset_of(self, tp: TopicPartition) -> int:
+        return self.offsets.get(tp, 0)
+
+
+class Place(Protocol):
+    """A target, and what tests ask of it."""
+
+    def sink(self) -> Any: ...
+
+    def rows_of(self, tp: TopicPartition) -> list[int]: ...
+
+    def offset_of(self, tp: TopicPartition) -> int: ...
+
+
+class Unreliable:
+    """A sink whose next calls fail as told."""
+
+    def __init__(self, sink: Any, failures: list[str]) -> None:
+        self._sink = sink
+        self._failures = failures
+
+    def begin(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
+        if partitions:
+            self._fail("begin")
+        found: Mapping[TopicPartition, int] = self._sink.begin(partitions)
+        return found
+
+    def write(self, batch: Any) -> None:
+        self._fail("write")
+        self._sink.write(batch)
+
+    def commit(self, offsets: Mapping[TopicPartition, int]) -> None:
+        self._fail("commit")
+        self._sink.commit(offsets)
+        self._fail("answer")  # the transaction happened, and its owner does not know
+
+    def _fail(self, at: str) -> None:
+        if self._failures and self._failures[0] == at:
+            del self._failures[0]
+            message = "the target does not answer"
+            raise EngineError(message)
+
 
 class Memory:
-    """A sink into a target; the next calls fail as told."""
+    """A sink into a target."""
 
-    def __init__(self, target: Target, failures: list[str]) -> None:
+    def __init__(self, target: Target) -> None:
         self._target = target
-        self._failures = failures
         self._epochs: dict[TopicPartition, int] = {}
         self._pending: list[SinkBatch] = []
 
     def begin(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
         self._pending, self._epochs = [], {}
-        if partitions:
-            self._fail("begin")
         for tp in partitions:
             self._target.epochs[tp] += 1
             self._epochs[tp] = self._target.epochs[tp]
         return {tp: self._target.offsets[tp] for tp in partitions if tp in self._target.offsets}
 
     def write(self, batch: SinkBatch) -> None:
-        self._fail("write")
         self._pending.append(batch)
 
     def commit(self, offsets: Mapping[TopicPartition, int]) -> None:
-        self._fail("commit")
         for tp in offsets:
             if self._target.epochs[tp] != self._epochs.get(tp):
                 message = f"fenced from {tp}"
@@ -69,13 +112,6 @@ class Memory:
             self._target.rows[batch.tp] += batch.records.column(OFFSET).to_pylist()
         self._target.offsets |= offsets
         self._pending = []
-        self._fail("answer")  # the transaction happened, and its owner does not know
-
-    def _fail(self, at: str) -> None:
-        if self._failures and self._failures[0] == at:
-            del self._failures[0]
-            message = "the target does not answer"
-            raise EngineError(message)
 
 
 @dataclass
@@ -165,25 +201,27 @@ class Member:
 class World:
     """Two followers of a topic with one target."""
 
-    def __init__(self, commit_records: int = 5) -> None:
+    def __init__(self, commit_records: int = 5, place: Place | None = None, batch: Any = None) -> None:
         self.log, self.target, self.group = Log(), Target(), Group()
+        self.place = place or self.target
+        self.batch = batch or as_batch
         self.failures: list[str] = []
         self.now = 0.0
         self._settings = FollowSettings(commit_seconds=2, commit_records=commit_records, retry_seconds=10_000)
         self.members: list[Member] = []
         self.readers: list[LogReader] = []
-        self.followers: list[Follower] = []
+        self.followers: list[Follower[Any]] = []
         for number in range(2):
             self.members.append(Member(self.group, number))
             self.readers.append(LogReader(self.log))
             self.followers.append(self._follower(number))
 
-    def _follower(self, number: int) -> Follower:
+    def _follower(self, number: int) -> Follower[Any]:
         return Follower(
             self.members[number],
             self.readers[number],
-            Memory(self.target, self.failures),
-            as_batch,
+            Unreliable(self.place.sink(), self.failures),
+            self.batch,
             lambda tps: dict.fromkeys(tps, 0),
             self._settings,
             clock=lambda: self.now,
@@ -204,11 +242,29 @@ class World:
         self.readers[number] = LogReader(self.log)
         self.followers[number] = self._follower(number)
 
+    def act(self, what: str, number: int, times: int) -> None:
+        """Do one of `ACTIONS`."""
+        if what == "append":
+            self.log.ends[TPS[number]] += times
+        elif what == "turn":
+            for _ in range(times):
+                self.turn(number)
+        elif what == "give":
+            self.group.give(TPS[number], times)
+        elif what == "kill":
+            self.kill(number)
+        elif what == "deafen":
+            self.members[number].deaf = times
+        elif what == "read":
+            self.readers[number].fails = True
+        else:
+            self.failures.append(what)
+
     def check(self) -> None:
         """The target has the records before its offsets, each once and in order."""
         for tp in TPS:
-            end = self.target.offsets.get(tp, 0)
-            assert self.target.rows[tp] == [offset for offset in self.log.offsets(tp) if offset < end]
+            end = self.place.offset_of(tp)
+            assert self.place.rows_of(tp) == [offset for offset in self.log.offsets(tp) if offset < end]
 
     def settle(self) -> None:
         """Let both go on until everything is in the target."""
@@ -217,9 +273,9 @@ class World:
             self.now += 40
             for number in range(2):
                 self.turn(number)
-            if all(self.target.rows[tp] == self.log.offsets(tp) for tp in TPS):
+            if all(self.place.rows_of(tp) == self.log.offsets(tp) for tp in TPS):
                 return
-        pytest.fail(f"never wrote everything: {self.target}")
+        pytest.fail(f"never wrote everything: {self.place}")
 
 
 def as_batch(tp: TopicPartition, records: Sequence[RawFields]) -> SinkBatch:
@@ -241,22 +297,8 @@ ACTIONS = st.one_of(
 @settings(max_examples=300)
 def test_a_target_has_each_record_once_whatever_happens(actions: list[tuple[str, int, int]]) -> None:
     world = World()
-    for what, number, times in actions:
-        if what == "append":
-            world.log.ends[TPS[number]] += times
-        elif what == "turn":
-            for _ in range(times):
-                world.turn(number)
-        elif what == "give":
-            world.group.give(TPS[number], times)
-        elif what == "kill":
-            world.kill(number)
-        elif what == "deafen":
-            world.members[number].deaf = times
-        elif what == "read":
-            world.readers[number].fails = True
-        else:
-            world.failures.append(what)
+    for action in actions:
+        world.act(*action)
     world.settle()
 
 

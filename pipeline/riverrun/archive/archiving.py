@@ -75,10 +75,10 @@ def write_piece(piece: Piece, url: str, admin: Admin) -> tuple[ArchivedFile, ...
     """
     from riverrun.archive.parquet import FileWriter  # noqa: PLC0415 - pyarrow loads for long
 
-    with FileWriter(ArchiveStore(url), piece.tp.topic, piece.tp.partition, piece.range) as writer:
+    with FileWriter(ArchiveStore(url), piece.tp.topic, piece.tp.partition, piece.range.start) as writer:
         for _, batch in read_fields(admin, {piece.tp: piece.range}):
             writer.write(batch)
-        return writer.files()
+        return writer.files(piece.range.end)
 
 
 def in_this_process(url: str, admin: Admin) -> WritesPieces:
@@ -124,7 +124,7 @@ def archive_topic(
         BrokerError: If brokers do not answer.
     """
     admin.require([topic], "are archived")
-    found = _begun(store, admin, topic)
+    found = begun(admin, topic, store.manifest(topic), store.url)
     todo = _ranges(admin, found, may_skip=may_skip)
     pieces = [
         Piece(tp, OffsetRange(start, min(start + PIECE, whole.end)))
@@ -136,7 +136,7 @@ def archive_topic(
     for first in range(0, len(pieces), at_once):
         some = pieces[first : first + at_once]
         files = [file for each in write(some) for file in each]
-        manifest = _committed(store, manifest, files)
+        manifest = store.commit(manifest.with_files(files), files)
         done = Archived(
             manifest,
             done.offsets + sum(piece.range.size for piece in some),
@@ -147,23 +147,24 @@ def archive_topic(
     return done
 
 
-def _committed(store: ArchiveStore, manifest: TopicManifest, files: list[ArchivedFile]) -> TopicManifest:
-    """List new files; they are removed if that is refused."""
-    try:
-        return store.commit(manifest.with_files(files))
-    except ArchiveError:
-        store.remove(manifest.topic, [file.name for file in files if file.name])
-        raise
+def begun(admin: Admin, topic: str, found: TopicManifest | None, url: str) -> TopicManifest:
+    """Return the manifest of a topic to continue from, as brokers describe the topic now.
 
+    Args:
+        admin: Asks the brokers.
+        topic: The topic.
+        found: Its latest manifest; None if there is nothing of it.
+        url: Place of the archive, for messages.
 
-def _begun(store: ArchiveStore, admin: Admin, topic: str) -> TopicManifest:
-    """Return the manifest to continue from, or a first one."""
+    Raises:
+        ArchiveError: If the archive is of an earlier topic of that name.
+        BrokerError: If brokers do not answer.
+    """
     described = admin.topics([topic])[topic]
     times = admin.topic_configs([topic]).get(topic, {}).get("message.timestamp.type", "CreateTime")
-    found = store.manifest(topic)
     if found is None:
         return TopicManifest(topic, described.id, described.partitions, times)
-    require_same_topic(found, described.id, store.url)
+    require_same_topic(found, described.id, url)
     return replace(found, partitions=described.partitions, timestamp_type=times)
 
 
@@ -184,12 +185,28 @@ def require_same_topic(manifest: TopicManifest, topic_id: str, url: str) -> None
 
 
 def _ranges(admin: Admin, manifest: TopicManifest, *, may_skip: bool) -> Mapping[TopicPartition, OffsetRange]:
+    starts = continued(admin, manifest, may_skip=may_skip)
+    ends = admin.end_offsets([*starts])
+    return {tp: OffsetRange(start, ends[tp]) for tp, start in starts.items() if ends[tp] > start}
+
+
+def continued(admin: Admin, manifest: TopicManifest, *, may_skip: bool) -> dict[TopicPartition, int]:
+    """Return by partition the first offset that is to be archived next.
+
+    Args:
+        admin: Asks the brokers.
+        manifest: The topic's manifest.
+        may_skip: Whether to go on behind records that are in neither archive nor topic any more.
+
+    Raises:
+        ArchiveError: If there are such records.
+        BrokerError: If brokers do not answer.
+    """
     tps = [TopicPartition(manifest.topic, number) for number in range(manifest.partitions)]
-    starts, ends = admin.log_starts(tps), admin.end_offsets(tps)
+    starts = admin.log_starts(tps)
     reached = {tp: manifest.end(tp.partition) for tp in tps}
     _require_whole(manifest, reached, starts, may_skip=may_skip)
-    begins = {tp: starts[tp] if (end := reached[tp]) is None else max(end, starts[tp]) for tp in tps}
-    return {tp: OffsetRange(begins[tp], ends[tp]) for tp in tps if ends[tp] > begins[tp]}
+    return {tp: max(starts[tp], reached[tp] or 0) for tp in tps}
 
 
 def _require_whole(

@@ -9,12 +9,14 @@ from __future__ import annotations
 import logging
 from dataclasses import asdict, dataclass, field, replace
 from itertools import pairwise
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 
+from riverrun.archive.exclusive import LEFTOVER, creator, flush
 from riverrun.decoders import Line, Name, Natural, Small, Time, Word, foreign_decoder
-from riverrun.errors import ArchiveError
+from riverrun.errors import ArchiveError, ConfigError
 from riverrun.extras import require_extra
 from riverrun.records import OffsetRange, TopicPartition
 
@@ -232,30 +234,59 @@ class ArchiveStore:
             data = self.files.cat_file(place)
         return _decoded(data, place)
 
-    def commit(self, manifest: TopicManifest) -> TopicManifest:
+    def commit(self, manifest: TopicManifest, added: Iterable[ArchivedFile] = ()) -> TopicManifest:
         """Write the next manifest of a topic, and remove those that nobody needs any more.
 
         Args:
             manifest: The manifest, with the number of the one that it replaces.
+            added: Files that only this manifest lists. They are removed if another archiver was faster. After other errors
+                they stay, as the manifest may have been written.
 
         Returns:
             The written manifest.
 
         Raises:
-            ArchiveError: If another archiver has written one in between, or the file store refuses. The archive is as before.
+            ArchiveError: If another archiver has written one in between, or the file store refuses.
+        """
+        written = self.commit_unless_taken(manifest)
+        if written is None:
+            self.remove(manifest.topic, [file.name for file in added if file.name])
+            message = f"Another archiver has written manifest {manifest.number + 1} of {manifest.topic} at {self.url}"
+            raise ArchiveError(message, hint="Let one archiver work at a time, and start this one again.")
+        return written
+
+    def commit_unless_taken(self, manifest: TopicManifest) -> TopicManifest | None:
+        """Write the next manifest of a topic. Return None if another archiver was faster: the archive is as it has left it.
+
+        Args:
+            manifest: The manifest, with the number of the one that it replaces.
+
+        Raises:
+            ArchiveError: If the file store refuses. The manifest may have been written nevertheless.
+            ConfigError: If it cannot create a file only if there is none.
         """
         written = replace(manifest, number=manifest.number + 1)
         place = self._place(manifest.topic, _MANIFESTS, _manifest_name(written.number))
         with _Answering(f"{place} cannot be written"):
             self.files.makedirs(self._place(manifest.topic, _MANIFESTS), exist_ok=True)
             try:
-                self.files.pipe_file(place, written.encode(), mode="create")
+                creator(self.files, self.url)(place, written.encode())
             except FileExistsError:
-                message = f"Another archiver has written manifest {written.number} of {manifest.topic} at {self.url}"
-                raise ArchiveError(message, hint="Let one archiver work at a time, and start this one again.") from None
-            for number in self._manifests(manifest.topic)[:-_KEPT]:
-                self.files.rm_file(self._place(manifest.topic, _MANIFESTS, _manifest_name(number)))
+                return None
+        self._remove_earlier(manifest.topic)
         return written
+
+    def _remove_earlier(self, topic: str) -> None:
+        """Remove manifests that nobody needs any more, and what dead archivers have left. Without the right to, they stay."""
+        try:
+            numbers = self._manifests(topic)
+            obsolete = [_manifest_name(number) for number in numbers[:-_KEPT]]
+            begins = f".{_manifest_name(numbers[-1])}"
+            left = [each for each in self._names(topic, _MANIFESTS) if each.endswith(LEFTOVER) and each < begins]
+            for name in (*obsolete, *left):
+                self.files.rm_file(self._place(topic, _MANIFESTS, name))
+        except Exception as error:  # noqa: BLE001 - every kind of file store has errors of its own
+            log.warning("earlier manifests of %s at %s stay: %s", topic, self.url, error)
 
     def upload(self, local: str, topic: str, name: str) -> None:
         """Bring a finished file to its place below a topic's data.
@@ -267,6 +298,8 @@ class ArchiveStore:
         with _Answering(f"{place} cannot be written"):
             self.files.makedirs(place.rsplit("/", 1)[0], exist_ok=True)
             self.files.put_file(local, place)
+            if "file" in self.files.protocol:
+                flush(Path(place))
 
     def open(self, topic: str, file: ArchivedFile) -> Any:
         """Open a file for reading.
@@ -342,7 +375,7 @@ class _Answering:
         Raises:
             ArchiveError: If there is one.
         """
-        if isinstance(error, Exception) and not isinstance(error, ArchiveError):
+        if isinstance(error, Exception) and not isinstance(error, ArchiveError | ConfigError):
             message = f"{self.what}: {str(error) or type(error).__name__}"
             raise ArchiveError(message) from error
 

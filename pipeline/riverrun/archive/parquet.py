@@ -65,24 +65,24 @@ class _Group:
 
 
 class FileWriter:
-    """Writes the records of a range of a partition into files of useful size, and uploads each when it is complete.
+    """Writes records of a partition from an offset on into files of useful size, and uploads each when it is complete.
 
     Args:
         store: The archive.
         topic: The topic.
         partition: The partition.
-        wanted: The range of offsets.
+        start: The first offset.
         file_bytes: Bytes of keys and values after which another file begins.
     """
 
     def __init__(
-        self, store: ArchiveStore, topic: str, partition: int, wanted: OffsetRange, file_bytes: int = FILE_BYTES
+        self, store: ArchiveStore, topic: str, partition: int, start: int, file_bytes: int = FILE_BYTES
     ) -> None:
         self._store, self._topic, self._partition = store, topic, partition
-        self._wanted, self._file_bytes = wanted, file_bytes
+        self._file_bytes = file_bytes
         self._directory = tempfile.TemporaryDirectory(prefix="riverrun-archive-")
         self._group = _Group([])
-        self._start = wanted.start
+        self._start = start
         self._open: _OpenFile | None = None
         self._done: list[ArchivedFile] = []
 
@@ -91,6 +91,10 @@ class FileWriter:
         return self
 
     def __exit__(self, *_: object) -> None:
+        """Remove what is local."""
+        self.close()
+
+    def close(self) -> None:
         """Remove what is local."""
         if self._open is not None:
             self._open.writer.close()
@@ -107,8 +111,13 @@ class FileWriter:
             if self._group.is_full:
                 self._end_group()
 
-    def files(self) -> tuple[ArchivedFile, ...]:
-        """Complete the last file, and return all: together they are the range.
+    @property
+    def uploaded(self) -> tuple[str, ...]:
+        """Return the names of the files that are in the archive's store already."""
+        return tuple(file.name for file in self._done if file.name)
+
+    def files(self, end: int) -> tuple[ArchivedFile, ...]:
+        """Complete the last file, and return all: together they are the range from the first offset to `end`.
 
         Raises:
             ArchiveError: If the archive refuses it.
@@ -116,12 +125,12 @@ class FileWriter:
         if self._group.rows:
             self._end_group()
         if self._open is not None:
-            self._end_file(self._wanted.end)
+            self._end_file(end)
         elif not self._done:
-            self._done.append(ArchivedFile(self._partition, self._start, self._wanted.end, 0))
-        elif self._start < self._wanted.end:  # nothing but offsets without records followed
+            self._done.append(ArchivedFile(self._partition, self._start, end, 0))
+        elif self._start < end:  # nothing but offsets without records followed
             last = self._done[-1]
-            self._done[-1] = replace(last, end=self._wanted.end)
+            self._done[-1] = replace(last, end=end)
         return tuple(self._done)
 
     def _end_group(self) -> None:

@@ -95,11 +95,7 @@ def compact(store: ArchiveStore, manifest: TopicManifest, *, below: int, now_ms:
         return manifest
     names = tuple(file.name for file in joined if file.name)
     changed = replace(manifest.with_files(added, without=joined), written_ms=now_ms, by=by, replaced=names)
-    try:
-        found = store.commit(changed)
-    except ArchiveError:
-        store.remove(manifest.topic, [file.name for file in added if file.name])
-        raise
+    found = store.commit(changed, added)
     store.remove(manifest.topic, manifest.replaced)
     return found
 
@@ -123,12 +119,11 @@ def _runs(manifest: TopicManifest, below: int) -> Iterator[list[ArchivedFile]]:
 def _joined(store: ArchiveStore, topic: str, files: list[ArchivedFile]) -> tuple[ArchivedFile, ...]:
     from riverrun.archive.parquet import FileWriter, read_file  # noqa: PLC0415 - pyarrow loads for long
 
-    whole = OffsetRange(files[0].start, files[-1].end)
-    with FileWriter(store, topic, files[0].partition, whole) as writer:
+    with FileWriter(store, topic, files[0].partition, files[0].start) as writer:
         for file in files:
             for batch in read_file(store, topic, file, file.range):
                 writer.write(batch)
-        return writer.files()
+        return writer.files(files[-1].end)
 
 
 def drop_before(

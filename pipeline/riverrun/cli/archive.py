@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from riverrun.cli.project import FAILED, Master, settings_of
+from riverrun.cli.signals import follow_until_stopped
 from riverrun.config.archives import ENGINES
 from riverrun.errors import ConfigError
 from riverrun.records import counted
@@ -45,11 +47,15 @@ def write(
     skip_lost: Annotated[
         bool, typer.Option("--skip-lost", metavar="", help="Go on behind records that are lost for good.")
     ] = False,
+    follow: Annotated[
+        bool,
+        typer.Option("--follow", metavar="", help="Archive what comes to [archives.NAME] until Ctrl-C or SIGTERM."),
+    ] = False,
 ) -> None:
     """Archive what topics have had since they were archived last, up to their last stable offsets.
 
     Records are kept as they are: key, value and header bytes, offsets and times. An interrupted command continues where its
-    manifest ends. With --url, all names are those of topics.
+    manifest ends. With --url, all names are those of topics. Several processes with --follow share the partitions.
     """
     from riverrun.project.progress_bar import progress_bar
 
@@ -58,6 +64,15 @@ def write(
         raise ConfigError(message, hint="--engine is local or spark.")
     project = settings_of(context).project(master)
     declared, others = _chosen(project, topics or [], url)
+    if follow:
+        if len(declared) != 1 or others or engine not in {None, ENGINES[0]}:
+            message = "--follow takes the name of one archive in streams.toml, without --url and --engine"
+            raise ConfigError(
+                message, hint="Declare topics and url in [archives.NAME]; start a process for each archive."
+            )
+        archive = project.archive(declared[0])
+        follow_until_stopped(declared[0], partial(archive.follow, may_skip=skip_lost))
+        return
     with progress_bar():
         for name in declared:
             _show_added(project.archive(name).write(engine=engine, may_skip=skip_lost))

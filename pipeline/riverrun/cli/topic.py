@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import itertools
 import sys
-import threading
 from contextlib import nullcontext
+from functools import partial
 from pathlib import Path  # noqa: TC003 - typer reads the annotation
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from riverrun.cli.project import Master, settings_of
-from riverrun.cli.signals import Ending, end_now, stop_then_end
+from riverrun.cli.signals import follow_until_stopped
 from riverrun.config.secrets import expanded, redacted
 from riverrun.errors import ConfigError
 from riverrun.records import MOST_PARTITIONS, counted
@@ -386,34 +386,13 @@ def export_topic(
     typer.echo(done)
 
 
-_REPORT_SECONDS = 10.0
-
-
 def _follow(context: typer.Context, name: str, *, is_endless: bool, only_status: bool) -> None:
     """Follow an export of `streams.toml`, or show its state."""
     export = settings_of(context).project().export(name)
     if only_status:
         _show_status(export.status())
         return
-    begun, stopped = threading.Event(), threading.Event()
-
-    def stop() -> None:
-        stopped.set()
-        if not begun.is_set():  # it waits for brokers
-            end_now()
-
-    def ends() -> bool:
-        begun.set()
-        return stopped.is_set()
-
-    Ending().ask(stop_then_end(stop))
-    last = export.follow(
-        until_caught_up=not is_endless,
-        ends=ends,
-        on_report=lambda report: typer.echo(f"{name}: {report}"),
-        report_seconds=_REPORT_SECONDS,
-    )
-    typer.echo(f"{name}: {counted(last.records, 'record')} in {counted(last.commits, 'commit')}")
+    follow_until_stopped(name, partial(export.follow, until_caught_up=not is_endless))
 
 
 def _show_status(found: ExportStatus) -> None:

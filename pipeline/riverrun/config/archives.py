@@ -3,10 +3,19 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from riverrun.config.checks import check_keys, check_name, check_path, check_schedule, check_type, check_zone
+from riverrun.config.checks import (
+    check_keys,
+    check_name,
+    check_number,
+    check_path,
+    check_schedule,
+    check_type,
+    check_zone,
+)
+from riverrun.config.exports import NUMBERS, properties_of_consumer
 from riverrun.config.secrets import expanded
 from riverrun.errors import ConfigError
 
@@ -16,6 +25,8 @@ if TYPE_CHECKING:
 
 ENGINES = ("local", "spark")
 """Engines that write archives."""
+FOLLOWING = frozenset({"commit_seconds", "commit_bytes", "retry_seconds"})
+"""Numbers of followers, with the bounds that those of exports have."""
 _TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 _TEXTS = ("url", "engine", "schedule", "schedule_timezone")
 
@@ -30,6 +41,10 @@ class ArchiveConfig:
         url: Place of the archive: a path, or any URL of fsspec.
         engine: `local` for one process, `spark` for executors.
         skip_lost: Whether to go on behind records that were deleted before they were archived; otherwise that is an error.
+        commit_seconds: Time after which a follower completes files.
+        commit_bytes: Size of keys and values after which it completes them.
+        retry_seconds: How long a follower waits for an archive that does not answer.
+        consumer: Properties of a follower's consumer by librdkafka's names.
         schedule: Cron expression of its DAG in Airflow; none if it is triggered by hand.
         schedule_timezone: The time zone of the schedule, by its name in the IANA database.
     """
@@ -39,6 +54,10 @@ class ArchiveConfig:
     url: str
     engine: str = "local"
     skip_lost: bool = False
+    commit_seconds: int = 600
+    commit_bytes: int = 64_000_000
+    retry_seconds: int = 300
+    consumer: Mapping[str, str] = field(default_factory=dict, repr=False)
     schedule: str | None = None
     schedule_timezone: str = "UTC"
 
@@ -58,7 +77,10 @@ def archive_config(path: Path, name: str, table: Any, environ: Mapping[str, str]
     where = f"archives.{name}"
     check_type(path, where, table, dict, hint="Write [archives.NAME], a table for each archive.")
     check_name(path, "archive", name)
-    check_keys(path, where, table, ("topics", "skip_lost", *_TEXTS))
+    consumer, table = properties_of_consumer(path, where, table, environ)
+    check_keys(path, where, table, ("topics", "skip_lost", *_TEXTS, *FOLLOWING))
+    for key in FOLLOWING & table.keys():
+        check_number(f"{path}: {where}.{key}", table[key], *NUMBERS[key])
     for key in _TEXTS:
         check_type(path, f"{where}.{key}", table.get(key, ""), str)
         check_path(f"{path}: {where}.{key}", table.get(key, ""))
@@ -75,7 +97,7 @@ def archive_config(path: Path, name: str, table: Any, environ: Mapping[str, str]
         raise ConfigError(message, hint='For example url = "s3://company-archive/kafka", or a directory.')
     url = expanded(f"{path}: {where}.url", table["url"], environ)
     located = url if "://" in url else str((path.parent / url).resolve())
-    return ArchiveConfig(name, **{**table, "topics": _topics(path, where, table), "url": located})
+    return ArchiveConfig(name, **{**table, "topics": _topics(path, where, table), "url": located}, consumer=consumer)
 
 
 def _topics(path: Path, where: str, table: Mapping[str, Any]) -> tuple[str, ...]:

@@ -97,14 +97,13 @@ def export_config(path: Path, name: str, table: Any, environ: Mapping[str, str])
     where = f"exports.{name}"
     check_type(path, where, table, dict, hint="Write [exports.NAME], a table for each export.")
     check_name(path, "export", name)
-    consumer = {key: value for key, value in table.items() if key.startswith(_CONSUMER)}
-    own = {key: value for key, value in table.items() if key not in consumer}
+    consumer, own = properties_of_consumer(path, where, table, environ)
     check_keys(path, where, own, (*_TEXTS, *NUMBERS, "mode", "new_columns", "key", "columns"))
     _check_values(path, where, own)
     found: dict[str, Any] = {**(OF_FILES if "format" in own else {}), **own}
     found["target"] = _located(path, expanded(f"{path}: {where}.target", own.get("target", ""), environ), found)
     found["key"] = tuple(own.get("key", ()))
-    found["consumer"] = _consumer(path, where, consumer, environ)
+    found["consumer"] = consumer
     return ExportConfig(name, **found)
 
 
@@ -161,9 +160,23 @@ def _located(path: Path, target: str, table: Mapping[str, Any]) -> str:
     return target
 
 
-def _consumer(path: Path, where: str, table: Mapping[str, Any], environ: Mapping[str, str]) -> dict[str, str]:
+def properties_of_consumer(
+    path: Path, where: str, table: Mapping[str, Any], environ: Mapping[str, str]
+) -> tuple[dict[str, str], dict[str, Any]]:
+    """Return the consumer's properties in a table, without their prefix, and the rest of the table.
+
+    Args:
+        path: The file, for messages.
+        where: Name of the table, for messages.
+        table: The table.
+        environ: Replaces `${NAME}`.
+
+    Raises:
+        ConfigError: If a property cannot be set, or is not one value.
+    """
     found = {}
-    for key, value in table.items():
+    for key in [key for key in table if key.startswith(_CONSUMER)]:
+        value = table[key]
         if not isinstance(value, str | int | float):
             message = f'{path}: {where}."{key}" is not one value'
             raise ConfigError(message)
@@ -171,4 +184,4 @@ def _consumer(path: Path, where: str, table: Mapping[str, Any], environ: Mapping
         check_property(path, name)
         text = str(value).lower() if isinstance(value, bool) else str(value)
         found[name] = expanded(f"{path}: {where}.{key}", text, environ)
-    return found
+    return found, {key: value for key, value in table.items() if not key.startswith(_CONSUMER)}

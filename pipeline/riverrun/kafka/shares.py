@@ -1,4 +1,4 @@
-"""A process's share of a topic: a member of a consumer group that learns which partitions are its own, and reads nothing.
+"""A process's share of topics: a member of a consumer group that learns which partitions are its own, and reads nothing.
 
 Any member with Kafka's range assignor can share the group. Offsets are kept elsewhere; the group has a copy for tools that
 show lag.
@@ -19,7 +19,7 @@ from riverrun.kafka.tokens import client_properties, renew, tokens_of
 from riverrun.records import TopicPartition
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
 log = logging.getLogger(__name__)
 
@@ -57,17 +57,19 @@ class _Heard:
 
 
 class PartitionShare:
-    """A member of a consumer group that shares the partitions of one topic.
+    """A member of a consumer group that shares the partitions of topics.
 
     Args:
         kafka: Client properties.
         group: The group.
-        topic: The topic.
+        topics: The topics.
         overrides: Consumer properties of the user, such as `session.timeout.ms`.
     """
 
-    def __init__(self, kafka: Mapping[str, str], group: str, topic: str, overrides: Mapping[str, str]) -> None:
-        self._topic = topic
+    def __init__(
+        self, kafka: Mapping[str, str], group: str, topics: Iterable[str], overrides: Mapping[str, str]
+    ) -> None:
+        self._topics = list(topics)
         self._heard = _Heard()
         settings = {**_SETTINGS, **client_properties(kafka), **overrides, "group.id": group}
         forced = ("enable.auto.commit", "group.protocol", "partition.assignment.strategy")
@@ -125,5 +127,5 @@ class PartitionShare:
         heard = self._heard
         with mapped_errors(f"join group {self._group}"):
             self._consumer.subscribe(
-                [self._topic], on_assign=heard.assigned, on_revoke=heard.revoked, on_lost=heard.revoked
+                self._topics, on_assign=heard.assigned, on_revoke=heard.revoked, on_lost=heard.revoked
             )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
@@ -21,8 +22,11 @@ if TYPE_CHECKING:
     from riverrun.archive.upkeep import Damage
     from riverrun.config.archives import ArchiveConfig
     from riverrun.project.cluster import Cluster
+    from riverrun.transfers.follower import FollowReport
 
 _PIECES_PER_CORE = 4
+_MOST_RECORDS = 10_000_000
+"""Records after which a follower completes files, however small they are."""
 SMALL_FILE = 32 * 2**20
 """Bytes below which `compact` joins a file with its neighbours."""
 
@@ -52,6 +56,62 @@ class DeclaredArchive:
         config = self.config
         archives = Archives(self.cluster, config.url)
         return archives.write(config.topics, engine=engine or config.engine, may_skip=may_skip or config.skip_lost)
+
+    @property
+    def group(self) -> str:
+        """The consumer group whose members share the partitions of a followed archive."""
+        return f"riverrun-archive-{self.config.name}"
+
+    def follow(
+        self,
+        *,
+        until_caught_up: bool = False,
+        may_skip: bool = False,
+        ends: Callable[[], bool] = lambda: False,
+        on_report: Callable[[FollowReport], None] = lambda _report: None,
+        report_seconds: float = 10.0,
+    ) -> FollowReport:
+        """Archive what comes, exactly once, until a stop is requested. Several processes share the partitions.
+
+        Args:
+            until_caught_up: Whether to stop at the present end of the topics.
+            may_skip: Whether to go on behind lost records, also if that is not declared.
+            ends: Returns whether a stop is requested; asked about ten times per second.
+            on_report: Called repeatedly with the progress.
+            report_seconds: Time between two reports.
+
+        Returns:
+            The last report.
+
+        Raises:
+            ArchiveError: If a topic was created again, or records are lost.
+            EngineError: If the archive does not answer for too long.
+            TopicError: If a topic does not exist.
+            BrokerError: If the brokers do not answer, or refuse.
+        """
+        from riverrun.archive.sink import ArchiveSink, RawBatch
+        from riverrun.kafka.consumer import RecordConsumer
+        from riverrun.kafka.shares import PartitionShare
+        from riverrun.transfers.follower import Follower, FollowSettings
+
+        config, admin = self.config, self.cluster.admin
+        admin.require(list(config.topics), f"archive {config.name} follows")
+        sink = ArchiveSink(
+            ArchiveStore(config.url),
+            admin,
+            by=self.cluster.by or "",
+            now_ms=SystemClock().now_ms,
+            may_skip=may_skip or config.skip_lost,
+        )
+        settings = FollowSettings(config.commit_seconds, _MOST_RECORDS, config.commit_bytes, config.retry_seconds)
+        consumer = {"client.id": f"riverrun-{config.name}", **config.consumer}
+        with (
+            closing(PartitionShare(admin.kafka, self.group, config.topics, consumer)) as share,
+            closing(RecordConsumer(admin.kafka, config.consumer)) as reader,
+        ):
+            follower = Follower(share, reader, sink, RawBatch, admin.log_starts, settings)
+            follower.follow(ends, until_caught_up=until_caught_up, on_report=on_report, report_seconds=report_seconds)
+            return follower.report()
 
 
 class Archives:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from riverrun.config import ProjectConfig
     from riverrun.config.exports import ExportConfig
-    from riverrun.processor.sinks import Sink, SinkTable
+    from riverrun.processor.sinks import Sink, SinkBatch, SinkTable
     from riverrun.project.cluster import Cluster
     from riverrun.serde.api import Serde
     from riverrun.transfers.follower import Follower, FollowReport
@@ -107,7 +107,7 @@ class FollowedExport:
             sink = self._sink(rows)
             consumer = {"client.id": f"riverrun-{self.name}", **config.consumer}
             with (
-                closing(PartitionShare(admin.kafka, self.group, config.topic, consumer)) as share,
+                closing(PartitionShare(admin.kafka, self.group, [config.topic], consumer)) as share,
                 closing(RecordConsumer(admin.kafka, config.consumer)) as reader,
             ):
                 follower = _follower(share, reader, sink, rows, starts, config)
@@ -240,7 +240,9 @@ def _opened(config: ExportConfig, table: SinkTable) -> Sink:
     return sink
 
 
-def _follower(share: Any, reader: Any, sink: Sink, rows: SinkRows, starts: Any, config: ExportConfig) -> Follower:
+def _follower(
+    share: Any, reader: Any, sink: Sink, rows: SinkRows, starts: Any, config: ExportConfig
+) -> Follower[SinkBatch]:
     from riverrun.transfers.follower import Follower, FollowSettings
 
     settings = FollowSettings(

@@ -7,28 +7,23 @@ once and complete, and only if there is none with its name. So of two owners of 
 
 from __future__ import annotations
 
-import inspect
 import io
-import os
 import re
-import uuid
 from collections import defaultdict
 from contextlib import contextmanager, suppress
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 import pyarrow as pa
 from pyarrow import parquet
 
+from riverrun.archive.exclusive import LEFTOVER, creator
 from riverrun.errors import ConfigError, EngineError, RangeError, StreamsError, TaskMigratedError
 from riverrun.processor.sinks import JSON_FIELD, OFFSET
 from riverrun.records import TopicPartition
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-
-    from typing_extensions import TypeIs
+    from collections.abc import Collection, Iterator, Mapping, Sequence
 
     from riverrun.processor.sinks import SinkBatch, SinkTable
 
@@ -62,7 +57,7 @@ class FileSink:
             import fsspec
 
             self._files, self._root = fsspec.url_to_fs(target)
-        self._create = self._creator()
+        self._create = creator(self._files, target)
 
     def begin(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
         """Find the ends of the partitions' chains. What an earlier owner adds to one refuses this owner's file, or the reverse.
@@ -107,7 +102,7 @@ class FileSink:
             end = int(batches[-1].records.column(OFFSET)[-1].as_py()) + 1
             with self._told(f"create {name} in"):
                 try:
-                    self._create(name, self._encoded(batches, end))
+                    self._create(f"{self._root}/{name}", self._encoded(batches, end))
                 except FileExistsError as error:
                     message = f"Another follower of export {self._table.export} has taken over {tp}: {name} exists"
                     raise TaskMigratedError(message) from error
@@ -154,7 +149,7 @@ class FileSink:
         if not self._files.exists(path):
             content = {**own, "topic_id": table.topic_id, "columns": table.schema.names}
             with suppress(FileExistsError):  # another follower was faster
-                self._create(MANIFEST, msgspec.json.encode(content))
+                self._create(path, msgspec.json.encode(content))
         found = msgspec.json.decode(self._files.cat_file(path))
         if any(found.get(key) != value for key, value in own.items()):
             message = f"{self._target} belongs to export {found.get('export')} of {found.get('topic')} ({found.get('format')})"
@@ -192,26 +187,9 @@ class FileSink:
         """Remove what dead owners of these partitions have not completed. Living ones are refused thereby."""
         begins = tuple(f".{tp.topic}-{tp.partition}-" for tp in partitions)
         for name in names:
-            if name.startswith(begins) and name.endswith(".tmp"):
+            if name.startswith(begins) and name.endswith(LEFTOVER):
                 with suppress(FileNotFoundError):
                     self._files.rm_file(f"{self._root}/{name}")
-
-    def _creator(self) -> Callable[[str, bytes], None]:
-        """Return the function that creates a whole file, or raises `FileExistsError`.
-
-        Raises:
-            ConfigError: If the store has no such operation.
-        """
-        from fsspec.implementations.local import LocalFileSystem
-
-        if isinstance(self._files, LocalFileSystem):
-            return lambda name, data: _link(Path(self._root), name, data)
-        kind = type(self._files)
-        own = [method for method in (kind.pipe_file, getattr(kind, "_pipe_file", None)) if _is_own(method)]
-        if not any("mode" in inspect.signature(method).parameters for method in own):
-            message = f"The file store of {self._target} cannot create a file only if there is none"
-            raise ConfigError(message, hint="Use a local directory, S3, Google Cloud Storage or Azure Blob Storage.")
-        return lambda name, data: self._files.pipe_file(f"{self._root}/{name}", data, mode="create")
 
     @contextmanager
     def _told(self, doing: str) -> Iterator[None]:
@@ -226,40 +204,3 @@ class FileSink:
         except Exception as error:
             message = f"Cannot {doing} {self._target}: {error}"
             raise EngineError(message, hint="Check that the store answers and has space.") from error
-
-
-def _is_own(method: Any) -> TypeIs[Callable[..., Any]]:
-    """Return whether a store has its own way to create files: the general one looks first, and writes later."""
-    return method is not None and not method.__module__.startswith(("fsspec.spec", "fsspec.asyn"))
-
-
-def _link(directory: Path, name: str, data: bytes) -> None:
-    """Create a file by a second name of one that is complete and on the disk.
-
-    Raises:
-        FileExistsError: If there is one.
-        TaskMigratedError: If another owner has removed the incomplete file.
-    """
-    begun = directory / f".{name}.{uuid.uuid4().hex[:8]}.tmp"
-    try:
-        with begun.open("xb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        try:
-            os.link(begun, directory / name)
-        except FileNotFoundError as error:
-            message = f"Another follower has removed {begun.name}"
-            raise TaskMigratedError(message) from error
-        except OSError as error:
-            if isinstance(error, FileExistsError):
-                raise
-            message = f"{directory} cannot hold hard links, by which files appear at once: {error.strerror}"
-            raise ConfigError(message, hint="Choose a directory on another file system.") from error
-    finally:
-        begun.unlink(missing_ok=True)
-    opened = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(opened)
-    finally:
-        os.close(opened)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import time
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from riverrun.errors import BrokerError, EngineError, StreamsError, TaskMigratedError
 from riverrun.records import RAW_KEY, RAW_OFFSET, RAW_VALUE, counted
@@ -18,9 +18,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from riverrun.kafka.consumer import Polled
-    from riverrun.processor.sinks import Sink, SinkBatch
     from riverrun.records import RawFields, TopicPartition
 
+Batch = TypeVar("Batch")
+Taken_contra = TypeVar("Taken_contra", contravariant=True)
 log = logging.getLogger(__name__)
 
 _POLLED = 2_000
@@ -64,6 +65,22 @@ class Reader(Protocol):
 
     def known_ends(self, tps: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """Return the ends of logs, as far as they are known."""
+        ...
+
+
+class Target(Protocol[Taken_contra]):
+    """Takes records, with the contract of `riverrun.processor.sinks.Sink`, as batches of its own kind."""
+
+    def begin(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
+        """Take over exactly these partitions, and return the offset behind the last record of each."""
+        ...
+
+    def write(self, batch: Taken_contra) -> None:
+        """Take records."""
+        ...
+
+    def commit(self, offsets: Mapping[TopicPartition, int]) -> None:
+        """Make the records since the last commit visible, with their offsets."""
         ...
 
 
@@ -113,14 +130,14 @@ class FollowReport:
         return f"{done}, {self.rate:,.0f}/s, {self.lag:,} behind, {parts}"
 
 
-class Follower:
+class Follower(Generic[Batch]):
     """Keeps a target up to date.
 
     Args:
         share: The partitions of this process.
         reader: Reads them.
         sink: The target.
-        batch: Makes rows of a partition's records.
+        batch: Makes a batch of a partition's records.
         starts: Returns where to begin partitions of which the target has no offset.
         settings: When to commit.
         clock: Returns seconds that only rise.
@@ -131,8 +148,8 @@ class Follower:
         self,
         share: Share,
         reader: Reader,
-        sink: Sink,
-        batch: Callable[[TopicPartition, Sequence[RawFields]], SinkBatch],
+        sink: Target[Batch],
+        batch: Callable[[TopicPartition, Sequence[RawFields]], Batch],
         starts: Callable[[Collection[TopicPartition]], Mapping[TopicPartition, int]],
         settings: FollowSettings,
         *,
@@ -378,7 +395,7 @@ class _Guard:
         follower: The follower.
     """
 
-    def __init__(self, follower: Follower) -> None:
+    def __init__(self, follower: Follower[Any]) -> None:
         self._follower = follower
 
     def __enter__(self) -> None:

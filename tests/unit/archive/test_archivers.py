@@ -9,7 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from riverrun.archive import archiving
+from riverrun.archive import manifest as manifests
 from riverrun.archive.archiving import archive_topic, in_this_process
+from riverrun.archive.exclusive import creator
 from riverrun.archive.manifest import ArchiveStore
 from riverrun.archive.parquet import read_file
 from riverrun.archive.upkeep import compact, verify
@@ -20,7 +22,7 @@ if TYPE_CHECKING:
 
     from riverrun.records import OffsetRange, RawFields, TopicPartition
 
-WRITES = ("pipe_file", "put_file", "rm_file", "makedirs")
+WRITES = ("put_file", "rm_file", "makedirs")
 
 
 class Crash(BaseException):
@@ -68,6 +70,9 @@ class Mortal:
         found = getattr(self._files, name)
         return self._change(found) if name in WRITES else found
 
+    def creator(self, place: str) -> Any:
+        return self._change(creator(self._files, place))
+
     def _change(self, found: Any) -> Any:
         def change(*args: Any, **kwargs: Any) -> Any:
             self._left -= 1
@@ -98,6 +103,7 @@ def test_every_record_is_there_once_wherever_archivers_die(
     log, place = Log(), str(tmp_path_factory.mktemp("archive"))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(archiving, "PIECE", 4)
+        patch.setattr(manifests, "creator", lambda files, place: files.creator(place))
         patch.setattr(archiving, "read_fields", lambda _admin, ranges: log.read(ranges))
         for first, second, dies_at, after in [*steps, (1, 1, 0, False)]:
             log.write(0, first)

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import tempfile
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -48,9 +51,9 @@ def store() -> Iterator[ArchiveStore]:
 
 def archived(store: ArchiveStore, records: Sequence[RawFields], end: int, file_bytes: int = 2**20) -> TopicManifest:
     """Archive records from offset 0, without a broker."""
-    with FileWriter(store, "orders", 0, OffsetRange(0, end), file_bytes) as writer:
+    with FileWriter(store, "orders", 0, 0, file_bytes) as writer:
         writer.write(records)
-        return TopicManifest("orders", "id", 1).with_files(writer.files())
+        return TopicManifest("orders", "id", 1).with_files(writer.files(end))
 
 
 def read(store: ArchiveStore, manifest: TopicManifest, wanted: OffsetRange = EVERYTHING) -> list[RawFields]:
@@ -103,14 +106,58 @@ def test_of_two_archivers_at_once_one_is_refused(tmp_path: Path) -> None:
         first.with_files([ArchivedFile(0, 0, 3, 0)])
 
 
+@pytest.mark.parametrize("_round", range(5))
+def test_of_many_archivers_at_one_moment_one_is_first(tmp_path: Path, _round: int) -> None:
+    stores = [ArchiveStore(str(tmp_path)) for _ in range(4)]
+    barrier = threading.Barrier(len(stores))
+
+    def commit(store: ArchiveStore) -> bool:
+        barrier.wait()
+        return store.commit_unless_taken(TopicManifest("orders", "id", 1, by=str(id(store)))) is not None
+
+    with ThreadPoolExecutor(len(stores)) as pool:
+        assert sorted(pool.map(commit, stores)) == [False, False, False, True]
+
+
+def test_an_archiver_that_may_not_delete_loses_nothing(tmp_path: Path) -> None:
+    store = ArchiveStore(str(tmp_path))
+    manifest = TopicManifest("orders", "id", 1)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(type(store.files), "rm_file", lambda *_args: 1 / 0)
+        for start in range(0, 15, 3):
+            with FileWriter(store, "orders", 0, start) as writer:
+                writer.write([(b"k", b"v", start + n, start + n, ()) for n in range(3)])
+                files = writer.files(start + 3)
+            manifest = store.commit(manifest.with_files(files), files)
+    assert [row[3] for row in read(store, manifest)] == list(range(15))
+    store.commit(manifest)
+    assert len(list((tmp_path / "orders/manifests").iterdir())) == 3
+
+
+def test_a_manifest_that_a_dead_archiver_has_not_completed_is_none(tmp_path: Path) -> None:
+    store = ArchiveStore(str(tmp_path))
+    first = store.commit(TopicManifest("orders", "id", 1))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("os.link", lambda *_args: os._exit(0))
+        if (child := os.fork()) == 0:
+            store.commit(replace(first, by="dead"))
+        os.waitpid(child, 0)
+    assert len(list((tmp_path / "orders/manifests").iterdir())) == 2
+    assert ArchiveStore(str(tmp_path)).manifest("orders") == first
+    second = store.commit(replace(first, by="heir"))
+    assert ArchiveStore(str(tmp_path)).manifest("orders") == second
+    store.commit(second)
+    assert all(path.suffix == ".json" for path in (tmp_path / "orders/manifests").iterdir())
+
+
 def test_readers_of_an_earlier_manifest_find_its_files_until_the_next_compaction(tmp_path: Path) -> None:
     store = ArchiveStore(str(tmp_path))
     records: list[RawFields] = [(b"k", b"v", n, n, (("h", b"x"),)) for n in range(9)]
     manifest = TopicManifest("orders", "id", 1)
     for start in range(0, 9, 3):
-        with FileWriter(store, "orders", 0, OffsetRange(start, start + 3)) as writer:
+        with FileWriter(store, "orders", 0, start) as writer:
             writer.write(records[start : start + 3])
-            manifest = store.commit(manifest.with_files(writer.files()))
+            manifest = store.commit(manifest.with_files(writer.files(start + 3)))
     joined = compact(store, manifest, below=2**20, now_ms=1, by="ann")
     assert len(joined.files) == 1
     assert read(store, joined) == records == read(store, manifest)
@@ -126,9 +173,9 @@ def test_the_oldest_files_are_dropped_without_making_a_hole(tmp_path: Path) -> N
     store = ArchiveStore(str(tmp_path))
     manifest = TopicManifest("orders", "id", 1)
     for start, time_ms in ((0, 10), (3, 30), (6, 20), (9, 40)):
-        with FileWriter(store, "orders", 0, OffsetRange(start, start + 3)) as writer:
+        with FileWriter(store, "orders", 0, start) as writer:
             writer.write([(b"k", b"v", time_ms, start + n, ()) for n in range(3)])
-            manifest = store.commit(manifest.with_files(writer.files()))
+            manifest = store.commit(manifest.with_files(writer.files(start + 3)))
     left, gone = drop_before(store, manifest, 25, now_ms=1, by="")
     assert [file.range for file in gone] == [OffsetRange(0, 3)]  # that at 6 stays behind a later one
     assert left.stretches(0) == [OffsetRange(3, 12)]

@@ -12,7 +12,6 @@ from riverrun.archive.manifest import ArchiveStore, TopicManifest
 from riverrun.archive.parquet import FileWriter
 from riverrun.cli.main import app as commands
 from riverrun.errors import StreamsError
-from riverrun.records import OffsetRange
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -47,9 +46,9 @@ def archived(url: Path, topic: str, *parts: Sequence[tuple[str, object, int]]) -
             (key, value if isinstance(value, str) else json.dumps(value), time_ms) for key, value, time_ms in found
         )
         records: list[RawFields] = [(k.encode(), v.encode(), at, n, ()) for n, (k, v, at) in enumerate(texts)]
-        with FileWriter(store, topic, partition, OffsetRange(0, len(records))) as writer:
+        with FileWriter(store, topic, partition, 0) as writer:
             writer.write(records)
-            manifest = manifest.with_files(writer.files())
+            manifest = manifest.with_files(writer.files(len(records)))
     store.commit(manifest)
 
 

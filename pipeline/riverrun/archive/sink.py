@@ -1,0 +1,147 @@
+"""An archive as the target of a follower: each commit lists new files in the manifests of topics.
+
+A manifest is written only if nobody has written its number. The one before it must end where this owner of a partition has
+begun. So a record is in the archive once, whatever other owners, `riverrun archive write` and compactions do at that moment.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from riverrun.archive.archiving import begun, continued, require_same_topic
+from riverrun.archive.parquet import FileWriter
+from riverrun.errors import ArchiveError, EngineError, TaskMigratedError
+from riverrun.records import TopicPartition, counted
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+
+    from riverrun.archive.manifest import ArchivedFile, ArchiveStore, TopicManifest
+    from riverrun.kafka.admin import Admin
+    from riverrun.records import RawFields
+
+_ATTEMPTS = 100
+"""How often a manifest is written again because others have written theirs."""
+
+
+@dataclass(frozen=True, slots=True)
+class RawBatch:
+    """Records of one partition, in order of offsets, as they are.
+
+    Args:
+        tp: The partition.
+        records: The records.
+    """
+
+    tp: TopicPartition
+    records: Sequence[RawFields]
+
+
+class ArchiveSink:
+    """Archives partitions of topics.
+
+    Args:
+        store: The archive.
+        admin: Asks the brokers.
+        by: The user, for manifests.
+        now_ms: Returns the time, ms since the epoch.
+        may_skip: Whether to go on behind records that are in neither archive nor topic any more.
+    """
+
+    def __init__(
+        self, store: ArchiveStore, admin: Admin, *, by: str, now_ms: Callable[[], int], may_skip: bool = False
+    ) -> None:
+        self._store, self._admin = store, admin
+        self._by, self._now_ms, self._may_skip = by, now_ms, may_skip
+        self._first: dict[str, TopicManifest] = {}
+        self._listed: dict[TopicPartition, int | None] = {}
+        self._starts: dict[TopicPartition, int] = {}
+        self._writers: dict[TopicPartition, FileWriter] = {}
+
+    def begin(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
+        """Take over exactly these partitions, and return the first offset of each that is not archived.
+
+        Raises:
+            ArchiveError: If records were deleted before they were archived, or a topic was created again.
+            EngineError: If the archive does not answer.
+            BrokerError: If brokers do not answer.
+        """
+        self._discard()
+        self._first, self._listed, self._starts = {}, {}, {}
+        for topic in sorted({tp.topic for tp in partitions}):
+            with self._answering():
+                stored = self._store.manifest(topic)
+            found = begun(self._admin, topic, stored, self._store.url)
+            starts = continued(self._admin, found, may_skip=self._may_skip)
+            self._first[topic] = found
+            for tp in starts.keys() & {*partitions}:
+                self._starts[tp], self._listed[tp] = starts[tp], found.end(tp.partition)
+        return dict(self._starts)
+
+    def write(self, batch: RawBatch) -> None:
+        """Add records to the next file of a partition.
+
+        Raises:
+            EngineError: If the archive refuses a file.
+        """
+        tp = batch.tp
+        with self._answering():
+            if tp not in self._writers:
+                self._writers[tp] = FileWriter(self._store, tp.topic, tp.partition, self._starts[tp])
+            self._writers[tp].write(batch.records)
+
+    def commit(self, offsets: Mapping[TopicPartition, int]) -> None:
+        """Complete files, and list them: for each topic all or nothing.
+
+        Raises:
+            TaskMigratedError: If another owner has archived one of the partitions.
+            EngineError: If the archive does not answer, or is full.
+        """
+        written: dict[str, list[TopicPartition]] = defaultdict(list)
+        for tp in sorted(self._writers):
+            written[tp.topic].append(tp)
+        for topic, own in written.items():
+            with self._answering():
+                files = [file for tp in own for file in self._writers[tp].files(offsets[tp])]
+                for tp in own:
+                    self._writers.pop(tp).close()
+                self._list(topic, files, own)
+            for tp in own:
+                self._starts[tp] = self._listed[tp] = offsets[tp]
+
+    def _list(self, topic: str, files: list[ArchivedFile], own: Collection[TopicPartition]) -> None:
+        """List files in the manifest that follows the latest one of a topic."""
+        for _ in range(_ATTEMPTS):
+            found = self._store.manifest(topic) or replace(self._first[topic], number=0, files=(), _by_partition={})
+            require_same_topic(found, self._first[topic].topic_id, self._store.url)
+            migrated = [tp for tp in own if found.end(tp.partition) != self._listed[tp]]
+            if migrated:
+                self._store.remove(topic, [file.name for file in files if file.name])
+                message = f"Another archiver has archived {', '.join(map(str, migrated))}"
+                raise TaskMigratedError(message)
+            partitions = max(found.partitions, self._first[topic].partitions)
+            changed = replace(found.with_files(files), partitions=partitions, by=self._by, written_ms=self._now_ms())
+            if self._store.commit_unless_taken(changed) is not None:
+                return
+        self._store.remove(topic, [file.name for file in files if file.name])
+        message = f"The manifest of {topic} was taken by others {counted(_ATTEMPTS, 'time')}"
+        raise EngineError(message, hint="Let fewer processes archive a topic.")
+
+    def _discard(self) -> None:
+        """Forget records that were not committed, and remove their files."""
+        while self._writers:
+            tp, writer = self._writers.popitem()
+            writer.close()
+            with self._answering():
+                self._store.remove(tp.topic, writer.uploaded)
+
+    @contextmanager
+    def _answering(self) -> Iterator[None]:
+        """Say that the archive does not answer, so that the follower tries again."""
+        try:
+            yield
+        except ArchiveError as error:
+            raise EngineError(error.message, hint=error.hint) from error

@@ -12,6 +12,7 @@
   x StateError                    the operator: a store cannot be used
     - InvalidStateStoreError
     - CorruptStateError
+    - StateSchemaError            its rows were written by other classes or schemas: release a new version
     - StateInUseError           another process has it open
     - SnapshotError             a copy of state cannot be written or used; nothing depends on it
   x TaskError                     the host, which recovers by itself
@@ -136,6 +137,10 @@ class InvalidStateStoreError(StateError):
 
 class CorruptStateError(StateError):
     """Files of a local store cannot be read. They are a cache: deleting them costs a restore and loses nothing."""
+
+
+class StateSchemaError(StateError):
+    """Rows of a store, or of a repartition topic, cannot be read by the serdes of the present code. Nothing was processed."""
 
 
 class StateInUseError(StateError):

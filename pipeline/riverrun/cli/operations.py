@@ -1,4 +1,4 @@
-"""`riverrun status`, `lag`, `reset`, `clean-up`, `scale`, `skip` and `snapshot`: commands for the operation of applications."""
+"""`riverrun status`, `lag`, `reset`, `clean-up`, `scale`, `skip`, `snapshot` and `state`: the operation of applications."""
 
 from __future__ import annotations
 
@@ -14,7 +14,12 @@ from riverrun.errors import RangeError
 from riverrun.records import TopicPartition, counted, whole_number
 
 Yes = Annotated[bool, typer.Option("--yes", "-y", metavar="", help="Delete without asking first.")]
+Store = Annotated[str, typer.Argument(help="Name of the store.")]
 Server = Annotated[str | None, typer.Option(help="Address of an instance, host:port; application.server if left out.")]
+
+state_app = typer.Typer(
+    help="Look at the stores of an application, and at the forms of their rows.", no_args_is_help=True
+)
 
 
 def status(context: typer.Context, app: App, version: Version = None, server: Server = None) -> None:
@@ -205,3 +210,28 @@ def snapshot(
     for manifest in published:
         typer.echo(f"{manifest.task}: {manifest.name}, {len(manifest.files)} files, {manifest.size_bytes} bytes")
     typer.echo(f"{len(published)} snapshots are at {chosen.config.streams.snapshot_url}")
+
+
+@state_app.command("schemas")
+def state_schemas(context: typer.Context, app: App, version: Version = None) -> None:
+    """Show the forms in which the rows of each store and repartition topic were written. The latest one is last."""
+    chosen = settings_of(context).project().app(app, version=version)
+    found = chosen.state.schemas()
+    for owner, forms in sorted(found.items()):
+        typer.echo(owner)
+        for form in forms:
+            typer.echo(f"  {form}")
+    if not found:
+        typer.echo(f"No rows of {chosen.application_id} are recorded")
+
+
+@state_app.command("accept")
+def state_accept(context: typer.Context, app: App, store: Store, version: Version = None) -> None:
+    """Take the present code's classes as those of all rows of a store, so that the next start does not refuse them.
+
+    A row that the code cannot read still ends its task when it is read.
+    """
+    chosen = settings_of(context).project().app(app, version=version)
+    for form in chosen.state.accept_schema(store):
+        typer.echo(f"no longer compared: {form}")
+    typer.echo(f"{chosen.application_id} takes all rows of {store} as those of the present code")

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
+    from riverrun.hosting.state_schemas import StateSchemas
     from riverrun.project.chosen_version import ChosenVersion
     from riverrun.state.snapshots import Manifest
     from riverrun.worker.reset import Reset
@@ -100,6 +101,36 @@ class AppState:
         connected = chosen.connected().resolved()
         connected.prepare()
         return publish_snapshots(connected, SystemClock())
+
+    def schemas(self) -> dict[str, list[str]]:
+        """Return the forms that stored rows may have, by store and repartition topic; the latest one is last.
+
+        Raises:
+            BrokerError: If brokers do not answer.
+        """
+        return self._schemas().known()
+
+    def accept_schema(self, store: str) -> list[str]:
+        """Take the present code's serdes as those of all rows of a store, whatever has written them.
+
+        A start then no longer refuses the store. A row that the serdes cannot read still ends its task when it is read.
+
+        Args:
+            store: Name of the store, or of the repartition topic without the application's id.
+
+        Returns:
+            The forms that no longer count.
+
+        Raises:
+            StateSchemaError: If there is no such store with a changelog, or it has no rows.
+            BrokerError: If brokers do not answer.
+        """
+        return self._schemas().accept(store)
+
+    def _schemas(self) -> StateSchemas:
+        from riverrun.hosting.state_schemas import StateSchemas
+
+        return StateSchemas(self._chosen.connected().resolved())
 
     def directories(self, state_dir: Path | None = None) -> list[Path]:
         """Return the directories of its state on this machine.

@@ -188,3 +188,22 @@ JSON = JsonSerde("json", _serialize, _decode, remake=(_plain, ()), value_type=An
 """JSON of plain values; `JSON(Type)` for a type. Equal values have equal bytes.
 
 NaN and infinity are refused. Stores refuse what would come back as something else, such as a tuple as a list."""
+
+
+def is_json(serde: Serde[Any]) -> bool:
+    """Return whether a serde is `JSON`, or `JSON` of a type.
+
+    >>> is_json(JSON), is_json(JSON(int)), is_json(LONG)
+    (True, True, False)
+    """
+    return serde.remake is not None and serde.remake[0] in {_plain, _typed}
+
+
+def simple_format(serde: Serde[Any]) -> str | None:
+    """Return the name of a simple type's format; None for all other serdes.
+
+    >>> simple_format(LONG), simple_format(STRING), simple_format(JSON(int))
+    ('long', 'string', None)
+    """
+    is_fixed = serde.remake is not None and serde.remake[0] is _fixed
+    return serde.name if is_fixed or serde in {STRING, BYTES, BOOLEAN, UUID} else None

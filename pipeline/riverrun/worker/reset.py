@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from riverrun.errors import StreamsError
 from riverrun.hosting.alone import group_of, hosts_in
 from riverrun.hosting.local_state import directories_of, locked
+from riverrun.hosting.state_schemas import forget
 from riverrun.runtime.layout import own_topics
 
 if TYPE_CHECKING:
@@ -71,6 +72,7 @@ def reset(plan: Reset, admin: Admin) -> None:
         raise StreamsError(message, hint=hint)
     clean_up(plan.directories)
     admin.delete_topics(plan.topics)
+    forget(admin, plan.topics)
     admin.delete_group(plan.application_id)
     # Last, as all of a group's committed offsets are deleted with it.
     admin.alter_offsets(plan.application_id, plan.offsets.offsets)

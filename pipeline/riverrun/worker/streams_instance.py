@@ -17,6 +17,7 @@ from riverrun.hosting.connected import ConnectedApplication
 from riverrun.hosting.inputs import warn_of_narrow_times
 from riverrun.hosting.local_state import ObsoleteState, locked
 from riverrun.hosting.process import SystemClock
+from riverrun.hosting.state_schemas import StateSchemas
 from riverrun.kafka.admin import Admin
 from riverrun.kafka.consumer import RecordConsumer
 from riverrun.kafka.producer import IdempotentProducer
@@ -203,6 +204,7 @@ class StreamsInstance:
             TopicError: If topics are missing or do not fit.
             TopologyError: If other instances run another topology.
             UnderWayError: If a bounded run, or a worker without a group, processes the application.
+            StateSchemaError: If stores have rows that this code cannot read.
             RecordError: If a record cannot be processed, and the handler decides to fail.
             BrokerError: If brokers do not answer.
         """
@@ -215,6 +217,7 @@ class StreamsInstance:
             _check_properties(self._connected.application)
             await_no_sole_host(self._connected)
             self._group.prepare()
+            StateSchemas(self._group.connected).check()
             warn_of_narrow_times(self._group.connected)
             try:
                 self._listener.start()

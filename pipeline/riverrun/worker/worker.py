@@ -11,6 +11,7 @@ from riverrun.hosting.barrier_listener import BarrierListener
 from riverrun.hosting.connected import ConnectedApplication
 from riverrun.hosting.inputs import warn_of_narrow_times
 from riverrun.hosting.restoring import silently
+from riverrun.hosting.state_schemas import StateSchemas
 from riverrun.kafka.admin import Admin
 from riverrun.worker.states import WorkerState, moved
 from riverrun.worker.stream_thread.stream_thread import new_stream_thread
@@ -84,6 +85,7 @@ class Worker:
         Raises:
             UnderWayError: If `until_caught_up` is set, and another worker or bounded run of the application is alive.
             TopicError: If topics are missing or do not fit.
+            StateSchemaError: If stores have rows that this code cannot read.
             TaskMigratedError: If another worker has taken over.
             RecordError: If a record cannot be handled, and is not to be skipped.
             BrokerError: If brokers do not answer for longer than `task.timeout.ms`.
@@ -108,6 +110,7 @@ class Worker:
 
     def _process(self, *, until_caught_up: bool) -> WorkerSummary:
         self._thread.start()
+        StateSchemas(self._connected.resolved()).check()
         warn_of_narrow_times(self._connected)
         self._listener.start()
         self.has_begun = True

@@ -13,6 +13,7 @@ from riverrun.hosting.alone import RUN, processing_alone
 from riverrun.hosting.inputs import found_ids, warn_of_narrow_times
 from riverrun.hosting.ownership import fence_owners, settled_offsets
 from riverrun.hosting.progress import looked_at, tell
+from riverrun.hosting.state_schemas import StateSchemas
 from riverrun.records import OffsetRange, TaskId, TopicPartition, counted
 from riverrun.spark.bounded_runs.attempts import (
     LOCAL,
@@ -315,6 +316,7 @@ class _Run:
         """
         connected, ranges = self._connected, self._plan.range.ranges
         connected.prepare()
+        StateSchemas(connected).check()
         warn_of_narrow_times(connected)
         if connected.admin.has_open_transactions(connected.inputs - ranges.keys()):
             # Open transactions of a run that died would hide where repartition topics end.

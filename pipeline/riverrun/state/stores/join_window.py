@@ -146,7 +146,7 @@ if TYPE_CHECKING:
     _list_store: type[StateStore] = ListValueStateStore
 
 
-_SUFFIX = struct.Struct(">qi")
+JOIN_SUFFIX = struct.Struct(">qi")
 """Time and sequence number behind the key (`WindowKeySchema`)."""
 _STATE_KEY = b"state"
 _LAST_SEQUENCE = 0x7FFFFFFF
@@ -183,7 +183,7 @@ class JoinWindowStateStore:
         self.expired_puts = 0
         self._retention_ms = builder.retention_ms
         self._keys, self._values = stored_keys(builder), stored_values(builder)
-        self._segments = Segments(builder.name, builder.retention_ms, backend, _SUFFIX.size)
+        self._segments = Segments(builder.name, builder.retention_ms, backend, JOIN_SUFFIX.size)
         self._state_table = f"{builder.name}.state"
         self._core = StoreCore(_TimesInKeys(self._segments.time_of), self._segments.find, context)
         self._recent = RecentEntries()
@@ -191,7 +191,7 @@ class JoinWindowStateStore:
         state = backend.table(self._state_table).get(_STATE_KEY)
         self._observed: int
         self._sequence: int
-        self._observed, self._sequence = (-1, 0) if state is None else _SUFFIX.unpack(state)
+        self._observed, self._sequence = (-1, 0) if state is None else JOIN_SUFFIX.unpack(state)
         self._recent.begin_after(self._observed)
 
     @property
@@ -213,7 +213,7 @@ class JoinWindowStateStore:
             self.expired_puts += 1
             return
         raw, data = self._keys.written(key), self._values.written(key, value)
-        suffix = _SUFFIX.pack(time, self._sequence)
+        suffix = JOIN_SUFFIX.pack(time, self._sequence)
         self._core.pending[raw + suffix] = data
         self._recent.put(raw, suffix, data, self.first_kept)
 
@@ -223,12 +223,12 @@ class JoinWindowStateStore:
         if first > time_to:
             return
         raw = self._keys.written(key)
-        lower, upper, read = _SUFFIX.pack(first, 0), _SUFFIX.pack(time_to + 1, 0), self._values.read
+        lower, upper, read = JOIN_SUFFIX.pack(first, 0), JOIN_SUFFIX.pack(time_to + 1, 0), self._values.read
         entries: Iterable[Entry] = self._recent.find(raw, lower, upper)
         if first <= self._recent.known_after:
             entries = self._searched(entries, raw, lower, upper, first, time_to)
         for suffix, data in entries:
-            yield _SUFFIX.unpack(suffix)[0], read(key, data)
+            yield JOIN_SUFFIX.unpack(suffix)[0], read(key, data)
 
     def all(self) -> Iterator[tuple[Any, int, Any]]:
         """Yield `(key, time, value)` of all values that have not expired, in no particular order."""
@@ -238,7 +238,7 @@ class JoinWindowStateStore:
             for store_key, data in entries:
                 time = self._segments.time_of(store_key)
                 if time >= first and data is not None:
-                    raw = store_key[: -_SUFFIX.size]
+                    raw = store_key[: -JOIN_SUFFIX.size]
                     yield self._keys.read(raw), time, self._values.read(raw, data)
 
     def set_flush_listener(self, listener: FlushListener, *, send_old_values: bool) -> bool:
@@ -274,14 +274,14 @@ class JoinWindowStateStore:
         if not entries:
             return {}
         self._observed = max(self._observed, *(self._segments.time_of(key) for key, _ in entries))
-        self._sequence = _SUFFIX.unpack(entries[-1][0][-_SUFFIX.size :])[1]
+        self._sequence = JOIN_SUFFIX.unpack(entries[-1][0][-JOIN_SUFFIX.size :])[1]
         self._recent.begin_after(self._observed)
         first = self.first_kept
         kept = [(key, data) for key, data in entries if self._segments.time_of(key) >= first]
         return self._puts(kept, first)
 
     def _puts(self, entries: Iterable[tuple[bytes, bytes | None]], first_kept: int) -> Puts:
-        state: dict[bytes, bytes | None] = {_STATE_KEY: _SUFFIX.pack(self._observed, self._sequence)}
+        state: dict[bytes, bytes | None] = {_STATE_KEY: JOIN_SUFFIX.pack(self._observed, self._sequence)}
         return {self._state_table: state, **self._segments.puts(entries, first_kept)}
 
     def _searched(
@@ -298,7 +298,7 @@ class JoinWindowStateStore:
         size = len(raw)
         for table in self._segments.between(time_from, time_to):
             for key, data in table.scan(raw + lower, raw + upper):
-                if len(key) == size + _SUFFIX.size and key.startswith(raw):  # else a longer key sorted in between
+                if len(key) == size + JOIN_SUFFIX.size and key.startswith(raw):  # else a longer key sorted in between
                     yield key[size:], data
 
     @property

@@ -42,8 +42,16 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 POINTS = 12
-SIZE = (1100, 3300)
+SIZE = (1100, 3700)
 SERVERS = ("127.0.0.1:8090", "127.0.0.1:8091")
+BUSY = {
+    "KSTREAM-SOURCE-0000000000": 0.09,
+    "by-page": 0.03,
+    "by-page-repartition-sink": 0.04,
+    "by-page-repartition-source": 0.01,
+    "KSTREAM-AGGREGATE-0000000002": 0.22,
+    "KSTREAM-SINK-0000000007": 0.02,
+}
 TASKS = tuple(TaskId(sub, partition) for sub in (0, 1) for partition in range(4))
 
 
@@ -87,7 +95,9 @@ class Clicks(FakeInstance):
         self.turn += 1
         done = self._done()
         tasks = {task: self._figures(task, done // 4) for task in self.active}
-        seconds = ThreadSeconds(self.turn, self.turn * 0.31, self.turn * 0.06, self.turn * 0.6)
+        parts = {"process": 0.41, "commit": 0.06, "poll": 0.46, "commit_wait": 0.04}
+        seconds = ThreadSeconds(self.turn, **{part: self.turn * share for part, share in parts.items()})
+        nodes = {node: self.turn * share for node, share in BUSY.items()}
         took = sum((30 + (turn * 31) % 20) / 1000 for turn in range(self.turn))
         summary = WorkerSummary(done, 0, 10 * self.turn, {})
         return {
@@ -102,6 +112,7 @@ class Clicks(FakeInstance):
                 commit_seconds=(took, 0.05),
                 tasks=tasks,
                 seconds=seconds,
+                nodes=nodes,
             )
         }
 
@@ -117,7 +128,10 @@ class Clicks(FakeInstance):
             SystemClock().now_ms(), 120 + (self.turn * 37) % 80, sent if task.sub_topology else {own: done}
         )
         inputs = {TopicPartition(topic, task.partition): InputProgress(done, done + lag)}
-        return TaskFigures(done, {}, inputs=inputs, last_commit=last)
+        busy = 0.12 if task.sub_topology else 0.08
+        return TaskFigures(
+            done, {}, inputs=inputs, last_commit=last, at_ms=1000 * self.turn, process_s=busy * self.turn
+        )
 
 
 def main(path: Path) -> None:

@@ -15,10 +15,30 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary, finalize
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
 _compiled: WeakValueDictionary[tuple[str, str], CodeType] = WeakValueDictionary()
 """Code by label and text, shared by tasks with equal functions."""
+_owners: dict[str, Sequence[str]] = {}
+"""By file name of a generated function with marks, the owner of each line."""
+_MARK = "\x00"
+"""Separates a line from the name of its owner; Python refuses it in source text, so no line contains it."""
+
+
+def marked(line: str, owner: str) -> str:
+    """Return a line that belongs to an owner, which `owner_of` finds again; a line keeps its first owner."""
+    return line if not owner or _MARK in line else f"{line}{_MARK}{owner.encode('unicode_escape').decode()}"
+
+
+def owner_of(file: str, line: int | None) -> str:
+    """Return the owner of a line of a generated function; empty if it has none, or the file is another one.
+
+    Args:
+        file: The file name of its code.
+        line: The number of the line, from 1; None between lines, where Python has added instructions.
+    """
+    owners = _owners.get(file, ())
+    return owners[line - 1] if line is not None and 0 < line <= len(owners) else ""
 
 
 def generated(label: str, text: str, names: dict[str, Any]) -> Callable[..., Any]:
@@ -28,7 +48,7 @@ def generated(label: str, text: str, names: dict[str, Any]) -> Callable[..., Any
 
     Args:
         label: Describes the function; it is part of its file name.
-        text: The definition of one function.
+        text: The definition of one function. Its lines may be `marked`.
         names: The objects that the function names besides its arguments.
     """
     code = _compiled.get((label, text))
@@ -46,16 +66,26 @@ def _code(label: str, text: str) -> CodeType:
     file = f"<riverrun {label}>"
     if linecache.getlines(file):  # of tasks of another application, or with other settings
         file = next(name for n in count(2) if not linecache.getlines(name := f"<riverrun {label} #{n}>"))
-    module = compile(text, file, "exec")
+    parts = [line.partition(_MARK) for line in text.split("\n")]
+    plain = "\n".join(line for line, _, _ in parts)
+    owners = [owner.encode().decode("unicode_escape") for _, _, owner in parts]
+    module = compile(plain, file, "exec")
     code = next(constant for constant in module.co_consts if isinstance(constant, CodeType))
-    _keep_lines(file, text)
-    # Not removed: it may end while `linecache.checkcache`, which doctest and tracebacks call, goes through the names.
-    finalize(code, _keep_lines, file, "").atexit = False
+    _keep_lines(file, plain)
+    if any(owners):
+        _owners[file] = owners
+    finalize(code, _forget, file).atexit = False
     return code
 
 
 def _keep_lines(file: str, text: str) -> None:
     linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)  # no time: `checkcache` keeps it
+
+
+def _forget(file: str) -> None:
+    _owners.pop(file, None)
+    # Not removed: it may end while `linecache.checkcache`, which doctest and tracebacks call, goes through the names.
+    _keep_lines(file, "")
 
 
 _MOST_LINES = 2_000

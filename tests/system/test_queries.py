@@ -213,6 +213,30 @@ def test_metrics_are_what_prometheus_reads(group: Group) -> None:
     assert figures()["kafka_streams_stream_task_metrics_record_e2e_latency_seconds"] > 0
 
 
+def test_the_node_that_makes_a_stream_thread_wait_is_the_busy_one(group: Group) -> None:
+    group.start(*LOCAL, build="build_slow")
+    url = group.url(0)
+    group.until(lambda: get(f"{url}/ready").status_code == 200, "was ready")
+    group.write(60)
+    group.until_done()
+
+    def seconds() -> dict[str, float]:
+        families = text_string_to_metric_families(get(f"{url}/metrics").text)
+        samples = (sample for family in families for sample in family.samples)
+        return {each.labels["processor_node_id"]: each.value for each in samples if "busy_seconds_total" in each.name}
+
+    group.until(lambda: "KSTREAM-MAPVALUES-0000000001" in seconds(), "sampled the function that sleeps")
+    assert max(seconds(), key=seconds().__getitem__) == "KSTREAM-MAPVALUES-0000000001"
+
+    def kept() -> dict[str, list[float | None]]:
+        series: dict[str, list[float | None]] = get(f"{url}/history").json()["series"]
+        return {name: numbers for name, numbers in series.items() if name.startswith("nodes/")}
+
+    group.until(lambda: any(map(any, kept().values())), "kept the past of a node")
+    thread = get(f"{url}/metrics").text
+    assert "kafka_streams_stream_thread_metrics_process_ratio{" in thread
+
+
 def test_others_need_a_token(group: Group) -> None:
     refused = group.start("--server", "0.0.0.0:0", build="build_queried")
     assert refused.wait(DEADLINE_S) == 1

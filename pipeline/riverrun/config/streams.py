@@ -77,6 +77,7 @@ OWN = frozenset(
         "bounded.buffer.max.bytes",
         "bounded.engine",
         "bounded.wall.clock.punctuation",
+        "node.sample.interval.ms",
         "server.allowed.hosts",
         "server.query.max.bytes",
         "server.query.max.memory.bytes",
@@ -163,6 +164,8 @@ class StreamsConfig:
         metrics_recording_level: Level of sensors that record: `INFO`, `DEBUG` or `TRACE`. Sensors of higher levels record
             nothing.
         metrics_sample_window_ms: Length of a sample.
+        node_sample_interval_ms: How often a worker samples at which node each stream thread is, for the console and
+            metrics. 0 for never.
         max_poll_interval_ms: Time without a sign of life after which a worker replaces a stream thread.
         repartition_purge_interval_ms: How often workers delete processed records of repartition topics.
         log_summary_interval_ms: How often a worker logs its progress.
@@ -231,6 +234,7 @@ class StreamsConfig:
     metrics_num_samples: int = 2
     metrics_recording_level: str = "INFO"
     metrics_sample_window_ms: int = 30_000
+    node_sample_interval_ms: int = 20
     max_poll_interval_ms: int = 300_000
     repartition_purge_interval_ms: int = 30_000
     log_summary_interval_ms: int = 120_000

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from riverrun.errors import USER_ERRORS
+from riverrun.generated import marked
 from riverrun.partitioning import partition_for, partitions_for
 from riverrun.processor.operator import Fused, NotFused, TupleValue
 from riverrun.records import Change
@@ -171,7 +172,9 @@ class FunctionWriter:
 
     def calls(self, node: str, given: RecordVars) -> str:
         """Return the calls of the plain functions of all children of a node."""
-        return "\n".join(self._call(self._inlet(child), given) for child in self.nodes.children[node])
+        return "\n".join(
+            marked(self._call(self._inlet(child), given), child.name) for child in self.nodes.children[node]
+        )
 
     def places(self, node: str, given: RecordVars) -> str:
         """Return the lines that stand for those of all children of a node."""
@@ -180,15 +183,18 @@ class FunctionWriter:
     def place_of(self, node: Node, given: RecordVars) -> str:
         """Return the line that stands for those of a node; below an operator alone, the call of its plain function."""
         if self.is_alone:
-            return self._call(self._inlet(node), given)
+            return marked(self._call(self._inlet(node), given), node.name)
         self._places.append((node, given))
         return f"{_PLACE}{len(self._places) - 1}"
 
     def _filled(self, text: str) -> str:
-        """Return lines with those of nodes in their places, as deep as Python allows; deeper nodes begin functions."""
-        filled, blocks, waiting = list[str](), list[int](), [("", iter(text.splitlines()))]
+        """Return lines with those of nodes in their places, as deep as Python allows; deeper nodes begin functions.
+
+        The lines of a node are marked with its name.
+        """
+        filled, blocks, waiting = list[str](), list[int](), [("", "", iter(text.splitlines()))]
         while waiting:
-            margin, lines = waiting[-1]
+            margin, owner, lines = waiting[-1]
             line = next(lines, None)
             if line is None:
                 waiting.pop()
@@ -201,11 +207,11 @@ class FunctionWriter:
                 node, given = self._places[int(statement.removeprefix(_PLACE))]
                 fits = width <= _WIDEST and len(blocks) <= _DEEPEST and len(node.parents) == 1
                 lines_of_node = self._node(node, given) if fits else self._entry(node, given)
-                waiting.append((" " * width, iter((lines_of_node or "pass").splitlines())))
+                waiting.append((" " * width, node.name, iter((lines_of_node or "pass").splitlines())))
                 continue
             if _BLOCK.match(statement):
                 blocks.append(width)
-            filled.append(f"{margin}{line}")
+            filled.append(marked(f"{margin}{line}", owner))
         return "\n".join(filled) or "pass"
 
     def _node(self, node: Node, given: RecordVars) -> str:

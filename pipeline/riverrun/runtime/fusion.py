@@ -15,7 +15,7 @@ from textwrap import indent
 from typing import TYPE_CHECKING, Any
 
 from riverrun.errors import USER_ERRORS
-from riverrun.generated import generated
+from riverrun.generated import generated, marked
 from riverrun.processor.operator import Counting, MaySchedule, NotFused, block
 from riverrun.runtime.context import NO_RECORD
 from riverrun.runtime.function_writer import FunctionWriter
@@ -173,7 +173,7 @@ class Fusion:
         lines = writer.below(node, RECORD)
         if writer.only_calls:
             return None
-        made: Forward = self._made(f"{node}, forward", _FORWARD.format(nodes=indent(lines, " " * 4)), writer)
+        made: Forward = self._made(node, _FORWARD.format(nodes=indent(lines, " " * 4)), writer, "forward")
         return made
 
     def entry(self, node: str) -> Forward:
@@ -186,7 +186,7 @@ class Fusion:
         """Return the function of an operator without those below it; it calls their plain functions."""
         writer = FunctionWriter(self.nodes, self._names(), is_alone=True)
         lines = writer.alone(self.nodes.by_name[node])
-        made: Forward = self._compiled(f"{node}, alone", _FORWARD.format(nodes=indent(lines, " " * 4)), writer)
+        made: Forward = self._compiled(node, _FORWARD.format(nodes=indent(lines, " " * 4)), writer, "alone")
         return made
 
     def flush(self, node: str) -> Flush | None:
@@ -208,7 +208,7 @@ class Fusion:
             all="".join(f", {name}_places" for name in sinks),
             nodes=indent(lines, " " * 8),
         )
-        made: Flush = self._made(f"{node}, flush", text, writer)
+        made: Flush = self._made(node, text, writer, "flush")
         return made
 
     def _is_only_counted(self, source: SourceNode) -> bool:
@@ -235,8 +235,8 @@ class Fusion:
     def _names(self) -> dict[str, Any]:
         return {"context": self.nodes.context, "user_errors": USER_ERRORS, "send": self.nodes.collector.send}
 
-    def _made(self, name: str, text: str, writer: FunctionWriter) -> Any:
-        made = self._compiled(name, text, writer)
+    def _made(self, node: str, text: str, writer: FunctionWriter, purpose: str = "") -> Any:
+        made = self._compiled(node, text, writer, purpose)
         self._bind(writer)
         return made
 
@@ -260,6 +260,9 @@ class Fusion:
         self._entries[node] = made
         return writer
 
-    def _compiled(self, name: str, text: str, writer: FunctionWriter) -> Any:
-        made = self.functions[name] = generated(f"fused: {self.nodes.sub.id}/{name}", text, writer.names)
+    def _compiled(self, node: str, text: str, writer: FunctionWriter, purpose: str = "") -> Any:
+        """Make a function of a node. Lines that belong to no other node belong to it."""
+        name = f"{node}, {purpose}" if purpose else node
+        owned = "\n".join(marked(line, node) for line in text.split("\n"))
+        made = self.functions[name] = generated(f"fused: {self.nodes.sub.id}/{name}", owned, writer.names)
         return made

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
+from itertools import chain
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -363,6 +364,20 @@ class Task:
             fail_at(error, task=str(self.spec.id))
         self._has_progress |= fired > 0
         return fired
+
+    def node_of(self, thing: object) -> str:
+        """Return the name of the node whose operator, or whose input's queue, this is; empty for all other things."""
+        operators, queues = self._nodes.operators.items(), self._queues.all()
+        names = chain(
+            (name for name, operator in operators if operator is thing),
+            (queue.node.name for queue in queues if queue is thing),
+        )
+        return next(names, "")
+
+    @property
+    def punctuate_s(self) -> float:
+        """Return the time that punctuators have taken, s."""
+        return self._context.stream_punctuations.seconds + self._context.wall_clock_punctuations.seconds
 
     @property
     def schedules_wall_clock(self) -> bool:

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import base64
 import struct
+import time
 from base64 import urlsafe_b64encode
 from dataclasses import dataclass, field
 from hashlib import sha256
@@ -124,6 +125,8 @@ class Punctuations:
     """The punctuations of a task by one clock."""
 
     next_due_ms: int = NEVER
+    seconds: float = 0.0
+    """Time that punctuators have taken, s."""
     _schedules: list[Schedule] = field(default_factory=list)
 
     def schedule(self, first_ms: int, interval: timedelta, punctuate: Callable[[int], None]) -> Schedule:
@@ -173,11 +176,12 @@ class Punctuations:
 
         Each is called at most once; so are those that a punctuator schedules meanwhile, if they are due already.
         """
-        fired = 0
+        fired, began = 0, time.perf_counter()
         while (schedule := self._first_due(now_ms)) is not None:
             schedule.advance(now_ms)  # before the call: even if it fails, it is not called for this time again
             schedule.punctuate(now_ms)
             fired += 1
+        self.seconds += time.perf_counter() - began
         self._schedules = [s for s in self._schedules if not s.is_cancelled]
         self.next_due_ms = min((s.due_ms for s in self._schedules), default=NEVER)
         return fired

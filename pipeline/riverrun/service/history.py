@@ -36,8 +36,8 @@ KEPT_MS = 3_600_000
 """How long figures are kept, ms."""
 EVERY_MS = 2_000
 """Time between two samples, ms."""
-MOST_SERIES = 64
-"""Greatest number of series; with an hour of samples they take 1 MB."""
+MOST_SERIES = 128
+"""Greatest number of series; with an hour of samples they take 2 MB."""
 _MOST_EVENTS, _MOST_FAILURES = 500, 200
 _LOOKS_PER_SAMPLE = 2
 _MOST_NAMES = 20
@@ -79,8 +79,8 @@ class Ring:
         if at == 0:
             self._forget()
         self._times[at] = at_ms
-        for name in numbers.keys() - self._series.keys():
-            if len(self._series) < self._most_series:
+        for name in numbers:
+            if name not in self._series and len(self._series) < self._most_series:
                 self._series[name] = array("d", [_UNKNOWN]) * self._slots
         for name, kept in self._series.items():
             number = numbers.get(name)
@@ -218,7 +218,7 @@ def _numbers(figures: Mapping[str, Any]) -> dict[str, float | None]:
     for number, shares in figures["stream_threads"].items():
         found |= {f"threads/{number}/{part}": share for part, share in shares.items()}
     found |= {f"sub-topologies/{number}/busy": flow["busy"] for number, flow in figures["sub_topologies"].items()}
-    return found
+    return found | {f"nodes/{node}/busy": share for node, share in figures["nodes"].items()}
 
 
 def _changes(before: InstanceStatus, now: InstanceStatus) -> Iterator[str]:

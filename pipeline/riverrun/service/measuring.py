@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from riverrun.worker.stream_thread.protocol import ThreadReport
 
 _COMPARED_SECONDS = 3.5
-_PARTS = ("process", "commit", "poll")
 _RECENT_MS = 10_000
 """Maximum age of a commit whose latency is shown."""
 
@@ -116,6 +115,7 @@ class _Look:
     commits: int
     commit_s: float
     threads: Mapping[int, ThreadSeconds]
+    nodes: Mapping[int, Mapping[str, float]]
 
     @classmethod
     def of(cls, reports: Mapping[int, ThreadReport], at: float) -> _Look:
@@ -132,6 +132,7 @@ class _Look:
             sum(report.summary.commits for report in known),
             sum(report.commit_seconds[0] for report in known),
             {number: report.seconds for number, report in reports.items()},
+            {number: report.nodes for number, report in reports.items()},
         )
 
 
@@ -180,6 +181,7 @@ class Measuring:
             "state_bytes": kept,
             "left_bytes": sum(sizes.values()) - sum(kept.values()),
             "stream_threads": _shares(before.threads, now.threads),
+            "nodes": _node_shares(before, now),
         }
 
     def _compared(self, now: _Look) -> _Look:
@@ -257,11 +259,22 @@ def _shares(before: Mapping[int, ThreadSeconds], now: Mapping[int, ThreadSeconds
     found = {}
     for number, seconds in sorted(now.items()):
         earlier = before.get(number, seconds)
-        passed = seconds.all - earlier.all
-        if passed > 0:
-            parts = ((name, getattr(seconds, name) - getattr(earlier, name)) for name in _PARTS)
-            found[str(number)] = {name: round(min(part / passed, 1.0), 3) for name, part in parts}
+        shares = seconds.shares_since(earlier)
+        if shares:
+            found[str(number)] = {name: round(share, 3) for name, share in shares.items()}
     return found
+
+
+def _node_shares(before: _Look, now: _Look) -> dict[str, float]:
+    """Return how busy each node has been since the earlier look, in shares of one stream thread; all threads together."""
+    found: defaultdict[str, float] = defaultdict(float)
+    for number, nodes in now.nodes.items():
+        earlier = before.nodes.get(number, nodes)
+        passed = now.threads[number].all - before.threads.get(number, now.threads[number]).all
+        if passed > 0:
+            for node, spent in nodes.items():
+                found[node] += max(spent - earlier.get(node, 0.0), 0.0) / passed
+    return {node: round(share, 3) for node, share in sorted(found.items())}
 
 
 def _rate(count: int, before: int, seconds: float) -> float:

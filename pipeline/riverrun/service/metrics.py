@@ -6,14 +6,19 @@ All figures come from the reports that stream threads send each second anyway, s
 from __future__ import annotations
 
 import re
+import threading
+import time
+from collections import deque
 from typing import TYPE_CHECKING, Protocol
 
 from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from riverrun.worker.states import ThreadSeconds
+
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from riverrun.hosting.application import Application
     from riverrun.worker.states import InstanceStatus
@@ -22,7 +27,26 @@ if TYPE_CHECKING:
 _THREAD = "kafka_streams_stream_thread_metrics_"
 _TASK = "kafka_streams_stream_task_metrics_"
 _UPDATER = "kafka_streams_stream_state_updater_metrics_"
+_NODE = "kafka_streams_stream_processor_node_metrics_"
 _CLIENT = "kafka_streams_stream_metrics_"
+_WINDOW_SECONDS = 30.0
+_BEGIN = ThreadSeconds()
+_RATIOS: Sequence[tuple[str, str, Sequence[str]]] = (
+    (f"{_THREAD}process_ratio", "Share of time spent processing records, 0 to 1.", ("process",)),
+    (f"{_THREAD}punctuate_ratio", "Share of time spent in punctuators, 0 to 1.", ("punctuate",)),
+    (
+        f"{_THREAD}commit_ratio",
+        "Share of time spent committing and waiting for commits, 0 to 1.",
+        ("commit", "commit_wait"),
+    ),
+    (
+        f"{_THREAD}commit_wait_ratio",
+        "Share of time spent waiting for commits, part of the commit ratio.",
+        ("commit_wait",),
+    ),
+    (f"{_THREAD}poll_ratio", "Share of time spent fetching records and waiting for them, 0 to 1.", ("poll",)),
+)
+"""Names of ratios, their meanings, and the parts of time that each has."""
 _ILLEGAL = re.compile(r"[^A-Za-z0-9_]")
 
 
@@ -65,11 +89,14 @@ class _Figures(Collector):
     def __init__(self, host: Measured) -> None:
         self._host = host
         self._client = f"{host.application.id}-{host.id}"
+        self._ratios = _Ratios()
 
     def collect(self) -> Iterable[Metric]:
         reports = {f"{self._client}-StreamThread-{n}": report for n, report in self._host.reports().items()}
         yield from self._of_client()
         yield from _of_threads(reports)
+        yield from self._ratios.of_threads({thread: report.seconds for thread, report in reports.items()})
+        yield from _of_nodes(reports)
         yield from _of_tasks(reports)
         yield from _of_progress(reports)
         yield from _of_copies(reports)
@@ -117,6 +144,46 @@ def _of_threads(reports: Mapping[str, ThreadReport]) -> Iterable[Metric]:
         spent.add_metric([thread], report.commit_seconds[0] * 1000)
         longest.add_metric([thread], report.commit_seconds[1] * 1000)
     return processed, commits, spent, longest
+
+
+class _Ratios:
+    """Shares of stream threads' time since an earlier scrape, or since they began.
+
+    Kafka Streams' ratios are of the last `metrics.sample.window.ms`, too. Scrapes may be concurrent.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._looks: deque[tuple[float, Mapping[str, ThreadSeconds]]] = deque([(float("-inf"), {})])
+
+    def of_threads(self, now: Mapping[str, ThreadSeconds]) -> Iterable[Metric]:
+        """Return the ratios of stream threads with these times."""
+        earlier = self._earlier(now)
+        families = [GaugeMetricFamily(name, text, labels=["thread_id"]) for name, text, _ in _RATIOS]
+        for thread, seconds in now.items():
+            shares = seconds.shares_since(earlier.get(thread, _BEGIN))
+            for family, (_, _, parts) in zip(families, _RATIOS, strict=True):
+                if shares:
+                    family.add_metric([thread], sum(shares[part] for part in parts))
+        return families
+
+    def _earlier(self, now: Mapping[str, ThreadSeconds]) -> Mapping[str, ThreadSeconds]:
+        """Return the times at the last scrape that is a window ago, and remember those of this one."""
+        at = time.monotonic()
+        with self._lock:
+            while len(self._looks) > 1 and at - self._looks[1][0] > _WINDOW_SECONDS:
+                self._looks.popleft()
+            self._looks.append((at, now))
+            return self._looks[0][1]
+
+
+def _of_nodes(reports: Mapping[str, ThreadReport]) -> Iterable[Metric]:
+    text = "Time that a stream thread has spent at a node, as samples tell, s."
+    spent = CounterMetricFamily(f"{_NODE}busy_seconds", text, labels=["thread_id", "processor_node_id"])
+    for thread, report in reports.items():
+        for node, seconds in report.nodes.items():
+            spent.add_metric([thread, node], seconds)
+    return (spent,)
 
 
 def _of_tasks(reports: Mapping[str, ThreadReport]) -> Iterable[Metric]:

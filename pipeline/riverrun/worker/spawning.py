@@ -60,6 +60,10 @@ class ChildProcess:
         """Kill it."""
         self._popen.kill()
 
+    def signal(self, number: signal.Signals) -> None:
+        """Send it a signal; ignored if it has ended."""
+        self._popen.send_signal(number)
+
 
 def start_child(
     name: str, function: Callable[..., None], lines: Sequence[Connection], arguments: Sequence[Any]

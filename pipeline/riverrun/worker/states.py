@@ -208,14 +208,26 @@ class ThreadSeconds(NamedTuple):
     Args:
         all: All of it.
         process: Processing records (`process-ratio`).
-        commit: Preparing commits, finishing them, and waiting for them (`commit-ratio`).
+        commit: Preparing commits, and finishing them.
         poll: Fetching records, and waiting for them (`poll-ratio`).
+        punctuate: Calling punctuators (`punctuate-ratio`).
+        commit_wait: Waiting for the outcome of commits. Kafka Streams' `commit-ratio` is `commit` and this.
     """
 
     all: float = 0.0
     process: float = 0.0
     commit: float = 0.0
     poll: float = 0.0
+    punctuate: float = 0.0
+    commit_wait: float = 0.0
+
+    def shares_since(self, earlier: ThreadSeconds) -> dict[str, float]:
+        """Return the shares of the time since earlier, from 0 to 1, by name of the part; empty if no time has passed."""
+        passed = self.all - earlier.all
+        if passed <= 0:
+            return {}
+        parts = zip(self._fields[1:], self[1:], earlier[1:], strict=True)
+        return {name: min(max(now - before, 0.0) / passed, 1.0) for name, now, before in parts}
 
 
 @dataclass(slots=True)
@@ -224,12 +236,16 @@ class SpentTime:
 
     began: float = field(default_factory=time.perf_counter)
     process: float = 0.0
+    """Processing records and calling punctuators."""
     commit: float = 0.0
     poll: float = 0.0
+    punctuate: float = 0.0
+    commit_wait: float = 0.0
 
     def seconds(self) -> ThreadSeconds:
         """Return all of it until now."""
-        return ThreadSeconds(time.perf_counter() - self.began, self.process, self.commit, self.poll)
+        passed, process = time.perf_counter() - self.began, self.process - self.punctuate
+        return ThreadSeconds(passed, process, self.commit, self.poll, self.punctuate, self.commit_wait)
 
 
 class RegularSummary:

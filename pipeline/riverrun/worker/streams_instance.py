@@ -23,6 +23,7 @@ from riverrun.kafka.consumer import RecordConsumer
 from riverrun.kafka.producer import IdempotentProducer
 from riverrun.worker.group.client import GroupClient
 from riverrun.worker.group.protocol import AssignmentInfo, task_ids
+from riverrun.worker.node_sampling import signalled
 from riverrun.worker.queries import Reason, Refusal
 from riverrun.worker.states import TRANSITIONS, InstanceStatus, RegularSummary, WorkerState, WorkerSummary, moved
 from riverrun.worker.stream_thread.protocol import Pause, StreamJob
@@ -208,7 +209,11 @@ class StreamsInstance:
             RecordError: If a record cannot be processed, and the handler decides to fail.
             BrokerError: If brokers do not answer.
         """
-        with locked(self._connected.application.directory, group_writes=self._streams.allow_os_group_write_access):
+        directory, interval_ms = self._connected.application.directory, self._streams.node_sample_interval_ms
+        with (
+            locked(directory, group_writes=self._streams.allow_os_group_write_access),
+            signalled(interval_ms, lambda: [stream.process for stream in list(self._processes.all)]),
+        ):
             return self._run()
 
     def _run(self) -> WorkerSummary:

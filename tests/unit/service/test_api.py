@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from contextlib import ExitStack, closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -46,7 +46,7 @@ from riverrun.service.reading import Bookmark, RefusedError, StoreReader, StoreR
 from riverrun.service.routing import Here, KeyQueryMetadata, There, route, store_places
 from riverrun.worker.group.protocol import AssignmentInfo
 from riverrun.worker.queries import AnswerPage, KeyQuery, RangeQuery, Reason, Refusal, RowPlace, StoreQuery, StoreRow
-from riverrun.worker.states import InstanceStatus, TaskFigures, Waiting, WorkerState, WorkerSummary
+from riverrun.worker.states import InstanceStatus, TaskFigures, ThreadSeconds, Waiting, WorkerState, WorkerSummary
 from riverrun.worker.stream_thread.protocol import ThreadReport
 
 if TYPE_CHECKING:
@@ -357,6 +357,35 @@ def test_without_a_token_only_the_loopback_is_served() -> None:
 def test_a_port_that_is_taken_is_said_before_anything_runs() -> None:
     with bound("127.0.0.1:0", wants_token=False) as taken, pytest.raises(ConfigError, match="cannot be used"):
         bound(f"127.0.0.1:{taken.getsockname()[1]}", wants_token=False)
+
+
+class Spending(FakeInstance):
+    """Spends its time in parts, and at nodes."""
+
+    seconds = ThreadSeconds(100.0, 50.0, 10.0, 20.0, punctuate=1.0, commit_wait=5.0)
+
+    def reports(self) -> Mapping[int, ThreadReport]:
+        return {1: replace(super().reports()[1], seconds=self.seconds, nodes={"parse": 12.5})}
+
+
+def test_ratios_are_of_the_time_since_the_last_scrape_or_since_the_beginning() -> None:
+    instance = Spending()
+    caller, thread = client(instance), 'thread_id="app-v1-i1-StreamThread-1"'
+
+    def ratios() -> dict[str, float]:
+        shown = caller.get("/metrics").text
+        return {
+            name: float(value)
+            for name, value in re.findall(rf"stream_thread_metrics_(\w+)_ratio{{{thread}}} (\S+)", shown)
+        }
+
+    parts = {"process": 0.5, "punctuate": 0.01, "commit": 0.15, "commit_wait": 0.05, "poll": 0.2}
+    assert ratios() == pytest.approx(parts)
+    node = f'kafka_streams_stream_processor_node_metrics_busy_seconds_total{{processor_node_id="parse",{thread}}} 12.5'
+    assert node in caller.get("/metrics").text
+    instance.seconds = ThreadSeconds(110.0, 51.0, 12.0, 22.0, punctuate=1.5, commit_wait=6.0)
+    parts = {"process": 51 / 110, "punctuate": 1.5 / 110, "commit": 18 / 110, "commit_wait": 6 / 110, "poll": 0.2}
+    assert ratios() == pytest.approx(parts), "within a window, scrapes are compared with what is before it"
 
 
 def test_metrics_have_the_names_of_kafka_streams() -> None:

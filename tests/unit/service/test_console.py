@@ -15,7 +15,7 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.ui import WebDriverWait
 
-from riverrun import STRING, Consumed, Materialized, Produced, Serde, StreamsBuilder
+from riverrun import STRING, Consumed, Materialized, Named, Produced, Serde, StreamsBuilder
 from riverrun.config import AppConfig
 from riverrun.hosting.application import Application
 from riverrun.hosting.process import SystemClock
@@ -382,8 +382,56 @@ class Spending(Busy):
 
     def reports(self) -> Mapping[int, ThreadReport]:
         self.spent += 1
-        seconds = ThreadSeconds(self.spent, self.spent / 2, self.spent / 10, self.spent / 4)
-        return {1: replace(super().reports()[1], seconds=seconds)}
+        seconds = ThreadSeconds(
+            self.spent,
+            self.spent / 2,
+            self.spent / 10,
+            self.spent / 4,
+            punctuate=self.spent / 50,
+            commit_wait=self.spent / 20,
+        )
+        nodes = {node: share * self.spent for node, share in SHARES.items()}
+        return {1: replace(super().reports()[1], seconds=seconds, nodes=nodes)}
+
+
+SHARES = {"KSTREAM-SOURCE-0000000000": 0.002, "KSTREAM-AGGREGATE-0000000001": 0.43}
+LEVELS = {"busy-1": 0.06, "busy-2": 0.3, "busy-3": 0.9}
+
+
+class Levels(FakeInstance):
+    """Has a busy node of each colour."""
+
+    spent = 0.0
+
+    def reports(self) -> Mapping[int, ThreadReport]:
+        self.spent += 1
+        nodes = {name: share * self.spent for name, share in LEVELS.items()}
+        return {1: replace(super().reports()[1], seconds=ThreadSeconds(self.spent), nodes=nodes)}
+
+
+def colours() -> Application:
+    """A node for each colour of busy ones."""
+    builder = StreamsBuilder()
+    texts = builder.stream("in", Consumed(STRING, STRING))
+    for name in LEVELS:
+        texts = texts.filter(lambda _key, _value: True, named=Named(name))
+    texts.to("out", Produced(STRING, STRING))
+    return Application(AppConfig("app", "m:f"), "v1", builder.build(), {}, Path("unused"))
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_a_busy_node_is_coloured_and_says_how_busy_it_is(page: Chrome, scheme: str) -> None:
+    emulate(page, prefers_color_scheme=scheme)
+    with shown(Levels(application=colours()), page) as console:
+        console.wait_for("graph", "90 % busy")
+        for name, share in LEVELS.items():
+            assert f"{share * 100:g} % busy" in console.text("graph")
+            (box,) = page.find_elements(By.CSS_SELECTOR, f"#graph .{name}")
+            assert box.get_attribute("data-key") == f"node {name}"
+        assert pale(page) == []
+        for width in (360, 768, 1400):
+            assert overflow(page, width) == []
+        assert console.complaints() == []
 
 
 def test_charts_have_a_past_when_the_page_opens_and_show_the_values_of_a_moment(page: Chrome) -> None:
@@ -393,7 +441,10 @@ def test_charts_have_a_past_when_the_page_opens_and_show_the_values_of_a_moment(
     with bound("127.0.0.1:0", wants_token=False) as listener, serving(api, listener, None, api.state.events.end):
         page.get(f"http://127.0.0.1:{listener.getsockname()[1]}/")
         console = Shown(page, listener.getsockname()[1])
-        console.wait_for("threads", "Stream thread 1: process 50 %, commit 10 %, poll 25 %")
+        console.wait_for("threads", "Stream thread 1: process 50 %, punctuate 2 %, commit 10 %")
+        console.wait_for("threads", "wait for commit 5 %, poll 25 %")
+        console.wait_for("threads", "KSTREAM-AGGREGATE-0000000001 busy: 43 %, at most 43 %")
+        assert "KSTREAM-SOURCE" not in console.text("threads"), "it is hardly ever busy"
         chart = page.find_element(By.CSS_SELECTOR, "#charts svg")
         assert [each.text for each in chart.find_elements(By.CSS_SELECTOR, "text")][-1].count(":") == 2, "a time"
         lag = page.find_elements(By.CSS_SELECTOR, "#charts figure")[1]

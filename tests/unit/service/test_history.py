@@ -50,7 +50,8 @@ class Busy(FakeInstance):
     def reports(self) -> Mapping[int, ThreadReport]:
         self.seconds += 1
         spent = ThreadSeconds(self.seconds, self.seconds / 2, self.seconds / 10, self.seconds / 4)
-        return {1: replace(super().reports()[1], seconds=spent)}
+        nodes = {"parse": self.seconds / 4}
+        return {1: replace(super().reports()[1], seconds=spent, nodes=nodes)}
 
 
 def test_every_second_look_is_a_sample_with_the_shares_of_each_stream_thread() -> None:
@@ -63,6 +64,7 @@ def test_every_second_look_is_a_sample_with_the_shares_of_each_stream_thread() -
     assert found["series"]["lag"] == [0, 0]
     assert found["series"]["copies_lag"] == [7, 7]
     assert [found["series"][f"threads/1/{part}"][1] for part in ("process", "commit", "poll")] == [0.5, 0.1, 0.25]
+    assert found["series"]["nodes/parse/busy"] == [None, 0.25]
     assert history.since(found["looked_at"])["at"] == []
 
 

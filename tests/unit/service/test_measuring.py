@@ -15,7 +15,15 @@ from riverrun.hosting.application import Application
 from riverrun.hosting.process import SystemClock
 from riverrun.records import TaskId, TopicPartition
 from riverrun.service.measuring import Measuring
-from riverrun.worker.states import InputProgress, InstanceStatus, LastCommit, TaskFigures, WorkerState, WorkerSummary
+from riverrun.worker.states import (
+    InputProgress,
+    InstanceStatus,
+    LastCommit,
+    TaskFigures,
+    ThreadSeconds,
+    WorkerState,
+    WorkerSummary,
+)
 from riverrun.worker.stream_thread.protocol import ThreadReport
 
 if TYPE_CHECKING:
@@ -43,6 +51,9 @@ class Reported:
     lags: dict[TaskId, int] = field(default_factory=dict)
     commits: int = 0
     commit_s: float = 0.0
+    seconds: dict[int, float] = field(default_factory=lambda: {1: 0.0})
+    """How long each stream thread runs, s."""
+    nodes: dict[int, dict[str, float]] = field(default_factory=dict)
     application: Application = field(default_factory=shop)
     id: str = "i1"
 
@@ -55,7 +66,7 @@ class Reported:
         summary = WorkerSummary(0, 0, self.commits)
         active = frozenset(self.tasks)
         return {
-            1: ThreadReport(
+            number: ThreadReport(
                 active=active,
                 standby=frozenset(),
                 positions={},
@@ -65,7 +76,10 @@ class Reported:
                 restoring={},
                 commit_seconds=(self.commit_s, 0),
                 tasks=self.tasks,
+                seconds=ThreadSeconds(all=seconds),
+                nodes=self.nodes.get(number, {}),
             )
+            for number, seconds in self.seconds.items()
         }
 
 
@@ -151,3 +165,21 @@ def test_a_task_is_busy_for_the_share_of_time_that_it_spends_on_records() -> Non
     assert (found["tasks"]["0_0"]["busy"], found["sub_topologies"]["0"]["busy"]) == (0.25, 0.25)
     instance.tasks = {FIRST: TaskFigures(1, {}, at_ms=4_000, process_s=0.1)}
     assert measuring.figures(4.0, {})["tasks"]["0_0"]["busy"] == 0, "it has come back, and counts from zero"
+
+
+def test_a_node_is_as_busy_as_all_stream_threads_at_it_together() -> None:
+    instance = Reported(seconds={1: 10.0, 2: 20.0}, nodes={1: {"parse": 4.0}, 2: {"parse": 1.0, "count": 2.0}})
+    measuring = Measuring(instance)
+    assert measuring.figures(0.0, {})["nodes"] == {}, "nothing to compare with"
+    instance.seconds = {1: 12.0, 2: 24.0, 3: 1.0}
+    instance.nodes = {1: {"parse": 5.0, "count": 0.5}, 2: {"parse": 2.0, "count": 2.0}, 3: {"parse": 0.5}}
+    assert measuring.figures(1.0, {})["nodes"] == {"count": 0.25, "parse": 0.75}, "a thread that begins is left out"
+
+
+def test_a_stream_thread_that_starts_again_has_no_figures_at_first() -> None:
+    instance = Reported(seconds={1: 100.0}, nodes={1: {"parse": 40.0}})
+    measuring = Measuring(instance)
+    measuring.figures(0.0, {})
+    instance.seconds, instance.nodes = {1: 1.0}, {1: {"parse": 0.5}}
+    found = measuring.figures(1.0, {})
+    assert (found["nodes"], found["stream_threads"]) == ({}, {})

@@ -11,6 +11,9 @@ const LOGGED = 200;
 const MOST_TASKS = 200; // rows that a browser can keep up to date
 
 const MOST_SHARES = 24;
+const KINDS = ["threads/", "sub-topologies/", "nodes/"];
+const LEAST_BUSY = 0.01; // nodes that never take more of a stream thread have no chart
+const PARTS = [["process", "process"], ["punctuate", "punctuate"], ["commit", "commit"], ["commit_wait", "wait for commit"], ["poll", "poll"]];
 
 let last = null;
 const past = new Past(); // it goes on when the instance comes back
@@ -130,15 +133,19 @@ const charts = [
 ];
 const shares = new Map(); // charts of stream threads and sub-topologies, by the first of their series
 
+const isWorthIt = (name) => past.series.get(name).some((each) => each > LEAST_BUSY);
+
 function linesOf(name) {
-  const [, kind, number] = /^(threads|sub-topologies)\/(\d+)\/(?:process|busy)$/.exec(name) ?? [];
-  if (kind === "threads") return [`Stream thread ${number}`, ["process", "commit", "poll"].map((part) => [`threads/${number}/${part}`, part]), 1];
-  return kind ? [`Sub-topology ${number} busy`, [[name]], null] : null;
+  const [, kind, of] = /^(threads|sub-topologies|nodes)\/([^]+)\/(?:process|busy)$/.exec(name) ?? [];
+  if (kind === "threads") return [`Stream thread ${of}`, PARTS.map(([part, word]) => [`threads/${of}/${part}`, word]), 1];
+  if (kind === "nodes") return isWorthIt(name) ? [`${of} busy`, [[name]], null] : null;
+  return kind ? [`Sub-topology ${of} busy`, [[name]], null] : null;
 }
 
 function showShares() {
   for (const [name, chart] of shares) if (!past.series.has(name)) { chart.figure.remove(); shares.delete(name); }
-  const inOrder = (a, b) => b.startsWith("threads") - a.startsWith("threads") || a.localeCompare(b, "en", { numeric: true });
+  const rank = (name) => KINDS.findIndex((kind) => name.startsWith(kind));
+  const inOrder = (a, b) => rank(a) - rank(b) || a.localeCompare(b, "en", { numeric: true });
   for (const name of [...past.series.keys()].filter(linesOf).sort(inOrder)) {
     if (shares.has(name) || shares.size >= MOST_SHARES) continue;
     const [title, lines, top] = linesOf(name);

@@ -4,7 +4,10 @@ import { byId, number, setText, size, span } from "/page.js";
 const SVG = "http://www.w3.org/2000/svg";
 const MOST_BOXES = 3000; // a larger picture would keep a browser busy, and nobody could read it
 
-const LONGEST_FIGURES = 200; // width of figures such as `1,234.5 updates/s, 302.5 MB`
+const LONGEST_FIGURES = 270; // width of figures such as `12.3 % busy, 1,234.5 updates/s, 302.5 MB`
+
+const LEAST_BUSY = 0.005; // shares of a stream thread that are shown
+const LEVELS = [0.05, 0.2, 0.5];
 
 let places = [];
 
@@ -43,15 +46,24 @@ function placeOf(sub, rect) {
     return [below(rect), (each) => (each.reads?.[name] ? `${flow(each.reads[name])}, lag ${number(each.reads[name].lag)}` : "")];
   }
   if (kind === "out") return [above(rect), (each) => flow(each.writes?.[name])];
+  if (!name) return null;
   const stores = storesOf(rect);
-  if (!stores.length) return null;
   const isOnly = (each) => Object.keys(each.stores ?? {}).length <= 1;
-  return [below(rect), (each) => {
+  return [below(rect), (each, busy) => {
+    colour(rect, busy?.[name]);
     const rates = stores.map((store) => each.stores?.[store]?.rate).filter((rate) => rate !== undefined);
     const parts = rates.length ? [`${number(rates.reduce((sum, rate) => sum + rate, 0))} updates/s`] : [];
-    if (each.state_bytes && isOnly(each)) parts.push(size(each.state_bytes));
+    if (stores.length && each.state_bytes && isOnly(each)) parts.push(size(each.state_bytes));
+    if (busy?.[name] >= LEAST_BUSY) parts.unshift(`${number(busy[name] * 100)} % busy`);
     return parts.join(", ");
   }];
+}
+
+// A box is the darker the more of a stream thread's time its node takes; the figure next to it says how much.
+function colour(rect, share = 0) {
+  const level = LEVELS.filter((least) => share >= least).length;
+  rect.classList.remove(...LEVELS.map((_least, at) => `busy-${at + 1}`));
+  if (level) rect.classList.add(`busy-${level}`);
 }
 
 function findPlaces(picture) {
@@ -102,5 +114,5 @@ export function drawGraph(topology) {
 const NOTHING = { rate: 0, lag: 0, latency_ms: null, state_bytes: 0 };
 
 export function showOnGraph(state) {
-  for (const { sub, text, told } of places) setText(text, told(state.sub_topologies[sub] ?? NOTHING));
+  for (const { sub, text, told } of places) setText(text, told(state.sub_topologies[sub] ?? NOTHING, state.nodes));
 }

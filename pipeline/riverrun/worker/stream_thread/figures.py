@@ -13,6 +13,7 @@ from riverrun.hosting.process import SystemClock
 from riverrun.hosting.standby_tasks import open_global_state
 from riverrun.runtime.context import GLOBAL_TASK
 from riverrun.worker.answers import ReadableStore, StoreAnswers
+from riverrun.worker.node_sampling import NodeTimes
 from riverrun.worker.queries import Reason, Refusal
 from riverrun.worker.states import SpentTime, TaskFigures, Waiting
 from riverrun.worker.stream_thread.protocol import ThreadReport
@@ -154,6 +155,8 @@ class Figures:
     ) -> None:
         self.spent = SpentTime()
         """Time that the thread has spent, which it adds up itself."""
+        self.nodes = NodeTimes(self._node_of)
+        """Time that it has spent at nodes, if samples are taken."""
         self._manager = manager
         self._updater = updater
         self._standbys = standbys
@@ -203,6 +206,7 @@ class Figures:
             tasks=self.by_task(),
             failed=tuple(each for active in self._manager.running.values() for each in active.take_failed()),
             seconds=self.spent.seconds(),
+            nodes=self.nodes.seconds(),
         )
 
     def by_task(self) -> Mapping[TaskId, TaskFigures]:
@@ -217,6 +221,10 @@ class Figures:
         if tables is None or not (measured := tables.measured()):
             return figures
         return figures | {GLOBAL_TASK: TaskFigures(0, dict(tables.dropped), measured)}
+
+    def _node_of(self, thing: object) -> str:
+        found = (active.task.node_of(thing) for active in self._manager.running.values())
+        return next(filter(None, found), "")
 
     def _waiting(self) -> dict[TaskId, Waiting]:
         """Return what each task with records at hand waits for: its own empty inputs, slower tasks, or both."""

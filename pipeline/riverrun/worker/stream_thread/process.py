@@ -87,6 +87,7 @@ class _CommandLoop:
             on_restore=lambda _changelog, _done, _expected: self._report(),
         )
         self._poll_seconds = application.config.streams.poll_ms / 1000
+        self._takes_samples = application.config.streams.node_sample_interval_ms > 0
         self._pipe = pipe
         self._has_order = readiness(pipe)
         self._commands: deque[Command] = deque()
@@ -98,6 +99,8 @@ class _CommandLoop:
         self._ordered = self._obeyed = 0
 
     def run(self) -> None:
+        if self._takes_samples:
+            self._thread.figures.nodes.start()
         self._thread.start(waits_for_brokers=True)  # the instance has reached them
         try:
             while not self._is_stopping:

@@ -90,6 +90,7 @@ class ThreadReport:
         tasks: The work of each active task.
         failed: Failures of skipped records since the last report, with a limited number.
         seconds: Time since the thread began, s: all, and the parts of it for processing, committing and fetching records.
+        nodes: Time spent at each node since the thread began, s, as samples tell; empty without samples.
     """
 
     active: frozenset[TaskId]
@@ -103,6 +104,7 @@ class ThreadReport:
     tasks: Mapping[TaskId, TaskFigures] = field(default_factory=dict)
     failed: tuple[FailedRecord, ...] = ()
     seconds: ThreadSeconds = field(default_factory=ThreadSeconds)
+    nodes: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

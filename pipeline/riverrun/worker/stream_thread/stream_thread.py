@@ -213,11 +213,14 @@ class StreamThread:
         self._fetching.balance()
         now_ms = self._clock.now_ms()
         self._manager.begin_commits(now_ms)
+        waits = time.perf_counter()
         if commits.under_way and not processed:
             with self._interruptions.away():
                 commits.under_way.wait(_COMMIT_SECONDS)
         spent.process += done - finished
-        spent.commit += finished - finishing + time.perf_counter() - done
+        spent.punctuate = self._executor.punctuate_s
+        spent.commit += finished - finishing + waits - done
+        spent.commit_wait += time.perf_counter() - waits
         if not (processed or commits.under_way):
             self._executor.wait_for_lookups()
         self._upkeep.run_if_due(now_ms)

@@ -300,6 +300,8 @@ class TaskExecutor:
         self._cache_max_bytes = cache_max_bytes
         self._silent = silent
         self._stretch = 16
+        self.punctuate_s = 0.0
+        """Time that punctuators have taken, s."""
 
     def process(self) -> int:
         """Let each task process, unless a commit is under way. Returns the number of records."""
@@ -310,7 +312,7 @@ class TaskExecutor:
             if not self._follower.let_process(active):
                 continue
             active.task.set_cache_limit(kept_bytes)
-            began = time.perf_counter()
+            began, punctuated_s = time.perf_counter(), active.task.punctuate_s
             try:
                 done = self._slice(active.task)
                 active.task.punctuate_wall_clock()
@@ -319,6 +321,7 @@ class TaskExecutor:
                 if active.task.has_reached_barrier():
                     active.task.request_commit()  # acknowledges it at once
                 processed += done
+                self.punctuate_s += active.task.punctuate_s - punctuated_s
                 self._counts.processed(active.id, done, time.perf_counter() - began)
             except (*RECOVERABLE, TaskMigratedError) as error:
                 self._failed(error)

@@ -1,0 +1,113 @@
+"""Samples at which node of the topology a stream thread is, to tell where its time goes.
+
+Operators are fused, so marks around each of them would cost as much as the operators do. Instead, the instance signals its
+processes every few milliseconds. Python calls the handler of a signal between two instructions of the main thread, which is the
+stream thread. The handler looks at the frame there: each line of a generated function belongs to a node.
+
+The clock is a thread of the instance, as it must not wait for the interpreter of the process that it samples: a thread there
+would mostly be let in when the stream thread waits, and would blame the node that waits. The signal is `SIGURG`, which does
+nothing to a process without a handler, and which processes must bear at any time. System calls go on after it.
+"""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections import defaultdict
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING
+
+from riverrun.generated import owner_of
+from riverrun.runtime.failures import Failures
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from types import FrameType
+
+    from riverrun.worker.spawning import ChildProcess
+
+SIGNAL = signal.SIGURG
+"""Asks a stream thread at which node it is."""
+
+
+_PUNCTUATE = Failures.punctuate.__code__
+_METHODS = frozenset({"process", "advance_stream_time", "head", "pop"})
+"""Methods of operators, and of inputs' queues, in which time is spent."""
+
+
+def node_at(frame: FrameType | None, node_of: Callable[[object], str]) -> str:
+    """Return the innermost node whose code runs, or has called what runs; empty if there is none.
+
+    Args:
+        frame: The innermost frame.
+        node_of: Returns the node whose operator or queue an object is (`Task.node_of`).
+    """
+    while frame is not None:
+        code = frame.f_code
+        node = owner_of(code.co_filename, frame.f_lineno)
+        if not node and code is _PUNCTUATE:
+            node = frame.f_locals["node"]
+        elif not node and code.co_name in _METHODS:
+            node = node_of(frame.f_locals.get("self"))
+        if node:
+            return node
+        frame = frame.f_back
+    return ""
+
+
+class NodeTimes:
+    """Adds up the time that the main thread of this process spends at each node.
+
+    The time since the last sample counts for the node of this one, so signals that come together lose no time: the process
+    was in one call meanwhile.
+
+    Args:
+        node_of: Returns the node whose operator or queue an object is (`Task.node_of`).
+    """
+
+    def __init__(self, node_of: Callable[[object], str]) -> None:
+        self._node_of = node_of
+        self._seconds: defaultdict[str, float] = defaultdict(float)
+        self._sampled_at = time.perf_counter()
+
+    def start(self) -> None:
+        """Take a sample at each signal from now on. Called in the main thread."""
+        signal.signal(SIGNAL, self._sample)
+        signal.siginterrupt(SIGNAL, False)  # noqa: FBT003 - takes no keywords
+
+    def seconds(self) -> Mapping[str, float]:
+        """Return the time spent at each node, s; nodes that were never met are left out."""
+        return {node: spent for node, spent in list(self._seconds.items()) if node}
+
+    def _sample(self, _signal: int, frame: FrameType | None) -> None:
+        now = time.perf_counter()
+        with suppress(Exception):  # such as a RecursionError: the user's function must not fail because of a sample
+            self._seconds[node_at(frame, self._node_of)] += now - self._sampled_at
+        self._sampled_at = now
+
+
+@contextmanager
+def signalled(interval_ms: int, processes: Callable[[], Iterable[ChildProcess]]) -> Iterator[None]:
+    """Signal stream threads at an interval within this context, from a thread.
+
+    Args:
+        interval_ms: The interval, ms (`node.sample.interval.ms`); 0 for no signals.
+        processes: Returns the processes to signal; called each time.
+    """
+    over = threading.Event()
+
+    def run() -> None:
+        while not over.wait(interval_ms / 1000):
+            for process in processes():
+                process.signal(SIGNAL)
+
+    thread = threading.Thread(target=run, name="node-samples", daemon=True)
+    if interval_ms:
+        thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        if interval_ms:
+            thread.join()

@@ -111,6 +111,14 @@ app = typer.Typer(
 AsJson = Annotated[bool, typer.Option("--json", metavar="", help="Print one JSON document.")]
 Dry = Annotated[bool, typer.Option("--dry-run", metavar="", help="Show what the command would do, without doing it.")]
 To = Annotated[str, typer.Option(help="Version to release.")]
+Carry = Annotated[
+    bool,
+    typer.Option(
+        "--carry",
+        metavar="",
+        help="Take state over from the live version where nothing about it has changed, and compute the rest.",
+    ),
+]
 
 
 @app.command()
@@ -132,9 +140,9 @@ def log(context: typer.Context, app: App, *, as_json: AsJson = False) -> None:
 
 
 @app.command()
-def plan(context: typer.Context, app: App, to: To, *, as_json: AsJson = False) -> None:
+def plan(context: typer.Context, app: App, to: To, *, carry: Carry = False, as_json: AsJson = False) -> None:
     """Show what a release would change and how much it would process, without starting it."""
-    report(lambda: _planned(_releaser(context, app).plan(to)), as_json=as_json)
+    report(lambda: _planned(_releaser(context, app).plan(to, carry=carry)), as_json=as_json)
 
 
 @app.command()
@@ -149,6 +157,7 @@ def start(
         ),
     ] = "start",
     *,
+    carry: Carry = False,
     dry_run: Dry = False,
     as_json: AsJson = False,
 ) -> None:
@@ -162,13 +171,13 @@ def start(
     def begin() -> CommandOutcome:
         releaser = _releaser(context, app)
         if dry_run:
-            rehearsal, planned = _rehearsed(releaser, "start", to), _planned(releaser.plan(to))
+            rehearsal, planned = _rehearsed(releaser, "start", to), _planned(releaser.plan(to, carry=carry))
             document = {**rehearsal.document, "through": through, "plan": planned.document}
             return CommandOutcome(f"{planned.text}\n{rehearsal.text}", document)
         tell: Callable[[str], None] = lambda line: typer.echo(line, err=as_json)  # noqa: E731
         if through == Through.START.value:
-            return told(releaser.start(to))
-        return told(take_through(releaser, to, Through(through), tell), asks=True)
+            return told(releaser.start(to, carry=carry))
+        return told(take_through(releaser, to, Through(through), tell, carry=carry), asks=True)
 
     report(begin, as_json=as_json)
 

@@ -55,6 +55,7 @@ _LONGEST_ID = 200
 _PROTOCOLS = frozenset({"", "PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"})
 _HIGHEST_PORT = 65_535
 _BOUND = "max_inputs_since_gate"
+_OF_STATE = ("same", "empty")
 _GATE = "gate"
 _ROWS = "unexpected_rows"
 _NUMBERS_OF_ROWS = "unexpected_rows_limit", "unexpected_rows_checks"
@@ -357,7 +358,7 @@ def _app(
         raise ConfigError(message)
     texts = ("topology", "version", *_SCHEDULES, _ZONE, _CATCHUP, "quality", "data_docs", _ROWS)
     _refuse_settings(path, where, table)
-    check_keys(path, where, table, (*texts, _BOUND, _GATE, *_NUMBERS_OF_ROWS, "versions", "outputs", "config"))
+    check_keys(path, where, table, (*texts, _BOUND, _GATE, *_NUMBERS_OF_ROWS, "versions", "outputs", "carry", "config"))
     if "topology" not in table:
         message = f"{path}: [{where}] needs topology"
         raise ConfigError(message, hint='For example topology = "my_module:build".')
@@ -387,7 +388,8 @@ def _app(
     if _ROWS in given and "://" not in table[_ROWS]:
         given[_ROWS] = str((path.parent / table[_ROWS]).resolve())
     outputs = _outputs(path, f"{where}.outputs", table.get("outputs", {}))
-    given |= {"versions": versions, "outputs": outputs, "streams": streams}
+    carry = _carry(path, f"{where}.carry", table.get("carry", {}), versions)
+    given |= {"versions": versions, "outputs": outputs, "carry": carry, "streams": streams}
     return AppConfig(name, **given, schema_registry=registry, logging=logging)
 
 
@@ -439,6 +441,27 @@ def _outputs(path: Path, where: str, table: Any) -> dict[str, OutputKind]:
     return {topic: kinds[kind] for topic, kind in table.items()}
 
 
+def _carry(
+    path: Path, where: str, table: Any, versions: Mapping[str, Any]
+) -> dict[str, dict[str, str | PickledFunction]]:
+    """Read `[apps.NAME.carry.VERSION]`: what becomes of stores and outputs. Releases check later that these exist."""
+    check_type(path, where, table, dict)
+    for version, said in table.items():
+        if version not in versions:
+            message = f"{path}: {where}.{version}: there is no version {version} to release"
+            raise ConfigError(message, hint=nearest(version, versions))
+        check_type(path, f"{where}.{version}", said, dict)
+        for name, word in said.items():
+            if isinstance(word, dict):
+                message = f"{path}: {where}.{version}.{name} is a table, not what becomes of a store"
+                raise ConfigError(message, hint=f'Names with dots are quoted: "{as_written(name, word)}".')
+            _check_reference(path, f"{where}.{version}.{name}", word)
+            if isinstance(word, str) and word not in _OF_STATE and ":" not in word:
+                message = f"{path}: {where}.{version}.{name} is {word!r}"
+                raise ConfigError(message, hint='Allowed: same, empty, or a function such as "my_module:migrated".')
+    return {version: dict(said) for version, said in table.items()}
+
+
 def _refuse_settings(path: Path, where: str, table: Mapping[str, Any]) -> None:
     """Refuse settings of Kafka Streams among Riverrun's own keys."""
     for key, value in table.items():
@@ -453,7 +476,11 @@ def _by_reference(table: Mapping[str, Any]) -> dict[str, Any]:
     versions = {name: reference_of(function) for name, function in table.get("versions", {}).items()}
     functions = {key: reference_of(table[key]) for key in ("topology", "quality") if table.get(key) is not None}
     given = {key: value for key, value in table.items() if value is not None}
-    return {**given, **functions, "versions": versions}
+    carry = {
+        version: {store: reference_of(said) for store, said in stores.items()}
+        for version, stores in table.get("carry", {}).items()
+    }
+    return {**given, **functions, "versions": versions, "carry": carry}
 
 
 def _check_reference(path: Path, where: str, value: Any) -> None:

@@ -58,6 +58,8 @@ class AppConfig:
         unexpected_rows_checks: Number of gates and checks whose rows are kept: the newest ones.
         versions: Further versions to release, with their topologies.
         outputs: Kinds of outputs by topic, `table` or `log`, where the kind derived from the topology is wrong.
+        carry: For releases that carry state, by version: what becomes of stores and outputs, by name. Of a store, `same`,
+            `empty`, or the function that migrates it, as `module:attribute`; of an output, `same`.
         max_inputs_since_gate: Number of offsets after which a cut needs a new gate; no bound if left out.
         streams: Kafka Streams' settings.
         schema_registry: The project's settings of the schema registry. Never printed: they may hold secrets.
@@ -79,6 +81,7 @@ class AppConfig:
     unexpected_rows_checks: int = 100
     versions: Mapping[str, str | PickledFunction] = field(default_factory=dict)
     outputs: Mapping[str, OutputKind] = field(default_factory=dict)
+    carry: Mapping[str, Mapping[str, str | PickledFunction]] = field(default_factory=dict)
     max_inputs_since_gate: int | None = None
     streams: StreamsConfig = field(default_factory=StreamsConfig)
     schema_registry: Mapping[str, Any] = field(default_factory=dict, repr=False)

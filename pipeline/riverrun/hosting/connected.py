@@ -278,7 +278,7 @@ class ConnectedApplication:
         Raises:
             NotLiveError: If the version is not live, and has no staging topics.
             UnderWayError: If a switch to another version is under way, and no barrier says how far this version may process.
-                Also if outputs of a run of this version are held back.
+                Also if outputs of a run of this version are held back, or state is being carried over to it.
             BrokerError: If brokers do not answer.
             ReleaseError: If the control topic's record of the application cannot be read, or is lost.
         """
@@ -291,6 +291,7 @@ class ConnectedApplication:
         if release.live == application.version:
             release.require_nothing_held()
         else:
+            release.require_carried(application.version)
             # Releases create staging topics.
             wanted = {*found.topics.values(), *filter(None, [found.dead_letters])}
             if application.topology.choosing_sinks or wanted - self.admin.partitions(wanted).keys():

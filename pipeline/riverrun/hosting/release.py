@@ -18,6 +18,7 @@ import msgspec
 
 from riverrun.decoders import Line, Name, Natural, Time, UnreadableError, Word, foreign_decoder
 from riverrun.errors import NotLiveError, ReleaseError, UnderWayError
+from riverrun.hosting.carry import Carry  # noqa: TC001 - msgspec reads the annotations
 from riverrun.hosting.gated import GateVerdict, HeldRun, held_between
 from riverrun.records import whole_number
 from riverrun.runtime.barrier import Barrier  # noqa: TC001 - msgspec reads the annotations
@@ -88,6 +89,7 @@ class Release:
         epoch: Counts the switches.
         barrier: Where running versions are to pause; None if they need not.
         held: The bounded run of the live version whose outputs a gate holds back; None if there is none.
+        carry: State that the candidate takes over from the live version; None if it computes everything.
         revision: Counts the writes; compare-and-set compares it.
         operation: Identifies one write, to recognise it after an unknown outcome.
         changed_by: The user who wrote it.
@@ -113,6 +115,7 @@ class Release:
     failed_pause_ms: Natural = 0
     barrier: Barrier | None = None
     held: HeldRun | None = None
+    carry: Carry | None = None
     revision: Natural = 0
     operation: Word = ""
     changed_by: Line = ""
@@ -133,6 +136,8 @@ class Release:
             lines.append(f"repaired: {self.repaired}")
         if self.held is not None:
             lines.append(str(self.held))
+        if self.carry is not None and self.candidate is not None and self.step not in SETTLED:
+            lines.append(str(self.carry))
         if self.barrier is not None:
             since, by = _text_of(self.barrier.since_ms), self.barrier.by
             lines.append(f"publication has been paused since {since}, for {by}; last at work: {self.changed_by}")
@@ -192,6 +197,15 @@ class Release:
                 message,
                 hint="Try again in a minute: a release compares, switches or repairs. If that has died, repeat its command.",
             )
+
+    def require_carried(self, version: str) -> None:
+        """Make sure that a version has all state that it takes over from the live version.
+
+        Raises:
+            UnderWayError: If it has not.
+        """
+        if self.carry is not None and version == self.candidate and self.step is Step.PLANNED:
+            self.carry.require_done(self.app, version)
 
     def require_nothing_held(self) -> None:
         """Make sure that no outputs of a run of the live version are held back: later ones would be published before them.

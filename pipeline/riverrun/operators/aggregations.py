@@ -159,7 +159,7 @@ class StreamAggregate:
     """
 
     def __init__(self, store: str, aggregator: Aggregator, *, send_old_values: bool) -> None:
-        self._store_name = store
+        self.rows_in = store
         self._aggregator = aggregator
         self._send_old_values = send_old_values
         self._table: TableStore
@@ -175,8 +175,8 @@ class StreamAggregate:
     def init(self, context: OperatorContext) -> None:
         """Open the store and bind the children."""
         self._context, self._forward = context, context.forward
-        table = TableStore(context, self._store_name, send_old_values=self._send_old_values)
-        store = context.get_state_store(self._store_name)
+        table = TableStore(context, self.rows_in, send_old_values=self._send_old_values)
+        store = context.get_state_store(self.rows_in)
         self._table, self._get, self._put = table, table.get, store.put
         self._holds_back, self._is_versioned = table.holds_back, table.is_versioned
         self._writing_fold = table.writing_fold(self._aggregator)
@@ -208,11 +208,11 @@ class StreamAggregate:
 
     def lines(self, at: EmitContext) -> str:
         """Return the lines of `process`."""
-        return lines_by_key(at, at.folding(self._store_name, self._aggregator))
+        return lines_by_key(at, at.folding(self.rows_in, self._aggregator))
 
     def reads_records(self, folding: Callable[[str, Fold], CachedFold]) -> bool:
         """Return whether keys and values matter."""
-        return folding(self._store_name, self._aggregator).reads_records
+        return folding(self.rows_in, self._aggregator).reads_records
 
     def close(self) -> None:
         """Leave the store open: the task closes it."""

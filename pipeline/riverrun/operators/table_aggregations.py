@@ -125,7 +125,7 @@ class TableAggregate:
     """
 
     def __init__(self, store: str, aggregator: TableAggregator, *, send_old_values: bool) -> None:
-        self._store_name = store
+        self.rows_in = store
         self._update = UpdateFold(aggregator)
         self._send_old_values = send_old_values
         self._store: TableStore
@@ -135,7 +135,7 @@ class TableAggregate:
     def init(self, context: OperatorContext) -> None:
         """Open the store and bind the children."""
         self._forward = context.forward
-        self._store = TableStore(context, self._store_name, send_old_values=self._send_old_values)
+        self._store = TableStore(context, self.rows_in, send_old_values=self._send_old_values)
         self._writing_fold = self._store.writing_fold(self._update)
 
     def process(self, key: Any, value: Change[Any], timestamp: int, headers: Headers) -> None:
@@ -145,7 +145,7 @@ class TableAggregate:
             ProcessingError: If the key is null.
         """
         if key is None:
-            message = f"Record key for KTable aggregate operator with state {self._store_name} should not be null."
+            message = f"Record key for KTable aggregate operator with state {self.rows_in} should not be null."
             raise ProcessingError(message)
         if self._writing_fold is not None:
             _, _, new, old, timestamp = self._writing_fold(key, value, timestamp)
@@ -157,7 +157,7 @@ class TableAggregate:
 
     def lines(self, at: EmitContext) -> str:
         """Return the lines of `process`."""
-        return lines_by_key(at, at.folding(self._store_name, self._update))
+        return lines_by_key(at, at.folding(self.rows_in, self._update))
 
     def close(self) -> None:
         """Leave the store open: the task closes it."""

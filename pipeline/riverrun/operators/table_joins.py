@@ -147,7 +147,7 @@ class TableJoinMerge:
     """Merges the results of both sides, and stores them on request (`KTableKTableJoinMerger`)."""
 
     def __init__(self, store: str | None, *, send_old_values: bool) -> None:
-        self._store_name = store
+        self.rows_in = store
         self._send_old_values = send_old_values
         self._store: TableStore | None = None
         self._forward: Callable[[Any, Any, int, Headers], None]
@@ -155,8 +155,8 @@ class TableJoinMerge:
     def init(self, context: OperatorContext) -> None:
         """Open the store and bind the children."""
         self._forward = context.forward
-        if self._store_name is not None:
-            self._store = TableStore(context, self._store_name, send_old_values=self._send_old_values)
+        if self.rows_in is not None:
+            self._store = TableStore(context, self.rows_in, send_old_values=self._send_old_values)
 
     def process(self, key: Any, value: Change[Any], timestamp: int, headers: Headers) -> None:
         """Merge one result."""

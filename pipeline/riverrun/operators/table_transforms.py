@@ -68,7 +68,7 @@ class TableFilter:
         self, keep: Callable[[Any, Any], Any], store: str | None, *, send_old_values: bool, is_versioned: bool
     ) -> None:
         self._keep = keep
-        self._store_name = store
+        self.rows_in = store
         self._send_old_values = send_old_values
         self._skips_nothing = send_old_values and not is_versioned
         self._store: TableStore | None = None
@@ -77,8 +77,12 @@ class TableFilter:
     def init(self, context: OperatorContext) -> None:
         """Open the store and bind the children."""
         self._forward = context.forward
-        if self._store_name is not None:
-            self._store = TableStore(context, self._store_name, send_old_values=self._send_old_values)
+        if self.rows_in is not None:
+            self._store = TableStore(context, self.rows_in, send_old_values=self._send_old_values)
+
+    def for_rows(self) -> TableFilter:
+        """Return a filter that forwards each row that does not pass as a deletion."""
+        return TableFilter(self._keep, None, send_old_values=False, is_versioned=False)
 
     def process(self, key: Any, value: Change[Any], timestamp: int, headers: Headers) -> None:
         """Filter one update."""
@@ -114,7 +118,7 @@ class TableMapValues:
 
     def __init__(self, mapper: Callable[[Any, Any], Any], store: str | None, *, send_old_values: bool) -> None:
         self._mapper = mapper
-        self._store_name = store
+        self.rows_in = store
         self._send_old_values = send_old_values
         self._store: TableStore | None = None
         self._forward: Callable[[Any, Any, int, Headers], None]
@@ -122,8 +126,12 @@ class TableMapValues:
     def init(self, context: OperatorContext) -> None:
         """Open the store and bind the children."""
         self._forward = context.forward
-        if self._store_name is not None:
-            self._store = TableStore(context, self._store_name, send_old_values=self._send_old_values)
+        if self.rows_in is not None:
+            self._store = TableStore(context, self.rows_in, send_old_values=self._send_old_values)
+
+    def for_rows(self) -> TableMapValues:
+        """Return an operator that maps rows which come without the values that they replace."""
+        return TableMapValues(self._mapper, None, send_old_values=False)
 
     def process(self, key: Any, value: Change[Any], timestamp: int, headers: Headers) -> None:
         """Map one update."""
@@ -136,7 +144,7 @@ class TableMapValues:
 
     def lines(self, at: EmitContext) -> str:
         """Return the lines of `process`."""
-        if self._store_name is not None or self._send_old_values:
+        if self.rows_in is not None or self._send_old_values:
             message = "its table is kept, or tells what an update replaced"
             raise NotFused(message)
         given, new, written = at.own("given"), at.own("new"), written_as(at, self._mapper)

@@ -194,7 +194,7 @@ class TableSource:
     """
 
     def __init__(self, store: str | None, *, send_old_values: bool) -> None:
-        self._store_name = store
+        self.rows_in = store
         self._send_old_values = send_old_values
         self._store: TableStore | None = None
         self._context: OperatorContext
@@ -202,8 +202,8 @@ class TableSource:
     def init(self, context: OperatorContext) -> None:
         """Open the store and bind the children."""
         self._context = context
-        if self._store_name is not None:
-            self._store = TableStore(context, self._store_name, send_old_values=self._send_old_values)
+        if self.rows_in is not None:
+            self._store = TableStore(context, self.rows_in, send_old_values=self._send_old_values)
 
     def process(self, key: Any, value: Any, timestamp: int, headers: Headers) -> None:
         """Apply one update."""
@@ -216,7 +216,7 @@ class TableSource:
 
     def lines(self, at: EmitContext) -> str:
         """Return the lines of `process` for a store that holds updates back, where the bytes of keys are at hand."""
-        store = None if self._store_name is None or at.raw_key is None else at.stores[self._store_name]
+        store = None if self.rows_in is None or at.raw_key is None else at.stores[self.rows_in]
         puts = store.cached_put() if isinstance(store, PutsInParts) else None
         if puts is None or at.raw_key is None:
             message = "its table has no store with a cache that it may change in place, or the bytes of its keys are not known"
@@ -258,6 +258,10 @@ class GlobalTableSource:
 
 class ToStream:
     """Forwards the new value of each update, tombstones included (`KTableImpl.toStream`)."""
+
+    def for_rows(self) -> ToStream:
+        """Return itself: it reads no value that an update replaced."""
+        return self
 
     def lines(self, at: EmitContext) -> str:
         """Return the lines for one update."""

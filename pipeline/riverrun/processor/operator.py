@@ -128,6 +128,23 @@ class MaySchedule(Protocol):
     may_schedule: ClassVar[bool]
 
 
+@runtime_checkable
+class ForwardsRows(Protocol):
+    """An operator that forwards the updates of a table, and may keep its rows in a store."""
+
+    rows_in: str | None
+    """Name of the store that has the last update of each key; None if the rows are looked up elsewhere."""
+
+
+@runtime_checkable
+class TakesRows(Protocol):
+    """An operator whose results for a table's rows depend on these alone, in whatever order they come."""
+
+    def for_rows(self) -> Operator | Fused:
+        """Return an operator for rows that come without the values that they replace."""
+        ...
+
+
 class NotFused(Exception):  # noqa: N818 - it is not an error
     """An operator has no lines and is called; the text says why."""
 

@@ -56,22 +56,30 @@ class AppRelease:
         """
         return self.releaser.status()
 
-    def plan(self) -> ReleasePlan:
+    def plan(self, *, carry: bool = False) -> ReleasePlan:
         """Return the plan: the changes, and the number of records to process. Changes nothing.
 
+        Args:
+            carry: Whether the release would take state over from the live version.
+
         Raises:
-            ReleaseError: If the versions cannot follow each other.
+            ReleaseError: If the versions cannot follow each other, or nothing can be taken over.
             BrokerError: If brokers do not answer.
         """
-        return self.releaser.plan(self._candidate())
+        return self.releaser.plan(self._candidate(), carry=carry)
 
-    def start(self) -> AppRelease:
+    def start(self, *, carry: bool = False) -> AppRelease:
         """Start the release. The previous release can no longer be rolled back.
 
+        Args:
+            carry: Whether to take state over from the live version where nothing about it has changed. The rest is computed,
+                from the beginning of the inputs, in this call.
+
         Raises:
-            ReleaseError: If another version is being released, or this one cannot be.
+            ReleaseError: If another version is being released, or this one cannot be; if nothing can be taken over.
+            UnderWayError: If state is to be taken over, and a host of the candidate is at work.
         """
-        self.releaser.start(self._candidate())
+        self.releaser.start(self._candidate(), carry=carry)
         return self
 
     def reprocess(self) -> AppRelease:
@@ -181,12 +189,15 @@ class AppRelease:
         self.releaser.abort()
         return self
 
-    def take_through(self, last: Through, tell: Callable[[str], None] = lambda _line: None) -> AppRelease:
+    def take_through(
+        self, last: Through, tell: Callable[[str], None] = lambda _line: None, *, carry: bool = False
+    ) -> AppRelease:
         """Take all steps from the start through one.
 
         Args:
             last: The last step.
             tell: Called with each finished step.
+            carry: Whether the candidate takes state over from the live version (`start`).
 
         Raises:
             ApprovalNeededError: If the gate has warnings: a person approves them, and cuts.
@@ -194,7 +205,7 @@ class AppRelease:
         """
         from riverrun.releases.chain import take_through
 
-        take_through(self.releaser, self._candidate(), last, tell)
+        take_through(self.releaser, self._candidate(), last, tell, carry=carry)
         return self
 
     def _is_new(self) -> bool:

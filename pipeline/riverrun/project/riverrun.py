@@ -134,6 +134,7 @@ class Riverrun:
         unexpected_rows_checks: int | None = None,
         versions: Mapping[str, Built] | None = None,
         outputs: Mapping[str, str] | None = None,
+        carry: Mapping[str, Mapping[str, Callable[[Any, Any], Any] | str]] | None = None,
         config: Mapping[str, Any] | None = None,
     ) -> App: ...
 
@@ -151,6 +152,7 @@ class Riverrun:
         unexpected_rows_checks: int | None = None,
         versions: Mapping[str, Built] | None = None,
         outputs: Mapping[str, str] | None = None,
+        carry: Mapping[str, Mapping[str, Callable[[Any, Any], Any] | str]] | None = None,
         config: Mapping[str, Any] | None = None,
     ) -> App:
         """Return an application of the project, or declare one by its topology, as `[apps.NAME]` does in a file.
@@ -173,6 +175,8 @@ class Riverrun:
             unexpected_rows_checks: Number of gates and checks whose rows are kept: the newest ones. Default: 100.
             versions: Further versions to release, with their topologies.
             outputs: Kinds by topic, `table` or `log`, where the kind derived from the topology is wrong.
+            carry: For releases that carry state, by version: what becomes of stores and outputs, by name. Of a store, `same`,
+                `empty`, or a function of key and value that returns the value that the version keeps; of an output, `same`.
             config: Settings, by Kafka Streams' own names.
 
         Raises:
@@ -188,6 +192,7 @@ class Riverrun:
             "unexpected_rows_checks": unexpected_rows_checks,
             "versions": {key: _callable(built) for key, built in (versions or {}).items()},
             "outputs": outputs or {},
+            "carry": carry or {},
             "config": config or {},
         }
         if topology is None:

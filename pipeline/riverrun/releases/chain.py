@@ -58,7 +58,9 @@ class Through(Enum):
     CUT = "cut"
 
 
-def take_through(releaser: Releaser, candidate: str, last: Through, tell: Callable[[str], None]) -> Release:
+def take_through(
+    releaser: Releaser, candidate: str, last: Through, tell: Callable[[str], None], *, carry: bool = False
+) -> Release:
     """Take the steps of a release, from its start through a given step. After a crash, it continues where it ended.
 
     Steps that are done, and a verdict, are kept as long as the code of both versions is the code that they are about.
@@ -68,6 +70,7 @@ def take_through(releaser: Releaser, candidate: str, last: Through, tell: Callab
         candidate: The version that is to go live.
         last: The last step to take.
         tell: Called with a message after each step.
+        carry: Whether the candidate takes state over from the live version.
 
     Returns:
         The state of the release after the last step.
@@ -78,7 +81,7 @@ def take_through(releaser: Releaser, candidate: str, last: Through, tell: Callab
     """
     done = releaser.resumed(candidate)
     if done is None or last is Through.START:
-        release = releaser.start(candidate)
+        release = releaser.start(candidate, carry=carry)
         tell(f"start: {candidate} will replace {release.live}")
     for step in _left(done, last):
         if step is Through.REPROCESS:

@@ -17,13 +17,13 @@ from riverrun.releases.topology import logs, outputs, tables
 from riverrun.releases.versions import create_staging
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from riverrun.hosting.connected import ConnectedApplication
     from riverrun.hosting.control_topic import ReleaseRegistry
     from riverrun.hosting.release import Release
     from riverrun.kafka.admin import Admin
-    from riverrun.records import Send
+    from riverrun.records import Headers, Send
     from riverrun.releases.scope import Scope
 
 _TRANSACTION_RECORDS = 50_000
@@ -156,19 +156,27 @@ class Corrections:
         finally:
             producer.close()
 
-    def keep(self, old: ConnectedApplication, mine: Release, *, is_settled: bool = True) -> None:
-        """Make a version's staging tables equal to what it has published so far. A rollback starts from them.
+    def keep(
+        self,
+        old: ConnectedApplication,
+        mine: Release,
+        *,
+        topics: Iterable[str] | None = None,
+        is_settled: bool = True,
+    ) -> None:
+        """Make a version's staging tables equal to what is public. A rollback starts from them, or a candidate that takes over.
 
         Args:
             old: The version.
             mine: The release, as it was written last.
+            topics: The tables; all by default.
             is_settled: Whether nothing publishes at present. If something does, this call only leaves less to do later.
 
         Raises:
             VersionConflictError: If another process has taken the release over.
         """
         create_staging(old)
-        for topic in tables(old.application):
+        for topic in tables(old.application) if topics is None else topics:
             self._brought(old, topic, f"{old.id}-keep-{topic}", mine, Side.NEW, is_settled=is_settled)
 
     def _brought(
@@ -220,6 +228,59 @@ def _conflicts(mine: Release) -> Iterator[None]:
 def published_name(topic_id: str, tp: TopicPartition) -> str:
     """Return the name of a partition in `Release.published`: a topic that is created again is another one."""
     return f"{topic_id}-{tp.partition}"
+
+
+def copy_partitions(
+    admin: Admin,
+    name: str,
+    ends: Mapping[TopicPartition, int],
+    target: str,
+    changed: Callable[[bytes | None, bytes | None], bytes | None] | None = None,
+) -> None:
+    """Copy the records of partitions to the same partitions of another topic, exactly once for each name.
+
+    Args:
+        admin: Reads the records.
+        name: Transactional id and group of the copy. Another call with this name continues it.
+        ends: The offset of each partition at which the copy ends.
+        target: The topic to copy to.
+        changed: Returns the value to write in place of a record's, by key and value; by default, values stay.
+
+    Raises:
+        StreamsError: As `changed` raises it. What was copied before stays.
+        BrokerError: If brokers refuse or do not answer.
+    """
+    producer = TransactionalProducer(admin.kafka, name, transaction_timeout_ms=LONGEST_TRANSACTION_MS)
+    send = producer.send if changed is None else _changing(producer.send, changed)
+    try:
+        producer.init()
+        first, done = admin.beginning_offsets(ends), admin.committed(name, ends)
+        starts = first | {tp: found.offset for tp, found in done.items()}
+        ranges = {tp: OffsetRange(min(starts[tp], end), end) for tp, end in ends.items()}
+        copied(
+            admin,
+            ranges,
+            target,
+            lambda reached, _sent: producer.commit({tp: (offset, "") for tp, offset in reached.items()}, name),
+            send,
+            0,
+        )
+    finally:
+        producer.close()
+
+
+def _changing(send: Send, changed: Callable[[bytes | None, bytes | None], bytes | None]) -> Send:
+    def send_changed(
+        topic: str,
+        key: bytes | None,
+        value: bytes | None,
+        timestamp: int,
+        headers: Headers,
+        partition: int | None,
+    ) -> None:
+        send(topic, key, changed(key, value), timestamp, headers, partition)
+
+    return send_changed
 
 
 def copied(

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from riverrun.hosting.application import Application
     from riverrun.hosting.connected import ConnectedApplication
     from riverrun.kafka.admin import Admin
+    from riverrun.releases.carry_plan import CarryPlan
     from riverrun.releases.versions import Versions
     from riverrun.spark.runs import RunRecord
     from riverrun.topology.outputs import Output
@@ -271,6 +272,7 @@ class ReleasePlan:
         statements: SQL statements whose digest differs, likewise; empty if one of the versions has none.
         new: Topics that the candidate writes and the live version does not. With each, the number of offsets that the candidate
             has written so far, and of those that the topic has already.
+        carry: What the candidate takes over from the live version; None if it computes everything.
         unseen: What no digest of the candidate covers, by node: a change of it is not noticed.
     """
 
@@ -287,6 +289,7 @@ class ReleasePlan:
     statements: dict[str, str] = field(default_factory=dict)
     unseen: dict[str, tuple[str, ...]] = field(default_factory=dict)
     new: dict[str, tuple[int, int]] = field(default_factory=dict)
+    carry: CarryPlan | None = None
 
     def __str__(self) -> str:
         """Describe it line by line."""
@@ -298,6 +301,7 @@ class ReleasePlan:
         lines += [f"  {each.topic} is a {each.kind.value}: {each.why}" for each in self.outputs]
         lines += [f"  {topic} is new: {_describe(*counts)}" for topic, counts in self.new.items()]
         lines += [f"  {topic} is not written any more: its records stay" for topic in self.ended]
+        lines += [f"  {line}" for line in (self.carry.lines if self.carry is not None else ())]
         lines.append(f"{counted(self.range.size, 'offset')} to process: {self.range}")
         lines += [f"  {line}" for line in self.forecast.lines]
         lines += [f"  deleted already: {tp} below offset {offset}" for tp, offset in self.lost.items()]
@@ -308,15 +312,21 @@ class ReleasePlan:
         return "\n".join(lines)
 
 
-def plan_release(live: ConnectedApplication, new: ConnectedApplication, versions: Versions) -> ReleasePlan:
+def plan_release(
+    live: ConnectedApplication, new: ConnectedApplication, versions: Versions, carry: CarryPlan | None = None
+) -> ReleasePlan:
     """Return the plan of a release.
 
     Args:
         live: The live version.
         new: The candidate.
         versions: The application's versions.
+        carry: What the candidate takes over from the live version; None if it computes everything.
     """
     app, target = live.application.config.name, versions.target(live, new)
+    if carry is not None:
+        read = carry.read_by(new.topology)
+        target = {tp: end for tp, end in target.items() if tp.topic in read}
     first = live.admin.beginning_offsets(target)
     wanted = RunRange({tp: OffsetRange(min(first[tp], end), end) for tp, end in target.items()})
     ended, written = outputs(live.application), outputs(new.application)
@@ -335,6 +345,7 @@ def plan_release(live: ConnectedApplication, new: ConnectedApplication, versions
         statements=_changes(old, said) if old and said else {},
         unseen=new.topology.unseen(),
         new=new_outputs(live, new),
+        carry=carry,
     )
 
 

@@ -12,12 +12,15 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from riverrun.errors import GateFailedError
+from riverrun.hosting.alone import require_nobody
 from riverrun.hosting.control_topic import ReleaseRegistry
 from riverrun.hosting.gated import GateVerdict
 from riverrun.hosting.inputs import dropped_so_far
 from riverrun.hosting.process import SystemClock
 from riverrun.hosting.release import Release, Step
+from riverrun.releases.carrying import Carrying
 from riverrun.releases.check_log import GATE_OF_RELEASE, CheckLog, CheckRecord
+from riverrun.releases.corrections import Corrections
 from riverrun.releases.gating import Gate, Point
 from riverrun.releases.release_plan import ReleasePlan, plan_release
 from riverrun.releases.rows import DifferentRow, different_rows
@@ -72,6 +75,8 @@ class Releaser:
         self._gate = Gate(self._config.quality, self._versions, spark)
         self._switch = Switch(self._config.name, self._versions, self._registry, on_step)
         self._checks = StepChecks(self._config, self._versions, self._registry, self._switch, admin)
+        corrections = Corrections(self._config.name, self._registry)
+        self._carrying = Carrying(self._versions, self._registry, self._switch.barriers, corrections)
 
     def status(self) -> Release:
         """Return the state of the release.
@@ -116,32 +121,50 @@ class Releaser:
         self.check("restore", live)
         return self._registry.write(Release(self._config.name, live))
 
-    def plan(self, candidate: str) -> ReleasePlan:
+    def plan(self, candidate: str, *, carry: bool = False) -> ReleasePlan:
         """Describe what a release of `candidate` would do. Changes nothing: the last release can still be rolled back.
+
+        Args:
+            candidate: The version.
+            carry: Whether it would take state over from the live version.
 
         Raises:
             ConfigError: If there is no such version.
-            ReleaseError: If it is live already, or one of the two chooses topics per record.
+            ReleaseError: If it is live already, or one of the two chooses topics per record; if it can take nothing over.
         """
-        return plan_release(*self._checks.pair(self.status(), candidate), self._versions)
+        live, new = self._checks.pair(self.status(), candidate)
+        return plan_release(live, new, self._versions, self._carrying.plan(live, new) if carry else None)
 
-    def start(self, candidate: str) -> Release:
+    def start(self, candidate: str, *, carry: bool = False) -> Release:
         """Begin the release of `candidate`, and record its code. The last release can no longer be rolled back.
 
         If a release of this candidate is under way, it begins again. The candidate's output so far is kept, unless its
         code has changed since: then the output is deleted and computed again.
 
+        Args:
+            candidate: The version.
+            carry: Whether it takes state over from the live version, as far as nothing has changed about it, and continues
+                there. Its output so far is deleted then. A call that was interrupted is completed by the next one.
+
         Raises:
             ConfigError: If there is no such version.
-            ReleaseError: If it is live already, or another release is under way, or one of the two chooses topics per record.
+            ReleaseError: If it is live already, or another release is under way, or one of the two chooses topics per record;
+                if it can take nothing over.
+            UnderWayError: If workers or a run of the candidate are at work, or the live version does not come to rest.
         """
         release = self.check("start", candidate)
         live, new = self._checks.pair(release, candidate)
         digests = {release.live: live.topology.fingerprint(), candidate: new.topology.fingerprint()}
         is_noted = release.step is Step.PLANNED and release.candidate == candidate
-        if is_noted and digests.items() <= release.digests.items():
-            return release
-        return self._note_start(release, new, digests)
+        is_noted = is_noted and (release.carry is not None) == carry and digests.items() <= release.digests.items()
+        if carry:  # fails before anything changes
+            is_noted = self._carrying.is_begun(release, live, new) and is_noted
+            require_nobody(new)
+        if not is_noted:
+            release = self._note_start(release, live, new, digests, afresh=carry)
+            if carry:
+                release = self._carrying.start(release, live, new)
+        return self._carrying.complete(release, live, self._versions.staged(candidate)) if carry else release
 
     def resumed(self, candidate: str) -> Step | None:
         """Return the step that an earlier release of a version has reached; None if it has to start, or to start again.
@@ -150,7 +173,7 @@ class Releaser:
         or is done, that counts whatever the code is now.
         """
         release = self.status()
-        if release.candidate != candidate:
+        if release.candidate != candidate or (release.carry is not None and not release.carry.is_done):
             return None
         if release.step is Step.CUTTING or (release.step is Step.LIVE and release.live == candidate):
             return release.step
@@ -160,11 +183,21 @@ class Releaser:
             return Step.REPROCESSED
         return release.step
 
-    def _note_start(self, release: Release, candidate: ConnectedApplication, digests: dict[str, str]) -> Release:
-        """Record the start of a release. First delete the candidate's output if other code has computed it."""
+    def _note_start(
+        self,
+        release: Release,
+        live: ConnectedApplication,
+        candidate: ConnectedApplication,
+        digests: dict[str, str],
+        *,
+        afresh: bool,
+    ) -> Release:
+        """Record the start of a release. First delete the candidate's output if it begins afresh, or other code computed it."""
         planned = release if release.step is Step.PLANNED else release.to(Step.PLANNED)
         known = release.digests.get(candidate.version)
-        if known is not None and known != digests[candidate.version]:
+        is_other = known is not None and known != digests[candidate.version]
+        if afresh or is_other or (release.carry is not None and release.candidate == candidate.version):
+            self._carrying.give_up(release, live)
             self._versions.discard(candidate)
         is_kept = known == digests[candidate.version] and candidate.admin.group(candidate.id).state != "Dead"
         return self._registry.write(
@@ -173,6 +206,7 @@ class Releaser:
                 candidate=candidate.version,
                 verdict=None,
                 corrections=0,
+                carry=None,
                 failed_pause_ms=0,
                 digests=release.digests | digests,
                 computing_since_ms=(is_kept and release.computing_since_ms) or SystemClock().now_ms(),
@@ -359,7 +393,8 @@ class Releaser:
         """
         release = self.check("abort")
         candidate = self._versions.application(candidate_of(release))
-        aborted = self._registry.write(release.to(Step.ABORTED))
+        self._carrying.give_up(release, self._versions.application(release.live))
+        aborted = self._registry.write(release.to(Step.ABORTED, carry=None))
         self._versions.discard(candidate)
         return aborted
 

@@ -31,7 +31,7 @@ from riverrun.kafka.admin import TopicSpec
 from riverrun.kafka.producer import LONGEST_TRANSACTION_MS, TransactionalProducer
 from riverrun.kafka.ranges import read_fields
 from riverrun.records import Headers, OffsetRange, TopicPartition
-from riverrun.releases.corrections import copied
+from riverrun.releases.corrections import copy_partitions
 from riverrun.runtime.layout import changelog_name
 from riverrun.runtime.times import OffsetMetadata
 from riverrun.state.api import WINDOWED, StoreKind
@@ -189,34 +189,14 @@ def _create_again(connected: ConnectedApplication, topic: TopicRequirement, mark
     if is_known:
         kept = {**streams.topic, **_KEPT}
         admin.create_topics([TopicSpec(copy, topic.partitions, kept, streams.replication_factor)])
-        _copy(admin, copy, {tp: end for tp, end in mark.ends.items() if tp.topic == topic.name}, copy)
+        copy_partitions(admin, copy, {tp: end for tp, end in mark.ends.items() if tp.topic == topic.name}, copy)
     if is_known or noted is None:
         admin.delete_topics([topic.name])
     config = {**streams.topic, **topic.config}
     admin.create_topics([TopicSpec(topic.name, topic.partitions, config, streams.replication_factor)])
     if noted is not None:
         tps = [TopicPartition(copy, n) for n in range(topic.partitions)]
-        _copy(admin, _back(copy), admin.settled_end_offsets(tps), topic.name)
-
-
-def _copy(admin: Admin, name: str, ends: Mapping[TopicPartition, int], target: str) -> None:
-    """Copy the records of partitions up to given ends, exactly once for each name."""
-    producer = TransactionalProducer(admin.kafka, name, transaction_timeout_ms=LONGEST_TRANSACTION_MS)
-    try:
-        producer.init()
-        first, done = admin.beginning_offsets(ends), admin.committed(name, ends)
-        starts = first | {tp: found.offset for tp, found in done.items()}
-        ranges = {tp: OffsetRange(min(starts[tp], end), end) for tp, end in ends.items()}
-        copied(
-            admin,
-            ranges,
-            target,
-            lambda reached, _sent: producer.commit({tp: (offset, "") for tp, offset in reached.items()}, name),
-            producer.send,
-            0,
-        )
-    finally:
-        producer.close()
+        copy_partitions(admin, _back(copy), admin.settled_end_offsets(tps), topic.name)
 
 
 def _rewind_task(connected: ConnectedApplication, task_id: TaskId, mark: Mark, timed: Container[str]) -> None:

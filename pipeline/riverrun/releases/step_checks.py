@@ -204,6 +204,7 @@ class StepChecks:
         if step in {"gate", "cut", "rollback"}:
             release.require_nothing_held()
         if step in {"reprocess", "gate"}:
+            release.require_carried(candidate_of(release))
             self._require_same_code(release, self._versions.releasable(candidate_of(release)))
         elif step == "approve":
             require_approvable(release.app, release.verdict, argument)

@@ -134,6 +134,7 @@ def processing_application(project: ProjectConfig, admin: Admin, name: str, vers
         ConfigError: If there is no such application or version.
         ReleaseError: If the version is not live, and chooses topics per record; if it is being released, or may be gone back
             to, and its code has changed since; if the control topic is lost.
+        UnderWayError: If state is being carried over to the version.
         TopicError: If a public topic does not exist.
         BrokerError: If brokers do not answer.
     """
@@ -146,6 +147,7 @@ def processing_application(project: ProjectConfig, admin: Admin, name: str, vers
     versions = Versions(project, name, admin, _no_spark)
     staged = versions.releasable(chosen)
     _require_planned_code(release, staged)
+    release.require_carried(chosen)
     if not release.revision:  # staging topics without a record mean that the control topic is lost
         ReleaseRegistry.at(admin).write(release)
     return versions.staged(staged.version).application
@@ -216,6 +218,11 @@ class Versions:
         self._config = project.app(app)
         self._admin = with_archive(admin, self._config.streams.archive_url)
         self._spark = spark
+
+    @property
+    def spark(self) -> Callable[[], Any]:
+        """Returns a Spark session when one is needed."""
+        return self._spark
 
     def application(self, version: str) -> ConnectedApplication:
         """Return a version as it is configured."""

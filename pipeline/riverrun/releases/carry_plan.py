@@ -1,0 +1,424 @@
+"""Decides what a candidate takes over from the live version, and what it has to compute.
+
+A store is carried if nothing that feeds it has changed: the nodes that use it, everything above them up to the sources, also
+through repartition topics, and the other stores that these use. Digests tell that, as they do for the plan of a release. The
+rest is computed from the inputs' beginning, by a part of the topology (`releases.carried_part`). A table that only maps or
+filters the rows of a carried store is fed from these rows.
+
+`[apps.NAME.carry.VERSION]` may say of a store that it is the same although its code has changed, that it is to be migrated by a
+function, or that it starts empty; and of an output that its rows stay.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+from riverrun.config import OutputKind
+from riverrun.config.checks import nearest
+from riverrun.errors import ReleaseError
+from riverrun.operators.process import UserProcessor
+from riverrun.processor.operator import ForwardsRows, TakesRows
+from riverrun.releases.topology import outputs
+from riverrun.state.api import StoreKind
+from riverrun.topology.nodes import Lineage, ProcessorNode, SinkNode, SourceNode
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from riverrun.config import PickledFunction
+    from riverrun.hosting.application import Application
+    from riverrun.state.api import StoreBuilder
+    from riverrun.topology.nodes import Node
+    from riverrun.topology.parts import Parts
+    from riverrun.topology.topology import Topology
+
+SAME, EMPTY = "same", "empty"
+"""What a project may say of a store; anything else is the function that migrates it. Of an output, it may say the first."""
+_ROWS = frozenset({StoreKind.KEY_VALUE, StoreKind.TIMESTAMPED_KEY_VALUE})
+"""Kinds of stores that have all rows of a table; windows and versions expire."""
+_MIGRATED = _ROWS | {StoreKind.WINDOW, StoreKind.TIMESTAMPED_WINDOW, StoreKind.SESSION}
+"""Kinds of stores whose changelogs have keys and values as their serdes write them."""
+
+
+class Fate(StrEnum):
+    """What becomes of a store, or of the rows of an output, when a release carries state."""
+
+    CARRIED = "carried"
+    """It is taken over as it is."""
+    MIGRATED = "migrated"
+    """It is taken over, and a function makes the new values."""
+    FED = "made from rows"
+    """It is computed from the rows of a store that is taken over."""
+    COMPUTED = "computed"
+    """It is computed from the beginning of the inputs."""
+    EMPTY = "empty"
+    """It has nothing from before the release."""
+
+
+@dataclass(frozen=True, slots=True)
+class Carried:
+    """What becomes of one store or output.
+
+    Args:
+        name: The store, or the topic.
+        fate: What becomes of it.
+        why: The reason, for people; empty if nothing has changed.
+    """
+
+    name: str
+    fate: Fate
+    why: str = ""
+
+    def __str__(self) -> str:
+        """Describe it in words."""
+        return f"{self.name}: {self.fate.value}" + (f" ({self.why})" if self.why else "")
+
+
+@dataclass(frozen=True, slots=True)
+class CarryPlan:
+    """What a candidate takes over from the live version.
+
+    Args:
+        stores: All stores of the candidate, by name.
+        outputs: All its outputs, by topic.
+        part: Nodes that have to compute something from the beginning of their inputs, or from rows that are fed to them.
+        fed: Nodes of that part which forward the rows of a carried store instead, with the store.
+        functions: Functions that migrate stores, by store.
+    """
+
+    stores: Mapping[str, Carried]
+    outputs: Mapping[str, Carried]
+    part: frozenset[str] = frozenset()
+    fed: Mapping[str, str] = field(default_factory=dict)
+    functions: Mapping[str, str | PickledFunction] = field(default_factory=dict)
+
+    @property
+    def taken(self) -> tuple[str, ...]:
+        """Return the stores whose changelogs are copied."""
+        return tuple(name for name, each in self.stores.items() if each.fate in {Fate.CARRIED, Fate.MIGRATED})
+
+    def read_by(self, topology: Topology) -> frozenset[str]:
+        """Return the topics that have to be read from their beginning.
+
+        Args:
+            topology: The candidate's.
+        """
+        sources = (node for name, node in topology.nodes.items() if name in self.part)
+        return frozenset(topic for node in sources if isinstance(node, SourceNode) for topic in node.topics)
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        """Describe it in words, line by line."""
+        stores = (f"store {each}" for each in self.stores.values())
+        return (*stores, *(f"output {each}" for each in self.outputs.values()))
+
+
+def carry_plan(live: Application, new: Application, declared: Mapping[str, str | PickledFunction]) -> CarryPlan:
+    """Decide what a candidate takes over. Asks no broker.
+
+    Args:
+        live: The live version.
+        new: The candidate.
+        declared: What the project says of stores and outputs of the candidate, by name.
+
+    Raises:
+        ReleaseError: If the project names a store or output that does not exist, or asks for what cannot be; if a store has no
+            changelog; if no store can be taken over.
+    """
+    return _Decision(live, new, declared).plan()
+
+
+class _Decision:
+    """The nodes of a candidate while it is decided what becomes of them."""
+
+    def __init__(self, live: Application, new: Application, declared: Mapping[str, str | PickledFunction]) -> None:
+        self._live, self._new, self._app = live.topology.parts(), new.topology.parts(), new.config.name
+        self._version, self._declared = new.version, declared
+        self._outputs, self._before = outputs(new), outputs(live)
+        self._digests = live.topology.node_fingerprints(), new.topology.node_fingerprints()
+        self._operators: dict[str, object] = {}
+        self._check_declared()
+        self._said = {name: word for name, word in declared.items() if name in self._new.stores and word != EMPTY}
+        self._by_word = frozenset(user for store in self._said for user in self._new.users[store])
+        self._migrated_users = frozenset(
+            user for store, word in self._said.items() if word != SAME for user in self._new.users[store]
+        )
+        self._kept = self._nodes_kept()
+
+    def plan(self) -> CarryPlan:
+        begun = self._begun()
+        part: frozenset[str] = frozenset()
+        while True:  # each round computes more, until nothing is fed by what is computed
+            fed = self._fed(part)
+            wanted = {
+                name
+                for name in self._new.nodes
+                if name not in self._kept and name not in fed and name not in begun and self._has_results(name)
+            }
+            grown = self._closure(wanted)
+            if grown == part:
+                break
+            part = grown
+        self._check_part(part, begun)
+        stores = {name: self._store(name, part) for name in self._new.stores}
+        fates = {topic: self._output(topic, part, fed) for topic in self._outputs}
+        above = {
+            parent: store for name in fed for parent in self._new.nodes[name].parents if (store := self._rows(parent))
+        }
+        plan = CarryPlan(
+            stores=stores,
+            outputs=fates,
+            part=part | fed | above.keys(),
+            fed={name: store for name, store in above.items() if name not in part},
+            functions={name: word for name, word in self._said.items() if word != SAME},
+        )
+        if not plan.taken:
+            raise self._nothing(plan)
+        return plan
+
+    # What the project says
+
+    def _check_declared(self) -> None:
+        where = f"apps.{self._app}.carry.{self._version}"
+        known = {*self._new.stores, *self._outputs}
+        for name, word in self._declared.items():
+            if name not in known:
+                message = f"{where}.{name}: {self._version} has no such store or output"
+                raise ReleaseError(message, hint=nearest(name, known))
+            builder = self._new.stores.get(name)
+            if builder is None:
+                self._check_output(where, name, word)
+            elif word != EMPTY:
+                self._check_store(where, builder, word)
+
+    def _check_output(self, where: str, topic: str, word: str) -> None:
+        if word != SAME:
+            message = f"{where}.{topic} is {word!r}: of an output, only {SAME!r} can be said"
+            raise ReleaseError(message, hint="Then its rows stay as they are until new records change them.")
+        if topic not in self._before:
+            message = f"{where}.{topic}: the live version does not write {topic}, so it has no rows that could stay"
+            raise ReleaseError(message)
+
+    def _check_store(self, where: str, builder: StoreBuilder, word: str | PickledFunction) -> None:
+        name, before = builder.name, self._live.stores.get(builder.name)
+        if before is None:
+            message = f"{where}.{name} is {word!r}, and the live version has no store {name}"
+            raise ReleaseError(message, hint=f'{name} = "{EMPTY}" lets it start empty; without a word it is computed.')
+        if before.kind is not builder.kind:
+            message = f"{where}.{name} is {word!r}: {name} was a {before.kind.value} store, and is a {builder.kind.value} store"
+            raise ReleaseError(message, hint="Leave it out: then it is computed.")
+        if word != SAME and builder.kind not in _MIGRATED:
+            message = f"{where}.{name}: a {builder.kind.value} store cannot be migrated"
+            raise ReleaseError(message, hint="Leave it out: then it is computed.")
+
+    def _nothing(self, plan: CarryPlan) -> ReleaseError:
+        found = "; ".join(f"{each.name}: {each.why or each.fate.value}" for each in plan.stores.values())
+        message = f"{self._app} {self._version} can take no store over: {found or 'it has none'}"
+        hint = f"Release it without --carry, or say what stays the same: [apps.{self._app}.carry.{self._version}]."
+        return ReleaseError(message, hint=hint)
+
+    # What has changed
+
+    def _nodes_kept(self) -> frozenset[str]:
+        """Return the nodes whose results, and stores, are those of the live version: the largest set that is closed upwards."""
+        kept = {name for name in self._new.nodes if name in self._live.nodes and self._is_equal(name)}
+        if any(self._is_global_changed(name) for name in self._live.global_stores):
+            kept &= self._by_word
+        while True:
+            lost = {name for name in kept if name not in self._by_word and not self._stands(name, kept)}
+            if not lost:
+                return frozenset(kept)
+            kept -= lost
+
+    def _is_equal(self, name: str) -> bool:
+        before, now = self._digests
+        return name in self._by_word or before[name] == now[name]
+
+    def _is_global_changed(self, store: str) -> bool:
+        before, now = self._digests
+        return before[f"global store {store}"] != now.get(f"global store {store}")
+
+    def _stands(self, name: str, kept: set[str]) -> bool:
+        node = self._new.nodes[name]
+        above = self._above(node)
+        if isinstance(node, SourceNode) and above != self._writers(self._live, node):
+            return False
+        if above - kept or above & self._migrated_users:
+            return False
+        return all(self._is_store_kept(store, kept) for store in self._stores_of(name))
+
+    def _is_store_kept(self, store: str, kept: set[str]) -> bool:
+        if store not in self._live.stores or (self._declared.get(store) == EMPTY and self._new.stores[store].logging):
+            return False
+        before, now = self._digests
+        if store not in self._said and before[f"store {store}"] != now[f"store {store}"]:
+            return False
+        new_users = self._new.users[store] - self._live.users[store]
+        return self._live.users[store] <= kept and not any(self._may_write(name) for name in new_users)
+
+    def _may_write(self, name: str) -> bool:
+        """Return whether a node may change a store that others write: only users' processors may."""
+        operator = self._operator(name)
+        return isinstance(operator, UserProcessor) or not type(operator).__module__.startswith("riverrun.operators.")
+
+    def _above(self, node: Node) -> set[str]:
+        """Return the nodes that send records to a node, directly or through a repartition topic."""
+        return self._writers(self._new, node) if isinstance(node, SourceNode) else set(node.parents)
+
+    @staticmethod
+    def _writers(parts: Parts, source: SourceNode) -> set[str]:
+        read = parts.repartition_topics.keys() & source.topics
+        return {name for name, node in parts.nodes.items() if isinstance(node, SinkNode) and node.topic in read}
+
+    def _stores_of(self, name: str) -> list[str]:
+        return [store for store, users in self._new.users.items() if name in users]
+
+    def _operator(self, name: str) -> object:
+        if name not in self._operators:
+            node = self._new.nodes[name]
+            self._operators[name] = node.supplier() if isinstance(node, ProcessorNode) else None
+        return self._operators[name]
+
+    # What has to be computed
+
+    def _begun(self) -> set[str]:
+        """Return the nodes that begin with what comes after the release: users of stores that start empty, and all below."""
+        empty = (store for store, word in self._declared.items() if word == EMPTY)
+        begun = {user for store in empty for user in self._new.users[store]} - self._kept
+        return self._spread(begun, lambda name, found: bool(self._above(self._new.nodes[name]) & found))
+
+    def _spread(self, found: set[str], reaches: Callable[[str, set[str]], bool]) -> set[str]:
+        while more := {name for name in self._new.nodes if name not in found | self._kept and reaches(name, found)}:
+            found |= more
+        return found
+
+    def _has_results(self, name: str) -> bool:
+        """Return whether a node changes a store, or an output whose rows do not stay."""
+        node = self._new.nodes[name]
+        if isinstance(node, SinkNode):
+            return node.topic in self._outputs and self._declared.get(str(node.topic)) != SAME
+        return bool(self._stores_of(name))
+
+    def _rows(self, name: str) -> str | None:
+        """Return the store that has all rows of a table whose updates a node forwards, if it is taken over."""
+        if name not in self._kept:
+            return None
+        operator = self._operator(name)
+        store = operator.rows_in if isinstance(operator, ForwardsRows) else None
+        builder = None if store is None else self._new.stores.get(store)
+        return store if builder is not None and builder.logging and builder.kind in _ROWS else None
+
+    def _fed(self, part: frozenset[str]) -> set[str]:
+        """Return the nodes that need nothing but rows of a store that is taken over."""
+        fed: set[str] = set()
+
+        def is_fed(name: str, found: set[str]) -> bool:
+            node = self._new.nodes[name]
+            if name in part or isinstance(node, SourceNode) or len(node.parents) != 1:
+                return False
+            (parent,) = node.parents
+            if parent not in found and (parent in part or self._rows(parent) is None):
+                return False
+            if isinstance(node, SinkNode):
+                output = self._outputs.get(str(node.topic))
+                return output is not None and output.kind is OutputKind.TABLE
+            is_plain = isinstance(self._operator(name), TakesRows) or node.lineage is Lineage.KEPT
+            return is_plain and not self._stores_of(name)
+
+        fed = self._spread(fed, is_fed)
+        while lonely := {name for name in fed if not self._ends_in(name, fed)}:
+            fed -= lonely
+        return fed
+
+    def _ends_in(self, name: str, fed: set[str]) -> bool:
+        """Return whether everything below a node is fed as well: what is computed below needs each update, and not rows."""
+        children = [other for other, node in self._new.nodes.items() if name in node.parents]
+        return isinstance(self._new.nodes[name], SinkNode) or (bool(children) and fed.issuperset(children))
+
+    def _closure(self, wanted: Iterable[str]) -> frozenset[str]:
+        """Return nodes with everything that has a share in their results: nodes above, and users of their stores."""
+        found, waiting = set[str](), list(wanted)
+        while waiting:
+            name = waiting.pop()
+            if name in found:
+                continue
+            found.add(name)
+            waiting += self._above(self._new.nodes[name])
+            waiting += [user for store in self._stores_of(name) for user in self._new.users[store]]
+        return frozenset(found)
+
+    def _check_part(self, part: frozenset[str], begun: set[str]) -> None:
+        """Make sure that nothing is to be computed below a store that is migrated, or starts empty."""
+        for store, word in self._declared.items():
+            users = self._new.users.get(store, set()) & part
+            if not users:
+                continue
+            below = sorted(
+                topic
+                for topic, node in ((str(n.topic), n) for n in self._new.nodes.values() if isinstance(n, SinkNode))
+                if node.name in part and topic in self._outputs
+            )
+            what = f"{', '.join(below) or min(users)} would have to be computed from the beginning"
+            message = f"apps.{self._app}.carry.{self._version}.{store} is {word!r}, and {what}, with {store}"
+            stay = f'"{(below or ["TOPIC"])[0]}" = "{SAME}"'
+            hint = f"Leave {store} out: then it is computed as well. Or let the rows stay: {stay}."
+            raise ReleaseError(message, hint=hint)
+        if part & begun:
+            message = f"{min(part & begun)} begins after the release, and is needed to compute what comes before it"
+            raise ReleaseError(message)
+
+    # Fates
+
+    def _store(self, name: str, part: frozenset[str]) -> Carried:
+        builder, users = self._new.stores[name], self._new.users[name]
+        word = self._declared.get(name)
+        if word == EMPTY:
+            return Carried(name, Fate.EMPTY, "as streams.toml says")
+        if users & part:
+            needed = [user for user in sorted(users) if user not in self._kept]
+            why = self._changed(needed[0]) if needed else f"needed for {self._needed_for(users, part)}"
+            return Carried(name, Fate.COMPUTED, why)
+        if not builder.logging:
+            if builder.source_topic is not None:
+                return Carried(name, Fate.CARRIED, f"its rows are those of {builder.source_topic}")
+            message = f"Store {name} has no changelog, so it cannot be taken over"
+            hint = f'Say that it starts empty: [apps.{self._app}.carry.{self._version}] {name} = "{EMPTY}".'
+            raise ReleaseError(message, hint=hint)
+        if word is None:
+            return Carried(name, Fate.CARRIED)
+        if word == SAME:
+            return Carried(name, Fate.CARRIED, "the same, as streams.toml says")
+        return Carried(name, Fate.MIGRATED, f"by {word}")
+
+    def _output(self, topic: str, part: frozenset[str], fed: set[str]) -> Carried:
+        sinks = {name for name, node in self._new.nodes.items() if isinstance(node, SinkNode) and node.topic == topic}
+        if self._declared.get(topic) == SAME:
+            return Carried(topic, Fate.CARRIED, "its rows stay, as streams.toml says")
+        if sinks & part:
+            return Carried(topic, Fate.COMPUTED, self._changed(min(sinks & part)))
+        if sinks & fed:
+            return Carried(topic, Fate.FED, self._changed(min(sinks & fed)))
+        if sinks <= self._kept:
+            return Carried(topic, Fate.CARRIED)
+        return Carried(topic, Fate.EMPTY, "it follows a store that starts empty")
+
+    def _needed_for(self, users: set[str], part: frozenset[str]) -> str:
+        """Return a changed node that is computed below users of a store, or beside them."""
+        found = self._spread(set(users), lambda name, found: bool(self._above(self._new.nodes[name]) & found))
+        return min(((found - self._kept) & part) or (part - self._kept) or users)
+
+    def _changed(self, name: str) -> str:
+        """Return what has changed at a node, or above it."""
+        before, now = self._digests
+        if name not in before:
+            return f"{name} is new"
+        if before[name] != now[name]:
+            return f"{name} has changed"
+        node = self._new.nodes[name]
+        for parent in sorted(self._above(node)):
+            if parent not in self._kept or parent in self._migrated_users:
+                return self._changed(parent) if parent not in self._migrated_users else f"{parent} has other values"
+        changed = [s for s in self._stores_of(name) if before.get(f"store {s}") != now[f"store {s}"]]
+        return f"store {changed[0]} has changed" if changed else f"{name} is fed by another set of nodes"

@@ -1,0 +1,409 @@
+"""Gives a candidate the state of the live version at a mark, so that it continues there and not at the first offset.
+
+1. The mark is noted while no task of the live version processes: its offsets with their metadata, and the ends of its internal
+   topics. Repartition topics hold nothing then. Workers pause at a barrier for that moment; from then on they go on.
+2. The changelogs of carried stores are copied up to the mark, into those of the candidate. Brokers may not compact them
+   meanwhile, since what came after the mark would replace what was there.
+3. Staging tables of outputs that stay get the public rows. Rows that the live version has changed since are those that the
+   candidate will write, as it processes the same records.
+4. What cannot be carried is computed by a part of the topology, in a bounded run up to the mark.
+5. The candidate's tasks get the offsets of the mark, each under its lock.
+
+Each step may be repeated, and continues where it ended. Until the last one is noted, no host of the candidate may process.
+"""
+
+from __future__ import annotations
+
+import shutil
+import uuid
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from riverrun.config import load_attribute
+from riverrun.errors import ReleaseError, StreamsError, UnderWayError
+from riverrun.hosting.alone import require_nobody
+from riverrun.hosting.carry import Carry
+from riverrun.hosting.connected import ConnectedApplication
+from riverrun.hosting.inputs import found_ids, ids_to_commit
+from riverrun.hosting.ownership import fence, fence_named, fence_owners, transactional_id
+from riverrun.hosting.progress import tell
+from riverrun.kafka.producer import LONGEST_TRANSACTION_MS, TransactionalProducer
+from riverrun.records import OffsetVector, TopicPartition
+from riverrun.releases.carried_part import CarriedPart
+from riverrun.releases.carry_plan import CarryPlan, Fate, carry_plan
+from riverrun.releases.corrections import copy_partitions
+from riverrun.releases.rewinding import Mark, compact_again, keep_whole, mark_of
+from riverrun.releases.topology import tables
+from riverrun.runtime.layout import changelog_name, internal_name
+from riverrun.runtime.times import OffsetMetadata, short_name
+from riverrun.spark.bounded_runs.job import run
+from riverrun.spark.ranges import COMMITTED, EARLIEST, resolve
+from riverrun.state.api import StoreKind
+from riverrun.state.stores.window import WINDOW_SUFFIX
+from riverrun.state.values import shown
+from riverrun.topology.fingerprint import code_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from riverrun.config import PickledFunction
+    from riverrun.hosting.barrier_coordinator import BarrierCoordinator
+    from riverrun.hosting.control_topic import ReleaseRegistry
+    from riverrun.hosting.release import Release
+    from riverrun.records import TaskId
+    from riverrun.releases.corrections import Corrections
+    from riverrun.releases.versions import Versions
+    from riverrun.state.api import StoreBuilder
+
+_DIRECTORY = "carrying"
+"""Directory of the local state of the part, below that of all applications."""
+_LOOKS = 5
+"""How often the mark of a version without workers is looked at, until two looks agree."""
+_SUFFIXES = {
+    StoreKind.WINDOW: WINDOW_SUFFIX.size,
+    StoreKind.TIMESTAMPED_WINDOW: WINDOW_SUFFIX.size,
+    StoreKind.SESSION: 16,
+}
+"""Bytes behind the key in a changelog's key: a session has its end and its start."""
+
+
+@dataclass(frozen=True, slots=True)
+class Carrying:
+    """Carries the state of an application's live version over to a candidate.
+
+    Args:
+        versions: The application's versions.
+        registry: Where the release is recorded.
+        barriers: Makes running versions pause.
+        corrections: Fills staging tables.
+    """
+
+    versions: Versions
+    registry: ReleaseRegistry
+    barriers: BarrierCoordinator
+    corrections: Corrections
+
+    def plan(self, live: ConnectedApplication, new: ConnectedApplication) -> CarryPlan:
+        """Decide what the candidate takes over. Changes nothing.
+
+        Raises:
+            ReleaseError: If nothing can be taken over, or not as `streams.toml` says; if a store's partitions differ.
+            ConfigError: If a function that is to migrate a store does not exist.
+        """
+        declared = new.application.config.carry.get(new.version, {})
+        plan = carry_plan(live.application, new.application, declared)
+        for function in plan.functions.values():
+            load_attribute(function)
+        _check_partitions(live.resolved(), new.resolved(), plan)
+        return plan
+
+    def start(self, release: Release, live: ConnectedApplication, new: ConnectedApplication) -> Release:
+        """Note that state is to be carried. The candidate has nothing yet; hosts that start from now on are refused.
+
+        Raises:
+            ReleaseError: As of `plan`.
+            UnderWayError: If a host of the candidate is at work, or outputs of a run of the live version are held back.
+        """
+        release.require_nothing_held()
+        plan = self.plan(live, new)
+        require_nobody(new)
+        carry = Carry(uuid.uuid4().hex[:8], fates=plan.lines, functions=_digests(plan))
+        noted = self.registry.write(replace(release, carry=carry))
+        require_nobody(new)  # those that had started before it was noted
+        return noted
+
+    def is_begun(self, release: Release, live: ConnectedApplication, new: ConnectedApplication) -> bool:
+        """Return whether the carrying that a release has noted is the one that would begin now.
+
+        Raises:
+            ReleaseError: As of `plan`.
+        """
+        plan, carry = self.plan(live, new), release.carry
+        return carry is not None and carry.fates == plan.lines and carry.functions == _digests(plan)
+
+    def complete(self, release: Release, live: ConnectedApplication, new: ConnectedApplication) -> Release:
+        """Carry the state. If it is interrupted, another call completes it.
+
+        Args:
+            release: The release, with its record of the carrying.
+            live: The live version.
+            new: The candidate, which publishes to its staging topics.
+
+        Raises:
+            UnderWayError: If the live version does not come to rest, or left records between its sub-topologies.
+            ReleaseError: If a function that migrates a store fails; if topics of the live version were deleted meanwhile.
+            RangeError: If records of the inputs are gone.
+            StreamsError: As a bounded run raises it.
+        """
+        carry = release.carry
+        if carry is None or carry.is_done:
+            return release
+        plan, live, new = self.plan(live, new), live.resolved(), new.resolved()
+        if not carry.is_marked:
+            release = self._marked(release, carry, live, new, plan)
+        carry, mark = _present(release)
+        _require_same_topics(live, mark)
+        new.prepare()
+        self._copy(live, new, plan, mark)
+        compact_again(live.admin, carry.settings)
+        stay = [topic for topic in tables(new.application) if plan.outputs[topic].fate is Fate.CARRIED]
+        self.corrections.keep(new, release, topics=stay, is_settled=False)
+        part = self._compute(new, plan, mark, carry)
+        _Tasks(live, new, plan, mark, carry).stand(part)
+        shutil.rmtree(new.application.state_directory / _DIRECTORY, ignore_errors=True)
+        done = replace(carry, is_done=True, committed={}, ends={}, topics={}, settings={}, until={})
+        return self.registry.write(replace(release, carry=done))
+
+    def give_up(self, release: Release, live: ConnectedApplication) -> None:
+        """Let brokers compact the live version's changelogs again, if a carrying that was interrupted has prevented that."""
+        if release.carry is not None and release.carry.settings:
+            compact_again(live.admin, release.carry.settings)
+
+    def _marked(
+        self,
+        release: Release,
+        carry: Carry,
+        live: ConnectedApplication,
+        new: ConnectedApplication,
+        plan: CarryPlan,
+    ) -> Release:
+        """Note the point at which the live version stands."""
+        copied = {changelog_name(live.id, store) for store in plan.taken}
+        settings = keep_whole(live.admin, [each for each in live.layout.changelog_topics if each.name in copied])
+        carry = replace(carry, settings={**settings, **carry.settings})
+        release = self.registry.write(replace(release, carry=carry))
+        if self.barriers.is_running(live):
+            completed = self.barriers.pause(release, [live])
+            try:
+                mark = mark_of(live, {})
+            except BaseException:
+                self.barriers.give_up(completed.release)
+                raise
+            release = self.barriers.resume(completed.release)
+        else:
+            mark = _mark_at_rest(live)
+        _require_drained(live, mark)
+        sources = self.versions.target(live, new)
+        shared = {tp: mark.committed[tp][0] for tp in sources if tp in mark.committed}
+        marked = replace(
+            carry,
+            is_marked=True,
+            at=str(OffsetVector(shared)),
+            committed={str(tp): noted for tp, noted in mark.committed.items()},
+            ends={str(tp): end for tp, end in mark.ends.items()},
+            topics=dict(mark.ids),
+            until={str(tp): end for tp, end in sources.items() if tp not in shared},
+        )
+        return self.registry.write(replace(release, carry=marked))
+
+    def _copy(self, live: ConnectedApplication, new: ConnectedApplication, plan: CarryPlan, mark: Mark) -> None:
+        """Copy the changelogs of carried stores up to the mark."""
+        before, after = live.topology.parts().stores, new.topology.parts().stores
+        for done, store in enumerate(plan.taken):
+            tell(f"carry state to {new.id}", done, len(plan.taken))
+            source, target = changelog_name(live.id, store), changelog_name(new.id, store)
+            ends = {tp: end for tp, end in mark.ends.items() if tp.topic == source}
+            function = plan.functions.get(store)
+            changed = None if function is None else _migration(before[store], after[store], function)
+            if ends:  # a source's table has no changelog
+                copy_partitions(live.admin, target, ends, target, changed)
+                live.admin.delete_group(target)
+        tell(f"carry state to {new.id}", len(plan.taken), len(plan.taken))
+
+    def _compute(
+        self, new: ConnectedApplication, plan: CarryPlan, mark: Mark, carry: Carry
+    ) -> ConnectedApplication | None:
+        """Process the part that cannot be carried, up to the mark; None if there is none."""
+        if not plan.part:
+            return None
+        build = CarriedPart(plan.part, plan.fed)
+        application = replace(
+            new.application,
+            topology=build.of(new.topology, new.id),
+            state_directory=new.application.state_directory / _DIRECTORY,
+        )
+        part = ConnectedApplication(application, new.admin).resolved()
+        read = part.topology.source_topics
+        until = {TopicPartition.parse(name): end for name, end in carry.until.items()}
+        noted = {tp: offset for tp, (offset, _) in mark.committed.items()}
+        known = {tp: end for tp, end in {**noted, **until}.items() if tp.topic in read}
+        changelogs = [changelog_name(new.id, store) for store in plan.fed.values()]
+        rows = [
+            TopicPartition(topic, n) for topic, count in new.admin.partitions(changelogs).items() for n in range(count)
+        ]
+        vector = OffsetVector({**known, **new.admin.settled_end_offsets(rows)})
+        start = COMMITTED if part.committed(vector.offsets) else EARLIEST
+        run(part, resolve(part, start, str(vector)), self.versions.spark, build)
+        return part
+
+
+def _check_partitions(live: ConnectedApplication, new: ConnectedApplication, plan: CarryPlan) -> None:
+    """Make sure that the rows of carried stores are in the partitions in which the candidate looks for them.
+
+    Raises:
+        ReleaseError: If they are not.
+    """
+    before = {topic.name: topic.partitions for topic in live.layout.changelog_topics}
+    after = {topic.name: topic.partitions for topic in new.layout.changelog_topics}
+    for store in plan.taken:
+        was, now = before.get(changelog_name(live.id, store)), after.get(changelog_name(new.id, store))
+        if was != now:
+            message = f"Store {store} has {was} partitions in {live.version}, and would have {now} in {new.version}"
+            raise ReleaseError(message, hint="Its rows would lie elsewhere: release it without --carry.")
+
+
+def _mark_at_rest(live: ConnectedApplication) -> Mark:
+    """Return the mark of a version without workers: two looks, between which nothing was committed.
+
+    Raises:
+        UnderWayError: If a host of it is at work.
+    """
+    require_nobody(live)
+    fence_owners(live, live.layout.tasks)
+    mark = mark_of(live, {})
+    for _ in range(_LOOKS):
+        again = mark_of(live, {})
+        if again == mark:
+            require_nobody(live)
+            return mark
+        mark = again
+    message = f"{live.id} keeps processing"
+    raise UnderWayError(message, hint="Try again once its run has ended.")
+
+
+def _require_drained(live: ConnectedApplication, mark: Mark) -> None:
+    internal = {topic.name for topic in live.layout.repartition_topics}
+    left = [tp for tp, end in mark.ends.items() if tp.topic in internal and mark.committed.get(tp, (0, ""))[0] < end]
+    if left:
+        message = f"{live.id} has records left in {left[0]}, between its sub-topologies"
+        app = live.application.config.name
+        raise UnderWayError(message, hint=f"A run was interrupted. Finish it first: riverrun run {app}")
+
+
+def _require_same_topics(live: ConnectedApplication, mark: Mark) -> None:
+    present = {name: topic.id for name, topic in live.admin.topics(mark.ids).items()}
+    gone = sorted(name for name, topic_id in mark.ids.items() if present.get(name) != topic_id)
+    if gone:
+        message = f"{', '.join(gone)} of {live.id} was deleted while its state was carried"
+        hint = f"Give the release up: riverrun release abort {live.application.config.name}"
+        raise ReleaseError(message, hint=hint)
+
+
+def _digests(plan: CarryPlan) -> dict[str, str]:
+    return {store: code_of(load_attribute(function)) for store, function in plan.functions.items()}
+
+
+def _present(release: Release) -> tuple[Carry, Mark]:
+    carry = release.carry
+    if carry is None:  # it was written just before
+        message = f"{release.app} carries no state"
+        raise ReleaseError(message)
+    committed = {TopicPartition.parse(name): (offset, text) for name, (offset, text) in carry.committed.items()}
+    return carry, Mark(committed, {TopicPartition.parse(name): end for name, end in carry.ends.items()}, carry.topics)
+
+
+def _migration(
+    before: StoreBuilder, after: StoreBuilder, reference: str
+) -> Callable[[bytes | None, bytes | None], bytes | None]:
+    """Return a function of a changelog's key and value that returns the value as the candidate's store has it."""
+    function, cut = load_attribute(reference), _SUFFIXES.get(before.kind, 0)
+    read_key, read, write = before.key_serde.deserialize, before.value_serde.deserialize, after.value_serde.serialize
+
+    def migrated(key: bytes | None, value: bytes | None) -> bytes | None:
+        if key is None or value is None:
+            return None
+        try:
+            row = read_key(key[: len(key) - cut])
+            new: Any = function(row, read(value))
+            return None if new is None else write(new)
+        except Exception as error:  # a user's function, or a serde, may raise anything
+            message = (
+                f"{reference} cannot migrate the value {shown(value)} of key {shown(key)} of store {before.name}: "
+            )
+            hint = "Nothing of it is public. Correct the function, then run the command again."
+            raise ReleaseError(message + _described(error), hint=hint) from error
+
+    return migrated
+
+
+def _described(error: Exception) -> str:
+    return error.message if isinstance(error, StreamsError) else f"{type(error).__name__}: {error}"
+
+
+@dataclass(frozen=True, slots=True)
+class _Tasks:
+    """Lets the tasks of a candidate stand at a mark."""
+
+    live: ConnectedApplication
+    new: ConnectedApplication
+    plan: CarryPlan
+    mark: Mark
+    carry: Carry
+
+    def stand(self, part: ConnectedApplication | None) -> None:
+        """Commit the offsets of the mark for all tasks, with the times of what was carried and of what was computed."""
+        tasks = self.new.layout.tasks
+        computed = {} if part is None else {tp: found.metadata for tp, found in part.committed().items()}
+        for task_id in sorted(tasks):
+            self._commit(task_id, tasks[task_id], computed)
+
+    def _commit(
+        self, task_id: TaskId, inputs: tuple[TopicPartition, ...], computed: Mapping[TopicPartition, str]
+    ) -> None:
+        application, admin = self.new.application, self.new.admin
+        ids = found_ids(admin, application.task_spec(task_id, inputs).topics)
+        internal = {topic.name for topic in self.new.layout.repartition_topics}
+        producer = TransactionalProducer(
+            application.kafka,
+            transactional_id(application.id, task_id),
+            transaction_timeout_ms=LONGEST_TRANSACTION_MS,
+            overrides=application.config.streams.producer,
+        )
+        try:
+            producer.init()
+            fence_named(self.new, inputs, partial(fence, application))
+            drained = admin.settled_end_offsets([tp for tp in inputs if tp.topic in internal])
+            offsets = {}
+            for tp in inputs:
+                offset, text = self._noted(tp, is_internal=tp.topic in internal)
+                known = self._metadata(OffsetMetadata.decode(text), OffsetMetadata.decode(computed.get(tp, "")))
+                metadata = replace(known, topics=ids_to_commit(tp, ids, self.new.id)).encode()
+                offsets[tp] = drained.get(tp, offset), metadata
+            producer.commit(offsets, self.new.id)
+        finally:
+            producer.close()
+
+    def _noted(self, tp: TopicPartition, *, is_internal: bool) -> tuple[int, str]:
+        """Return where the live version stood in an input of the candidate, and its metadata."""
+        if is_internal:
+            name = tp.topic.removeprefix(f"{self.new.id}-")
+            return self.mark.committed.get(TopicPartition(internal_name(self.live.id, name), tp.partition), (0, ""))
+        if tp in self.mark.committed:
+            return self.mark.committed[tp]
+        until = self.carry.until.get(str(tp))
+        if until is None:
+            message = f"{tp} was added while state was carried"
+            hint = f"Give the release up, and start it again: riverrun release abort {self.new.application.config.name}"
+            raise ReleaseError(message, hint=hint)
+        return until, ""
+
+    def _metadata(self, noted: OffsetMetadata, computed: OffsetMetadata) -> OffsetMetadata:
+        """Return the times of what was carried, in place of which those of what was computed stand where it was."""
+        other = {short_name(name) for name in self._computed_names()}
+        times = {name: time_ms for name, time_ms in noted.times.items() if name[: len(short_name(""))] not in other}
+        return replace(
+            noted,
+            partition_time=max(noted.partition_time, computed.partition_time),
+            times={**times, **computed.times},
+            processor_metadata={**noted.processor_metadata, **computed.processor_metadata},
+            taken=0,
+            barrier=None,
+            owner="",
+        )
+
+    def _computed_names(self) -> list[str]:
+        part = self.plan.part - self.plan.fed.keys()
+        stores = (store.name for store in self.plan.stores.values() if store.fate is Fate.COMPUTED)
+        nodes = (f"{kind} {name}" for name in part for kind in ("node", "punctuations"))
+        return [*nodes, *(f"store {name}" for name in stores)]

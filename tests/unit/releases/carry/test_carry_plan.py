@@ -1,0 +1,302 @@
+"""What a candidate takes over from the live version: stores that nothing about has changed; the rest is computed."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from riverrun import (
+    JSON,
+    LONG,
+    STRING,
+    Consumed,
+    Grouped,
+    Materialized,
+    Named,
+    Processor,
+    Produced,
+    Record,
+    StoreBuilder,
+    StreamsBuilder,
+    TimeWindows,
+)
+from riverrun.config import AppConfig
+from riverrun.errors import ReleaseError
+from riverrun.hosting.application import Application
+from riverrun.releases.carried_part import CarriedPart
+from riverrun.releases.carry_plan import CarryPlan, Fate, carry_plan
+from riverrun.state.api import StoreKind
+from riverrun.topology.nodes import SourceNode
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from riverrun import KTable, Topology
+
+
+@pytest.fixture
+def plan(tmp_path: Path) -> Callable[..., CarryPlan]:
+    def decide(before: Any, after: Any, **said: str) -> CarryPlan:
+        return carry_plan(_application(tmp_path, "v1", before), _application(tmp_path, "v2", after), said)
+
+    return decide
+
+
+def _application(directory: Path, version: str, build: Any) -> Application:
+    return Application(AppConfig("shop", "none:none"), version, _built(build), {}, directory)
+
+
+def _built(build: Any) -> Topology:
+    builder = StreamsBuilder()
+    build(builder)
+    return builder.build()
+
+
+def counts(builder: StreamsBuilder, name: str = "counts", topic: str = "clicks") -> KTable[str, int]:
+    stream = builder.stream(topic, Consumed(STRING, STRING, name=f"read-{name}"))
+    grouped = stream.group_by_key(Grouped(STRING, STRING))
+    return grouped.count(Materialized(name=name, value_serde=LONG), named=Named(f"count-{name}"))
+
+
+def to(table: KTable[Any, Any], topic: str) -> None:
+    table.to_stream(named=Named(f"of-{topic}")).to(topic, Produced(STRING, LONG, name=f"to-{topic}"))
+
+
+def v1(builder: StreamsBuilder) -> None:
+    to(counts(builder), "totals")
+
+
+def fates(plan: CarryPlan) -> dict[str, Fate]:
+    return {name: each.fate for name, each in {**plan.stores, **plan.outputs}.items()}
+
+
+def double(value: int) -> int:
+    return 2 * value
+
+
+def test_an_unchanged_topology_takes_over_everything_and_computes_nothing(plan: Callable[..., CarryPlan]) -> None:
+    found = plan(v1, v1)
+    assert fates(found) == {"counts": Fate.CARRIED, "totals": Fate.CARRIED}
+    assert not found.part
+    assert found.taken == ("counts",)
+
+
+def test_an_output_of_mapped_rows_is_made_from_the_rows_of_the_store(plan: Callable[..., CarryPlan]) -> None:
+    def v2(builder: StreamsBuilder) -> None:
+        table = counts(builder)
+        to(table, "totals")
+        high = table.filter(lambda _key, count: count > 2, named=Named("high"))  # noqa: PLR2004
+        to(high.map_values(double, named=Named("doubled")), "doubles")
+
+    found = plan(v1, v2)
+    assert fates(found) == {"counts": Fate.CARRIED, "totals": Fate.CARRIED, "doubles": Fate.FED}
+    assert found.fed == {"count-counts": "counts"}
+    part = CarriedPart(found.part, found.fed).of(_built(v2), "shop-v2")
+    assert part.source_topics == ("shop-v2-counts-changelog",)
+    assert not part.parts().stores
+    assert part.sink_topics == ("doubles",)
+
+
+def test_a_changed_filter_lets_what_is_below_be_computed_and_nothing_else(plan: Callable[..., CarryPlan]) -> None:
+    def both(keep: Callable[[str, str], bool]) -> Any:
+        def build(builder: StreamsBuilder) -> None:
+            clicks = builder.stream("clicks", Consumed(STRING, STRING, name="read"))
+            for name, kept in (("all", lambda _key, value: bool(value)), ("some", keep)):
+                grouped = clicks.filter(kept, named=Named(f"keep-{name}")).group_by_key(Grouped(STRING, STRING))
+                to(
+                    grouped.count(Materialized(name=name, value_serde=LONG), named=Named(f"count-{name}")),
+                    f"{name}-out",
+                )
+
+        return build
+
+    found = plan(both(lambda _key, value: value > "a"), both(lambda _key, value: value > "b"))
+    assert fates(found) == {
+        "all": Fate.CARRIED,
+        "some": Fate.COMPUTED,
+        "all-out": Fate.CARRIED,
+        "some-out": Fate.COMPUTED,
+    }
+    assert found.stores["some"].why == "keep-some has changed"
+    part = CarriedPart(found.part, found.fed).of(_built(both(lambda _key, value: value > "b")), "shop-v2")
+    assert set(part.parts().stores) == {"some"}
+    assert part.source_topics == ("clicks",)
+
+
+def test_a_store_below_a_repartition_topic_is_carried_only_if_what_writes_the_topic_is_unchanged(
+    plan: Callable[..., CarryPlan],
+) -> None:
+    def by(key: Callable[[str, str], str]) -> Any:
+        def build(builder: StreamsBuilder) -> None:
+            clicks = builder.stream("clicks", Consumed(STRING, STRING, name="read"))
+            grouped = clicks.group_by(key, Grouped(STRING, STRING, name="by-word"))
+            to(grouped.count(Materialized(name="counts", value_serde=LONG), named=Named("count")), "totals")
+
+        return build
+
+    first, other = by(lambda _key, value: value), by(lambda _key, value: value[::-1])
+    assert fates(plan(first, first))["counts"] is Fate.CARRIED
+    with pytest.raises(ReleaseError, match=r"can take no store over: counts: by-word has changed"):
+        plan(first, other)
+
+
+def test_a_new_join_computes_the_table_that_it_looks_into(plan: Callable[..., CarryPlan]) -> None:
+    def joined(builder: StreamsBuilder) -> None:
+        table = counts(builder)
+        to(table, "totals")
+        to(counts(builder, "others", "others"), "others-out")
+        views = builder.stream("views", Consumed(STRING, STRING, name="read-views"))
+        views.join(table, lambda view, count: f"{view}{count}").to("joined", Produced(STRING, STRING, name="to-joined"))
+
+    def before(builder: StreamsBuilder) -> None:
+        to(counts(builder), "totals")
+        to(counts(builder, "others", "others"), "others-out")
+
+    found = plan(before, joined)
+    assert fates(found) == {
+        "counts": Fate.COMPUTED,
+        "others": Fate.CARRIED,
+        "totals": Fate.CARRIED,
+        "others-out": Fate.CARRIED,
+        "joined": Fate.COMPUTED,
+    }
+    assert found.stores["counts"].why.endswith("is new")
+    part = CarriedPart(found.part, found.fed).of(_built(joined), "shop-v2")
+    assert set(part.source_topics) == {"clicks", "views"}
+    assert set(part.sink_topics) == {"joined"}
+
+
+class Rewriting(Processor[str, str]):
+    """A user's processor, which may write to a store that another node owns."""
+
+    def process(self, record: Record[str, str]) -> None:
+        """Do nothing."""
+
+
+def test_a_new_processor_of_a_user_may_write_to_a_store_so_that_it_is_computed(plan: Callable[..., CarryPlan]) -> None:
+    def v2(builder: StreamsBuilder) -> None:
+        to(counts(builder), "totals")
+        builder.stream("views", Consumed(STRING, STRING, name="read-views")).process(
+            Rewriting, "counts", named=Named("rewrite")
+        )
+
+    with pytest.raises(ReleaseError, match="can take no store over"):
+        plan(v1, v2)
+
+
+def test_windows_are_carried_and_what_is_new_below_them_is_computed(plan: Callable[..., CarryPlan]) -> None:
+    def windowed(more: bool) -> Any:  # noqa: FBT001
+        def build(builder: StreamsBuilder) -> None:
+            stream = builder.stream("clicks", Consumed(STRING, STRING, name="read"))
+            windows = TimeWindows.of_size_with_no_grace(timedelta(minutes=1))
+            table = stream.group_by_key(Grouped(STRING, STRING)).windowed_by(windows)
+            counted = table.count(Materialized(name="minutes", value_serde=LONG), named=Named("count"))
+            counted.to_stream(named=Named("stream")).select_key(lambda key, _value: key.key, named=Named("key")).to(
+                "a", Produced(STRING, LONG, name="to-a")
+            )
+            if more:
+                doubled = counted.map_values(double, named=Named("double")).to_stream(named=Named("doubles"))
+                doubled.select_key(lambda key, _value: key.key, named=Named("key-2")).to(
+                    "b", Produced(STRING, LONG, name="to-b")
+                )
+
+        return build
+
+    assert fates(plan(windowed(more=False), windowed(more=False)))["minutes"] is Fate.CARRIED
+    with pytest.raises(ReleaseError, match="minutes: needed for"):
+        plan(windowed(more=False), windowed(more=True))
+
+
+def test_a_store_that_is_said_to_be_the_same_is_carried_with_all_below(plan: Callable[..., CarryPlan]) -> None:
+    def v2(builder: StreamsBuilder) -> None:
+        stream = builder.stream("clicks", Consumed(STRING, STRING, name="read-counts"))
+        grouped = stream.group_by_key(Grouped(STRING, STRING))
+        added = grouped.aggregate(
+            lambda: 0,
+            lambda _key, _value, count: count + 1,
+            Materialized(STRING, LONG, name="counts"),
+            named=Named("count-counts"),
+        )
+        to(added, "totals")
+
+    with pytest.raises(ReleaseError, match="count-counts has changed"):
+        plan(v1, v2)
+    found = plan(v1, v2, counts="same")
+    assert fates(found) == {"counts": Fate.CARRIED, "totals": Fate.CARRIED}
+    assert not found.part
+
+
+def test_a_migrated_store_makes_new_rows_of_its_outputs(plan: Callable[..., CarryPlan]) -> None:
+    def v2(builder: StreamsBuilder) -> None:
+        stream = builder.stream("clicks", Consumed(STRING, STRING, name="read-counts"))
+        grouped = stream.group_by_key(Grouped(STRING, STRING))
+        table = grouped.aggregate(
+            dict, lambda _key, _value, row: row, Materialized(STRING, JSON, name="counts"), named=Named("count-counts")
+        )
+        table.to_stream(named=Named("of-totals")).to("totals", Produced(STRING, JSON, name="to-totals"))
+
+    found = plan(v1, v2, counts="shop:widen")
+    assert fates(found) == {"counts": Fate.MIGRATED, "totals": Fate.FED}
+    assert found.functions == {"counts": "shop:widen"}
+    assert found.fed == {"count-counts": "counts"}
+
+
+def test_a_store_that_starts_empty_lets_its_output_begin_with_it(plan: Callable[..., CarryPlan]) -> None:
+    def v2(builder: StreamsBuilder) -> None:
+        to(counts(builder), "totals")
+        to(counts(builder, "more", "others"), "more-out")
+
+    assert fates(plan(v1, v2))["more"] is Fate.COMPUTED
+    found = plan(v1, v2, more="empty")
+    assert (fates(found)["more"], fates(found)["more-out"]) == (Fate.EMPTY, Fate.EMPTY)
+    assert not found.part
+
+
+def test_a_store_without_a_changelog_has_to_start_empty(plan: Callable[..., CarryPlan]) -> None:
+    def build(builder: StreamsBuilder) -> None:
+        to(counts(builder), "totals")
+        builder.add_state_store(StoreBuilder("seen", StoreKind.KEY_VALUE, STRING, STRING, logging=False))
+        builder.stream("views", Consumed(STRING, STRING, name="read-views")).process(
+            Rewriting, "seen", named=Named("rewrite")
+        )
+
+    with pytest.raises(ReleaseError, match="seen has no changelog") as refused:
+        plan(build, build)
+    assert refused.value.hint == 'Say that it starts empty: [apps.shop.carry.v2] seen = "empty".'
+    assert fates(plan(build, build, seen="empty")) == {
+        "counts": Fate.CARRIED,
+        "seen": Fate.EMPTY,
+        "totals": Fate.CARRIED,
+    }
+
+
+@pytest.mark.parametrize(
+    ("said", "message"),
+    [
+        ({"count": "same"}, "v2 has no such store or output"),
+        ({"totals": "empty"}, "of an output, only 'same' can be said"),
+        ({"more": "same"}, "the live version has no store more"),
+        ({"more-out": "same"}, "the live version does not write more-out"),
+    ],
+)
+def test_what_cannot_be_said_is_refused(plan: Callable[..., CarryPlan], said: dict[str, str], message: str) -> None:
+    def v2(builder: StreamsBuilder) -> None:
+        to(counts(builder), "totals")
+        to(counts(builder, "more", "others"), "more-out")
+
+    with pytest.raises(ReleaseError, match=message):
+        plan(v1, v2, **said)
+
+
+def test_a_part_reads_only_what_it_computes(plan: Callable[..., CarryPlan]) -> None:
+    def v2(builder: StreamsBuilder) -> None:
+        to(counts(builder), "totals")
+        to(counts(builder, "more", "others"), "more-out")
+
+    found = plan(v1, v2)
+    assert found.read_by(_built(v2)) == {"others"}
+    part = CarriedPart(found.part, found.fed).of(_built(v2), "shop-v2")
+    assert {node.topics for node in part.nodes.values() if isinstance(node, SourceNode)} == {("others",)}

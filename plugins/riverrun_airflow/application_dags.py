@@ -188,12 +188,15 @@ def release(place: ProjectPlace, app: AppConfig) -> DAG:
     versions = _versions(app)
     params = {
         "version": Param(versions[-1], enum=versions, description="the version to make live"),
+        "carry": Param(default=False, type="boolean", description="take state over where nothing about it has changed"),
         "watch_minutes": Param(0, type="integer", minimum=0, description="how long to watch it after the cut"),
         "max_lag": Param(0, type="integer", minimum=0, description="lag in offsets from which to ask; 0: any"),
         "then": Param("keep", enum=["ask", "keep", "retire"], description="what happens to the previous version"),
     }
     given = place.operator_args_of(
         app,
+        plan={"carry": "{{ params['carry'] }}"},
+        start={"carry": "{{ params['carry'] }}"},
         gate=place.notices.of_failures,
         watch={"minutes": "{{ params['watch_minutes'] }}", "max_lag": "{{ params['max_lag'] }}"},
         settle={"then": "{{ params['then'] }}"},

@@ -43,12 +43,15 @@ class ReleaseOperator(BaseOperator):
         config: Path of `streams.toml`; by default, as the connection says.
         to: The version that is to go live; for `plan` and `start`.
         verdict: For `approve`: the id of the verdict whose warnings are approved; empty to approve nothing.
+        carry: For `plan` and `start`: whether the version takes over the state of the live version where nothing about it has
+            changed. A template may make it the text `True` or `False`.
         master: Spark's master URL, or that of a Spark Connect server; by default, as the connection or `[spark]` says.
-        apart: As in `BoundedRunOperator`, for steps that may compute on Spark: `reprocess`, `gate`, `cut` and `rollback`.
+        apart: As in `BoundedRunOperator`, for steps that may compute on Spark: `reprocess`, `gate`, `cut`, `rollback`, and
+            `start` if it carries state.
         riverrun_conn_id: The connection.
     """
 
-    template_fields: Sequence[str] = ("config", "app", "step", "to", "verdict", "master", "riverrun_conn_id")
+    template_fields: Sequence[str] = ("config", "app", "step", "to", "verdict", "carry", "master", "riverrun_conn_id")
     operator_extra_links = (ApplicationLink(), DocsLink(), SparkLink())
     ui_color = "#eef7ea"
 
@@ -60,6 +63,7 @@ class ReleaseOperator(BaseOperator):
         config: str = "",
         to: str = "",
         verdict: str = "",
+        carry: bool | str = False,
         master: str = "",
         apart: bool | None = None,
         riverrun_conn_id: str = CONNECTION,
@@ -72,6 +76,7 @@ class ReleaseOperator(BaseOperator):
         self.step = step
         self.to = to
         self.verdict = verdict
+        self.carry = carry
         self.master = master
         self.apart, self.spark_page = apart, ""
         self.riverrun_conn_id = riverrun_conn_id
@@ -102,7 +107,7 @@ class ReleaseOperator(BaseOperator):
         location = located(self.config, self.riverrun_conn_id)
         project = location.project()
         request = self._request(context, project)
-        if self.step in _COMPUTING and is_apart(self, project):
+        if (self.step in _COMPUTING or (self.step == "start" and request.carry)) and is_apart(self, project):
             submit(self, context, location, request)
         try:
             with following(logged(self, context)):
@@ -117,7 +122,8 @@ class ReleaseOperator(BaseOperator):
         if self.step == "retire":
             return StepRequest(self.app, self.step, self._retired(context, project), self.master, by)
         about = {"plan": self.to, "start": self.to, "approve": self.verdict}
-        return StepRequest(self.app, self.step, about.get(self.step, ""), self.master, by)
+        carries = str(self.carry).strip().lower() == "true"
+        return StepRequest(self.app, self.step, about.get(self.step, ""), self.master, by, carries)
 
     def _retired(self, context: Context, project: ProjectConfig) -> str:
         """Return the version to retire. A further attempt deletes what is left of it, though it has left the release."""

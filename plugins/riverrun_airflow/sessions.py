@@ -31,15 +31,15 @@ log = logging.getLogger(__name__)
 
 _DRIVERS = "riverrun-drivers"
 _WAITING_HELPS = BegunRangeError, EngineError, NotReadyError, UnderWayError
-_STEPS: dict[str, Callable[[Releaser, str], object]] = {
-    "plan": lambda releaser, version: releaser.plan(version),
-    "start": lambda releaser, version: releaser.start(version),
+_STEPS: dict[str, Callable[[Releaser, StepRequest], object]] = {
+    "plan": lambda releaser, asked: releaser.plan(asked.about, carry=asked.carry),
+    "start": lambda releaser, asked: releaser.start(asked.about, carry=asked.carry),
     "reprocess": lambda releaser, _: releaser.reprocess(),
     "gate": lambda releaser, _: releaser.gate(),
-    "approve": lambda releaser, verdict: releaser.approve(verdict) if verdict else "no approval was requested",
+    "approve": lambda releaser, asked: releaser.approve(asked.about) if asked.about else "no approval was requested",
     "cut": lambda releaser, _: releaser.cut(),
     "rollback": lambda releaser, _: releaser.rollback(),
-    "retire": lambda releaser, version: releaser.retire(version),
+    "retire": lambda releaser, asked: releaser.retire(asked.about),
     "abort": lambda releaser, _: releaser.abort(),
 }
 STEPS = tuple(_STEPS)
@@ -346,7 +346,7 @@ def take(project: ProjectConfig, request: StepRequest) -> str:
     Raises:
         StreamsError: If it cannot be taken, or has failed.
     """
-    return str(_STEPS[request.step](releaser_of(project, request.app, request.master, request.by), request.about))
+    return str(_STEPS[request.step](releaser_of(project, request.app, request.master, request.by), request))
 
 
 def retired_by(releaser: Releaser) -> str:

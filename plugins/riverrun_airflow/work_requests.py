@@ -61,6 +61,7 @@ class StepRequest(msgspec.Struct, frozen=True, tag="step"):
         about: The version that the step is about (`plan`, `start`, `retire`), or the verdict (`approve`).
         master: Spark's master URL; if empty, as the project says.
         by: The author of the step, for the history of releases.
+        carry: Whether the candidate takes state over from the live version (`plan`, `start`).
     """
 
     app: str
@@ -68,6 +69,7 @@ class StepRequest(msgspec.Struct, frozen=True, tag="step"):
     about: str = ""
     master: str = ""
     by: str = ""
+    carry: bool = False
 
 
 class CheckRequest(msgspec.Struct, frozen=True, tag="check"):

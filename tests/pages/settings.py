@@ -197,7 +197,9 @@ def _app_rows() -> Iterator[str]:
     for each in fields(AppConfig):
         if each.name in {"name", "streams", "schema_registry", "logging"}:
             continue
-        if each.name in _TABLES:
+        if each.name == "carry":
+            yield _row("`[apps.NAME.carry.VERSION]`", "table", "empty", means[each.name])
+        elif each.name in _TABLES:
             yield _row(f"`[apps.NAME.{each.name}]`", "table", "empty", means[each.name])
         else:
             kind = _KINDS[str(each.type).removesuffix(" | None")]

@@ -43,6 +43,11 @@ def bounded(inputs: str) -> tuple[str, str]:
     return "[apps.delays.versions]", f"max_inputs_since_gate = {inputs}\n[apps.delays.versions]"
 
 
+def carry(lines: str) -> tuple[str, str]:
+    """The change that says what a version takes over."""
+    return "[apps.delays.config]", f"[apps.delays.carry.v2]\n{lines}\n[apps.delays.config]"
+
+
 def outputs(lines: str) -> tuple[str, str]:
     """The change that declares outputs."""
     return "[apps.delays.config]", f"[apps.delays.outputs]\n{lines}\n[apps.delays.config]"
@@ -81,7 +86,7 @@ IN_TOML = {
     "place",
     [
         "kafka", "spark", "schema_registry", "console", "logging",
-        "apps", "apps.a", "apps.a.config", "apps.a.versions", "apps.a.outputs",
+        "apps", "apps.a", "apps.a.config", "apps.a.versions", "apps.a.outputs", "apps.a.carry",
         "apps.a.topology", "apps.a.version", "apps.a.schedule", "apps.a.quality", "apps.a.data_docs",
         "apps.a.unexpected_rows", "apps.a.unexpected_rows_limit", "apps.a.unexpected_rows_checks",
         'apps.a.config."state.dir"', 'apps.a.config."num.stream.threads"', 'apps.a.config."server.allowed.hosts"',
@@ -316,6 +321,13 @@ def test_snapshots_are_kept_at_a_url_or_beside_the_file(tmp_path: Path, url: str
         (bounded("-1"), "at least 0.*Leave it out"),
         (bounded("true"), "is true, not a whole number"),
         (bounded('"1k"'), "'1k', not a whole number"),
+        (carry('sums = "sme"'), "carry.v2.sums is 'sme'.*Allowed: same, empty, or a function"),
+        (carry("sums = 1"), "carry.v2.sums is 1, not a string"),
+        (carry('my.sums = "same"'), 'carry.v2.my is a table.*with dots are quoted: "my.sums"'),
+        (
+            carry('[apps.delays.carry.v3]\nsums = "same"'),
+            "carry.v3: there is no version v3 to release.*Known: v2",
+        ),
         (outputs('alerts = "lot"'), r"outputs.alerts is 'lot'.*Allowed: table, log. Did you mean 'log'"),
         (outputs("alerts = 1"), "outputs.alerts is 1.*Allowed: table, log"),
         (outputs('my.alerts = "log"'), 'outputs.my is a table.*with dots are quoted: "my.alerts"'),

@@ -206,7 +206,7 @@ def test_a_rehearsal_says_what_a_step_would_do_and_changes_nothing(
     shell: Shell, arguments: tuple[str, ...], step: Step, changes: dict[str, Any], said: str | None
 ) -> None:
     plan = ReleasePlan("clicks", "v1", "v2", {}, RunRange({}))
-    shell.monkeypatch.setattr(Releaser, "plan", lambda _releaser, _to: plan)
+    shell.monkeypatch.setattr(Releaser, "plan", lambda _releaser, _to, **_: plan)
     shell.at(step, **changes)
     before = shell.notes.read()
     code, out, err = shell(*arguments, "--dry-run")
@@ -415,7 +415,7 @@ def test_a_plan_names_statements_that_change_instead_of_nodes_with_other_numbers
     changed = {"KSTREAM-FILTER-0000000002": "added", "KSTREAM-SINK-0000000003": "changed"}
     statements = {"CREATE STREAM LARGE": "changed"}
     plan = ReleasePlan("clicks", "v1", "v2", changed, RunRange({}), statements=statements)
-    shell.monkeypatch.setattr(Releaser, "plan", lambda _releaser, _to: plan)
+    shell.monkeypatch.setattr(Releaser, "plan", lambda _releaser, _to, **_: plan)
     code, out, _ = shell("plan", "clicks", "--to", "v2")
     assert (code, "  changed: CREATE STREAM LARGE\n" in out, "KSTREAM" in out) == (DONE, True, False)
     document = json.loads(shell("plan", "clicks", "--to", "v2", "--json")[1])

@@ -1,12 +1,12 @@
 """Decides what a candidate takes over from the live version, and what it has to compute.
 
-A store is carried if nothing that feeds it has changed: the nodes that use it, everything above them up to the sources, also
-through repartition topics, and the other stores that these use. Digests tell that, as they do for the plan of a release. The
-rest is computed from the inputs' beginning, by a part of the topology (`releases.carried_part`). A table that only maps or
-filters the rows of a carried store is fed from these rows.
+A store is carried if nothing that feeds it has changed. That covers the nodes that use it, everything above them, also through
+repartition topics, and the other stores that these use. Digests tell, as they do for the plan of a release. The rest is
+computed from the inputs' beginning, by a part of the topology (`releases.carried_part`). A table that only maps or filters the
+rows of a carried store is fed from these rows.
 
-`[apps.NAME.carry.VERSION]` may say of a store that it is the same although its code has changed, that it is to be migrated by a
-function, or that it starts empty; and of an output that its rows stay.
+`[apps.NAME.carry.VERSION]` says more of a store: that it is the same although its code has changed, that a function migrates it,
+or that it starts empty. Of an output, it says that its rows stay.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from riverrun.topology.nodes import Lineage, ProcessorNode, SinkNode, SourceNode
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from riverrun.config import PickledFunction
+    from riverrun.config.code import PickledFunction
     from riverrun.hosting.application import Application
     from riverrun.state.api import StoreBuilder
     from riverrun.topology.nodes import Node
@@ -43,7 +43,7 @@ _MIGRATED = _ROWS | {StoreKind.WINDOW, StoreKind.TIMESTAMPED_WINDOW, StoreKind.S
 
 
 class Fate(StrEnum):
-    """What becomes of a store, or of the rows of an output, when a release carries state."""
+    """Tells what becomes of a store, or of the rows of an output, when a release carries state."""
 
     CARRIED = "carried"
     """It is taken over as it is."""
@@ -59,7 +59,7 @@ class Fate(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Carried:
-    """What becomes of one store or output.
+    """One store or output, with its fate.
 
     Args:
         name: The store, or the topic.
@@ -78,7 +78,7 @@ class Carried:
 
 @dataclass(frozen=True, slots=True)
 class CarryPlan:
-    """What a candidate takes over from the live version.
+    """The state that a candidate takes over from the live version.
 
     Args:
         stores: All stores of the candidate, by name.
@@ -193,7 +193,7 @@ class _Decision:
             elif word != EMPTY:
                 self._check_store(where, builder, word)
 
-    def _check_output(self, where: str, topic: str, word: str) -> None:
+    def _check_output(self, where: str, topic: str, word: str | PickledFunction) -> None:
         if word != SAME:
             message = f"{where}.{topic} is {word!r}: of an output, only {SAME!r} can be said"
             raise ReleaseError(message, hint="Then its rows stay as they are until new records change them.")
@@ -405,7 +405,7 @@ class _Decision:
         return Carried(topic, Fate.EMPTY, "it follows a store that starts empty")
 
     def _needed_for(self, users: set[str], part: frozenset[str]) -> str:
-        """Return a changed node that is computed below users of a store, or beside them."""
+        """Return a changed node that is computed below users of a store, or in addition to them."""
         found = self._spread(set(users), lambda name, found: bool(self._above(self._new.nodes[name]) & found))
         return min(((found - self._kept) & part) or (part - self._kept) or users)
 

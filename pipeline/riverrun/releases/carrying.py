@@ -1,4 +1,4 @@
-"""Gives a candidate the state of the live version at a mark, so that it continues there and not at the first offset.
+"""Copies the live version's state at a mark to a candidate, which continues there and not at the first offset.
 
 1. The mark is noted while no task of the live version processes: its offsets with their metadata, and the ends of its internal
    topics. Repartition topics hold nothing then. Workers pause at a barrier for that moment; from then on they go on.
@@ -47,7 +47,7 @@ from riverrun.topology.fingerprint import code_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from riverrun.config import PickledFunction
+    from riverrun.config.code import PickledFunction
     from riverrun.hosting.barrier_coordinator import BarrierCoordinator
     from riverrun.hosting.control_topic import ReleaseRegistry
     from riverrun.hosting.release import Release
@@ -304,7 +304,7 @@ def _present(release: Release) -> tuple[Carry, Mark]:
 
 
 def _migration(
-    before: StoreBuilder, after: StoreBuilder, reference: str
+    before: StoreBuilder, after: StoreBuilder, reference: str | PickledFunction
 ) -> Callable[[bytes | None, bytes | None], bytes | None]:
     """Return a function of a changelog's key and value that returns the value as the candidate's store has it."""
     function, cut = load_attribute(reference), _SUFFIXES.get(before.kind, 0)

@@ -1,4 +1,4 @@
-"""What a candidate takes over from the live version: stores that nothing about has changed; the rest is computed."""
+"""A candidate takes over the stores that nothing has changed about; it computes the rest."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_an_output_of_mapped_rows_is_made_from_the_rows_of_the_store(plan: Calla
     def v2(builder: StreamsBuilder) -> None:
         table = counts(builder)
         to(table, "totals")
-        high = table.filter(lambda _key, count: count > 2, named=Named("high"))  # noqa: PLR2004
+        high = table.filter(lambda _key, count: count > 2, named=Named("high"))
         to(high.map_values(double, named=Named("doubled")), "doubles")
 
     found = plan(v1, v2)
@@ -126,7 +126,7 @@ def test_a_changed_filter_lets_what_is_below_be_computed_and_nothing_else(plan: 
     assert part.source_topics == ("clicks",)
 
 
-def test_a_store_below_a_repartition_topic_is_carried_only_if_what_writes_the_topic_is_unchanged(
+def test_a_store_below_a_repartition_topic_depends_on_all_that_write_the_topic(
     plan: Callable[..., CarryPlan],
 ) -> None:
     def by(key: Callable[[str, str], str]) -> Any:
@@ -188,7 +188,7 @@ def test_a_new_processor_of_a_user_may_write_to_a_store_so_that_it_is_computed(p
 
 
 def test_windows_are_carried_and_what_is_new_below_them_is_computed(plan: Callable[..., CarryPlan]) -> None:
-    def windowed(more: bool) -> Any:  # noqa: FBT001
+    def windowed(more: bool) -> Any:
         def build(builder: StreamsBuilder) -> None:
             stream = builder.stream("clicks", Consumed(STRING, STRING, name="read"))
             windows = TimeWindows.of_size_with_no_grace(timedelta(minutes=1))

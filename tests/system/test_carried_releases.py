@@ -459,8 +459,10 @@ def test_a_release_that_would_compute_everything_is_refused_before_anything_chan
 def test_a_worker_of_the_candidate_keeps_state_from_being_carried(shop: Shop) -> None:
     app = opened(shop)
     app.release("v2").start()
-    with shop.app(shop.name, COUNTS, MAPPED, version="v2").worker(), pytest.raises(UnderWayError):
-        app.release("v2").start(carry=True)
+    with shop.app(shop.name, COUNTS, MAPPED, version="v2").worker():
+        until(app.release().releaser.is_followed, "joined its group")
+        with pytest.raises(UnderWayError):
+            app.release("v2").start(carry=True)
     app.release("v2").start(carry=True)
     assert present(app.release().status.carry).is_done
     app.release("v2").start()

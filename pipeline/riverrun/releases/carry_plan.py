@@ -5,8 +5,8 @@ repartition topics, and the other stores that these use. Digests tell, as they d
 computed from the inputs' beginning, by a part of the topology (`releases.carried_part`). A table that only maps or filters the
 rows of a carried store is fed from these rows.
 
-`[apps.NAME.carry.VERSION]` says more of a store: that it is the same although its code has changed, that a function migrates it,
-or that it starts empty. Of an output, it says that its rows stay.
+`[apps.NAME.carry.VERSION]` says more of a store: that it is the same although its code has changed, that a function migrates
+it, or that it starts empty. Of an output, it says that its rows stay.
 """
 
 from __future__ import annotations

@@ -46,6 +46,7 @@ from riverrun.topology.fingerprint import code_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+    from pathlib import Path
 
     from riverrun.config.code import PickledFunction
     from riverrun.hosting.barrier_coordinator import BarrierCoordinator
@@ -99,19 +100,16 @@ class Carrying:
         return plan
 
     def start(self, release: Release, live: ConnectedApplication, new: ConnectedApplication) -> Release:
-        """Note that state is to be carried. The candidate has nothing yet; hosts that start from now on are refused.
+        """Note that state is to be carried. Hosts of the candidate that start from now on are refused.
 
         Raises:
             ReleaseError: As of `plan`.
-            UnderWayError: If a host of the candidate is at work, or outputs of a run of the live version are held back.
+            UnderWayError: If outputs of a run of the live version are held back.
         """
         release.require_nothing_held()
         plan = self.plan(live, new)
-        require_nobody(new)
         carry = Carry(uuid.uuid4().hex[:8], fates=plan.lines, functions=_digests(plan))
-        noted = self.registry.write(replace(release, carry=carry))
-        require_nobody(new)  # those that had started before it was noted
-        return noted
+        return self.registry.write(replace(release, carry=carry))
 
     def is_begun(self, release: Release, live: ConnectedApplication, new: ConnectedApplication) -> bool:
         """Return whether the carrying that a release has noted is the one that would begin now.
@@ -128,10 +126,11 @@ class Carrying:
         Args:
             release: The release, with its record of the carrying.
             live: The live version.
-            new: The candidate, which publishes to its staging topics.
+            new: The candidate. What it has computed before the mark is known is deleted.
 
         Raises:
-            UnderWayError: If the live version does not come to rest, or left records between its sub-topologies.
+            UnderWayError: If a host of the candidate is at work, since it may have begun before the note. Also if the live
+                version does not come to rest, or left records between its sub-topologies.
             ReleaseError: If a function that migrates a store fails; if topics of the live version were deleted meanwhile.
             RangeError: If records of the inputs are gone.
             StreamsError: As a bounded run raises it.
@@ -139,7 +138,12 @@ class Carrying:
         carry = release.carry
         if carry is None or carry.is_done:
             return release
-        plan, live, new = self.plan(live, new), live.resolved(), new.resolved()
+        plan, live = self.plan(live, new), live.resolved()
+        require_nobody(new)
+        if not carry.is_marked:
+            self.versions.discard(new)
+            shutil.rmtree(_directory(new), ignore_errors=True)
+        new = self.versions.staged(new.version).resolved()
         if not carry.is_marked:
             release = self._marked(release, carry, live, new, plan)
         carry, mark = _present(release)
@@ -151,7 +155,7 @@ class Carrying:
         self.corrections.keep(new, release, topics=stay, is_settled=False)
         part = self._compute(new, plan, mark, carry)
         _Tasks(live, new, plan, mark, carry).stand(part)
-        shutil.rmtree(new.application.state_directory / _DIRECTORY, ignore_errors=True)
+        shutil.rmtree(_directory(new), ignore_errors=True)
         done = replace(carry, is_done=True, committed={}, ends={}, topics={}, settings={}, until={})
         return self.registry.write(replace(release, carry=done))
 
@@ -236,6 +240,11 @@ class Carrying:
         start = COMMITTED if part.committed(vector.offsets) else EARLIEST
         run(part, resolve(part, start, str(vector)), self.versions.spark, build)
         return part
+
+
+def _directory(new: ConnectedApplication) -> Path:
+    """Return the directory of the local state of a candidate's part."""
+    return new.application.state_directory / _DIRECTORY / new.id
 
 
 def _check_partitions(live: ConnectedApplication, new: ConnectedApplication, plan: CarryPlan) -> None:

@@ -161,10 +161,10 @@ class Releaser:
             is_noted = self._carrying.is_begun(release, live, new) and is_noted
             require_nobody(new)
         if not is_noted:
-            release = self._note_start(release, live, new, digests, afresh=carry)
+            release = self._note_start(release, live, new, digests)
             if carry:
                 release = self._carrying.start(release, live, new)
-        return self._carrying.complete(release, live, self._versions.staged(candidate)) if carry else release
+        return self._carrying.complete(release, live, new) if carry else release
 
     def resumed(self, candidate: str) -> Step | None:
         """Return the step that an earlier release of a version has reached; None if it has to start, or to start again.
@@ -189,14 +189,12 @@ class Releaser:
         live: ConnectedApplication,
         candidate: ConnectedApplication,
         digests: dict[str, str],
-        *,
-        afresh: bool,
     ) -> Release:
-        """Record the start of a release. First delete the candidate's output if it begins afresh, or other code computed it."""
+        """Record the start of a release. First delete the candidate's output if it was carried, or other code computed it."""
         planned = release if release.step is Step.PLANNED else release.to(Step.PLANNED)
         known = release.digests.get(candidate.version)
         is_other = known is not None and known != digests[candidate.version]
-        if afresh or is_other or (release.carry is not None and release.candidate == candidate.version):
+        if is_other or (release.carry is not None and release.candidate == candidate.version):
             self._carrying.give_up(release, live)
             self._versions.discard(candidate)
         is_kept = known == digests[candidate.version] and candidate.admin.group(candidate.id).state != "Dead"

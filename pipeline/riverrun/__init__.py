@@ -83,6 +83,7 @@ from riverrun.processor.api import (
     PunctuationType,
     ValueTransformerWithKey,
 )
+from riverrun.processor.expressions import Expression, col, lit
 from riverrun.processor.handlers import (
     DeserializationExceptionHandler,
     DropReason,
@@ -171,6 +172,7 @@ __all__ = [
     "EmitStrategy",
     "ErrorHandlerContext",
     "ExportSpec",
+    "Expression",
     "FailOnInvalidTimestamp",
     "FixedKeyProcessor",
     "FixedKeyProcessorContext",
@@ -254,7 +256,9 @@ __all__ = [
     "WindowStore",
     "Windowed",
     "Windows",
+    "col",
     "dead_letter_queue_record",
+    "lit",
     "session_windowed",
     "windowed",
 ]

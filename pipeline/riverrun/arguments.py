@@ -25,6 +25,8 @@ P = ParamSpec("P")
 R = TypeVar("R")
 C = TypeVar("C", bound=type)
 
+STANDS_FOR = "riverrun_stands_for"
+"""Names the attribute of a class whose objects stand for functions of these arguments, and no others."""
 _PACKAGE = str(Path(__file__).parent)
 _USERS = tuple(str(Path(_PACKAGE, room)) for room in ("apps", "demo"))
 """Packages whose code describes topologies as users do."""
@@ -76,7 +78,10 @@ def function(*parameters: str, yields: bool = False, awaits: bool = False) -> Ki
     arities = tuple(names.count(",") + 1 if names else 0 for names in parameters)
 
     def complaint(given: Any) -> str | None:
-        if not callable(given):
+        own = getattr(type(given), STANDS_FOR, None)
+        if own is not None and not set(own).isdisjoint(parameters):
+            return None
+        if own is not None or not callable(given):
             return _must_be(f"a function of {wanted}", given)
         is_coroutine = not awaits and _is(given, inspect.iscoroutinefunction)
         if is_coroutine or _is(given, inspect.isasyncgenfunction):

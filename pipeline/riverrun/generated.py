@@ -6,6 +6,7 @@ The lines of a generated function while they are written.
 from __future__ import annotations
 
 import linecache
+import re
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import count
@@ -55,6 +56,30 @@ def generated(label: str, text: str, names: dict[str, Any]) -> Callable[..., Any
     if code is None:
         code = _compiled[label, text] = _code(label, text)
     return FunctionType(code, names)
+
+
+_PLACED = re.compile(r"\brow\[(?P<item>\d+)\]|\b(?P<constant>c\d+)\b|\b(?P<own>[lrtps]\d+(_\d+)?)\b")
+
+
+def placed(code: str, *, item: Callable[[int], str], constant: Callable[[str], str], own: Callable[[str], str]) -> str:
+    """Return the code of an expression with its generated names replaced by those of a place.
+
+    >>> placed("row[0] + (t1 := row[1]) * c0", item="v{}".format, constant="constant_{}".format, own="own_{}".format)
+    'v0 + (own_t1 := v1) * constant_c0'
+
+    Args:
+        code: Has `row[N]` for items of a value, `cN` for constants, and `tN` and its like for variables; no names of users.
+        item: Returns an expression for an item.
+        constant: Returns the name of a constant.
+        own: Returns the name of a variable.
+    """
+
+    def name(found: re.Match[str]) -> str:
+        if found["item"] is not None:
+            return item(int(found["item"]))
+        return own(found["own"]) if found["constant"] is None else constant(found["constant"])
+
+    return _PLACED.sub(name, code)
 
 
 def text_of(function: Callable[..., Any]) -> str:

@@ -41,6 +41,7 @@ from riverrun import (
     Suppressed,
     TimeWindows,
     Topology,
+    col,
     session_windowed,
     windowed,
 )
@@ -251,6 +252,21 @@ def test_repetitions_are_dropped_and_late_records_with_them(host: Host) -> None:
     late = (("A", "2", 10_000), ("A", "3", 9_001), ("A", "4", 9_000))
     found = host.run(build, {"in": lines(*early, *late)}, "out")
     assert texts(found["out"]) == [("A", "1", 10_000), ("A", "2", 11_000), ("A", "1", 11_001), ("A", "3", 9_001)]
+
+
+def test_expressions_of_columns_filter_map_group_and_aggregate(host: Host) -> None:
+    def build(builder: StreamsBuilder) -> Topology:
+        orders = builder.stream(host.topic("in"), Consumed(STRING, JSON)).filter((col("n") > 1) | col("n").is_null())
+        rows = orders.map_values(user=col("user"), total=col("price") * col("n"))
+        totals = rows.group_by(col("user"), Grouped(STRING, JSON)).aggregate(all=Sum(col("total") + 1), n=Count())
+        totals.to_stream().to(host.topic("out"), Produced(STRING, JSON))
+        return builder.build()
+
+    given = [("ann", 5, 2), ("bob", 7, None), ("ann", 9, 1), ("ann", None, 3), ("bob", 1, 4)]
+    rows = [json.dumps({"user": user, "price": price, "n": n}) for user, price, n in given]
+    found = latest(host.run(build, {"in": lines(*[("k", row, n) for n, row in enumerate(rows)])}, "out")["out"])
+    values = {key: json.loads(record.value or b"") for key, record in found.items()}
+    assert values == {b"ann": {"all": 11, "n": 2}, b"bob": {"all": 5, "n": 2}}
 
 
 def test_look_ups_go_on_in_order_whichever_answer_comes_first(host: Host) -> None:

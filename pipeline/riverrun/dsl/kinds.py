@@ -10,6 +10,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Iterable
+from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
@@ -32,11 +33,17 @@ from riverrun.arguments import (
     takes,
     takes_fields,
 )
+from riverrun.errors import TopologyError
 from riverrun.operators.stateless import OfValue, OfValues
+from riverrun.processor.expression_code import columns_of
+from riverrun.processor.expressions import Expression, Row
+from riverrun.serde.api import field_names
 from riverrun.windows import SessionWindows, SlidingWindows, TimeWindows, UnlimitedWindows, Windows
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
+
+    from riverrun.serde.api import Serde
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -56,9 +63,49 @@ def required_arguments(function: Callable[..., Any]) -> int | None:
 
 def with_key(mapper: Callable[..., Any]) -> Callable[[Any, Any], Any]:
     """Return a mapper of key and value for a mapper of one or two arguments."""
-    if required_arguments(mapper) == 2:  # noqa: PLR2004 - key and value
+    if not isinstance(mapper, Expression | Row) and required_arguments(mapper) == 2:  # noqa: PLR2004 - key and value
         return mapper
     return OfValue(mapper)
+
+
+def mapper_of(mapper: Callable[..., Any] | None, columns: Mapping[str, Any]) -> Callable[..., Any]:
+    """Return the mapper of a call: a function, or the row of named expressions.
+
+    Raises:
+        TopologyError: If there are both or none, or a column is no expression.
+    """
+    if (mapper is None) == (not columns):
+        message = f"map_values() has {'both a mapper and named columns' if columns else 'nothing to map by'}"
+        raise TopologyError(
+            message, hint="Pass a function, or named columns: map_values(total=col('price') * col('n'))."
+        )
+    return Row.of(columns) if mapper is None else mapper
+
+
+def negation_of(predicate: Callable[..., Any]) -> Callable[..., Any]:
+    """Return what fingerprints cover of the predicate of `filter_not`: that of a function is the function, as it always was."""
+    return ~predicate if isinstance(predicate, Expression) else predicate
+
+
+def check_columns(given: object, serde: Serde[Any] | None) -> None:
+    """Make sure that an expression can be computed, and that values have its columns, as far as their serde tells.
+
+    Raises:
+        TopologyError: If it is nested too deeply, or values lack a column.
+    """
+    if not isinstance(given, Expression | Row):
+        return
+    given.check()
+    kind = None if serde is None else serde.value_type
+    names = field_names(kind) if isinstance(kind, type) else None
+    if not isinstance(kind, type) or names is None:
+        return
+    known = (*getattr(kind, "__struct_fields__", names), *dir(kind))
+    for name in columns_of(given):
+        if name not in known:
+            near = get_close_matches(name, known, 1)
+            message = f"{given!r}: {kind.__name__} has no column {name!r}"
+            raise TopologyError(message, hint=f"Did you mean {near[0]!r}?" if near else None)
 
 
 def joiner_with_key(joiner: Callable[..., Any]) -> Callable[[Any, Any, Any], Any]:

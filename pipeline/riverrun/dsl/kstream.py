@@ -10,12 +10,22 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
-from riverrun.arguments import DURATION, FLAG, NUMBER, SINK_TOPIC, function, is_true, optional
+from riverrun.arguments import DURATION, FLAG, NUMBER, SINK_TOPIC, function, optional
 from riverrun.dsl.branching import BranchedKStream
 from riverrun.dsl.deduplication import DEDUPLICATE, Repetitions, drop_repetitions
 from riverrun.dsl.grouped_streams import KGroupedStream
 from riverrun.dsl.grouping import Grouping
-from riverrun.dsl.kinds import FETCH, JOIN_WINDOWS, RETRY, STREAM, checked, with_key
+from riverrun.dsl.kinds import (
+    FETCH,
+    JOIN_WINDOWS,
+    RETRY,
+    STREAM,
+    check_columns,
+    checked,
+    mapper_of,
+    negation_of,
+    with_key,
+)
 from riverrun.dsl.ktable import GlobalKTable, KTable
 from riverrun.dsl.options import (
     INNER,
@@ -57,6 +67,7 @@ if TYPE_CHECKING:
     from riverrun.dsl.options import JoinKind
     from riverrun.partitioning import StreamPartitioner
     from riverrun.processor.api import FixedKeyProcessor, Processor
+    from riverrun.processor.expressions import Expression
     from riverrun.processor.lookups import Retry
     from riverrun.processor.operator import Fused, Operator
     from riverrun.serde.api import Serde
@@ -113,13 +124,8 @@ class KStream(Generic[K, V]):
 
     @checked()
     def filter_not(self, predicate: Callable[[K, V], bool], *, named: Named | None = None) -> KStream[K, V]:
-        """Keep records for which `predicate(key, value)` does not hold."""
-
-        def drops(key: K, value: V) -> bool:
-            kept = predicate(key, value)
-            return kept is False or (kept is not True and not is_true(kept))
-
-        node = self._append("KSTREAM-FILTER-", named, lambda: Filter(drops), predicate)
+        """Keep records for which `predicate(key, value)` does not hold: all that `filter` drops."""
+        node = self._append("KSTREAM-FILTER-", named, lambda: Filter(predicate, negated=True), negation_of(predicate))
         return replace(self, _node=node)
 
     @checked(mapper=function("key, value"))
@@ -129,16 +135,25 @@ class KStream(Generic[K, V]):
         return self._rekeyed(node, None, None)
 
     @overload
+    def map_values(self, *, named: Named | None = None, **columns: Expression) -> KStream[K, dict[str, Any]]: ...
+
+    @overload
     def map_values(self, mapper: Callable[[V], V2], *, named: Named | None = None) -> KStream[K, V2]: ...
 
     @overload
     def map_values(self, mapper: Callable[[K, V], V2], *, named: Named | None = None) -> KStream[K, V2]: ...
 
-    @checked(mapper=function("value", "key, value"))
-    def map_values(self, mapper: Callable[..., V2], *, named: Named | None = None) -> KStream[K, V2]:
-        """Replace each value by `mapper(value)` or `mapper(key, value)`, as its parameters decide. Discards the value serde."""
-        function = with_key(mapper)
-        node = self._append("KSTREAM-MAPVALUES-", named, lambda: MapValues(function), mapper, lineage=Lineage.KEPT)
+    @checked(mapper=optional(function("value", "key, value")))
+    def map_values(
+        self, mapper: Callable[..., Any] | None = None, *, named: Named | None = None, **columns: Expression
+    ) -> KStream[K, Any]:
+        """Replace each value by `mapper(value)` or `mapper(key, value)`, as its parameters decide. Discards the value serde.
+
+        Or by a dict of named expressions: `map_values(total=col("price") * col("n"))`; null values stay null then.
+        """
+        made = mapper_of(mapper, columns)
+        function = with_key(made)
+        node = self._append("KSTREAM-MAPVALUES-", named, lambda: MapValues(function), made, lineage=Lineage.KEPT)
         return self._with_values(node)
 
     @checked(mapper=function("key, value", yields=True))
@@ -747,6 +762,8 @@ class KStream(Generic[K, V]):
     def _add(
         self, name: str, supplier: Callable[[], Operator | Fused], *functions: object, lineage: Lineage = Lineage.OTHER
     ) -> None:
+        for each in functions:
+            check_columns(each, self._value_serde)
         parent = self._node
         self._plan.add_step(
             lambda topology: topology.add_processor(name, supplier, parent, functions=functions, lineage=lineage)

@@ -96,9 +96,10 @@ def has_key(key: object, _value: object) -> bool:
 
 @dataclass(slots=True)
 class Filter:
-    """Forwards records for which the predicate holds (`KStreamFilter`)."""
+    """Forwards records for which the predicate holds, or, negated, does not (`KStreamFilter`)."""
 
     predicate: Callable[[Any, Any], bool]
+    negated: bool = False
 
     def lines(self, at: EmitContext) -> str:
         """Return the lines for one record."""
@@ -107,8 +108,11 @@ class Filter:
         written = written_as(at, self.predicate)
         if written is not None:
             test = written.test(at)
-            return of_rows(at, f"{test.lines}\n{block(f'if {test.items[0]}:', at.below())}")
-        return block(f"if {test_of(at, 'predicate', self.predicate)}:", at.below())
+            return of_rows(at, f"{test.lines}\n{block(self._passing(test.items[0]), at.below())}")
+        return block(self._passing(test_of(at, "predicate", self.predicate)), at.below())
+
+    def _passing(self, test: str) -> str:
+        return f"if not ({test}):" if self.negated else f"if {test}:"
 
 
 @dataclass(slots=True)

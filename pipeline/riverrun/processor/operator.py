@@ -167,6 +167,19 @@ class TupleValue:
         return f"({' '.join(f'{item},' for item in self.items)})"
 
 
+@dataclass(frozen=True, slots=True)
+class OneValue:
+    """A value that lines make as a whole.
+
+    Args:
+        whole: An expression for it, which may be written once.
+        lines: The lines that it needs before it.
+    """
+
+    whole: str
+    lines: str = ""
+
+
 class EmitContext(Protocol):
     """The place in a generated function where the lines of an operator go.
 
@@ -261,12 +274,12 @@ class EmitContext(Protocol):
         """Return an expression for an item of the value, which is a tuple."""
         ...
 
-    def below(self, key: str | None = None, value: str | TupleValue | None = None) -> str:
+    def below(self, key: str | None = None, value: str | TupleValue | OneValue | None = None) -> str:
         """Return the lines of the operator's children, given the names of key and value where these are others.
 
         Args:
             key: Names the key.
-            value: Names the value, or has its items.
+            value: Names the value, has its items, or is an expression for it.
         """
         ...
 
@@ -306,7 +319,10 @@ class Counting(Protocol):
 
 
 WRITTEN_AS = "riverrun_written_as"
-"""Names the attribute of a function that is one of the following, or of an aggregation's a `FoldCode`."""
+"""Names the attribute of a function that is one of the following, or of an aggregation's a `FoldCode`.
+
+A class whose attribute is True has functions that write their own lines.
+"""
 
 
 def written(function: Callable[..., Any], how: Any) -> Any:
@@ -321,15 +337,17 @@ def written(function: Callable[..., Any], how: Any) -> Any:
 
 
 def lines_of(function: Any) -> Any:
-    """Return the lines that `written` noted for a function; None if it has to be called."""
+    """Return the lines that `written` noted for a function, or that are its own; None if it has to be called."""
+    if getattr(type(function), WRITTEN_AS, None) is True:
+        return function
     return getattr(function, "__dict__", {}).get(WRITTEN_AS)  # not its attributes: objects of mocks have any
 
 
 class WritesRow(Protocol):
-    """Of a function of a value, or of key and value, that makes a tuple of a tuple."""
+    """Of a function of a value, or of key and value, that makes a tuple of a tuple, or any value of any other."""
 
-    def row(self, at: EmitContext) -> TupleValue:
-        """Return the tuple that it makes of the value at a place, which is not None."""
+    def row(self, at: EmitContext) -> TupleValue | OneValue:
+        """Return what it makes of the value at a place, which is not None."""
         ...
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from riverrun.errors import USER_ERRORS
 from riverrun.generated import marked
 from riverrun.partitioning import partition_for, partitions_for
-from riverrun.processor.operator import Fused, NotFused, TupleValue
+from riverrun.processor.operator import Fused, NotFused, OneValue, TupleValue
 from riverrun.records import Change
 from riverrun.runtime.packs import RESERVED, guarded
 from riverrun.runtime.reading import RECORD, RecordVars
@@ -388,12 +388,15 @@ class _EmitContext:
         items = self.given.items
         return f"{self.value}[{number}]" if items is None else items[number]
 
-    def below(self, key: str | None = None, value: str | TupleValue | None = None) -> str:
+    def below(self, key: str | None = None, value: str | TupleValue | OneValue | None = None) -> str:
+        before = getattr(value, "lines", "")
+        if isinstance(value, OneValue):
+            before, value = f"{before}\n{self.own('value')} = {value.whole}".lstrip("\n"), self.own("value")
         given = self.given if value is None else self._given(value)
         if key is not None:
             given = replace(given, key=key, key_items=None, lacks_key="")
         lines = self.writer.places(self.node.name, given)
-        return f"{value.lines}\n{lines}" if isinstance(value, TupleValue) and value.lines else lines
+        return f"{before}\n{lines}" if before else lines
 
     def updated(self, new: str) -> str:
         latest = f"{self.value}.is_latest" if self.given.new is None else self.given.latest

@@ -12,6 +12,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from riverrun.generated import placed
 from riverrun.processor.operator import TupleValue, block, written
 from riverrun.sql.statements import SqlError
 from riverrun.topology.digests import GENERATED_FROM
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     from riverrun.sql.functions import Aggregate
     from riverrun.state.folds import Named
 
-_NAME = re.compile(r"\brow\[(?P<place>\d+)\]|\b(?P<constant>c\d+)\b|\b(?P<variable>[lrtps]\d+(_\d+)?)\b")
 SIMPLE = re.compile(r"(row\[\d+\]|[clpt]?\d+(_\d+)?|None|True|False)")
 """Code that cannot fail."""
 _CONSTANTS = (str, int, float, decimal.Decimal)
@@ -151,14 +151,7 @@ class Expressions:
 
     def _placed(self, text: str, at: EmitContext) -> str:
         """Return the code with its names replaced by those of a place."""
-
-        def name(found: re.Match[str]) -> str:
-            place, constant = found["place"], found["constant"]
-            if place is not None:
-                return at.item(int(place))
-            return at.own(found["variable"]) if constant is None else at.named(constant, self.names[constant])
-
-        return _NAME.sub(name, text)
+        return placed(text, item=at.item, constant=lambda name: at.named(name, self.names[name]), own=at.own)
 
 
 @dataclass(frozen=True, slots=True)

@@ -488,11 +488,13 @@ class Digester:
         return parts
 
     def _riverruns(self, value: Any, kind: type) -> Steps:
-        """Describe one of Riverrun's own objects: values by their content, anything else by its name."""
+        """Describe one of Riverrun's own objects: values by the content of their fields, anything else by its name."""
         parts: list[object] = [kind.__qualname__]
         if dataclasses.is_dataclass(value) and kind.__dataclass_params__.frozen:  # type: ignore[attr-defined]
+            fields = kind.__dataclass_fields__  # type: ignore[attr-defined]
             for name, held in state_of(value, kind):
-                parts += [name, (yield held)]
+                if name in fields:  # else it was computed from them
+                    parts += [name, (yield held)]
         return parts
 
     def _serde(self, serde: Serde[Any]) -> Steps:

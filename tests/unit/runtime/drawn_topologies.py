@@ -42,6 +42,7 @@ from riverrun import (
     Suppressed,
     TimeWindows,
     UnlimitedWindows,
+    col,
     session_windowed,
     windowed,
 )
@@ -207,6 +208,16 @@ class Drawing:
 
     def filter_not(self) -> None:
         self.streams.append(self.stream().filter_not(lambda _k, v: v == "never"))
+
+    def columns(self) -> None:
+        """Expressions of columns: of dicts in which a column may be null, and of null values."""
+        rows = self.stream().map_values(
+            lambda v: {"text": v and short(v), "size": None if v == "never" else len(v or "")}
+        )
+        test = (col("size") > self.pick(1, 2)) | col("text").isin("five", "b")
+        kept = rows.filter(test) if self.chance(0.5) else rows.filter_not(test)
+        made = kept.map_values(text=col("text"), more=col("size") * 2 + 1).select_key(col("text").if_null("none"))
+        self.streams.append(made.map_values(lambda row: short(f"{row}")))
 
     def map(self) -> None:
         self.streams.append(self.stream().map(lambda k, v: (v and v[:1], short(f"{k}{v}"))))
@@ -576,7 +587,7 @@ STEPS = [
         "count_lists",
     ],
     *["in_windows"] * 3,
-    *["in_sessions", "cogroup", "cogroup", "join_streams", "join_streams", "join_stream_to_itself"],
+    *["in_sessions", "cogroup", "cogroup", "join_streams", "columns", "join_streams", "join_stream_to_itself"],
     *["look_up", "look_up", "look_up_versions", "look_up_global", "table_filter", "table_map_values"],
     *["transform_values", "table_to_stream", "table_to_stream", "group_table", "join_tables", "join_by_foreign_key"],
     *("suppress", "deduplicate", "look_up_outside", "look_up_many_outside", "aggregate_by_name", "top", "top"),

@@ -1,0 +1,351 @@
+"""Writes the code of expressions of columns (`riverrun.processor.expressions`), and reads the columns of values.
+
+Columns are entries of mappings, or attributes of objects. The values of dicts and of classes that were seen before are read in
+place; others by a call.
+"""
+
+from __future__ import annotations
+
+import keyword
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from functools import partial
+from itertools import count
+from typing import TYPE_CHECKING, Any, Protocol
+
+from riverrun.errors import ProcessingError, TopologyError
+from riverrun.generated import generated, placed
+from riverrun.processor.operator import OneValue, block
+from riverrun.records import shortened
+
+if TYPE_CHECKING:
+    from riverrun.processor.operator import EmitContext
+
+Place = Callable[[str], str]
+"""Replaces the generated names in the code of an expression by those of a place."""
+_SHOWN = 60
+_DEEPEST = 60
+"""Most operations within each other: Python reads 200 nested brackets, of which an operation writes up to three."""
+_LOGIC = {"&": ("and", "False", "True"), "|": ("or", "True", "False")}
+_COMPARISONS = frozenset({"==", "!=", "<", "<=", ">", ">="})
+_CONSTANTS = frozenset({"column", "literal"})
+_OF_ONE = frozenset({"isin", "item"})
+"""Operations whose operands are an expression, followed by constants."""
+
+
+class Operation(Protocol):
+    """An expression: a kind of operation, and its operands."""
+
+    @property
+    def kind(self) -> str:
+        """The operation."""
+        ...
+
+    @property
+    def parts(self) -> tuple[Any, ...]:
+        """The operands."""
+        ...
+
+
+def columns_of(expression: Operation) -> tuple[str, ...]:
+    """Return the columns that an expression reads, in their order."""
+    if expression.kind in _CONSTANTS:
+        return expression.parts if expression.kind == "column" else ()
+    operands = expression.parts[:1] if expression.kind in _OF_ONE else expression.parts
+    return tuple(dict.fromkeys(name for each in operands for name in columns_of(each)))
+
+
+@dataclass(slots=True)
+class _Reader:
+    """Reads columns of values that are no dicts.
+
+    Args:
+        columns: Their names.
+    """
+
+    columns: tuple[str, ...]
+    classes: set[type] = field(default_factory=set)
+    """Classes of objects that were seen to have them as attributes."""
+
+    def __call__(self, value: Any) -> tuple[Any, ...]:
+        """Return the columns."""
+        if isinstance(value, Mapping):
+            return tuple(value[name] for name in self.columns)
+        found = tuple(getattr(value, name) for name in self.columns)
+        self.classes.add(value.__class__)
+        return found
+
+    def refused(self, value: Any) -> ProcessingError:
+        """Return the error for a value that lacks a column."""
+        names = _names_of(value)
+        lacking = next((each for each in self.columns if each not in names), self.columns[0])
+        return missing(lacking, f"The value, of type {type(value).__name__},", names)
+
+
+def missing(name: str, where: str, names: Iterable[str]) -> ProcessingError:
+    """Return the error for a column that does not exist."""
+    known = [*map(str, names)]
+    near = get_close_matches(name, known, 1)
+    hint = f"Did you mean {near[0]!r}?" if near else f"It has {shortened(', '.join(known) or 'none', 2 * _SHOWN)}."
+    return ProcessingError(f"{where} has no column {name!r}", hint=hint)
+
+
+def _names_of(value: Any) -> tuple[str, ...]:
+    if isinstance(value, Mapping):
+        return tuple(value)
+    return tuple(name for name in dir(value) if not name.startswith("_") and not callable(getattr(value, name, None)))
+
+
+def _field_of(value: Any, name: str) -> Any:
+    """Return a field of a column; None of None.
+
+    Raises:
+        ProcessingError: If it has no such field.
+    """
+    if value is None:
+        return None
+    try:
+        return value[name] if isinstance(value, Mapping) else getattr(value, name)
+    except (KeyError, AttributeError):
+        raise missing(name, f"The column {shortened(value, _SHOWN)}", _names_of(value)) from None
+
+
+def _truth(value: Any) -> Any:
+    """Return an operand of & | ~ or a test.
+
+    Raises:
+        ProcessingError: If it is not True, False or None.
+    """
+    if value is True or value is False or value is None:
+        return value
+    message = f"A test must be True, False or null, not {shortened(value, _SHOWN)} ({type(value).__name__})"
+    raise ProcessingError(message, hint="Compare it: col('n') != 0.")
+
+
+# Writing code
+
+
+def function_of(
+    label: str, expressions: tuple[Operation, ...], text: Callable[[ExpressionCode, Place], str]
+) -> Callable[[Any], Any]:
+    """Return a function of the value, which returns None for None.
+
+    Args:
+        label: Names the function in tracebacks.
+        expressions: All that it computes.
+        text: Returns its code, of which generated parts are put into their place.
+
+    Raises:
+        TopologyError: If an expression is nested too deeply.
+    """
+    try:
+        code = ExpressionCode.of(*expressions)
+        shown = text(code, partial(placed, item="v{}".format, constant=str, own=str))
+    except RecursionError:
+        raise _too_deep() from None
+    reader, names = _Reader(code.columns), [f"v{number}" for number in range(len(code.columns))]
+    lines = code.read("value", names, "read", "classes")
+    body = block("def made(value):", block("if value is None:", "return None"), lines, f"return {shown}")
+    given = {**code.names, "read": reader, "classes": reader.classes, "refused": reader.refused}
+    return generated(f"{label} of columns", f"{body}\n", given)
+
+
+def _too_deep() -> TopologyError:
+    message = f"An expression has more than {_DEEPEST} operations within each other"
+    return TopologyError(message, hint="isin() tests for many values; an earlier map_values() may compute a part.")
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """Code of an expression.
+
+    Args:
+        raw: The code, valid unless an operand is None.
+        nullable: Expressions of these operands, to be tested in this order; the names that they assign are in `raw`.
+        is_test: Whether it is True or False unless it is None.
+        test: Code that is true if it is True, where that is shorter.
+    """
+
+    raw: str
+    nullable: tuple[str, ...] = ()
+    is_test: bool = False
+    test: str = ""
+
+    @property
+    def lacks(self) -> str:
+        """The test whether an operand is None."""
+        return " or ".join(f"{each} is None" for each in self.nullable)
+
+    @property
+    def value(self) -> str:
+        """The code of its value."""
+        return self.raw if self.nullable in ((), (self.raw,)) else f"(None if {self.lacks} else {self.raw})"
+
+
+@dataclass(slots=True)
+class ExpressionCode:
+    """Writes the code of expressions over one value. Columns are `row[n]`, constants `cN`, variables `tN` (`placed`).
+
+    Args:
+        columns: The columns that they read.
+    """
+
+    columns: tuple[str, ...]
+    names: dict[str, Any] = field(default_factory=dict)
+    _numbers: Any = field(default_factory=count)
+    _depth: int = 0
+
+    @classmethod
+    def of(cls, *expressions: Operation) -> ExpressionCode:
+        """Return a writer of these expressions."""
+        return cls(tuple(dict.fromkeys(name for each in expressions for name in columns_of(each))))
+
+    def value(self, expression: Operation) -> str:
+        """Return the code of the value."""
+        return self.part(expression).value
+
+    def test(self, expression: Operation) -> str:
+        """Return the code of the test whether it is True."""
+        return self.holds(self.part(expression))
+
+    def at(self, at: EmitContext, text: Callable[[ExpressionCode, Place], str]) -> OneValue:
+        """Return lines that read the columns at a place, and the code there."""
+        reader = _Reader(self.columns)
+        names = [at.own(f"v{number}") for number in range(len(self.columns))]
+        read, classes = at.named("read", reader), at.named("classes", reader.classes)
+        lines = self.read(at.value, names, read, classes, at.named("refused", reader.refused))
+
+        def constant(name: str) -> str:
+            return at.named(name, self.names[name])
+
+        return OneValue(text(self, partial(placed, item=names.__getitem__, constant=constant, own=at.own)), lines)
+
+    def read(self, value: str, names: list[str], read: str, classes: str, refused: str = "refused") -> str:
+        """Return the lines that read the columns of a value, which is not None, into variables of these names."""
+        if not names:
+            return ""
+        pairs = list(zip(names, self.columns, strict=True))
+        ways = [block(f"if {value}.__class__ is dict:", *(f"{name} = {value}[{column!r}]" for name, column in pairs))]
+        if all(each.isidentifier() and not keyword.iskeyword(each) for each in self.columns):
+            ways.append(
+                block(
+                    f"elif {value}.__class__ in {classes}:", *(f"{name} = {value}.{column}" for name, column in pairs)
+                )
+            )
+        ways.append(block("else:", f"{', '.join(names)}, = {read}({value})"))
+        failed = block("except (KeyError, AttributeError):", f"raise {refused}({value}) from None")
+        return f"{block('try:', *ways)}\n{failed}"
+
+    # Parts
+
+    def part(self, expression: Operation) -> _Part:
+        """Return the code of an expression.
+
+        Raises:
+            TopologyError: If it is nested too deeply.
+        """
+        self._depth += 1
+        if self._depth > _DEEPEST:
+            raise _too_deep()
+        made = _WRITERS.get(expression.kind, ExpressionCode.write_strict)(self, expression)
+        self._depth -= 1
+        return made
+
+    def holds(self, part: _Part) -> str:
+        """Return the test whether a part is True."""
+        if part.test:
+            return part.test
+        present = [f"{each} is not None" for each in part.nullable]
+        return f"({' and '.join([*present, self._truth(part)])})"
+
+    def _truth(self, part: _Part) -> str:
+        return part.raw if part.is_test else f"{self._constant(_truth)}({part.raw})"
+
+    def _constant(self, value: Any) -> str:
+        name = f"c{len(self.names)}"
+        self.names[name] = value
+        return name
+
+    def _held(self, text: str, *, is_test: bool = False, test: str = "") -> _Part:
+        """Return the part of code that may be None for reasons of its own."""
+        name = f"t{next(self._numbers)}"
+        return _Part(name, (f"({name} := {text})",), is_test, test)
+
+    def write_column(self, expression: Operation) -> _Part:
+        """Write a column."""
+        own = f"row[{self.columns.index(expression.parts[0])}]"
+        return _Part(own, (own,))
+
+    def write_literal(self, expression: Operation) -> _Part:
+        """Write a constant."""
+        value = expression.parts[0]
+        if value is None:
+            return _Part("None", ("None",))
+        return _Part(self._constant(value), (), isinstance(value, bool))
+
+    def write_strict(self, expression: Operation) -> _Part:
+        """Write an operator that results in None if an operand is None."""
+        parts = [self.part(each) for each in expression.parts]
+        nullable = tuple(dict.fromkeys(each for part in parts for each in part.nullable))
+        sign = expression.kind
+        if sign == "~":
+            return _Part(f"(not {self._truth(parts[0])})", nullable, is_test=True)
+        if len(parts) == 1:
+            return _Part(f"({sign}{parts[0].raw})", nullable)
+        return _Part(f"({parts[0].raw} {sign} {parts[1].raw})", nullable, sign in _COMPARISONS)
+
+    def write_logic(self, expression: Operation) -> _Part:
+        """Write & or |, of which a known operand may decide although the other one is None."""
+        word, deciding, other = _LOGIC[expression.kind]
+        left, right = (self.part(each) for each in expression.parts)
+        test = f"({self.holds(left)} {word} {self.holds(right)})"
+        if not left.nullable and not right.nullable:
+            return _Part(f"({self._truth(left)} {word} {self._truth(right)})", (), is_test=True)
+        one, two = (self._held(self._checked(each)) for each in (left, right))
+        decided = f"{one.nullable[0]} is {deciding} or {two.nullable[0]} is {deciding}"
+        unknown = f"None if {one.raw} is None or {two.raw} is None else {other}"
+        return self._held(f"({deciding} if {decided} else {unknown})", is_test=True, test=test)
+
+    def _checked(self, part: _Part) -> str:
+        return part.value if part.is_test else f"{self._constant(_truth)}({part.value})"
+
+    def write_is_null(self, expression: Operation) -> _Part:
+        """Write the test for null."""
+        part = self.part(expression.parts[0])
+        return _Part(f"({part.lacks})" if part.nullable else "False", (), is_test=True)
+
+    def write_if_null(self, expression: Operation) -> _Part:
+        """Write a value and another one in place of null."""
+        part, other = (self.part(each) for each in expression.parts)
+        if not part.nullable:
+            return part
+        text = f"({other.value} if {part.lacks} else {part.raw})"
+        is_test = part.is_test and other.is_test
+        return self._held(text, is_test=is_test) if other.nullable else _Part(text, (), is_test)
+
+    def write_isin(self, expression: Operation) -> _Part:
+        """Write the test for one of several values."""
+        part, values = self.part(expression.parts[0]), expression.parts[1]
+        try:
+            known: Any = frozenset(values)
+        except TypeError:  # unhashable
+            known = values
+        return _Part(f"({part.raw} in {self._constant(known)})", part.nullable, is_test=True)
+
+    def write_item(self, expression: Operation) -> _Part:
+        """Write a field of a column."""
+        part, name = self.part(expression.parts[0]), expression.parts[1]
+        return self._held(f"{self._constant(partial(_field_of, name=name))}({part.value})")
+
+
+_WRITERS: Mapping[str, Callable[[ExpressionCode, Operation], _Part]] = {
+    "column": ExpressionCode.write_column,
+    "literal": ExpressionCode.write_literal,
+    "&": ExpressionCode.write_logic,
+    "|": ExpressionCode.write_logic,
+    "is_null": ExpressionCode.write_is_null,
+    "if_null": ExpressionCode.write_if_null,
+    "isin": ExpressionCode.write_isin,
+    "item": ExpressionCode.write_item,
+}

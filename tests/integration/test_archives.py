@@ -259,6 +259,51 @@ def test_declared_archives_are_written_by_name_or_all(broker: Broker, tmp_path: 
     assert ask("write", "rest") == [f"{alone}: 2 records added"]
 
 
+def totals(topic: str, output: str) -> Callable[[StreamsBuilder], Topology]:
+    """Counts the rows of a table by their value."""
+
+    def build(builder: StreamsBuilder) -> Topology:
+        rows = builder.table(topic, Consumed(STRING, STRING), Materialized(name="rows"))
+        counts = rows.group_by(lambda _key, value: (value, value), Grouped(STRING, STRING)).count()
+        counts.to_stream().to(output, Produced(STRING, LONG))
+        return builder.build()
+
+    return build
+
+
+def test_a_table_is_read_from_an_archive_that_is_compacted_by_key(broker: Broker, tmp_path: Path, unique: str) -> None:
+    topic, archive = f"{unique}-rows", tmp_path / "archive"
+    broker.create(1, topic, config={"cleanup.policy": "compact,delete"})
+    broker.create(1, f"{unique}-whole", f"{unique}-compacted", f"{unique}-words")
+    config = {"bounded.engine": "local", "archive.url": str(archive)}
+
+    def app(kind: str) -> App:
+        output = f"{unique}-{kind}"
+        return Riverrun(kafka=broker.kafka, directory=tmp_path).app(output, totals(topic, output), config=config)
+
+    archives = Archives(app("whole").cluster, str(archive))
+    for first in (0, 20):
+        rows = [(b"k%d" % (n % 9), b"v%d" % (n % 5) if n % 7 else None, n) for n in range(first, first + 20)]
+        broker.write(topic, rows)
+        archives.write([topic])
+    app("whole").run()
+    archives.compact_by_key(topic)
+    kept = sum(file.records for file in archives.topic(topic).files)
+    assert kept == 9
+    forget_one(broker, TopicPartition(topic, 0), 40)
+    compacted = app("compacted")
+    compacted.run()
+    assert latest(broker, f"{unique}-compacted") == {
+        key: value for key, value in latest(broker, f"{unique}-whole").items() if value != bytes(8)
+    }
+    broker.write(topic, [(b"k0", b"v0", 41)])
+    assert compacted.run().processed >= 1
+    broker.write(f"{unique}-words", [(b"k", b"v", 0)])
+    archives.write([f"{unique}-words"])
+    with pytest.raises(ArchiveError, match=f"Each record of {unique}-words counts: its cleanup.policy is delete"):
+        archives.compact_by_key(f"{unique}-words")
+
+
 def twice(topic: str, output: str) -> Callable[[StreamsBuilder], Topology]:
     """The second version: every word counts twice."""
 

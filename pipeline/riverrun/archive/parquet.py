@@ -214,6 +214,20 @@ def read_file(store: ArchiveStore, topic: str, file: ArchivedFile, wanted: Offse
                 )
 
 
+def read_keys(store: ArchiveStore, topic: str, file: ArchivedFile) -> list[bytes | None]:
+    """Return the keys of a file's records, in order of their offsets.
+
+    Raises:
+        ArchiveError: If the file is missing or damaged.
+    """
+    with store.open(topic, file) as content, _Parquet(content, store.path(topic, file.name)) as parquet:
+        keys: list[bytes | None] = parquet.read(["key"])["key"].to_pylist()
+    if len(keys) != file.records:
+        message = f"File {store.path(topic, file.name)} of the archive has {len(keys)} records, not {file.records}"
+        raise ArchiveError(message)
+    return keys
+
+
 def offset_at(store: ArchiveStore, topic: str, file: ArchivedFile, wanted: OffsetRange, time_ms: int) -> int | None:
     """Return the offset of the first record of a file in a range with a time or a later one; None if there is none.
 

@@ -11,11 +11,13 @@ from riverrun.errors import ArchiveError
 from riverrun.records import OffsetRange
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
     from riverrun.archive.manifest import ArchivedFile, ArchiveStore, TopicManifest
 
 _CHUNK = 4 * 2**20
+MOST_KEYS = 2_000_000
+"""Keys that a compaction has in memory at a time; each takes about 100 bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +125,94 @@ def _joined(store: ArchiveStore, topic: str, files: list[ArchivedFile]) -> tuple
         for file in files:
             for batch in read_file(store, topic, file, file.range):
                 writer.write(batch)
+        return writer.files(files[-1].end)
+
+
+def compact_by_key(
+    store: ArchiveStore, manifest: TopicManifest, *, now_ms: int, by: str, most_keys: int = MOST_KEYS
+) -> TopicManifest:
+    """Drop the records that a later one in the archive with their key has superseded, as brokers compact topics.
+
+    The last record of each key stays with its offset, also if it is a tombstone; so do records without a key. Files that change
+    are joined with changed neighbours. Replaced files stay until the next compaction.
+
+    Args:
+        store: The archive.
+        manifest: The topic's manifest.
+        now_ms: The time, ms since the epoch.
+        by: The user, for the manifest.
+        most_keys: Number of keys that are in memory at a time; the keys are read again for as many others.
+
+    Returns:
+        The manifest now; the given one, if no record is superseded.
+
+    Raises:
+        ArchiveError: If a file is damaged, another archiver is at work, or the archive refuses.
+    """
+    added: list[ArchivedFile] = []
+    replaced: list[ArchivedFile] = []
+    for _, files in groupby(manifest.files, lambda file: file.partition):
+        superseded = _superseded(store, manifest.topic, [*files], most_keys)
+        for some in _changed(superseded):
+            added += _kept(store, manifest.topic, some, superseded)
+            replaced += some
+    if not replaced:
+        return manifest
+    names = tuple(file.name for file in replaced)
+    changed = replace(manifest.with_files(added, without=replaced), written_ms=now_ms, by=by, replaced=names)
+    found = store.commit(changed, added)
+    store.remove(manifest.topic, manifest.replaced)
+    return found
+
+
+def _superseded(
+    store: ArchiveStore, topic: str, files: list[ArchivedFile], most_keys: int
+) -> dict[ArchivedFile, bytearray]:
+    """Return by file of a partition, for each of its records, whether a later one has its key."""
+    from riverrun.archive.parquet import read_keys  # noqa: PLC0415 - pyarrow loads for long
+
+    found = {file: bytearray(file.records) for file in files if file.records}
+    passes = 1 + sum(file.records for file in files) // most_keys
+    for number in range(passes):
+        seen: set[bytes] = set()
+        for file in reversed(found):
+            keys = read_keys(store, topic, file)
+            for row in range(file.records - 1, -1, -1):
+                if (key := keys[row]) is None:
+                    continue
+                digest = hashlib.blake2b(key, digest_size=16).digest()
+                if int.from_bytes(digest[:4]) % passes != number:
+                    continue
+                if digest in seen:
+                    found[file][row] = True
+                seen.add(digest)
+    return found
+
+
+def _changed(superseded: Mapping[ArchivedFile, bytearray]) -> Iterator[list[ArchivedFile]]:
+    """Yield runs of files that follow each other, of which each has superseded records."""
+    run: list[ArchivedFile] = []
+    for file, rows in superseded.items():
+        has_some = any(rows)
+        if run and not (has_some and run[-1].end == file.start):
+            yield run
+            run = []
+        if has_some:
+            run.append(file)
+    if run:
+        yield run
+
+
+def _kept(
+    store: ArchiveStore, topic: str, files: list[ArchivedFile], superseded: Mapping[ArchivedFile, bytearray]
+) -> tuple[ArchivedFile, ...]:
+    from riverrun.archive.parquet import FileWriter, read_file  # noqa: PLC0415 - pyarrow loads for long
+
+    with FileWriter(store, topic, files[0].partition, files[0].start) as writer:
+        for file in files:
+            rows = iter(superseded[file])
+            for batch in read_file(store, topic, file, file.range):
+                writer.write(record for record, is_gone in zip(batch, rows) if not is_gone)  # noqa: B905 - of one batch
         return writer.files(files[-1].end)
 
 

@@ -147,13 +147,25 @@ def compact(
     below: Annotated[
         int, typer.Option(min=1, max=10_000, help="Files smaller than this many MiB are joined with their neighbours.")
     ] = 32,
+    *,
+    by_key: Annotated[
+        bool,
+        typer.Option(
+            "--by-key", metavar="", help="Drop records that a later one with their key has superseded instead."
+        ),
+    ] = False,
 ) -> None:
-    """Join small files, as frequent runs write them. Files that were replaced stay until the next compaction."""
+    """Join small files, as frequent runs write them. Files that were replaced stay until the next compaction.
+
+    With --by-key, the archive of a topic that brokers compact is compacted likewise: the last record of each key stays.
+    """
     archives = _archives(context, url)
     for topic in topics:
-        before = len(archives.topic(topic).files)
-        after = len(archives.compact(topic, below * _MEBIBYTE).files)
-        typer.echo(f"{topic}: {counted(before, 'file')} became {after}")
+        before = archives.topic(topic)
+        after = archives.compact_by_key(topic) if by_key else archives.compact(topic, below * _MEBIBYTE)
+        gone = sum(file.records for file in before.files) - sum(file.records for file in after.files)
+        dropped = f", {counted(gone, 'superseded record')} dropped" if by_key else ""
+        typer.echo(f"{topic}: {counted(len(before.files), 'file')} became {len(after.files)}{dropped}")
 
 
 @app.command()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from riverrun.archive.archiving import archive_topic, in_this_process, on_spark
 from riverrun.archive.manifest import ArchiveStore
-from riverrun.archive.upkeep import compact, drop_before, verify
+from riverrun.archive.upkeep import compact, compact_by_key, drop_before, verify
 from riverrun.errors import ArchiveError
 from riverrun.hosting.process import SystemClock
 from riverrun.hosting.progress import tell
@@ -219,6 +219,27 @@ class Archives:
         """
         now_ms, by = SystemClock().now_ms(), self._cluster.by or ""
         return compact(self._store, self.topic(name), below=below, now_ms=now_ms, by=by)
+
+    def compact_by_key(self, name: str) -> TopicManifest:
+        """Drop records that a later one with their key has superseded. Replaced files stay for one more compaction.
+
+        Args:
+            name: The topic.
+
+        Raises:
+            ArchiveError: If brokers do not compact the topic, so that each record counts. Or if a file is damaged, another
+                archiver is at work, or the archive refuses.
+            TopicError: If the topic does not exist.
+            BrokerError: If brokers do not answer.
+        """
+        manifest, admin = self.topic(name), self._cluster.admin
+        admin.require([name], "are compacted by key")
+        policy = admin.topic_config(name).get("cleanup.policy", "")
+        if "compact" not in policy:
+            message = f"Each record of {name} counts: its cleanup.policy is {policy}"
+            hint = "Only archives of topics that brokers compact, with cleanup.policy=compact, are compacted by key."
+            raise ArchiveError(message, hint=hint)
+        return compact_by_key(self._store, manifest, now_ms=SystemClock().now_ms(), by=self._cluster.by or "")
 
     def drop(self, name: str, before_ms: int | None = None) -> list[ArchivedFile]:
         """Drop a topic, or the oldest files of it, and return what is gone.

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from riverrun.archive.manifest import ArchivedFile, ArchiveStore, TopicManifest
 from riverrun.archive.parquet import FileWriter, offset_at, read_file
-from riverrun.archive.upkeep import compact, drop_before, verify
+from riverrun.archive.upkeep import compact, compact_by_key, drop_before, verify
 from riverrun.errors import ArchiveError
 from riverrun.records import OffsetRange
 
@@ -167,6 +167,36 @@ def test_readers_of_an_earlier_manifest_find_its_files_until_the_next_compaction
     with pytest.raises(ArchiveError, match="cannot be read"):
         read(store, manifest)
     assert compact(store, again, below=2**20, now_ms=3, by="ann") == again
+
+
+KEYS = st.none() | st.sampled_from([b"", b"a", b"b", b"c", b"d"])
+
+
+@given(
+    parts=st.lists(st.lists(st.tuples(KEYS, st.none() | st.binary(max_size=2)), max_size=6), min_size=1, max_size=6),
+    most_keys=st.sampled_from([1, 3, 1_000]),
+)
+def test_the_last_record_of_each_key_stays_where_it_was(
+    parts: list[list[tuple[bytes | None, bytes | None]]], most_keys: int
+) -> None:
+    everything: list[RawFields] = []
+    with tempfile.TemporaryDirectory() as directory:
+        files, manifest, start = ArchiveStore(directory), TopicManifest("orders", "id", 1), 0
+        for part in parts:
+            rows: list[RawFields] = [(key, value, 7, start + 2 * n, ()) for n, (key, value) in enumerate(part)]
+            with FileWriter(files, "orders", 0, start) as writer:
+                writer.write(rows)
+                start += 2 * len(part) + 1
+                manifest = files.commit(manifest.with_files(writer.files(start)))
+            everything += rows
+        last = {row[0]: row for row in everything if row[0] is not None}
+        kept = [row for row in everything if row[0] is None or last[row[0]] == row]
+        found = compact_by_key(files, manifest, now_ms=1, by="", most_keys=most_keys)
+        assert read(files, found) == kept
+        assert found.stretches(0) == [OffsetRange(0, start)]
+        assert list(verify(files, found)) == []
+        assert read(files, manifest) == everything  # for readers that have begun
+        assert compact_by_key(files, found, now_ms=1, by="", most_keys=most_keys) == found
 
 
 def test_the_oldest_files_are_dropped_without_making_a_hole(tmp_path: Path) -> None:

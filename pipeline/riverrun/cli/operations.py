@@ -18,7 +18,7 @@ Store = Annotated[str, typer.Argument(help="Name of the store.")]
 Server = Annotated[str | None, typer.Option(help="Address of an instance, host:port; application.server if left out.")]
 
 state_app = typer.Typer(
-    help="Look at the stores of an application, and at the forms of their rows.", no_args_is_help=True
+    help="Export and import the stores of an application, and look at the forms of their rows.", no_args_is_help=True
 )
 
 
@@ -210,6 +210,45 @@ def snapshot(
     for manifest in published:
         typer.echo(f"{manifest.task}: {manifest.name}, {len(manifest.files)} files, {manifest.size_bytes} bytes")
     typer.echo(f"{len(published)} snapshots are at {chosen.config.streams.snapshot_url}")
+
+
+@state_app.command("export")
+def state_export(
+    context: typer.Context,
+    app: App,
+    store: Store,
+    to: Annotated[Path, typer.Option(help="A file that ends with .parquet, or a directory for a file per partition.")],
+    version: Version = None,
+    *,
+    raw: Annotated[
+        bool, typer.Option("--raw", metavar="", help="Write keys and values as bytes, which come back exactly.")
+    ] = False,
+) -> None:
+    """Write all rows of a store, as committed now, to Parquet. The application may run meanwhile, and needs no Spark."""
+    done = settings_of(context).project().app(app, version=version).state.export_files(store, to, raw=raw)
+    typer.echo(f"{counted(done.rows, 'row')} of {store} in {counted(len(done.files), 'file')} at {to}")
+
+
+@state_app.command("import")
+def state_import(
+    context: typer.Context,
+    app: App,
+    store: Store,
+    source: Annotated[Path, typer.Argument(help="A Parquet file, or a directory with such files.")],
+    version: Version = None,
+    *,
+    replace: Annotated[
+        bool, typer.Option("--replace", metavar="", help="Delete the rows that the store has, in the same transaction.")
+    ] = False,
+    keep_partitions: Annotated[
+        bool,
+        typer.Option("--keep-partitions", metavar="", help="Put each row where its column partition says."),
+    ] = False,
+) -> None:
+    """Write the rows of Parquet files to a store of an application that does not run: all of them, or none."""
+    state = settings_of(context).project().app(app, version=version).state
+    done = state.import_files(store, source, replaces=replace, keeps_partitions=keep_partitions)
+    typer.echo(f"{counted(done.rows, 'row')} in {store}, in place of {done.replaced}")
 
 
 @state_app.command("schemas")

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
     from riverrun.hosting.state_schemas import StateSchemas
     from riverrun.project.chosen_version import ChosenVersion
+    from riverrun.project.store_imports import Imported
+    from riverrun.spark.stores import Exported
     from riverrun.state.snapshots import Manifest
     from riverrun.worker.reset import Reset
 
@@ -82,6 +84,51 @@ class AppState:
             return write_store(frame, target, format, writer_options(format, options or {}))
 
         return export_store(self._chosen.connected(), store, spark, build_topology, write, at=at)
+
+    def export_files(self, store: str, target: Path, *, raw: bool = False) -> Exported:
+        """Write all rows of a store, as committed now, to Parquet, without Spark (`spark.stores.export_rows`).
+
+        Args:
+            store: Name of the store.
+            target: A file that ends with `.parquet`, or a directory for one file per partition. Nothing may be there yet.
+            raw: Whether columns hold the bytes of keys and values, which come back exactly.
+
+        Returns:
+            The number of rows, and the files.
+
+        Raises:
+            InvalidStateStoreError: If there is no such store, it is no table, or it has no changelog.
+            ConfigError: If the target exists, or cannot be written.
+        """
+        from riverrun.spark.stores import export_rows
+
+        return export_rows(self._chosen.connected(), store, target, build_topology, raw=raw)
+
+    def import_files(
+        self, store: str, source: Path, *, replaces: bool = False, keeps_partitions: bool = False
+    ) -> Imported:
+        """Write the rows of Parquet files to a store of an application that does not run, all or none.
+
+        Args:
+            store: Name of the store.
+            source: A file, or a directory with files that end with `.parquet`.
+            replaces: Whether rows that the store has are deleted; without it the store must be empty.
+            keeps_partitions: Whether the column `partition` says where rows go.
+
+        Returns:
+            The numbers of rows.
+
+        Raises:
+            InvalidStateStoreError: If there is no such store, it is no table, or has no changelog of its own.
+            ConfigError: If files cannot be read, or do not have the columns of the store.
+            StateError: If the store has rows, a row does not fit, or has expired. Nothing was written.
+            UnderWayError: If a worker or a run processes the application.
+        """
+        from riverrun.project.store_imports import import_rows
+
+        connected = self._chosen.connected()
+        options = {"replaces": replaces, "keeps_partitions": keeps_partitions}
+        return import_rows(connected, store, source, build_topology, **options)
 
     def snapshot(self) -> list[Manifest]:
         """Publish the current state of all tasks to `snapshot.url`, without disturbing running workers.

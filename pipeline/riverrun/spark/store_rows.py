@@ -108,8 +108,26 @@ def store_columns(builder: StoreBuilder) -> StoreColumns:
     return StoreColumns(columns_of(KEY, builder.key_serde), window, columns_of("value", builder.value_serde), times)
 
 
-def read_rows(work: StoreWork, build: Callable[[Job], Topology]) -> Iterator[pa.RecordBatch]:
+def raw_builder(builder: StoreBuilder) -> StoreBuilder:
+    """Return the store with keys and values as bytes."""
+    return replace(builder, key_serde=BYTES, value_serde=BYTES, caching=False)
+
+
+def rows_of(work: StoreWork, build: Callable[[Job], Topology]) -> Iterator[Row]:
+    """Yield the rows of one partition as bytes, with their times. Errors are those of `read_rows`."""
+    connected = connected_here(work.job, build)
+    builder = connected.topology.stores[work.store]
+    with _opened(work, connected, builder) as state:
+        yield from _rows(builder, _store(builder, state))
+
+
+def read_rows(work: StoreWork, build: Callable[[Job], Topology], *, raw: bool = False) -> Iterator[pa.RecordBatch]:
     """Yield the rows of one partition, as batches of Arrow.
+
+    Args:
+        work: The partition.
+        build: Builds the topology.
+        raw: Whether the columns of keys and values hold their bytes.
 
     Raises:
         SnapshotError: If the wanted snapshot has been deleted, or is damaged.
@@ -124,7 +142,7 @@ def read_rows(work: StoreWork, build: Callable[[Job], Topology]) -> Iterator[pa.
         _opened(work, connected, builder) as state,
         reporting(connected.admin, work.job.progress, [work.changelog], 0, lambda: sum(read)),
     ):
-        for batch in batches_of(builder, work.task_id, state):
+        for batch in batches_of(raw_builder(builder) if raw else builder, work.task_id, state):
             yield batch
             read.append(batch.num_rows)
 
@@ -144,8 +162,7 @@ def batches_of(builder: StoreBuilder, task_id: TaskId, state: StateBackend) -> I
 
 def _store(builder: StoreBuilder, state: StateBackend) -> StateStore:
     """Open the store in a state, with keys and values as bytes."""
-    raw = replace(builder, key_serde=BYTES, value_serde=BYTES, caching=False)
-    return open_store(raw, state, TaskContext(SystemClock()))
+    return open_store(raw_builder(builder), state, TaskContext(SystemClock()))
 
 
 @contextmanager

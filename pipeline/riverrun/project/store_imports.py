@@ -1,0 +1,474 @@
+"""Reads Parquet files into a store of an application that does not run, through the store's changelog.
+
+Columns are those of frames (`spark.store_rows`). Rows are put into a store in a temporary directory, whose own changelog
+records are then sent: no second place knows how stores write. All of them are one transaction.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, get_args, get_origin
+
+import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from riverrun.decoders import converter, json_decoder
+from riverrun.errors import ConfigError, InvalidStateStoreError, StateError
+from riverrun.hosting.alone import RUN, processing_alone
+from riverrun.hosting.ownership import fence_owners, transactional_id
+from riverrun.hosting.process import SystemClock
+from riverrun.hosting.state_schemas import StateSchemas
+from riverrun.kafka.producer import TransactionalProducer
+from riverrun.records import TopicPartition, ValueAndTimestamp
+from riverrun.runtime.context import TaskContext
+from riverrun.runtime.layout import changelog_name
+from riverrun.service.routing import store_places
+from riverrun.spark.columns import TIME
+from riverrun.spark.store_rows import READABLE, raw_builder, rows_of, store_columns
+from riverrun.spark.stores import PARQUET, works_of
+from riverrun.state.api import StoreKind
+from riverrun.state.rocksdb import RocksDbBackend
+from riverrun.state.stores.opening import open_store
+from riverrun.windows import Window, Windowed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from riverrun.hosting.connected import ConnectedApplication
+    from riverrun.records import TaskId
+    from riverrun.service.routing import StorePlace
+    from riverrun.spark.columns import Columns
+    from riverrun.spark.store_rows import Row
+    from riverrun.spark.tasks.work import Job
+    from riverrun.state.api import StateBackend, StoreBuilder
+    from riverrun.topology.topology import Topology
+
+_BATCH = 10_000
+_TRANSACTION_MS = 900_000
+"""The longest transaction that brokers allow unless `transaction.max.timeout.ms` says otherwise."""
+_MILLIS = 1000
+"""Microseconds of a millisecond."""
+_NEEDED: dict[StoreKind, tuple[str, ...]] = {
+    StoreKind.WINDOW: ("window_start",),
+    StoreKind.TIMESTAMPED_WINDOW: ("window_start",),
+    StoreKind.SESSION: ("window_start", "window_end"),
+    StoreKind.VERSIONED: ("valid_from",),
+}
+"""Columns of times without which rows have no place in a store."""
+_HINT = "riverrun state export writes files of this form; docs/how-to/state.md lists the columns."
+
+
+@dataclass(frozen=True, slots=True)
+class Imported:
+    """Rows that were written to a store.
+
+    Args:
+        rows: Number of rows in the files.
+        replaced: Number of rows that the store had before.
+    """
+
+    rows: int
+    replaced: int
+
+
+def import_rows(
+    connected: ConnectedApplication,
+    store: str,
+    source: Path,
+    build: Callable[[Job], Topology],
+    *,
+    replaces: bool = False,
+    keeps_partitions: bool = False,
+) -> Imported:
+    """Write the rows of Parquet files to a store's changelog, all or none, from which workers and runs restore it.
+
+    Args:
+        connected: The application. Nothing may process it.
+        store: Name of the store.
+        source: A file, or a directory with files that end with `.parquet`.
+        build: Builds the topology.
+        replaces: Whether rows that the store has are deleted; without it the store must be empty.
+        keeps_partitions: Whether the column `partition` says where rows go, for keys that a partitioner of your own has placed.
+
+    Returns:
+        The numbers of rows.
+
+    Raises:
+        InvalidStateStoreError: If there is no such store, it is no table, or has no changelog of its own.
+        ConfigError: If files cannot be read, or do not have the columns of the store.
+        StateError: If the store has rows, a row does not fit, or has expired. Nothing was written.
+        StateSchemaError: If the store has rows of another class.
+        UnderWayError: If a worker or a run processes the application.
+        BrokerError: If brokers do not answer.
+    """
+    connected = connected.resolved()
+    files = _files(source)
+    builder = _importable(connected, store)
+    for file in files:
+        _check_columns(builder, file)
+    with processing_alone(connected, RUN), ExitStack() as opened:
+        connected.prepare()
+        StateSchemas(connected).check()
+        place = store_places(connected.topology, connected.layout, connected.id)[store]
+        fence_owners(connected, place.tasks)
+        producer = TransactionalProducer(
+            connected.application.kafka,
+            transactional_id(connected.id, "import"),
+            transaction_timeout_ms=_TRANSACTION_MS,
+            overrides=connected.application.config.streams.producer,
+        )
+        opened.callback(producer.close)
+        producer.init()
+        directory = opened.enter_context(tempfile.TemporaryDirectory(prefix="riverrun-import-"))
+        stores = _Stores(builder, place, Path(directory), changelog_name(connected.id, store), producer)
+        opened.callback(stores.close)
+        replaced = 0
+        for work in works_of(connected, store):
+            for row in rows_of(work, build):
+                if not replaces or builder.kind is StoreKind.VERSIONED:
+                    raise _not_empty(connected, builder)
+                stores.delete(work.task_id, row)
+                replaced += 1
+        stores.send()
+        rows = 0
+        for file in files:
+            rows += _import_file(stores, file, keeps_partitions=keeps_partitions)
+        stores.send()
+        producer.commit({}, "")
+    return Imported(rows, replaced)
+
+
+def _not_empty(connected: ConnectedApplication, builder: StoreBuilder) -> StateError:
+    message = f"Store {builder.name} of {connected.id} has rows"
+    if builder.kind is StoreKind.VERSIONED:
+        return StateError(
+            message, hint="Versions stay in the history of a store: import into a new version of the application."
+        )
+    return StateError(
+        message, hint="Look at them first: riverrun state export. --replace puts the imported rows in their place."
+    )
+
+
+def _importable(connected: ConnectedApplication, store: str) -> StoreBuilder:
+    builder = connected.topology.stores.get(store)
+    if builder is None:
+        names = ", ".join(sorted(connected.topology.stores))
+        message = f"The application has no store {store}"
+        raise InvalidStateStoreError(message, hint=f"It has: {names or 'none'}.")
+    if builder.kind not in READABLE:
+        message = f"Store {store} cannot be imported: it is a {builder.kind.value} store, which is not a table"
+        raise InvalidStateStoreError(message)
+    if not builder.logging:
+        topic = builder.source_topic
+        why = f"topic {topic} fills it" if topic else "it has no changelog, so each machine has its own"
+        message = f"Store {store} cannot be imported: {why}"
+        hint = f"Write to {topic}." if topic else "Give the store a changelog: leave out logging=False."
+        raise InvalidStateStoreError(message, hint=hint)
+    return builder
+
+
+# Files
+
+
+def _files(source: Path) -> list[Path]:
+    found = sorted(source.glob(f"*{PARQUET}")) if source.is_dir() else [source]
+    if not found:
+        message = f"{source} has no files that end with {PARQUET}"
+        raise ConfigError(message, hint=_HINT)
+    return found
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[pq.ParquetFile]:
+    try:
+        with pq.ParquetFile(path) as file:
+            yield file
+    except (pa.ArrowException, OSError) as error:
+        message = f"{path} cannot be read as Parquet: {error}"
+        raise ConfigError(message, hint=f"Is the file complete? {_HINT}") from error
+
+
+def _check_columns(builder: StoreBuilder, path: Path) -> None:
+    """Make sure that a file has the columns of a store.
+
+    Raises:
+        ConfigError: If columns are missing, unknown, or of a type that cannot be converted.
+    """
+    with _opened(path) as file:
+        names, kinds = file.schema_arrow.names, file.schema_arrow
+    known = {column.name: column.kind for column in store_columns(builder).all}
+    missing = [name for name in ("key", "value", *_NEEDED.get(builder.kind, ())) if name not in names]
+    unknown = [name for name in names if name not in known]
+    if missing or unknown:
+        said = " and ".join(
+            f"{what} {', '.join(some)}" for what, some in (("lacks", missing), ("has unknown", unknown)) if some
+        )
+        message = f"{path} does not have the columns of the {builder.kind.value} store {builder.name}: it {said}"
+        raise ConfigError(message, hint=f"The store has: {', '.join(known)}. {_HINT}")
+    for name in names:
+        if known[name] == TIME and not pa.types.is_timestamp(kinds.field(name).type):
+            message = f"{path}: column {name} has {kinds.field(name).type}, not timestamps"
+            raise ConfigError(message, hint="Times are timestamps of Parquet, in UTC.")
+
+
+def _import_file(stores: _Stores, path: Path, *, keeps_partitions: bool) -> int:
+    """Put the rows of a file. Returns their number."""
+    builder, done = stores.builder, 0
+    columns = store_columns(builder)
+    with _opened(path) as file:
+        readers = [
+            _Reader.of(columns.key, builder.key_serde, file),
+            _Reader.of(columns.value, builder.value_serde, file),
+        ]
+        for batch in file.iter_batches(_BATCH):
+            rows = _Rows(batch, readers, path, done)
+            for number in range(batch.num_rows):
+                key, value = rows.bytes_at(number)
+                stores.put(key, value, rows, number, keeps_partitions=keeps_partitions)
+            done += batch.num_rows
+            stores.send()
+    return done
+
+
+@dataclass(frozen=True, slots=True)
+class _Reader:
+    """Makes the bytes of a serde from the columns of a row."""
+
+    names: tuple[str, ...]
+    make: Callable[[Sequence[Any]], bytes]
+
+    @classmethod
+    def of(cls, columns: Columns, serde: Any, file: pq.ParquetFile) -> _Reader:
+        first = columns.columns[0]
+        kind = file.schema_arrow.field(first.name).type
+        is_bytes = pa.types.is_binary(kind) or pa.types.is_large_binary(kind)
+        if is_bytes and (first.kind != pa.binary() or serde.value_type is None):
+
+            def checked(parts: Sequence[Any]) -> bytes:
+                serde.deserialize(parts[0])
+                found: bytes = parts[0]
+                return found
+
+            return cls((first.name,), checked)
+        if serde.plain is not None or serde.value_type is None:
+            message = f"Column {first.name} has values that serde {serde.name} shows, but cannot write"
+            raise ConfigError(message, hint="Export the store with --raw: columns then hold bytes.")
+        is_windowed = get_origin(serde.value_type) is Windowed
+        inner = get_args(serde.value_type)[0] if is_windowed else serde.value_type
+        if first.is_variant:
+            convert: Callable[[Any], Any] = json_decoder(inner).decode
+        else:
+            convert = _converted(inner, kind)
+
+        def made(parts: Sequence[Any]) -> bytes:
+            value = convert(parts[0])
+            if is_windowed:
+                value = Windowed(value, Window(parts[1], parts[2]))
+            data: bytes = serde.serialize(value)
+            return data
+
+        return cls(tuple(column.name for column in columns.columns), made)
+
+
+def _converted(type_: Any, kind: pa.DataType) -> Callable[[Any], Any]:
+    """Return the function that makes a value of a type from a value of a column."""
+    convert = converter(type_)
+    plain = _unmapped(kind)
+
+    def converted(value: Any) -> Any:
+        try:
+            return convert(plain(value))
+        except msgspec.ValidationError:
+            return convert(_without_nulls(plain(value)))  # a column has null where a field is missing
+
+    return converted
+
+
+def _unmapped(kind: pa.DataType) -> Callable[[Any], Any]:
+    """Return the function that turns maps, which Arrow reads as lists of pairs, into dicts."""
+    if pa.types.is_map(kind):
+        item = _unmapped(kind.item_type)
+        return lambda pairs: None if pairs is None else {key: item(value) for key, value in pairs}
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        item = _unmapped(kind.value_type)
+        return lambda values: None if values is None else [item(value) for value in values]
+    if pa.types.is_struct(kind):
+        fields = {part.name: _unmapped(part.type) for part in kind}
+        return lambda row: None if row is None else {name: of(row[name]) for name, of in fields.items()}
+    return lambda value: value
+
+
+def _without_nulls(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _without_nulls(each) for name, each in value.items() if each is not None}
+    return [_without_nulls(each) for each in value] if isinstance(value, list) else value
+
+
+@dataclass(slots=True)
+class _Rows:
+    """A batch of rows of a file."""
+
+    batch: pa.RecordBatch
+    readers: list[_Reader]
+    path: Path
+    before: int
+    _columns: dict[str, list[Any]] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._columns = {}
+        for name in self.batch.schema.names:
+            column = self.batch.column(name)
+            if pa.types.is_timestamp(column.type):
+                micros = column.cast(pa.timestamp("us", column.type.tz), safe=False).cast(pa.int64()).to_pylist()
+                # Times of windows, versions and updates are ms; a value may be a time as well.
+                if name not in {"key", "value"}:
+                    self._columns[name] = [None if each is None else each // _MILLIS for each in micros]
+                    continue
+            self._columns[name] = column.to_pylist()
+
+    def time(self, name: str, number: int) -> int | None:
+        """Return a time of a row, ms; None if it has none."""
+        found: int | None = self._columns[name][number] if name in self._columns else None
+        return found
+
+    def needed(self, name: str, number: int) -> int:
+        """Return a time that a row must have, ms."""
+        found = self.time(name, number)
+        if found is None or found < 0:
+            raise self.error(number, f"{name} is {'missing' if found is None else 'before 1970'}")
+        return found
+
+    def bytes_at(self, number: int) -> tuple[bytes, bytes]:
+        """Return key and value of a row.
+
+        Raises:
+            StateError: If they do not fit the store.
+        """
+        found = []
+        for reader in self.readers:
+            parts = [self._columns[name][number] for name in reader.names]
+            if parts[0] is None:
+                raise self.error(number, f"{reader.names[0]} is null")
+            try:
+                found.append(reader.make(parts))
+            except Exception as error:  # a serde may raise anything
+                raise self.error(number, f"{reader.names[0]} does not fit: {error}") from error
+        return found[0], found[1]
+
+    def error(self, number: int, why: str, hint: str = _HINT) -> StateError:
+        """Make the error about a row."""
+        return StateError(f"Row {self.before + number + 1} of {self.path} cannot be imported: {why}", hint=hint)
+
+
+# Stores
+
+
+@dataclass(slots=True)
+class _Stores:
+    """One store per partition, in a temporary directory; what they would write to their changelog is sent."""
+
+    builder: StoreBuilder
+    place: StorePlace
+    directory: Path
+    topic: str
+    producer: TransactionalProducer
+    _open: dict[TaskId, tuple[Any, StateBackend, TaskContext]] = field(default_factory=dict)
+
+    def put(self, key: bytes, value: bytes, rows: _Rows, number: int, *, keeps_partitions: bool) -> None:
+        """Put a row.
+
+        Raises:
+            StateError: If it has expired, or is in another partition than the file says.
+        """
+        store, _, context = self._of(self._task(key, rows, number, keeps_partitions=keeps_partitions))
+        time_ms = rows.time("timestamp", number)
+        context.timestamp = SystemClock().now_ms() if time_ms is None else time_ms
+        kind, expired = self.builder.kind, store.expired_puts
+        if kind is StoreKind.KEY_VALUE:
+            store.put(key, value)
+        elif kind is StoreKind.TIMESTAMPED_KEY_VALUE:
+            store.put(key, ValueAndTimestamp(value, context.timestamp))
+        elif kind is StoreKind.SESSION:
+            start, end = rows.needed("window_start", number), rows.needed("window_end", number)
+            if start > end:
+                raise rows.error(number, "the session ends before it begins")
+            context.timestamp = end
+            store.put(Windowed(key, Window(start, end)), value)
+        elif kind is StoreKind.VERSIONED:
+            self._put_version(store, key, value, (rows.needed("valid_from", number), rows.time("valid_to", number)))
+        else:
+            start = rows.needed("window_start", number)
+            context.timestamp = start if time_ms is None else time_ms
+            store.put(
+                key,
+                ValueAndTimestamp(value, context.timestamp) if kind is StoreKind.TIMESTAMPED_WINDOW else value,
+                start,
+            )
+        if store.expired_puts > expired:
+            raise rows.error(number, f"store {self.builder.name} keeps {self.builder.retention_ms} ms, and it is older")
+
+    @staticmethod
+    def _put_version(store: Any, key: bytes, value: bytes, valid: tuple[int, int | None]) -> None:
+        """Put a version, and its end, unless another version begins there."""
+        start, end = valid
+        store.put(key, value, start)
+        if end is not None:
+            later = store.get(key, end)
+            if later is None or later.timestamp != end:
+                store.put(key, None, end)
+
+    def delete(self, task_id: TaskId, row: Row) -> None:
+        """Delete a row that the store has."""
+        store, _, context = self._of(task_id)
+        key, _, times = row
+        context.timestamp = SystemClock().now_ms()
+        if self.builder.kind is StoreKind.SESSION:
+            context.timestamp = times[1] or 0
+            store.remove(Windowed(key, Window(times[0] or 0, times[1] or 0)))
+        elif self.builder.kind in {StoreKind.WINDOW, StoreKind.TIMESTAMPED_WINDOW}:
+            context.timestamp = times[0] or 0
+            store.put(key, None, times[0] or 0)
+        else:
+            store.put(key, None)
+
+    def send(self) -> None:
+        """Send all changes since the last call."""
+        for task_id, (store, state, _) in self._open.items():
+            for record in store.changelog():
+                self.producer.send(
+                    self.topic, record.key, record.value, record.timestamp, record.headers, task_id.partition
+                )
+            state.write(store.pending(), {TopicPartition(self.topic, task_id.partition): 0})
+            store.committed()
+
+    def close(self) -> None:
+        """Close the stores."""
+        for _, state, _ in self._open.values():
+            state.close()
+
+    def _of(self, task_id: TaskId) -> tuple[Any, StateBackend, TaskContext]:
+        if task_id not in self._open:
+            state, context = RocksDbBackend(self.directory / str(task_id)), TaskContext(SystemClock())
+            builder = replace(raw_builder(self.builder), caching=False)
+            self._open[task_id] = open_store(builder, state, context), state, context
+        return self._open[task_id]
+
+    def _task(self, key: bytes, rows: _Rows, number: int, *, keeps_partitions: bool) -> TaskId:
+        named = rows.time("partition", number)
+        try:
+            found = None if keeps_partitions and named is not None else self.place.task_of(key)
+        except ValueError as error:
+            raise rows.error(number, str(error)) from error
+        if found is None:
+            found = next((task for task in self.place.tasks if task.partition == named), None)
+            if found is None:
+                raise rows.error(number, f"there is no partition {named}")
+        elif named is not None and named != found.partition:
+            why = f"its key belongs to partition {found.partition}, not to {named}"
+            hint = "Leave the column partition out, or keep it with --keep-partitions if your partitioner decides."
+            raise rows.error(number, why, hint)
+        return found

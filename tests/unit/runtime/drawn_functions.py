@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from riverrun import PunctuationType, Record, Windowed
+from riverrun import STRING, KeyTimers, PunctuationType, Record, Windowed
 
 if TYPE_CHECKING:
     from riverrun import ConsumerRecord, FixedKeyProcessorContext, FixedKeyRecord, ProcessorContext
@@ -83,6 +83,35 @@ class Tick:
 
     def _tick(self, now_ms: int) -> None:
         self.context.forward(Record("tick", f"{now_ms} {self.context.record_metadata}", now_ms))
+
+    def close(self) -> None:
+        pass
+
+
+class Remind:
+    """Sets, moves and cancels a timer of each key, and tells when it is called; some calls set another one."""
+
+    def __init__(self, store: str) -> None:
+        self.store_name = store
+
+    def init(self, context: ProcessorContext) -> None:
+        self.context = context
+        self.timers = KeyTimers(context, self.store_name, STRING, self._remind)
+
+    def process(self, record: Record[Any, Any]) -> None:
+        if record.key is None:
+            return
+        if record.value is None:
+            self.timers.cancel(record.key)
+        else:
+            before = self.timers.time_of(record.key)
+            self.timers.set(record.key, max(record.timestamp, 0) + 5 * len(record.value))
+            self.context.forward(record.with_value(f"{before} to {self.timers.time_of(record.key)}"))
+
+    def _remind(self, key: str, at_ms: int) -> None:
+        self.context.forward(Record(key, f"due at {at_ms}", at_ms))
+        if at_ms % 3 == 0:
+            self.timers.set(key, at_ms + 4)
 
     def close(self) -> None:
         pass

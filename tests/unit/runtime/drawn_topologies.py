@@ -22,6 +22,7 @@ from riverrun import (
     Grouped,
     Joined,
     JoinWindows,
+    KeyTimers,
     KStream,
     KTable,
     Latest,
@@ -52,6 +53,7 @@ from tests.unit.runtime.drawn_functions import (
     Keep,
     Look,
     Remember,
+    Remind,
     Scan,
     Tick,
     appended,
@@ -294,6 +296,11 @@ class Drawing:
         store = Stores.key_value_store(name, STRING, STRING, caching=is_cached, logging=is_logged)
         self.builder.add_state_store(store)
         self.streams.append(self.stream().process(lambda: Keep(name), name))
+
+    def process_with_timers(self) -> None:
+        name = self.name("timers")
+        self.builder.add_state_store(KeyTimers.store(name))
+        self.streams.append(self.stream().process(lambda: Remind(name), name))
 
     def process_with_windows(self) -> None:
         name, is_cached = self.name("seen"), self.chance(0.5)
@@ -591,6 +598,7 @@ STEPS = [
     *["look_up", "look_up", "look_up_versions", "look_up_global", "table_filter", "table_map_values"],
     *["transform_values", "table_to_stream", "table_to_stream", "group_table", "join_tables", "join_by_foreign_key"],
     *("suppress", "deduplicate", "look_up_outside", "look_up_many_outside", "aggregate_by_name", "top", "top"),
+    "process_with_timers",
 ]
 
 

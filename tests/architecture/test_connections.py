@@ -17,8 +17,9 @@ ENTRIES = {
     "cluster/instance.py",  # an instance as a Spark task
     "demo/story.py",
     "project/cluster.py",  # the front door
+    "service/history_topic.py",  # in a thread, only if the past is kept
     "service/browsing.py",  # pages for people, only if some are asked for
-    "service/processes.py",  # push queries, in a process of their own
+    "service/query_computing.py",  # push queries, in a process of their own
     "service/reading.py",  # asked by name, of another version's group
     "spark/tasks/work.py",  # tasks of a Spark executor
     "worker/streams_instance.py",

@@ -60,7 +60,7 @@ def test_all_modules_together_load_no_engine_but_clients_and_stores() -> None:
         "riverrun.worker.stream_thread.process",
         "riverrun.project.riverrun",
         "riverrun.console.serving",
-        "riverrun.service.processes",
+        "riverrun.service.query_computing",
         "riverrun.spark.bounded_runs.executor",
         "riverrun_airflow.drivers",
     ],

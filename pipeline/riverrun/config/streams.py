@@ -77,6 +77,7 @@ OWN = frozenset(
         "bounded.buffer.max.bytes",
         "bounded.engine",
         "bounded.wall.clock.punctuation",
+        "history.topic",
         "node.sample.interval.ms",
         "server.allowed.hosts",
         "server.query.max.bytes",
@@ -164,6 +165,8 @@ class StreamsConfig:
         metrics_recording_level: Level of sensors that record: `INFO`, `DEBUG` or `TRACE`. Sensors of higher levels record
             nothing.
         metrics_sample_window_ms: Length of a sample.
+        history_topic: Topic in which workers keep their figures and events, for the console. Empty: the last hour is kept,
+            in memory.
         node_sample_interval_ms: How often a worker samples at which node each stream thread is, for the console and
             metrics. 0 for never.
         max_poll_interval_ms: Time without a sign of life after which a worker replaces a stream thread.
@@ -234,6 +237,7 @@ class StreamsConfig:
     metrics_num_samples: int = 2
     metrics_recording_level: str = "INFO"
     metrics_sample_window_ms: int = 30_000
+    history_topic: str = ""
     node_sample_interval_ms: int = 20
     max_poll_interval_ms: int = 300_000
     repartition_purge_interval_ms: int = 30_000

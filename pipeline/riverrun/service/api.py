@@ -18,6 +18,7 @@ from riverrun.service.admission import POSITION, ROLE, Access, Admission
 from riverrun.service.answering import FILES, as_events, as_json, content, serve_files, show_errors
 from riverrun.service.browsing import Browsed, Browsing, browse
 from riverrun.service.history import History, Watched
+from riverrun.service.history_topic import HistoryTopic, kept, past_router
 from riverrun.service.measuring import instance_events
 from riverrun.service.metrics import registry_of
 from riverrun.service.peers import FORWARDED, Peers
@@ -108,14 +109,16 @@ def new_api(
         browsed: Topics and letters; by default, those of the application on its brokers.
     """
     history = History(instance)
+    topic = HistoryTopic(instance) if instance.application.config.streams.history_topic else None
     title = f"Riverrun: {instance.application.id}"
-    api = FastAPI(title=title, docs_url=None, redoc_url=None, lifespan=lambda _api: history.kept())
+    api = FastAPI(title=title, docs_url=None, redoc_url=None, lifespan=lambda _api: kept(history, topic))
     clock = SystemClock()
     api.add_middleware(Admission, access=access or Access(server=instance.server), clock=clock)
     _show_errors(api)
     _watch(api, instance)
     _stream(api, instance)
-    _remember(api, history)
+    api.state.history = history
+    api.include_router(past_router(history, topic))
     _show_console(api, instance)
     _operate(api, instance)
     browse(api, browsed or Browsing(instance))
@@ -184,18 +187,6 @@ def _stream(api: FastAPI, instance: ServedInstance) -> None:
     async def stream() -> Response:
         """Send the status once per second, as server-sent events, with rates, lags and bytes of local state."""
         return as_events(events)
-
-
-def _remember(api: FastAPI, history: History) -> None:
-    """Serve the past. `api.state.history` looks at the instance for as long as the server runs."""
-    api.state.history = history
-
-    @api.get("/history")
-    def past(
-        since: Annotated[int, Query(ge=0, description="Only later figures, events and failures: `looked_at`, ms.")] = 0,
-    ) -> Response:
-        """Return figures, events, and failures with their records, of the last hour of this instance."""
-        return as_json(history.since(since))
 
 
 def _show_console(api: FastAPI, instance: ServedInstance) -> None:

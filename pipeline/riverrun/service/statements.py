@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from riverrun.decoders import json_decoder
 from riverrun.records import shortened
 from riverrun.service.admission import POSITION, QUERY_PATH, ROLE, refused
-from riverrun.service.processes import Planned, QueryProcesses, QueryRefusedError
+from riverrun.service.processes import QueryProcesses, QueryRefusedError
 from riverrun.service.reading import Bookmark, ShownRows, StoreRequest
 from riverrun.service.rendering import from_base64, to_base64
 from riverrun.state.api import StoreKind
@@ -25,6 +25,7 @@ from riverrun.worker.queries import KeyQuery, RangeQuery, SessionQuery, WindowQu
 if TYPE_CHECKING:
     from riverrun.hosting.application import Application
     from riverrun.service.processes import QueryProcess
+    from riverrun.service.query_computing import Planned
     from riverrun.service.reading import LiveReferral, StoreReader
     from riverrun.state.api import StoreBuilder
     from riverrun.worker.queries import Query as StoreQuery

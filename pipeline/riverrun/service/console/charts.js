@@ -54,7 +54,12 @@ function roundUp(value) {
   return [1, 2, 5, 10].map((each) => each * power).find((each) => each >= value * 0.999);
 }
 
-const clock = (ms, isLong) => new Date(ms).toISOString().slice(11, isLong ? 16 : 19);
+// A time, as exact as a stretch of time needs: with seconds, with minutes, or with the day.
+function clock(ms, stretchMs) {
+  const text = new Date(ms).toISOString();
+  if (stretchMs > 40_000_000) return text.slice(5, 16).replace("T", " ");
+  return text.slice(11, stretchMs > 600_000 ? 16 : 19);
+}
 
 export class Chart {
   // Each of `lines` is the name of a series, and a word for it; `top` is the end of the axis if it is known.
@@ -98,10 +103,9 @@ export class Chart {
       drawn("line", { class: "tick", x1: LEFT, x2: RIGHT, y1: this.y(value), y2: this.y(value) }),
       drawn("text", { class: "tick-label", x: LEFT - 4, y: this.y(value) + 4, "text-anchor": "end" }, this.axis(value)),
     ]);
-    const isLong = this.now - this.begin > 600_000;
     for (const [part, anchor] of [[0, "start"], [0.5, "middle"], [1, "end"]]) {
       const ms = this.begin + (this.now - this.begin) * part;
-      made.push(drawn("text", { class: "tick-label", x: this.x(ms), y: HEIGHT - 6, "text-anchor": anchor }, clock(ms, isLong)));
+      made.push(drawn("text", { class: "tick-label", x: this.x(ms), y: HEIGHT - 6, "text-anchor": anchor }, clock(ms, this.now - this.begin)));
     }
     this.ticks.replaceChildren(...made);
   }
@@ -144,7 +148,7 @@ export class Chart {
     this.cursor.setAttribute("x1", this.x(this.times[at]));
     this.cursor.setAttribute("x2", this.x(this.times[at]));
     this.cursor.setAttribute("visibility", "visible");
-    setText(this.readout, `${clock(this.times[at])} UTC: ${this.told(at)}`);
+    setText(this.readout, `${clock(this.times[at], this.now - this.begin > 40_000_000 ? Infinity : 0)} UTC: ${this.told(at)}`);
   }
 
   leave() {

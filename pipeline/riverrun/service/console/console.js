@@ -12,11 +12,14 @@ const MOST_TASKS = 200; // rows that a browser can keep up to date
 
 const MOST_SHARES = 24;
 const KINDS = ["threads/", "sub-topologies/", "nodes/"];
+const KEPT_EVERY_MS = 60_000;
 const LEAST_BUSY = 0.01; // nodes that never take more of a stream thread have no chart
 const PARTS = [["process", "process"], ["punctuate", "punctuate"], ["commit", "commit"], ["commit_wait", "wait for commit"], ["poll", "poll"]];
 
 let last = null;
 const past = new Past(); // it goes on when the instance comes back
+let kept = null; // the past of days, from a topic; null while an hour is enough
+let nextKept = 0;
 let failures = [];
 let nextPast = 0;
 let listed = null; // the instance's state when stores were listed: one that starts has none yet
@@ -133,7 +136,8 @@ const charts = [
 ];
 const shares = new Map(); // charts of stream threads and sub-topologies, by the first of their series
 
-const isWorthIt = (name) => past.series.get(name).some((each) => each > LEAST_BUSY);
+const shownPast = () => kept ?? past;
+const isWorthIt = (name) => shownPast().series.get(name).some((each) => each > LEAST_BUSY);
 
 function linesOf(name) {
   const [, kind, of] = /^(threads|sub-topologies|nodes)\/([^]+)\/(?:process|busy)$/.exec(name) ?? [];
@@ -143,10 +147,11 @@ function linesOf(name) {
 }
 
 function showShares() {
-  for (const [name, chart] of shares) if (!past.series.has(name)) { chart.figure.remove(); shares.delete(name); }
+  const { series } = shownPast();
+  for (const [name, chart] of shares) if (!series.has(name)) { chart.figure.remove(); shares.delete(name); }
   const rank = (name) => KINDS.findIndex((kind) => name.startsWith(kind));
   const inOrder = (a, b) => rank(a) - rank(b) || a.localeCompare(b, "en", { numeric: true });
-  for (const name of [...past.series.keys()].filter(linesOf).sort(inOrder)) {
+  for (const name of [...series.keys()].filter(linesOf).sort(inOrder)) {
     if (shares.has(name) || shares.size >= MOST_SHARES) continue;
     const [title, lines, top] = linesOf(name);
     shares.set(name, new Chart(byId("threads"), title, { text: percent, lines, top }));
@@ -156,14 +161,38 @@ function showShares() {
 function showPast() {
   showShares();
   const period = Number(byId("period").value);
-  for (const chart of [...charts, ...shares.values()]) chart.draw(past, period);
+  for (const chart of [...charts, ...shares.values()]) chart.draw(shownPast(), period);
+}
+
+// The past of days is read when it is chosen, and each minute.
+async function choosePeriod() {
+  const period = Number(byId("period").value);
+  nextKept = performance.now() + KEPT_EVERY_MS;
+  if (period <= past.keptMs) {
+    kept = null;
+    setText(byId("period-error"), "");
+  } else {
+    try {
+      const found = await (await ask(`/history/kept?hours=${period / 3_600_000}`)).json();
+      if (Number(byId("period").value) !== period) return; // chosen differently meanwhile
+      kept = new Past();
+      kept.add(found);
+      setText(byId("period-error"), found.is_complete ? "" : "There is more than can be read at once: the newest part is missing.");
+    } catch (error) {
+      setText(byId("period-error"), error.message);
+      return;
+    }
+  }
+  showPast();
 }
 
 async function followPast() {
   const found = await (await ask(`/history?since=${past.lookedAt}`)).json();
+  for (const each of byId("period").querySelectorAll(".kept")) each.hidden = each.disabled = !found.has_topic;
   if (!past.add(found)) return;
   found.events.forEach(note);
   failures = [...found.failures.reverse(), ...failures].slice(0, LOGGED);
+  if (kept && performance.now() > nextKept) await choosePeriod();
   showPast();
   showFailures();
 }
@@ -207,6 +236,6 @@ async function load() {
   listed = null;
 }
 
-byId("period").addEventListener("change", showPast);
+byId("period").addEventListener("change", choosePeriod);
 byId("task-filter").addEventListener("input", () => { if (last) showTasks(last); });
 start("/events", load, show, "This instance");

@@ -128,7 +128,8 @@ def test_the_page_shows_days_if_they_are_kept(broker: Broker, unique: str) -> No
     instance = instance_with(unique, broker.kafka)
     topic, now_ms = HistoryTopic(instance), SystemClock().now_ms()
     for hours in (30, 20, 10, 2):
-        topic.write(past(now_ms - hours * 3_600_000, rate=[float(hours)], **{"nodes/parse/busy": [hours / 100]}))
+        busy: dict[str, list[float | None]] = {"nodes/parse/busy": [hours / 100]}
+        topic.write(past(now_ms - hours * 3_600_000, rate=[float(hours)], **busy))
     api = new_api(instance, Access(server="here:1"))
     with (
         bound("127.0.0.1:0", wants_token=False) as listener,

@@ -57,10 +57,8 @@ def by_grace(times: list[int], grace_ms: int) -> list[tuple[int, int]]:
         source = driver.input_topic("in", STRING, STRING)
         for time in times:
             source.pipe_input("k", "v", timestamp=time)
-        return [
-            (each.key.window.start, each.value)
-            for each in driver.output_topic("out", serde, LONG).read_records_to_list()
-        ]
+        found = driver.output_topic("out", serde, LONG).read_key_values_to_list()
+    return [(key.window.start, count) for key, count in found if key is not None and count is not None]
 
 
 @given(times_of_records, st.integers(0, 30))

@@ -14,6 +14,7 @@ _PURPOSE: Mapping[str, str] = {
     "airflow": "DAGs and operators",
     "demo": "The demo",
     "http": "The HTTP interface of instances",
+    "iceberg": "An export to Iceberg",
     "quality": "A quality gate",
     "schemas": "A serde on a schema registry",
     "sinks": "An export that is followed",
@@ -39,6 +40,7 @@ _EXTRA_OF: Mapping[str, str] = {
     "prompt_toolkit": "sql",
     "pyarrow": "spark",
     "pygments": "sql",
+    "pyiceberg": "iceberg",
     "pyspark": "spark",
     "re2": "sql",
     "sqlalchemy": "sinks",
@@ -55,7 +57,7 @@ def require_extra(extra: str) -> None:
     """Check that an extra is installed before any work begins that needs it.
 
     Args:
-        extra: `airflow`, `demo`, `http`, `quality`, `schemas`, `sinks`, `snapshots`, `spark` or `sql`.
+        extra: `airflow`, `demo`, `http`, `iceberg`, `quality`, `schemas`, `sinks`, `snapshots`, `spark` or `sql`.
 
     Raises:
         MissingExtraError: If one of its packages is not installed.

@@ -19,6 +19,7 @@ ENGINES_OF_EXTRAS = (
         "prometheus_client",
         "prompt_toolkit",
         "pyarrow",
+        "pyiceberg",
         "pyspark",
         "sqlglot",
         "uvicorn",

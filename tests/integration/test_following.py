@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import json
 import random
+import re
 import signal
 import subprocess
 import sys
 import threading
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pytest
 import sqlalchemy as sa
+from pyiceberg.catalog import load_catalog
 
 from riverrun.archive.manifest import ArchiveStore
 from riverrun.archive.parquet import read_file
@@ -35,7 +38,6 @@ from tests.waiting import DEADLINE_S, until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
-    from pathlib import Path
 
     from riverrun.transfers.follower import FollowReport
     from tests.brokers import Broker
@@ -235,15 +237,17 @@ def test_kills_at_any_moment_lose_and_double_nothing(project: Project, database:
     files = f'[exports.files]\ntopic = "{project.topic}"\ntarget = "files"\nformat = "json"\ncommit_seconds = 1\n'
     static = '"consumer.group.instance.id" = "only"\n'  # whose partitions need not wait for the end of a session
     archive = f'[archives.kept]\ntopics = ["{project.topic}"]\nurl = "kept"\ncommit_seconds = 1\n'
+    lake = f'[exports.lake]\ntopic = "{project.topic}"\ntable = "lake.rows"\ncommit_seconds = 1\n'
+    catalog = '[exports.lake.catalog]\ntype = "sql"\nuri = "sqlite:///lake.db"\nwarehouse = "lake"\n'
     table = project.table(database, **{'"consumer.group.instance.id"': '"only"'})
-    project.declare(files + static + archive + static + table)
+    project.declare(files + static + archive + static + lake + static + catalog + table)
     writer = Writer(project.broker, project.topic)
 
     def has_more(before: int) -> bool:
         return database.count(project.topic) > before
 
     for _ in range(KILLS):
-        followers = [project.start(), project.start("files"), project.start("kept", ARCHIVE)]
+        followers = [project.start(name) for name in ("", "files", "lake")] + [project.start("kept", ARCHIVE)]
         before = database.count(project.topic)
         writer.write(2_000)
         until(partial(has_more, before), "written on", project.log)
@@ -255,6 +259,10 @@ def test_kills_at_any_moment_lose_and_double_nothing(project: Project, database:
     project.catch_up("files")
     project.riverrun.archive("kept").follow(until_caught_up=True)
     assert archived(project, "kept") == list(range(writer.count))
+    project.catch_up("lake")
+    rows = load_catalog("default", **project.riverrun.config.export("lake").catalog).load_table("lake.rows").scan()
+    values = rows.to_arrow()["value"].to_pylist()
+    assert sorted(json.loads(value)["n"] for value in values) == list(range(writer.count))
     assert database.rows(f"SELECT n FROM {project.topic} ORDER BY n") == [(n,) for n in range(writer.count)]
     lines = [json.loads(line) for path in project.directory.glob("files/*-*.json") for line in path.open()]
     assert sorted(line["value"]["n"] for line in lines) == list(range(writer.count))
@@ -454,3 +462,52 @@ def test_the_commands_of_the_guide_write_files_and_show_the_lag(project: Project
     assert "Did you mean 'archive'?" in wrong.stderr
     both = riverrun(project.topic, "out", "--follow")
     assert "--follow takes the name of an export in streams.toml, and no target" in both.stderr
+
+
+def shown(page: str, kind: str) -> list[str]:
+    """The blocks of a recipe."""
+    text = (Path(__file__).parents[2] / "docs/recipes" / page).read_text()
+    return re.findall(rf"^```{kind}\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+
+
+def as_shown(project: Project, page: str, topic: str) -> None:
+    """Declare what a recipe shows, with the broker and the topic of the test."""
+    (declared,) = shown(page, "toml")
+    declared = declared.replace("127.0.0.1:19092", project.broker.bootstrap_servers)
+    declared = declared.replace(f'topic = "{topic}"', f'topic = "{project.topic}"')
+    (project.directory / "streams.toml").write_text(declared)
+
+
+def test_the_recipe_of_iceberg_finds_the_last_row_of_each_key(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    as_shown(project, "iceberg.md", "orders")
+    orders = [(b"a", 150, b"new"), (b"b", 20, b"new"), (b"a", 160, b"paid"), (b"c", 300, b"new")]
+    values = [(key, b'{"amount":%d,"state":"%s"}' % (amount, state), 1_000) for key, amount, state in orders]
+    project.broker.write(project.topic, [*values, (b"c", None, 1_000)])
+    assert project.catch_up("orders").records == 5
+    assert project.catch_up("orders").records == 0
+    monkeypatch.chdir(project.directory)
+    names: dict[str, Any] = {}
+    for block in shown("iceberg.md", "py"):
+        exec(block, names)  # noqa: S102 - it is our own
+    assert sorted(names["large"]["amount"].to_pylist()) == [150, 160, 300]
+    found = {row["_key"]: (row["amount"], row["state"]) for row in names["current"].to_pylist()}
+    assert found == {"a": (160, "paid"), "b": (20, "new")}
+    assert sum(names["reached"].values()) == 5
+
+
+def test_the_recipe_of_postgresql_has_rows_and_offsets_of_one_moment(
+    project: Project, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    as_shown(project, "postgresql.md", "totals")
+    monkeypatch.setenv("SHOP_DATABASE", f"test@127.0.0.1:{database.server.port}/postgres")
+    totals = [(b"pear", 2, 6.0), (b"fig", 1, 5.0), (b"pear", 3, 9.0)]
+    values = [(key, b'{"pieces":%d,"revenue":%f}' % (pieces, revenue), 1_000) for key, pieces, revenue in totals]
+    project.broker.write(project.topic, [*values, (b"fig", None, 1_000), (b"kiwi", b'{"pieces":1,"revenue":1}', 1_000)])
+    project.catch_up("totals")
+    (sql,) = shown("postgresql.md", "sql")
+    queries = [line for line in sql.split(";") if "SELECT" in line]
+    rows, offsets = (database.rows(query) for query in queries)
+    assert rows == [("pear", 3, 9.0), ("kiwi", 1, 1.0)]
+    assert sum(offset or 0 for _, offset in offsets) == 5

@@ -95,7 +95,7 @@ _EXPORTS = """
 ## `[exports.NAME]`
 
 A topic, and the target that `riverrun export NAME --follow` keeps up to date.
-Exactly one of `table`, `format` and `sink` is set.
+Exactly one of `table`, `format` and `sink` is set. A table of Iceberg has a `catalog`, and no target.
 `${NAME}` in the target is replaced by an environment variable, `${file:/PATH}` by what that file says.
 
 | Key | Type | Default | Meaning |
@@ -211,6 +211,8 @@ def _export_rows() -> Iterator[str]:
     for each in fields(ExportConfig):
         if each.name == "consumer":
             yield _row("`consumer.*`", "text, number, true/false", "librdkafka's", means[each.name])
+        elif each.name == "catalog":
+            yield _row("`[exports.NAME.catalog]`", "table", "empty", means[each.name])
         elif each.name == "columns":
             yield _row("`[exports.NAME.columns]`", "table", "empty", f"{means[each.name]} {_COLUMN_TYPES}")
         elif each.name != "name":

@@ -14,6 +14,11 @@ from riverrun.errors import ConfigError
 PATH = Path("/project/streams.toml")
 TABLE = {"topic": "totals", "target": "sqlite:///shop.db", "table": "totals"}
 FILES = {"topic": "totals", "target": "out", "format": "parquet"}
+ICEBERG = {
+    "topic": "totals",
+    "table": "lake.totals",
+    "catalog": {"type": "sql", "uri": "sqlite:///lake.db", "warehouse": "lake", "s3.secret-access-key": "${KEY}"},
+}
 
 
 def export(table: Any, **environ: str) -> ExportConfig:
@@ -42,6 +47,20 @@ def test_secrets_and_properties_of_the_consumer_are_looked_up() -> None:
     assert "u:s" not in repr(found)
 
 
+def test_a_table_of_iceberg_has_a_catalogue() -> None:
+    found = export(ICEBERG, KEY="secret")
+    assert (found.table, found.commit_seconds, found.commit_bytes) == ("lake.totals", 60, 64_000_000)
+    assert found.catalog == {
+        "type": "sql",
+        "uri": "sqlite:////project/lake.db",
+        "warehouse": "file:///project/lake",
+        "s3.secret-access-key": "secret",
+    }
+    assert "secret" not in repr(found)
+    remote = {"type": "rest", "uri": "https://catalog", "warehouse": "main"}
+    assert export(ICEBERG | {"catalog": remote}).catalog == remote
+
+
 @pytest.mark.parametrize(
     ("table", "message"),
     [
@@ -63,6 +82,12 @@ def test_secrets_and_properties_of_the_consumer_are_looked_up() -> None:
         (TABLE | {"columns": ["n"]}, "exports.totals.columns is an array, not a table"),
         (TABLE | {"columns": {"n": "bignit"}}, "exports.totals.columns.n is 'bignit'"),
         (TABLE | {"target": "${NO_SUCH}"}, "exports.totals.target"),
+        (ICEBERG | {"table": "totals"}, r"\[exports.totals\] has a catalog, and needs table with a namespace"),
+        (ICEBERG | {"target": "x"}, r"\[exports.totals\] has target and catalog"),
+        (ICEBERG | {"mode": "upsert"}, 'exports.totals.mode is "upsert", but tables of Iceberg only grow here'),
+        (ICEBERG | {"catalog": "lake"}, "exports.totals.catalog is 'lake', not a table"),
+        (TABLE | {"catalog": {"s3": {"endpoint": "x"}}, "table": "a.b"}, "target and catalog"),
+        ({"topic": "t", "table": "a.b", "catalog": {"s3": {"x": 1}}}, "exports.totals.catalog.s3 is not one value"),
         (TABLE | {"consumer": {"x": {"y": 1}}}, "unknown key exports.totals.consumer"),
         (TABLE | {"consumer.enable.auto.commit": True}, "enable.auto.commit cannot be set"),
     ],

@@ -15,12 +15,16 @@ import pyarrow as pa
 import pytest
 from fsspec.spec import AbstractFileSystem
 from pyarrow import parquet
+from pyiceberg.catalog import load_catalog
+from pyiceberg.exceptions import NoSuchTableError
+from pyiceberg.table import Table, Transaction
 
-from riverrun.errors import ConfigError, EngineError, RangeError
+from riverrun.errors import ConfigError, EngineError, RangeError, TaskMigratedError
 from riverrun.processor.sinks import JSON_FIELD, OFFSET, PARTITION, SinkBatch
 from riverrun.records import TopicPartition
 from riverrun.testing.sinks import SINK_CHECKS, SinkUnderTest, sink_table
 from riverrun.transfers.file_sink import MANIFEST, FileSink
+from riverrun.transfers.iceberg_sink import IcebergSink
 from riverrun.transfers.sql_sink import SqlSink
 from tests.full_disk import full_disk
 
@@ -55,7 +59,28 @@ def files_in(target: str, form: str) -> SinkUnderTest:
     return SinkUnderTest(lambda: FileSink(sink_table(), target, form), places)
 
 
+def catalog_in(path: Path) -> dict[str, str]:
+    return {"type": "sql", "uri": f"sqlite:///{path}/catalog.db", "warehouse": path.as_uri()}
+
+
+def rows_of_iceberg(path: Path) -> list[dict[str, Any]]:
+    catalog = load_catalog("default", **catalog_in(path))
+    try:
+        rows: list[dict[str, Any]] = catalog.load_table("lake.rows").scan().to_arrow().to_pylist()
+    except NoSuchTableError:
+        return []
+    return rows
+
+
+def iceberg_in(path: Path) -> SinkUnderTest:
+    return SinkUnderTest(
+        lambda: IcebergSink(sink_table(), catalog_in(path), "lake.rows"),
+        lambda: [(row[PARTITION], row[OFFSET]) for row in rows_of_iceberg(path)],
+    )
+
+
 TARGETS: dict[str, Callable[[Path], SinkUnderTest]] = {
+    "iceberg": iceberg_in,
     "sqlite": lambda path: table_of(path / "target.db"),
     "parquet": lambda path: files_in(str(path / "target"), "parquet"),
     "json": lambda path: files_in(str(path / "target"), "json"),
@@ -302,3 +327,108 @@ def test_a_database_that_cannot_be_reached_is_waited_for(tmp_path: Path) -> None
     sink = SqlSink(sink_table(), f"sqlite:///{tmp_path}/none/target.db", "target")
     with pytest.raises(EngineError, match="cannot take over 1 partitions: unable to open database file"):
         sink.begin([TP])
+
+
+def lake(path: Path, table: SinkTable | None = None) -> IcebergSink:
+    return IcebergSink(table or sink_table(), catalog_in(path), "lake.rows")
+
+
+def table_of_iceberg(path: Path) -> Table:
+    return load_catalog("default", **catalog_in(path)).load_table("lake.rows")
+
+
+def test_columns_of_iceberg_hold_values_of_all_kinds(tmp_path: Path) -> None:
+    table = sink_table()
+    values: dict[str, tuple[pa.DataType, Any]] = {
+        "d": (pa.decimal128(30, 2), Decimal("1.25")),
+        "s": (pa.struct([("x", pa.int64()), ("y", pa.string())]), {"x": 1, "y": None}),
+        "l": (pa.list_(pa.string()), ["a", None]),
+        "m": (pa.map_(pa.string(), pa.int64()), [("a", 1)]),
+        "b": (pa.binary(), b"\x00"),
+        "t": (pa.bool_(), True),
+        "f": (pa.float64(), 0.5),
+        "w": (pa.date32(), dt.date(2026, 1, 2)),
+        "i": (pa.int32(), 7),
+    }
+    for name, (kind, _) in values.items():
+        table = with_column(table, name, kind)
+    table = replace(table, schema=table.schema.append(pa.field("j", pa.string(), metadata=JSON_FIELD)))
+    row = {name: value for name, (_, value) in values.items()} | {"j": "[1]", "n": None}
+    written(lake(tmp_path, table), batch(table.schema, row))
+    (found,) = rows_of_iceberg(tmp_path)
+    assert {name: found[name] for name in row} == row
+    lake(tmp_path, table).begin([TP])  # its types are those of the export
+
+
+def test_iceberg_gets_new_columns_and_nothing_else(tmp_path: Path) -> None:
+    table = sink_table()
+    written(lake(tmp_path), batch(table.schema, {"n": 1}))
+    wider = with_column(table, "more", pa.string())
+    with pytest.raises(ConfigError, match=r"lake\.rows has no column more"):
+        lake(tmp_path, replace(wider, may_add_columns=False)).begin([TP])
+    written(lake(tmp_path, wider), batch(wider.schema, {"n": 2, "more": "x"}, start=1))
+    written(lake(tmp_path), batch(table.schema, {"n": 3}, start=2))  # the version before
+    assert sorted((row["n"], row["more"]) for row in rows_of_iceberg(tmp_path)) == [(1, None), (2, "x"), (3, None)]
+    changed = replace(table, schema=table.schema.set(1, pa.field("n", pa.string())))
+    with pytest.raises(ConfigError, match=r"Column n of lake\.rows is long, and the export has string"):
+        lake(tmp_path, changed).begin([TP])
+
+
+def test_iceberg_keeps_offsets_whatever_others_do_to_the_table(tmp_path: Path) -> None:
+    table = sink_table()
+    for start in range(3):
+        written(lake(tmp_path), batch(table.schema, {"n": start}, start=start))
+    snapshots = [each.snapshot_id for each in table_of_iceberg(tmp_path).snapshots()]
+    other = pa.Table.from_pylist([{"n": 100, PARTITION: 9, OFFSET: 9}], table.schema)
+    table_of_iceberg(tmp_path).append(other)
+    assert lake(tmp_path).begin([TP]) == {TP: 3}
+    another = replace(table, export="another")
+    assert lake(tmp_path, another).begin([TP]) == {}
+    written(lake(tmp_path, another), batch(table.schema, {"n": 7}))
+    assert (lake(tmp_path).begin([TP]), lake(tmp_path, another).begin([TP])) == ({TP: 3}, {TP: 1})
+    table_of_iceberg(tmp_path).maintenance.expire_snapshots().by_ids(snapshots).commit()
+    assert lake(tmp_path).begin([TP]) == {TP: 3}
+
+
+def test_a_rollback_of_iceberg_takes_the_offsets_back(tmp_path: Path) -> None:
+    table = sink_table()
+    for start in range(3):
+        written(lake(tmp_path), batch(table.schema, {"n": start}, start=start))
+    target = table_of_iceberg(tmp_path)
+    target.manage_snapshots().rollback_to_snapshot(target.snapshots()[0].snapshot_id).commit()
+    assert lake(tmp_path).begin([TP]) == {TP: 1}
+    written(lake(tmp_path), batch(table.schema, {"n": 1}, {"n": 2}, start=1))
+    assert sorted(row["n"] for row in rows_of_iceberg(tmp_path)) == [0, 1, 2]
+
+
+def test_an_owner_of_iceberg_adds_nothing_to_a_table_that_changes_as_it_commits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    zombie, heir = lake(tmp_path), lake(tmp_path)
+    for owner in (zombie, heir):
+        owner.begin([TP])
+        owner.write(batch(sink_table().schema, {"n": 1}))
+    commit = Transaction.commit_transaction
+
+    def overtaken(transaction: Transaction) -> Table:
+        monkeypatch.setattr(Transaction, "commit_transaction", commit)
+        heir.commit({TP: 1})
+        return commit(transaction)
+
+    monkeypatch.setattr(Transaction, "commit_transaction", overtaken)
+    with pytest.raises(TaskMigratedError):
+        zombie.commit({TP: 1})
+    assert [row["n"] for row in rows_of_iceberg(tmp_path)] == [1]
+
+
+def test_iceberg_refuses_what_cannot_be(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"would replace rows of lake\.rows"):
+        lake(tmp_path, replace(sink_table(), is_upsert=True))
+    with pytest.raises(ConfigError, match=r"Cannot open lake\.rows of Iceberg"):
+        IcebergSink(sink_table(), {"type": "nothing"}, "lake.rows").begin([TP])
+    nowhere = {"type": "sql", "uri": f"sqlite:///{tmp_path}/no/such/catalog.db", "warehouse": tmp_path.as_uri()}
+    with pytest.raises(EngineError, match="unable to open database file"):
+        IcebergSink(sink_table(), nowhere, "lake.rows").begin([TP])
+    written(lake(tmp_path), batch(sink_table().schema, {"n": 1}))
+    with pytest.raises(RangeError, match="Topic sink-checks was recreated after export checks had begun"):
+        lake(tmp_path, replace(sink_table(), topic_id="another")).begin([TP])

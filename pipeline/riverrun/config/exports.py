@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from riverrun.config.checks import check_keys, check_name, check_number, check_path, check_type, nearest
-from riverrun.config.parsing import check_property
+from riverrun.config.parsing import as_written, check_property
 from riverrun.config.secrets import expanded
 from riverrun.errors import ConfigError
 
@@ -41,7 +41,8 @@ class ExportConfig:
         name: Its name, under which targets store offsets.
         topic: The topic.
         target: URL of a database (SQLAlchemy), or directory or URL of files (fsspec). Never printed: it may hold a password.
-        table: Table of a database, with its schema if need be; none for files.
+        table: Table of a database, with its schema if need be, or of Iceberg, with its namespace; none for files.
+        catalog: Properties of the catalogue of a table of Iceberg, as pyiceberg takes them. Never printed: it may hold secrets.
         format: Format of files, `parquet` or `json` (an object on each line); none for tables.
         sink: Function that returns a sink of the user's own, as `module:attribute`; none for tables and files.
         app: The application that reads or writes the topic, and has its serdes; none if serdes are named.
@@ -64,6 +65,7 @@ class ExportConfig:
     topic: str
     target: str = field(default="", repr=False)
     table: str = ""
+    catalog: Mapping[str, str] = field(default_factory=dict, repr=False)
     format: str = ""
     sink: str = ""
     app: str = ""
@@ -98,12 +100,13 @@ def export_config(path: Path, name: str, table: Any, environ: Mapping[str, str])
     check_type(path, where, table, dict, hint="Write [exports.NAME], a table for each export.")
     check_name(path, "export", name)
     consumer, own = properties_of_consumer(path, where, table, environ)
-    check_keys(path, where, own, (*_TEXTS, *NUMBERS, "mode", "new_columns", "key", "columns"))
+    check_keys(path, where, own, (*_TEXTS, *NUMBERS, "mode", "new_columns", "key", "columns", "catalog"))
     _check_values(path, where, own)
-    found: dict[str, Any] = {**(OF_FILES if "format" in own else {}), **own}
+    found: dict[str, Any] = {**(OF_FILES if "format" in own or "catalog" in own else {}), **own}
     found["target"] = _located(path, expanded(f"{path}: {where}.target", own.get("target", ""), environ), found)
     found["key"] = tuple(own.get("key", ()))
     found["consumer"] = consumer
+    found["catalog"] = _catalog(path, f"{where}.catalog", own.get("catalog", {}), environ)
     return ExportConfig(name, **found)
 
 
@@ -143,12 +146,48 @@ def _check_together(path: Path, where: str, table: Mapping[str, Any]) -> None:
         message = f"{path}: [{where}] has {' and '.join(kinds) or 'no kind of target'}"
         hint = "Write table (of a database), format (of files) or sink (of your own): one of them."
         raise ConfigError(message, hint=hint)
-    if kinds != ["sink"] and not table.get("target"):
+    if table.get("catalog") is not None:
+        _check_iceberg(path, where, table)
+    elif kinds != ["sink"] and not table.get("target"):
         message = f"{path}: [{where}] needs target"
         raise ConfigError(message, hint='For example target = "postgresql+psycopg2://user@db/shop", or a directory.')
     if kinds == ["format"] and table.get("mode") == "upsert":
         message = f'{path}: {where}.mode is "upsert", but files only grow'
         raise ConfigError(message, hint='Write mode = "append", or choose a table.')
+
+
+def _check_iceberg(path: Path, where: str, table: Mapping[str, Any]) -> None:
+    """Check what goes with a catalogue.
+
+    Raises:
+        ConfigError: If something does not.
+    """
+    if "." not in table.get("table", ""):
+        message = f"{path}: [{where}] has a catalog, and needs table with a namespace"
+        raise ConfigError(message, hint='For example table = "shop.orders".')
+    if table.get("target"):
+        message = f"{path}: [{where}] has target and catalog"
+        raise ConfigError(message, hint="The catalogue knows where its tables are: leave out target.")
+    if table.get("mode") == "upsert":
+        message = f'{path}: {where}.mode is "upsert", but tables of Iceberg only grow here'
+        raise ConfigError(message, hint='Write mode = "append", and read the last row of each key.')
+
+
+def _catalog(path: Path, where: str, table: Any, environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the properties of a catalogue; relative paths in them are below the directory of `streams.toml`."""
+    check_type(path, where, table, dict)
+    found = {}
+    for key, value in table.items():
+        if not isinstance(value, str | int | float):
+            message = f"{path}: {where}.{key} is not one value"
+            raise ConfigError(message, hint=f'Names with dots are quoted: "{as_written(key, value)}".')
+        check_path(f"{path}: {where}.{key}", value)
+        found[key] = expanded(f"{path}: {where}.{key}", str(value), environ)
+    if relative := _SQLITE.fullmatch(found.get("uri", "")):
+        found["uri"] = f"{relative[1]}{(path.parent / relative[2]).resolve()}"
+    if "warehouse" in found and "://" not in found["warehouse"] and found.get("type") != "rest":
+        found["warehouse"] = (path.parent / found["warehouse"]).resolve().as_uri()
+    return found
 
 
 def _located(path: Path, target: str, table: Mapping[str, Any]) -> str:

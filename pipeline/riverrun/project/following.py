@@ -222,6 +222,11 @@ def _opened(config: ExportConfig, table: SinkTable) -> Sink:
     Raises:
         ConfigError: If it cannot be opened.
     """
+    if config.catalog:
+        require_extra("iceberg")
+        from riverrun.transfers.iceberg_sink import IcebergSink
+
+        return IcebergSink(table, config.catalog, config.table)
     if config.table:
         from riverrun.transfers.sql_sink import SqlSink
 

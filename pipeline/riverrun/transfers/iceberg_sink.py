@@ -1,0 +1,243 @@
+"""A table of Apache Iceberg as a sink: each commit is a snapshot, whose summary has the offsets of all partitions.
+
+So a rollback of the table takes the offsets back as well, and the follower writes those records again. The table's properties
+have a copy, for tables whose snapshots were expired. pyiceberg's own repetition of a commit is switched off: it would add rows
+behind those of another owner without a look at the offsets.
+"""
+
+from __future__ import annotations
+
+import re
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import pyarrow as pa
+from pyiceberg.catalog import Catalog, load_catalog
+from pyiceberg.exceptions import (
+    BadRequestError,
+    CommitFailedException,
+    ForbiddenError,
+    NotInstalledError,
+    TableAlreadyExistsError,
+    UnauthorizedError,
+)
+from pyiceberg.io.pyarrow import _pyarrow_to_schema_without_ids
+from pyiceberg.table import Table, TableProperties, Transaction
+
+from riverrun.decoders import Natural, Small, Word, foreign_decoder
+from riverrun.errors import ConfigError, EngineError, RangeError, StreamsError, TaskMigratedError
+from riverrun.records import TopicPartition, counted
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator, Mapping
+
+    from riverrun.processor.sinks import SinkBatch, SinkTable
+
+_PREFIX = "riverrun-export-"
+_ATTEMPTS = 100
+"""How often a commit is repeated because others have changed the table."""
+_REFUSED = (
+    *(BadRequestError, ForbiddenError, UnauthorizedError, NotInstalledError),
+    *(ImportError, PermissionError, TypeError, ValueError),
+)
+"""Errors of settings, tables and values, which no repetition mends."""
+_ID = re.compile(r"-?\d+: ")
+_LONGEST = 2**22
+
+
+class Progress(msgspec.Struct, frozen=True):
+    """The offsets of an export, as JSON in a table.
+
+    Args:
+        topic_id: The brokers' id of the topic.
+        offsets: By partition, the offset behind the last record in the table.
+    """
+
+    topic_id: Word
+    offsets: dict[Small, Natural]
+
+
+_decode = foreign_decoder(Progress, _LONGEST)
+
+
+class IcebergSink:
+    """A table of Iceberg that grows.
+
+    Args:
+        table: The columns.
+        catalog: Properties of the catalogue, as pyiceberg's `load_catalog` takes them. `name` is that of the catalogue.
+        name: The table's name, with its namespace.
+
+    Raises:
+        ConfigError: If rows were to be replaced.
+    """
+
+    def __init__(self, table: SinkTable, catalog: Mapping[str, str], name: str) -> None:
+        if table.is_upsert:
+            message = f"Export {table.export} would replace rows of {name}, but tables of Iceberg only grow here"
+            raise ConfigError(message, hint='Write mode = "append", and read the last row of each key.')
+        self._table = table
+        self._properties = dict(catalog)
+        self._name = name
+        self._catalog: Catalog | None = None
+        self._next: dict[TopicPartition, int | None] = {}
+        self._pending: list[SinkBatch] = []
+
+    def begin(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
+        """Read the offsets. What an earlier owner adds refuses this owner's commit, or the reverse.
+
+        Raises:
+            ConfigError: If the table has other columns, or the catalogue cannot be opened.
+            RangeError: If the topic was recreated.
+            EngineError: If the catalogue or its store does not answer.
+        """
+        self._pending, self._next = [], {}
+        if not partitions:
+            self._catalog = None
+            return {}
+        with self._told("open"):
+            found = self._offsets(self._with_columns(self._opened()))
+        self._next = {tp: found.get(tp.partition) for tp in partitions}
+        return {tp: offset for tp, offset in self._next.items() if offset is not None}
+
+    def write(self, batch: SinkBatch) -> None:
+        """Keep rows until the commit."""
+        self._pending.append(batch)
+
+    def commit(self, offsets: Mapping[TopicPartition, int]) -> None:
+        """Append the rows, with the offsets in the summary of the snapshot.
+
+        Raises:
+            TaskMigratedError: If another owner has added rows of a partition.
+            ConfigError: If the table was changed so that it has no place for the rows.
+            EngineError: If the catalogue or its store does not answer.
+        """
+        rows = pa.Table.from_batches([batch.records for batch in self._pending], self._table.schema)
+        with self._told("write to"):
+            for _ in range(_ATTEMPTS):
+                try:
+                    self._append(self._loaded(), rows, offsets)
+                except CommitFailedException:
+                    continue
+                self._next |= offsets
+                self._pending = []
+                return
+            message = f"Others have changed {self._name} at each of {counted(_ATTEMPTS, 'attempt')} to write to it"
+            raise EngineError(message)
+
+    def _append(self, table: Table, rows: pa.Table, offsets: Mapping[TopicPartition, int]) -> None:
+        """Append rows to the table as it was loaded.
+
+        Raises:
+            CommitFailedException: If anybody has changed it since.
+        """
+        found = self._offsets(table)
+        for tp in offsets:
+            if tp not in self._next or found.get(tp.partition) != self._next[tp]:
+                message = f"Another follower of export {self._table.export} has taken over {tp}"
+                raise TaskMigratedError(message)
+        reached = found | {tp.partition: offset for tp, offset in offsets.items()}
+        told = msgspec.json.encode(Progress(self._table.topic_id, dict(sorted(reached.items())))).decode()
+        transaction = Transaction(_without_retries(table))
+        transaction.append(rows, snapshot_properties={self._key: told})
+        transaction.set_properties({self._key: told})
+        transaction.commit_transaction()
+
+    @property
+    def _key(self) -> str:
+        return _PREFIX + self._table.export
+
+    def _offsets(self, table: Table) -> dict[int, int]:
+        """Return the offsets that belong to the present rows.
+
+        Raises:
+            RangeError: If they are of an earlier topic.
+        """
+        told, snapshot, is_cut = None, table.current_snapshot(), False
+        while told is None and snapshot is not None:
+            told = snapshot.summary.additional_properties.get(self._key) if snapshot.summary else None
+            parent = snapshot.parent_snapshot_id
+            before = None if parent is None else table.snapshot_by_id(parent)
+            is_cut = before is None and snapshot.sequence_number != 1  # earlier ones were expired
+            snapshot = before
+        if told is None and is_cut:
+            told = table.properties.get(self._key)
+        if told is None:
+            return {}
+        found = _decode(told.encode())
+        if found.topic_id != self._table.topic_id:
+            message = f"Topic {self._table.topic} was recreated after export {self._table.export} had begun"
+            raise RangeError(message, hint="Its offsets now mean other records. Export it to another table.")
+        return found.offsets
+
+    def _loaded(self) -> Table:
+        """Return the table as it is now."""
+        if self._catalog is None:
+            properties = dict(self._properties)
+            self._catalog = load_catalog(properties.pop("name", "default"), **properties)
+        return self._catalog.load_table(self._name)
+
+    def _opened(self) -> Table:
+        """Return the table, which is made if there is none."""
+        properties = dict(self._properties)
+        catalog = self._catalog = load_catalog(properties.pop("name", "default"), **properties)
+        if not catalog.table_exists(self._name):
+            catalog.create_namespace_if_not_exists(Catalog.namespace_from(self._name))
+            try:
+                return catalog.create_table(self._name, self._table.schema)
+            except TableAlreadyExistsError:  # another follower was faster
+                pass
+        return catalog.load_table(self._name)
+
+    def _with_columns(self, table: Table) -> Table:
+        """Return the table with all columns of the export.
+
+        Raises:
+            ConfigError: If it lacks some that may not be added, or has some of other types.
+        """
+        own = {field.name: field.field_type for field in _pyarrow_to_schema_without_ids(self._table.schema).fields}
+        there = {field.name: field.field_type for field in table.schema().fields}
+        for name in own.keys() & there.keys():
+            if _shape(own[name]) != _shape(there[name]):
+                message = (
+                    f"Column {name} of {self._name} is {_shape(there[name])}, and the export has {_shape(own[name])}"
+                )
+                raise ConfigError(message, hint="Export it to another table, or change the column's type there.")
+        missing = [name for name in own if name not in there]
+        if not missing:
+            return table
+        if not self._table.may_add_columns:
+            message = f"{self._name} has no column {', '.join(missing)}"
+            raise ConfigError(message, hint='Let them be added: new_columns = "add".')
+        with table.update_schema() as update:
+            update.union_by_name(pa.schema([self._table.schema.field(name) for name in missing]))
+        return self._loaded()
+
+    @contextmanager
+    def _told(self, doing: str) -> Iterator[None]:
+        """Translate errors of the catalogue and its store; each kind has its own."""
+        try:
+            yield
+        except (StreamsError, KeyboardInterrupt):
+            raise
+        except _REFUSED as error:
+            message = f"Cannot {doing} {self._name} of Iceberg: {error}"
+            raise ConfigError(
+                message, hint="Check the catalogue's properties, its package, and the columns."
+            ) from error
+        except Exception as error:
+            message = f"Cannot {doing} {self._name} of Iceberg: {error}"
+            raise EngineError(message, hint="Check that the catalogue and its store answer.") from error
+
+
+def _without_retries(table: Table) -> Table:
+    """Return the table as one whose commits pyiceberg does not repeat; the stored properties stay as they are."""
+    properties = {**table.metadata.properties, TableProperties.COMMIT_NUM_RETRIES: "0"}
+    metadata = table.metadata.model_copy(update={"properties": properties})
+    return Table(table.name(), metadata, table.metadata_location, table.io, table.catalog, table.config)
+
+
+def _shape(kind: Any) -> str:
+    """Return a type without the numbers of its fields."""
+    return _ID.sub("", str(kind))

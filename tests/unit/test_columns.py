@@ -120,7 +120,7 @@ def test_what_says_nothing_of_its_type_stays_bytes() -> None:
 
 
 def test_a_value_that_does_not_fit_is_reported_by_its_coordinates() -> None:
-    with pytest.raises(DeserializationError, match=r"cannot be read as value: .* \(topic t, offset 1\)"):
+    with pytest.raises(DeserializationError, match=r"A value cannot be read: .* \(topic t, offset 1\)"):
         read("value", LONG, LONG.serialize(1), b"short")
     with pytest.raises(
         DeserializationError, match=r"not of type int64, as column value requires: .* \(topic t, offset 1\)"

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 KEY = "key"
 """The column of keys; windowed keys have further columns."""
 TIME = pa.timestamp("us", "UTC")
-_LAST_MS = 253_402_300_799_999
+LAST_MS = 253_402_300_799_999
 """The last ms of the year 9999: neither Spark's functions nor Python have later times."""
 _KEPT = (bytes, dt.datetime, dt.date, decimal.Decimal)
 _INT_BITS, _MAX_PRECISION = 32, 38
@@ -75,15 +75,17 @@ class FrameColumn:
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """The columns of one serde's bytes: one or, for windowed keys, three.
+    """The columns of keys or values.
 
     Args:
         columns: The columns.
         read: Converts bytes to the value from which the columns are made.
+        what: What has the bytes, for messages: `key` or `value`.
     """
 
     columns: tuple[FrameColumn, ...]
     read: Callable[[bytes], Any]
+    what: str
 
     def arrays(self, data: Sequence[bytes | None], places: Callable[[int], dict[str, str | int]]) -> list[pa.Array]:
         """Return the columns of some rows.
@@ -93,14 +95,14 @@ class Columns:
             places: Returns a row's origin, for the message.
 
         Raises:
-            DeserializationError: If the serde cannot read the bytes.
+            DeserializationError: If bytes cannot be read, or a value does not fit its column; with the record's coordinates.
         """
         values = []
         for number, each in enumerate(data):
             try:
                 values.append(None if each is None else self.read(each))
             except Exception as error:  # a serde may raise anything
-                message = f"cannot be read as {self.columns[0].name}: {error}"
+                message = f"A {self.what} cannot be read: {error}"
                 raise DeserializationError(message).at(**places(number)) from error
         return [array(column, values, places) for column in self.columns]
 
@@ -136,15 +138,15 @@ def columns_of(name: str, serde: Serde[Any] | None) -> Columns:
         serde: Its serde; None if not known.
     """
     if serde is None or serde.value_type is None:
-        return Columns((FrameColumn(name, pa.binary()),), _same)
+        return Columns((FrameColumn(name, pa.binary()),), _same, name)
     if name == KEY and get_origin(serde.value_type) is Windowed:
         (inner,) = get_args(serde.value_type)
         key = column_of(name, inner)
         start = FrameColumn("window_start", TIME, lambda windowed: micros(windowed.window.start))
         end = FrameColumn("window_end", TIME, lambda windowed: micros(windowed.window.end))
         own = FrameColumn(name, key.kind, lambda windowed: key.of(windowed.key), key.is_variant)
-        return Columns((own, start, end), plain_reader(serde))
-    return Columns((column_of(name, serde.value_type),), plain_reader(serde))
+        return Columns((own, start, end), plain_reader(serde), name)
+    return Columns((column_of(name, serde.value_type),), plain_reader(serde), name)
 
 
 def column_of(name: str, value_type: Any) -> FrameColumn:
@@ -200,7 +202,7 @@ def micros(time_ms: int) -> int | None:
     >>> micros(1000), micros(2**63 - 1)
     (1000000, None)
     """
-    return time_ms * 1000 if time_ms <= _LAST_MS else None
+    return time_ms * 1000 if time_ms <= LAST_MS else None
 
 
 def with_variants(frame: Any, columns: Iterable[FrameColumn]) -> Any:

@@ -15,13 +15,13 @@ import msgspec
 import pyarrow as pa
 
 from riverrun.decoders import json_decoder
-from riverrun.errors import ConfigError, DeserializationError
+from riverrun.errors import ConfigError
 from riverrun.processor.sinks import JSON_FIELD, OFFSET, PARTITION, TIMESTAMP, SinkBatch
 from riverrun.records import RAW_KEY, RAW_OFFSET, RAW_TIMESTAMP, RAW_VALUE
 from riverrun.serde.api import plain_reader
 from riverrun.serde.serdes import JSON
 from riverrun.serde.windowed import of_any_size
-from riverrun.spark.columns import TIME, FrameColumn, array, builtin, column_of, field_columns, micros
+from riverrun.spark.columns import LAST_MS, TIME, Columns, FrameColumn, builtin, column_of, field_columns, micros
 from riverrun.windows import Windowed
 
 if TYPE_CHECKING:
@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from riverrun.records import RawFields, TopicPartition
     from riverrun.serde.api import Serde
 
-_LAST_MS = 253_402_300_799_999
-"""The last ms of the year 9999. Windows without an end have it, because columns of a key cannot be null."""
 _TYPES: Mapping[str, Any] = {
     "boolean": bool,
     "bigint": int,
@@ -47,36 +45,6 @@ _OWN = frozenset({"_key", *_WINDOW, TIMESTAMP, PARTITION, OFFSET})
 
 
 @dataclass(frozen=True, slots=True)
-class _Part:
-    """The columns of a key or of a value.
-
-    Args:
-        columns: The columns, of which each takes its part of what `read` returns.
-        read: Reads the bytes.
-        word: `key` or `value`, for messages.
-    """
-
-    columns: tuple[FrameColumn, ...]
-    read: Callable[[bytes], Any]
-    word: str
-
-    def arrays(self, data: Sequence[bytes | None], places: Callable[[int], dict[str, str | int]]) -> list[pa.Array]:
-        """Return the columns of some rows.
-
-        Raises:
-            DeserializationError: If bytes cannot be read, or a value does not fit its column; with the record's coordinates.
-        """
-        values = []
-        for number, each in enumerate(data):
-            try:
-                values.append(None if each is None else self.read(each))
-            except Exception as error:  # a serde may raise anything
-                message = f"A {self.word} cannot be read: {error}"
-                raise DeserializationError(message).at(**places(number)) from error
-        return [array(column, values, places) for column in self.columns]
-
-
-@dataclass(frozen=True, slots=True)
 class SinkRows:
     """Makes rows of records.
 
@@ -85,8 +53,8 @@ class SinkRows:
         value: The columns of values.
     """
 
-    key: _Part
-    value: _Part
+    key: Columns
+    value: Columns
 
     @classmethod
     def of(
@@ -150,25 +118,25 @@ class SinkRows:
         return SinkBatch(tp, found, [value is None for value in values])
 
 
-def _value_part(serde: Serde[Any]) -> _Part:
+def _value_part(serde: Serde[Any]) -> Columns:
     """Return one column for each field of values, or `value` if these have no fields that all of them have."""
     if serde.value_type is None:
-        return _Part((column_of("value", None),), bytes, "value")
+        return Columns((column_of("value", None),), bytes, "value")
     read, columns = plain_reader(serde), field_columns(serde.value_type)
     if not columns:
-        return _Part((column_of("value", serde.value_type),), read, "value")
+        return Columns((column_of("value", serde.value_type),), read, "value")
     _refuse_own([column.name for column in columns])
-    return _Part(columns, lambda data: builtin(read(data)), "value")
+    return Columns(columns, lambda data: builtin(read(data)), "value")
 
 
-def _key_part(serde: Serde[Any], taken: set[str]) -> _Part:
+def _key_part(serde: Serde[Any], taken: set[str]) -> Columns:
     """Return the columns of keys, which are named apart from those of values."""
     if serde.value_type is None:
-        return _Part((column_of("_key", None),), bytes, "key")
+        return Columns((column_of("_key", None),), bytes, "key")
     read = plain_reader(serde)
     if get_origin(serde.value_type) is not Windowed:
         columns, of = _key_columns(serde.value_type, taken)
-        return _Part(columns, lambda data: of(read(data)), "key")
+        return Columns(columns, lambda data: of(read(data)), "key")
     columns, of = _key_columns(get_args(serde.value_type)[0], taken)
     inner = [_of_part(column, 0) for column in columns]
     window = [_of_part(FrameColumn(name, TIME, _bound), 1 + at) for at, name in enumerate(_WINDOW)]
@@ -177,7 +145,7 @@ def _key_part(serde: Serde[Any], taken: set[str]) -> _Part:
         windowed = read(data)
         return of(windowed.key), windowed.window.start, windowed.window.end
 
-    return _Part((*inner, *window), parts, "key")
+    return Columns((*inner, *window), parts, "key")
 
 
 def _key_columns(kind: Any, taken: set[str]) -> tuple[tuple[FrameColumn, ...], Callable[[Any], Any]]:
@@ -200,10 +168,11 @@ def _of_part(column: FrameColumn, at: int) -> FrameColumn:
 
 
 def _bound(time_ms: int) -> int:
-    return min(time_ms, _LAST_MS) * 1000
+    """Return a bound of a window in µs; the latest time for windows without an end, as columns of a key cannot be null."""
+    return min(time_ms, LAST_MS) * 1000
 
 
-def _renamed(key: _Part, names: Sequence[str]) -> _Part:
+def _renamed(key: Columns, names: Sequence[str]) -> Columns:
     """Return the columns of a key with other names.
 
     Raises:
@@ -217,7 +186,7 @@ def _renamed(key: _Part, names: Sequence[str]) -> _Part:
     return replace(key, columns=tuple(replace(column, name=name) for column, name in renamed))
 
 
-def _declared(serde: Serde[Any], declared: Mapping[str, str]) -> _Part:
+def _declared(serde: Serde[Any], declared: Mapping[str, str]) -> Columns:
     """Return the declared columns of JSON values. Fields that are not declared are left out, and missing ones are null.
 
     Raises:
@@ -232,7 +201,7 @@ def _declared(serde: Serde[Any], declared: Mapping[str, str]) -> _Part:
     row = msgspec.defstruct("Row", fields, rename=rename)
     read = json_decoder(row).decode
     columns = tuple(_of_part(column_of(name, _TYPES[kind]), at) for at, (name, kind) in enumerate(declared.items()))
-    return _Part(columns, lambda data: msgspec.structs.astuple(read(data)), "value")
+    return Columns(columns, lambda data: msgspec.structs.astuple(read(data)), "value")
 
 
 def _refuse_own(names: Mapping[str, str] | Sequence[str]) -> None:

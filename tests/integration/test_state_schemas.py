@@ -12,6 +12,7 @@ import pytest
 from riverrun import (
     JSON,
     STRING,
+    Avro,
     Consumed,
     Grouped,
     Materialized,
@@ -25,6 +26,7 @@ from riverrun import (
 from riverrun.errors import StateSchemaError
 from riverrun.hosting.control_topic import ControlTopic
 from riverrun.hosting.state_schemas import STATE_TOPIC, StateSchemas
+from riverrun.runtime.serde_places import with_places
 from riverrun.spark.bounded_runs.job import run as bounded_run
 from riverrun.spark.ranges import resolve
 from riverrun.worker.reset import plan_reset, reset
@@ -247,3 +249,20 @@ def test_records_that_wait_in_a_repartition_topic_are_compared(broker: Broker, u
     broker.write(f"{unique}-v1-again-repartition", [(b"ann", b'{"clicks":3}', 1000)], 0)
     with pytest.raises(StateSchemaError, match=r"Repartition topic again-repartition .*key 'ann'"):
         run(broker, unique, tmp_path, topology(dataclasses.make_dataclass("Visit", [("clicks", str)])))
+
+
+def test_rows_in_avro_are_read_by_the_schema_that_wrote_them(broker: Broker, unique: str, tmp_path: Path) -> None:
+    def topology(type_: Any) -> Topology:
+        builder = StreamsBuilder()
+        texts = builder.stream(f"{unique}.in", Consumed(STRING, STRING))
+        kept: Any = Materialized(name="visits", value_serde=Avro(type_))
+        texts.group_by_key().aggregate(lambda: None, lambda _k, _v, last: last or sample(type_), kept)
+        return with_places(builder.build(), f"{unique}-v1", {"url": f"mock://{unique}", "auto.register.schemas": True})
+
+    broker.create(1, f"{unique}.in")
+    broker.write(f"{unique}.in", [(b"ann", b"1", 1000)])
+    assert run(broker, unique, tmp_path, topology(Visit)) == 1
+    broker.write(f"{unique}.in", [(b"ann", b"1", 1000)])
+    with pytest.raises(StateSchemaError, match=r"Store visits .*key 'ann'.*country"):
+        run(broker, unique, tmp_path, topology(Required))
+    assert run(broker, unique, tmp_path, topology(Longer)) == 1

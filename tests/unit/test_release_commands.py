@@ -6,12 +6,13 @@ import importlib
 import json
 import linecache
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, make_dataclass, replace
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from riverrun import JSON, STRING, Consumed, Materialized, StreamsBuilder, Topology
 from riverrun.cli import main as cli
 from riverrun.cli import release as commands
 from riverrun.cli.project import code_of
@@ -32,7 +33,7 @@ from riverrun.hosting.gated import GateVerdict
 from riverrun.hosting.release import Release, Step
 from riverrun.kafka.admin import Admin
 from riverrun.kafka.groups import GroupState
-from riverrun.releases.release_plan import ReleasePlan, statement_digests_of
+from riverrun.releases.release_plan import ReleasePlan, readable_rows, statement_digests_of
 from riverrun.releases.releaser import Releaser
 from riverrun.releases.step_checks import Readiness
 from riverrun.releases.topology import load_application
@@ -420,6 +421,26 @@ def test_a_plan_names_statements_that_change_instead_of_nodes_with_other_numbers
     assert (code, "  changed: CREATE STREAM LARGE\n" in out, "KSTREAM" in out) == (DONE, True, False)
     document = json.loads(shell("plan", "clicks", "--to", "v2", "--json")[1])
     assert (document["changed"], document["statements"]) == (changed, statements)
+
+
+def test_a_plan_tells_whether_the_candidate_could_read_the_rows_of_the_live_version() -> None:
+    def visits(value: Any) -> Topology:
+        builder = StreamsBuilder()
+        builder.table("visits", Consumed(STRING, value), materialized=Materialized(name="visits"))
+        return builder.build()
+
+    longer: Any = JSON(make_dataclass("Visit", [("clicks", float), ("country", str)]))
+    visit: Any = JSON(make_dataclass("Visit", [("clicks", int)]))
+    assert readable_rows(visits(longer), visits(longer), "v2") == {}
+    assert readable_rows(visits(longer), visits(JSON), "v2") == {"visits": "v2 can read its rows"}
+    assert readable_rows(visits(JSON), visits(visit), "v2") == {
+        "visits": "its rows alone tell whether v2 can read them"
+    }
+    rows = readable_rows(visits(visit), visits(longer), "v2")
+    assert (
+        "  store visits: v2 cannot read its rows: Object missing required field `country`"
+        in str(ReleasePlan("clicks", "v1", "v2", {}, RunRange({}), rows=rows)).splitlines()
+    )
 
 
 def test_versions_of_statements_have_digests_and_others_none(shell: Shell, tmp_path: Path) -> None:

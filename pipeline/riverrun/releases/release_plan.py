@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from riverrun.config.checks import read_text
 from riverrun.hosting.process import SystemClock
 from riverrun.hosting.release import staging_name
+from riverrun.hosting.serde_changes import compare, described
 from riverrun.records import OffsetRange, TopicPartition, counted
 from riverrun.releases.topology import outputs
 from riverrun.spark.ranges import RunRange
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from riverrun.releases.versions import Versions
     from riverrun.spark.runs import RunRecord
     from riverrun.topology.outputs import Output
+    from riverrun.topology.topology import Topology
 
 
 def statement_digests_of(application: Application) -> dict[str, str]:
@@ -274,6 +276,7 @@ class ReleasePlan:
             has written so far, and of those that the topic has already.
         carry: What the candidate takes over from the live version; None if it computes everything.
         unseen: What no digest of the candidate covers, by node: a change of it is not noticed.
+        rows: Whether the candidate's serdes can read the rows of the live version, by name of the stores where they differ.
     """
 
     app: str
@@ -290,11 +293,13 @@ class ReleasePlan:
     unseen: dict[str, tuple[str, ...]] = field(default_factory=dict)
     new: dict[str, tuple[int, int]] = field(default_factory=dict)
     carry: CarryPlan | None = None
+    rows: dict[str, str] = field(default_factory=dict)
 
     def __str__(self) -> str:
         """Describe it line by line."""
         lines = [f"{self.app}: {self.live} is live, {self.candidate} is the candidate"]
         lines += [f"  {kind}: {name}" for name, kind in (self.statements or self.changed).items()]
+        lines += [f"  store {name}: {how}" for name, how in self.rows.items()]
         lines += [
             f"  a change would not be noticed in {node}: {', '.join(names)}" for node, names in self.unseen.items()
         ]
@@ -346,7 +351,35 @@ def plan_release(
         unseen=new.topology.unseen(),
         new=new_outputs(live, new),
         carry=carry,
+        rows=readable_rows(live.topology, new.topology, new.version),
     )
+
+
+def readable_rows(live: Topology, new: Topology, version: str) -> dict[str, str]:
+    """Return, for stores of both topologies whose serdes differ, whether the new ones can read what the old ones have written.
+
+    A release reads none of these rows. It tells whether the live version could have gone on with the new code.
+
+    Args:
+        live: The topology of the live version.
+        new: That of the candidate.
+        version: The candidate, for the text.
+    """
+    found = {}
+    for name in sorted(live.stores.keys() & new.stores.keys()):
+        old, now = live.stores[name], new.stores[name]
+        both = [(described(old.key_serde), now.key_serde, True), (described(old.value_serde), now.value_serde, False)]
+        if all(before == described(serde) for before, serde, _ in both):
+            continue
+        results = [compare(before, serde, is_key=is_key) for before, serde, is_key in both]
+        reasons = [reason for result in results for reason in result.reasons]
+        if reasons:
+            found[name] = f"{version} cannot read its rows: {'; '.join(reasons)}"
+        elif all(result.is_sure for result in results):
+            found[name] = f"{version} can read its rows"
+        else:
+            found[name] = f"its rows alone tell whether {version} can read them"
+    return found
 
 
 def _archived(admin: Admin, tps: Iterable[TopicPartition]) -> dict[TopicPartition, tuple[OffsetRange, int]]:

@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from typer.testing import CliRunner
 
 from riverrun import (
     JSON,
@@ -26,6 +27,7 @@ from riverrun import (
     StreamsBuilder,
     Topology,
 )
+from riverrun.cli.main import app as main
 from riverrun.errors import ConfigError, InvalidStateStoreError, StateError
 from riverrun.project.store_imports import import_rows
 from riverrun.spark.stores import export_rows
@@ -280,3 +282,39 @@ def test_stores_that_are_no_tables_of_their_own_are_refused(broker: Broker, uniq
         export_rows(app, "counts", tmp_path / "y.parquet", lambda _job: app.topology)
     with pytest.raises(InvalidStateStoreError, match="no store count"):
         import_rows(app, "count", file, lambda _job: app.topology)
+
+
+def test_commands_export_import_and_list_the_stores_of_sql(broker: Broker, unique: str, tmp_path: Path) -> None:
+    (tmp_path / "counts.sql").write_text(
+        "CREATE STREAM words (word STRING KEY) WITH (KAFKA_TOPIC = 'NAME-in', VALUE_FORMAT = 'JSON');"
+        "CREATE TABLE counts WITH (KAFKA_TOPIC = 'NAME-out') AS SELECT word, COUNT(*) AS n FROM words GROUP BY word;".replace(
+            "NAME", unique
+        )
+    )
+    config = tmp_path / "streams.toml"
+    config.write_text(
+        f'[kafka]\n"bootstrap.servers" = "{broker.bootstrap_servers}"\n[apps.{unique}]\ntopology = "counts.sql"\n'
+        f'[apps.{unique}.config]\n"state.dir" = "{tmp_path}"\n'
+    )
+    broker.create(2, f"{unique}-in", f"{unique}-out")
+    broker.write(f"{unique}-in", [(b"a", b"{}", 1), (b"b", b"{}", 2), (b"a", b"{}", 3)])
+
+    def told(*arguments: str) -> str:
+        done = CliRunner().invoke(main, ["--config", str(config), *arguments], catch_exceptions=False)
+        assert done.exit_code == 0, done.output
+        return done.output
+
+    told("run", unique, "--engine", "local")
+    listed = told("state", "schemas", unique)
+    (store,) = (line.removeprefix("Store ") for line in listed.splitlines() if line.startswith("Store "))
+    before = tmp_path / "before.parquet"
+    assert f"2 rows of {store} in 1 file" in told("state", "export", unique, store, "--to", str(before), "--raw")
+    broker.write(f"{unique}-in", [(b"a", b"{}", 4)])
+    told("run", unique, "--engine", "local")
+    assert f"2 rows in {store}, in place of 2" in told("state", "import", unique, store, str(before), "--replace")
+    broker.write(f"{unique}-in", [(b"a", b"{}", 5)])
+    told("run", unique, "--engine", "local")
+    assert [record.value for record in broker.read(f"{unique}-out") if record.key == b"a"][-1] == b'{"N":3}'
+    assert "takes all rows" in told("state", "accept", unique, store)
+    with pytest.raises(ConfigError, match="is there already"):
+        told("state", "export", unique, store, "--to", str(before))

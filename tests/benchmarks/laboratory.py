@@ -22,6 +22,7 @@ from outputs import check
 from published import PublishedCounts, PublishedProgress
 from rows import (
     ARCHIVE,
+    CARRIED,
     FEW,
     FEW_GATED,
     GATED_PER_RECORD,
@@ -36,7 +37,9 @@ from rows import (
 )
 from sides import Run, Side
 from steady import DRAINED_S, steady
+from topologies import table_sum, table_sum_more
 
+from riverrun import Riverrun
 from riverrun.archive.archiving import archive_topic, in_this_process
 from riverrun.archive.manifest import ArchiveStore
 from riverrun.archive.one_log import with_archive
@@ -434,6 +437,29 @@ def archive(laboratory: Laboratory, run: Run) -> Figures:
     return {"seconds": seconds, "speed": count / seconds, "cpu": cpu_seconds / count * 1_000_000}
 
 
+def carry(laboratory: Laboratory, run: Run) -> Figures:
+    """How long a version takes that writes one more output, until it stands where the live one does."""
+    names = {"BENCH_INPUT": run.source.views, "BENCH_TABLE": run.source.users, "BENCH_OUTPUT": run.target}
+    os.environ.update(names)
+    topics = (run.target, f"{run.target}.high")
+    laboratory.admin.create_topics([TopicSpec(topic, PARTITIONS) for topic in topics])
+    project = Riverrun(kafka=laboratory.kafka, directory=run.directory)
+    app = project.app(
+        run.name, table_sum, versions={"v2": table_sum_more}, config={"bounded.engine": "local", "state.dir": "state"}
+    )
+    app.run()
+    release, carries = app.release("v2"), run.side == CARRIED
+    plan = release.plan(carry=carries)
+    began, began_cpu = time.perf_counter(), time.process_time()
+    release.start(carry=carries).reprocess()
+    seconds, cpu_seconds = time.perf_counter() - began, time.process_time() - began_cpu
+    release.gate().cut()
+    if (corrections := release.status.corrections) >= run.source.keys * 2:
+        message = f"{corrections} corrections were published: the tables should be equal"
+        raise RuntimeError(message)
+    return {"offsets": plan.range.size, "seconds": seconds, "cpu": cpu_seconds}
+
+
 def gate(laboratory: Laboratory, run: Run) -> Figures:
     """How much memory the differ and the gate need for few rows and for many, and how long they take for many."""
     figures: Figures = {}
@@ -492,6 +518,7 @@ MEASURE: Mapping[str, Callable[[Laboratory, Run], Figures]] = {
     "gate": gate,
     "bounded": bounded,
     "archive": archive,
+    "carry": carry,
 }
 """By kind of row."""
 

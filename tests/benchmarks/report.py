@@ -175,6 +175,17 @@ KINDS: Mapping[str, Kind] = {
         ),
         charted=("records/s", "records per second"),
     ),
+    "carry": Kind(
+        "Start and reprocess of a release in one process, without Spark, until the new version stands where the live one\n"
+        "does. It computes everything, or carries state (`--carry`). CPU seconds are those of this process.",
+        (
+            Column("offsets read", "offsets"),
+            Column("s", "seconds", 1),
+            Column("ratio", "seconds", is_ratio=True),
+            Column("CPU", "cpu", 1),
+        ),
+        charted=("s", "seconds"),
+    ),
     "queries": Kind(
         "Latencies in ms: half of the queries (p50) and 99 % (p99) took no longer. Loaded: while the input is\n"
         "processed at full speed; idle: afterwards. In the process: `KafkaStreams.store(...).get(key)`, and\n"

@@ -19,6 +19,8 @@ UNCOMMITTED = (STRUCTURED, PATHWAY)
 """Sides that commit no offsets: what they are done with is seen from what they publish."""
 TOPIC, ARCHIVE = "topic", "archive"
 """The sides of a reader: one process reads the records of ranges from the topic, or from its archive."""
+COMPUTED, CARRIED = "computed", "carried"
+"""The sides of a release: the new version computes everything, or takes the state of the live one over."""
 CALLED, FUSED = "called", "fused"
 """A task whose operators call each other, and one with generated functions."""
 FEW, SOME, MANY = 1_000, 10_000, 1_000_000
@@ -332,6 +334,17 @@ GROUPS: dict[str, tuple[Row, ...]] = {
             "",
             "All records of the input, read by ranges of offsets, as bounded runs do.",
             (TOPIC, ARCHIVE),
+            guarantees=(EXACTLY_ONCE,),
+        ),
+    ),
+    "carried": (
+        Row(
+            "one more output",
+            "carry",
+            "table-sum",
+            "A version of table-sum, a million keys, that also writes the high sums to a further topic.",
+            (COMPUTED, CARRIED),
+            keys=MANY,
             guarantees=(EXACTLY_ONCE,),
         ),
     ),

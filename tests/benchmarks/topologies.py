@@ -31,7 +31,7 @@ from riverrun import (
 from riverrun.sql import build_sql
 
 if TYPE_CHECKING:
-    from riverrun import KStream, Serde, StreamsBuilder, Topology
+    from riverrun import KStream, KTable, Serde, StreamsBuilder, Topology
 
 SECOND = timedelta(seconds=1)
 MINUTE = timedelta(minutes=1)
@@ -176,6 +176,15 @@ def table_sum_v2(builder: StreamsBuilder) -> Topology:
     return _table_sum(builder, Materialized(STRING, LONG, name="sums"), 2)
 
 
+def table_sum_more(builder: StreamsBuilder) -> Topology:
+    """Replaces `table_sum`: high sums go to a further topic."""
+    sums = _sums(builder, Materialized(STRING, LONG, name="sums"))
+    sums.to_stream().to(os.environ["BENCH_OUTPUT"], Produced(STRING, LONG))
+    high = sums.filter(lambda _user, total: total > 100)
+    high.to_stream().to(f"{os.environ['BENCH_OUTPUT']}.high", Produced(STRING, LONG))
+    return builder.build()
+
+
 def repartition_count_v2(builder: StreamsBuilder) -> Topology:
     """Replaces `repartition_count`: every tenth page counts twice."""
     counts = (
@@ -252,14 +261,18 @@ def _windowed_count(
 
 
 def _table_sum(builder: StreamsBuilder, materialized: Materialized[str, int], tenth: int = 1) -> Topology:
+    sums = _sums(builder, materialized, tenth)
+    sums.to_stream().to(os.environ["BENCH_OUTPUT"], Produced(STRING, LONG))
+    return builder.build()
+
+
+def _sums(builder: StreamsBuilder, materialized: Materialized[str, int], tenth: int = 1) -> KTable[str, int]:
     def add(user: str, view: View, total: int) -> int:
         return total + view.millis * _weight(user, tenth)
 
     grouped = _views(builder).group_by_key(Grouped(STRING, JSON(View)))
     once = lambda _user, view, total: total + view.millis  # noqa: E731 - without the call that the other one makes
-    sums = grouped.aggregate(lambda: 0, once if tenth == 1 else add, materialized)
-    sums.to_stream().to(os.environ["BENCH_OUTPUT"], Produced(STRING, LONG))
-    return builder.build()
+    return grouped.aggregate(lambda: 0, once if tenth == 1 else add, materialized)
 
 
 def _weight(key: str, tenth: int) -> int:

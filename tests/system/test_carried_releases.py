@@ -30,7 +30,10 @@ from riverrun import (
     Suppressed,
     TimeWindows,
 )
+from riverrun.archive.archiving import archive_topic, in_this_process
+from riverrun.archive.manifest import ArchiveStore
 from riverrun.errors import ReleaseError, UnderWayError
+from riverrun.records import TopicPartition
 from riverrun.releases.carry_plan import Fate
 from tests.presence import present
 from tests.system.crashes import CrashError, crashing, writes_of
@@ -205,7 +208,7 @@ class Shop:
             partial(build, name, before),
             versions={"v2": partial(build, name, after)},
             outputs=outputs,
-            config={"bounded.engine": "local"},
+            config={"bounded.engine": "local", "archive.url": str(self.archive)},
         )
         return declared if version is None else project.app(name, version=version)
 
@@ -225,6 +228,18 @@ class Shop:
             self.written.append((topic, self.random.choice(b"abcdefgh".decode()).encode(), raw, time_ms))
         for name in names:
             self._send(name, self.written[-records:])
+
+    @property
+    def archive(self) -> Path:
+        return self.directory / "archive"
+
+    def keep_in_archive_alone(self) -> None:
+        """Archive what has been written, and delete a part of it from the topics."""
+        admin = self.broker.admin()
+        for topic in (f"{self.name}.{each}" for each in ("in", "others", "rows")):
+            archive_topic(ArchiveStore(str(self.archive)), admin, topic, in_this_process(str(self.archive), admin))
+            ends = admin.end_offsets(TopicPartition(topic, number) for number in range(PARTITIONS))
+            admin.delete_records({tp: self.random.randrange(end + 1) for tp, end in ends.items()})
 
     def send_all(self, name: str) -> None:
         self._send(name, self.written)
@@ -284,6 +299,8 @@ def test_any_release_that_carries_state_ends_where_one_run_over_everything_does(
     app, other = shop.app(name, before, after), shop.app(twin, after, after)
     shop.write(name, twin, records=120)
     app.run()
+    if seed % 2:
+        shop.keep_in_archive_alone()
     release = app.release("v2")
     plan = present(release.plan(carry=True).carry)
     release.start(carry=True)

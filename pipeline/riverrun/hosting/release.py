@@ -207,6 +207,15 @@ class Release:
         if self.carry is not None and version == self.candidate and self.step is Step.PLANNED:
             self.carry.require_done(self.app, version)
 
+    def require_nothing_carried(self) -> None:
+        """Make sure that no state is being copied from the live version, whose changelogs a run with a gate changes.
+
+        Raises:
+            UnderWayError: If it is.
+        """
+        if self.candidate is not None:
+            self.require_carried(self.candidate)
+
     def require_nothing_held(self) -> None:
         """Make sure that no outputs of a run of the live version are held back: later ones would be published before them.
 

@@ -149,7 +149,7 @@ class Carrying:
         carry, mark = _present(release)
         _require_same_topics(live, mark)
         new.prepare()
-        self._copy(live, new, plan, mark)
+        self._copy(live, new, plan, mark, carry)
         compact_again(live.admin, carry.settings)
         stay = [topic for topic in tables(new.application) if plan.outputs[topic].fate is Fate.CARRIED]
         self.corrections.keep(new, release, topics=stay, is_settled=False)
@@ -161,8 +161,11 @@ class Carrying:
 
     def give_up(self, release: Release, live: ConnectedApplication) -> None:
         """Let brokers compact the live version's changelogs again, if a carrying that was interrupted has prevented that."""
-        if release.carry is not None and release.carry.settings:
-            compact_again(live.admin, release.carry.settings)
+        carry = release.carry
+        if carry is None or carry.is_done:
+            return
+        lost = {} if carry.is_marked else keep_whole(live.admin, live.resolved().layout.changelog_topics)
+        compact_again(live.admin, {**lost, **carry.settings})
 
     def _marked(
         self,
@@ -201,7 +204,9 @@ class Carrying:
         )
         return self.registry.write(replace(release, carry=marked))
 
-    def _copy(self, live: ConnectedApplication, new: ConnectedApplication, plan: CarryPlan, mark: Mark) -> None:
+    def _copy(
+        self, live: ConnectedApplication, new: ConnectedApplication, plan: CarryPlan, mark: Mark, carry: Carry
+    ) -> None:
         """Copy the changelogs of carried stores up to the mark."""
         before, after = live.topology.parts().stores, new.topology.parts().stores
         for done, store in enumerate(plan.taken):
@@ -211,8 +216,9 @@ class Carrying:
             function = plan.functions.get(store)
             changed = None if function is None else _migration(before[store], after[store], function)
             if ends:  # a source's table has no changelog
-                copy_partitions(live.admin, target, ends, target, changed)
-                live.admin.delete_group(target)
+                group = f"{target}-{carry.id}"  # another carrying begins with an empty topic
+                copy_partitions(live.admin, target, ends, target, changed, group=group)
+                live.admin.delete_group(group)
         tell(f"carry state to {new.id}", len(plan.taken), len(plan.taken))
 
     def _compute(

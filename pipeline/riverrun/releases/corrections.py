@@ -236,32 +236,38 @@ def copy_partitions(
     ends: Mapping[TopicPartition, int],
     target: str,
     changed: Callable[[bytes | None, bytes | None], bytes | None] | None = None,
+    *,
+    group: str | None = None,
 ) -> None:
-    """Copy the records of partitions to the same partitions of another topic, exactly once for each name.
+    """Copy the records of partitions to the same partitions of another topic, exactly once for each group.
 
     Args:
         admin: Reads the records.
-        name: Transactional id and group of the copy. Another call with this name continues it.
+        name: Transactional id of the copy. Another call with this name fences this one.
         ends: The offset of each partition at which the copy ends.
         target: The topic to copy to.
         changed: Returns the value to write in place of a record's, by key and value; by default, values stay.
+        group: Knows how far the copy is: another call with this group continues it. By default, its name is that of the copy.
 
     Raises:
         StreamsError: As `changed` raises it. What was copied before stays.
         BrokerError: If brokers refuse or do not answer.
     """
-    producer = TransactionalProducer(admin.kafka, name, transaction_timeout_ms=LONGEST_TRANSACTION_MS)
+    producer, kept_in = (
+        TransactionalProducer(admin.kafka, name, transaction_timeout_ms=LONGEST_TRANSACTION_MS),
+        group or name,
+    )
     send = producer.send if changed is None else _changing(producer.send, changed)
     try:
         producer.init()
-        first, done = admin.beginning_offsets(ends), admin.committed(name, ends)
+        first, done = admin.beginning_offsets(ends), admin.committed(kept_in, ends)
         starts = first | {tp: found.offset for tp, found in done.items()}
         ranges = {tp: OffsetRange(min(starts[tp], end), end) for tp, end in ends.items()}
         copied(
             admin,
             ranges,
             target,
-            lambda reached, _sent: producer.commit({tp: (offset, "") for tp, offset in reached.items()}, name),
+            lambda reached, _sent: producer.commit({tp: (offset, "") for tp, offset in reached.items()}, kept_in),
             send,
             0,
         )

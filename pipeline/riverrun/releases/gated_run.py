@@ -144,6 +144,7 @@ class GatedRuns:
             message = f"{name}: run {held.id} was being discarded; that is complete now"
             raise UnderWayError(message, hint="Start the run again: it begins at other offsets.")
         since_ms, release = self._registry.now_ms(), self._recorded()
+        release.require_nothing_carried()
         if release.held is None:
             grow_staging(self._versions.releasable(release.live))
         return GatedRun(self, self._staged(release.live), since_ms)

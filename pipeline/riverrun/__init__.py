@@ -128,6 +128,7 @@ from riverrun.state.store_types import KeyValueStore, SessionStore, VersionedKey
 from riverrun.state.suppliers import StoreSupplier
 from riverrun.topology.topology import Topology
 from riverrun.windows import (
+    CountWindows,
     JoinWindows,
     SessionWindows,
     SlidingWindows,
@@ -165,6 +166,7 @@ __all__ = [
     "Consumed",
     "ConsumerRecord",
     "Count",
+    "CountWindows",
     "DeserializationError",
     "DeserializationExceptionHandler",
     "DropReason",

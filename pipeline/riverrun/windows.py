@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Generic, NamedTuple, Protocol, TypeVar, runtime_checkable
 
-from riverrun.arguments import DURATION, MOMENT, optional, takes
+from riverrun.arguments import DURATION, MOMENT, NUMBER, optional, takes
 from riverrun.errors import TopologyError
 from riverrun.records import EPOCH, moment
 
@@ -371,6 +371,49 @@ class UnlimitedWindows:
     def starts_for(self, timestamp: int) -> Iterator[int]:
         """Yield the start if `timestamp` is not before it (`UnlimitedWindows.windowsFor`)."""
         return iter((self.start_ms,) if timestamp >= self.start_ms else ())
+
+
+@dataclass(frozen=True, slots=True)
+class CountWindows:
+    """Windows of a number of records of a key, in the order of their arrival.
+
+    >>> CountWindows.of(3)
+    CountWindows(size=3, advance=3)
+    >>> CountWindows.of(3).advance_by(1)
+    CountWindows(size=3, advance=1)
+
+    Args:
+        size: Number of records of a window.
+        advance: Number of records between the beginnings of two windows.
+    """
+
+    size: int
+    advance: int
+
+    @classmethod
+    @takes(size=NUMBER)
+    def of(cls, size: int) -> CountWindows:
+        """Return windows that follow each other, each with `size` records.
+
+        Raises:
+            TopologyError: If the size is not positive.
+        """
+        if size < 1:
+            message = f"The size of windows must be at least one record, not {size}"
+            raise TopologyError(message)
+        return cls(size, size)
+
+    @takes(records=NUMBER)
+    def advance_by(self, records: int) -> CountWindows:
+        """Return windows of this size, one of which begins every so many records.
+
+        Raises:
+            TopologyError: If that is not between one and the size.
+        """
+        if not 1 <= records <= self.size:
+            message = f"Windows of {self.size} records must advance by 1 to {self.size}, not {records}"
+            raise TopologyError(message)
+        return replace(self, advance=records)
 
 
 def end_of(start: int, size_ms: int) -> int:

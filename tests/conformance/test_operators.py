@@ -18,6 +18,7 @@ from riverrun import (
     CollectSet,
     Consumed,
     Count,
+    CountWindows,
     EmitStrategy,
     Grouped,
     Joined,
@@ -267,6 +268,46 @@ def test_expressions_of_columns_filter_map_group_and_aggregate(host: Host) -> No
     found = latest(host.run(build, {"in": lines(*[("k", row, n) for n, row in enumerate(rows)])}, "out")["out"])
     values = {key: json.loads(record.value or b"") for key, record in found.items()}
     assert values == {b"ann": {"all": 11, "n": 2}, b"bob": {"all": 5, "n": 2}}
+
+
+def test_rows_and_counts_expire_in_event_time(host: Host) -> None:
+    def build(builder: StreamsBuilder) -> Topology:
+        rows = builder.table(host.topic("in"), STRINGS, Materialized(name="rows", ttl=2 * SECOND, caching=False))
+        rows.to_stream().to(host.topic("rows"), TEXT)
+        stored: Materialized[str, int] = Materialized(STRING, LONG, name="counts", ttl=2 * SECOND, caching=False)
+        counts = builder.stream(host.topic("other"), STRINGS).group_by_key().count(stored)
+        counts.to_stream().to(host.topic("counts"), Produced(STRING, JSON))
+        return builder.build()
+
+    given = lines(
+        ("A", "1", 10), ("B", "2", 1000), ("A", "3", 1500), ("C", "4", 3000), ("B", "5", 3499), ("C", "6", 6000)
+    )
+    found = host.run(build, {"in": given, "other": given}, "rows", "counts")
+    assert texts(found["rows"]) == [
+        ("A", "1", 10),
+        ("B", "2", 1000),
+        ("A", "3", 1500),
+        ("B", None, 3000),
+        ("C", "4", 3000),
+        ("B", "5", 3499),
+        ("A", None, 3500),
+        ("C", None, 5000),
+        ("B", None, 5499),
+        ("C", "6", 6000),
+    ]
+    assert [value for _, value, _ in texts(found["counts"])] == ["1", "1", "2", None, "1", "1", None, None, None, "1"]
+
+
+def test_full_windows_by_count_have_results(host: Host) -> None:
+    def build(builder: StreamsBuilder) -> Topology:
+        grouped = builder.stream(host.topic("in"), STRINGS).group_by(lambda _k, v: v[0], Grouped(STRING, STRING))
+        windows = grouped.windowed_by(CountWindows.of(3).advance_by(2))
+        windows.reduce(lambda one, two: one + two[1], Materialized(name="open")).to(host.topic("out"), TEXT)
+        return builder.build()
+
+    values = ["a1", "b1", "a2", "a3", "b2", "a4", "a5", "b3", "b4"]
+    found = host.run(build, {"in": lines(*[(f"k{n}", each, n + 1) for n, each in enumerate(values)])}, "out")
+    assert texts(found["out"]) == [("a", "a123", 4), ("a", "a345", 7), ("b", "b123", 8)]
 
 
 def test_look_ups_go_on_in_order_whichever_answer_comes_first(host: Host) -> None:

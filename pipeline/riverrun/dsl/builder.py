@@ -17,7 +17,7 @@ from riverrun.dsl.kstream import KStream
 from riverrun.dsl.ktable import GlobalKTable, KTable
 from riverrun.dsl.options import Materialized
 from riverrun.dsl.plan import Plan
-from riverrun.dsl.tables import stored_node, table_store
+from riverrun.dsl.tables import TimeToLive, stored_node, table_store
 from riverrun.errors import TopologyError
 from riverrun.operators.tables import GlobalTableSource, StoreGetter, TableSource
 from riverrun.topology.assembly import add_node
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from riverrun.dsl.options import Consumed
     from riverrun.processor.api import Processor
+    from riverrun.processor.operator import Operator
     from riverrun.serde.debezium import RowChange
     from riverrun.state.api import StoreBuilder
     from riverrun.topology.topology import Topology
@@ -149,20 +150,21 @@ class StreamsBuilder:
         name = plan.processor_name("KTABLE-SOURCE-", consumed.name)
         source = _source(source_name, (topic,), consumed)
         plan.topics[source_name] = topic
-        store = table_store(plan, store_name, options, consumed.key_serde, consumed.value_serde)
-        node = stored_node(
-            name, store_name, is_materialized=options.name is not None, is_versioned=options.is_versioned
-        )
+        store = table_store(plan, store_name, options, consumed.key_serde, consumed.value_serde, expires=True)
+        lived, is_stored = TimeToLive.of(options), options.name is not None or options.ttl is not None
+        node = stored_node(name, store_name, is_materialized=is_stored, is_versioned=options.is_versioned)
 
-        def operator() -> TableSource:
+        def operator() -> Operator:
             used = store_name if node.is_materialized else None
-            return TableSource(used, send_old_values=node.sends_old_values)
+            made: Operator = lived.applied(TableSource(used, send_old_values=node.sends_old_values), store, node)
+            return made
 
         def write(topology: Topology) -> None:
             add_node(topology, source)
-            topology.add_processor(name, operator, source_name, functions=())
-            if node.is_materialized:
-                topology.add_state_store(_restored_from(topic, store, plan), name)
+            topology.add_processor(name, operator, source_name, functions=lived.functions)
+            if node.is_materialized:  # the topic lacks the deletions of rows that expire
+                kept = store if options.ttl is not None else _restored_from(topic, store, plan)
+                topology.add_state_store(kept, name)
 
         plan.add_step(write)
         return KTable(plan, node, frozenset({source_name}), consumed.key_serde, consumed.value_serde)

@@ -107,6 +107,7 @@ def _store(
         "value_serde": options.value_serde,
         "history_retention": options.history_retention,
         "max_entries": options.max_entries,
+        "ttl": options.ttl,
         "supplier": options.supplier,
     }
     for option, given in refused.items():

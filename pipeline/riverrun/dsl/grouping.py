@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from riverrun.arguments import refuse_unstarted
 from riverrun.dsl.options import EmitStrategy, name_of
 from riverrun.dsl.plan import TableNode, repartition, serde_of
-from riverrun.dsl.tables import check_supplied, stored_node, table_store
+from riverrun.dsl.tables import TimeToLive, check_supplied, stored_node, table_store
 from riverrun.errors import TopologyError
 from riverrun.operators.aggregations import Aggregator, ClosingWindows, StreamWindowAggregate
+from riverrun.operators.count_windows import StreamCountWindows, open_windows
 from riverrun.operators.late_records import LateRecords
 from riverrun.operators.sessions import StreamSessionWindowAggregate, session_store_getter
 from riverrun.operators.sliding import StreamSlidingWindowAggregate
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from riverrun.serde.api import Serde
     from riverrun.state.api import StoreBuilder
     from riverrun.topology.topology import Topology
+    from riverrun.windows import CountWindows
     from riverrun.windows import Windows as OwnGiven
 
 K = TypeVar("K")
@@ -48,6 +50,7 @@ FixedWindows = TimeWindows | SlidingWindows | UnlimitedWindows | OwnWindows
 Windows = FixedWindows | SessionWindows
 """All kinds of windows for streams."""
 
+_COUNT_WINDOWS = "KSTREAM-COUNT-WINDOWS-"
 _AFTER_END_MS = 1
 """How far behind its end a window begins to be over that includes its end, ms."""
 
@@ -308,9 +311,15 @@ class Grouping(Generic[K, V]):
         self._check_serdes()
         store_name = self.plan.table_name(options, prefix)
         name = self.plan.processor_name(prefix, name_of(named))
-        store = table_store(self.plan, store_name, options, self.key_serde, None)
-        node = stored_node(name, store_name, is_versioned=options.is_versioned)
-        _, sources = self._write(node, store, operator, functions, is_named=options.name is not None)
+        store = table_store(self.plan, store_name, options, self.key_serde, None, expires=True)
+        node, lived = stored_node(name, store_name, is_versioned=options.is_versioned), TimeToLive.of(options)
+
+        def expiring(store: StoreBuilder, node: TableNode) -> Operator:
+            made: Operator = lived.applied(operator(store, node), store, node)
+            return made
+
+        covers = (*functions, *lived.functions)
+        _, sources = self._write(node, store, expiring, covers, is_named=options.name is not None)
         return self.table(self.plan, node, sources, store.key_serde, store.value_serde)
 
     def aggregate_windows(
@@ -350,6 +359,49 @@ class Grouping(Generic[K, V]):
         if late is not None:
             self._add_late(late, store.name, parent, sources)
         return self.table(self.plan, node, sources, windowed_key_serde(store.key_serde, windows), store.value_serde)
+
+    def count_windows(
+        self,
+        windows: CountWindows,
+        aggregator: Aggregator,
+        functions: tuple[Any, ...],
+        options: Materialized[Any, Any],
+        named: Named | None,
+        *,
+        result: Callable[[Any], Any],
+        results: Serde[Any] | None,
+    ) -> KStream[K, Any]:
+        """Aggregate per key and number of records.
+
+        Args:
+            windows: The windows.
+            aggregator: The user's functions.
+            functions: The functions that the fingerprint covers.
+            options: How to store windows that are not full; its value serde is that of aggregates.
+            named: Name of the node.
+            result: Makes the result of an aggregate.
+            results: Serde of results.
+
+        Raises:
+            TopologyError: If a serde is missing, or the options ask for a history or a number of entries.
+        """
+        self._check_serdes()
+        store_name = self.plan.table_name(options, _COUNT_WINDOWS)
+        name = self.plan.processor_name(_COUNT_WINDOWS, name_of(named))
+        if options.is_versioned or options.max_entries is not None:
+            message = f"Store {store_name} has windows that are not full: it cannot forget them"
+            raise TopologyError(message, hint="Leave history_retention and max_entries out.")
+        store = table_store(self.plan, store_name, options, self.key_serde, None)
+        aggregates = store.value_serde
+        store = replace(store, value_serde=open_windows(aggregates))
+
+        def operator(store: StoreBuilder, _node: TableNode) -> Operator:
+            return StreamCountWindows(store.name, windows, aggregator, aggregates, result)
+
+        node = stored_node(name, store_name, is_versioned=False)
+        covers = (*functions, "count windows", windows.size, windows.advance)
+        _, sources = self._write(node, store, operator, covers, is_named=options.name is not None)
+        return self.stream(self.plan, name, sources, store.key_serde, results)
 
     def _add_late(self, late: Late, store: str, parent: str, sources: frozenset[str]) -> None:
         """Add the node of late records behind that of the aggregation, below their common parent."""

@@ -38,7 +38,7 @@ from riverrun.operators.stateless import OfValue, OfValues
 from riverrun.processor.expression_code import columns_of
 from riverrun.processor.expressions import Expression, Row
 from riverrun.serde.api import field_names
-from riverrun.windows import SessionWindows, SlidingWindows, TimeWindows, UnlimitedWindows, Windows
+from riverrun.windows import CountWindows, SessionWindows, SlidingWindows, TimeWindows, UnlimitedWindows, Windows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -133,7 +133,10 @@ ANY_SIDE = one_of(
 
 
 def _windows(given: object) -> str | None:
-    if isinstance(given, TimeWindows | UnlimitedWindows) or type(given) in {SlidingWindows, SessionWindows}:
+    if isinstance(given, TimeWindows | UnlimitedWindows | CountWindows) or type(given) in {
+        SlidingWindows,
+        SessionWindows,
+    }:
         return None
     if isinstance(given, SlidingWindows | SessionWindows):
         return f"cannot be derived from {type(given).__mro__[1].__name__}: {type(given).__name__} would be ignored"
@@ -210,6 +213,7 @@ BY_NAME: dict[str, Kind] = {
     "timestamp_extractor": EXTRACTOR,
     "topic": TEXT,
     "truncates": FLAG,
+    "ttl": optional(DURATION),
     "topics": TOPICS,
     "value_serde": optional(SERDE),
     "windows": WINDOWS,

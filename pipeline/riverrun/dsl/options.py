@@ -220,10 +220,13 @@ class Materialized(Generic[K, V]):
         supplier: A supplier from `Stores` instead of a name, a location, a retention and a size
             (`Materialized.as(supplier)`). The store of a table has the times of its rows, whatever the supplier.
         name: Name of the store, for queries and its changelog. Default: a generated name.
+        ttl: Time to live, for tables read from topics and streams, and for aggregations of grouped streams without windows.
+            A row that was not updated for so long is deleted when stream time gets there, here and downstream.
 
     Raises:
         TopologyError: If the name is illegal, a versioned store has no name, or an option contradicts the supplier; if
-            `max_entries` is negative, or set for a versioned store. At the operator, if a time is negative or not a whole
+            `max_entries` is negative, or set for a versioned store; if `ttl` is set as well as a history or a number of
+            entries. At the operator, if a time is negative or not a whole
             number of ms.
     """
 
@@ -238,6 +241,7 @@ class Materialized(Generic[K, V]):
     max_entries: int | None = None
     supplier: StoreSupplier | None = None
     name: str | None = field(default=None, kw_only=True)
+    ttl: timedelta | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
         """Check the name, and combinations of options."""
@@ -249,6 +253,9 @@ class Materialized(Generic[K, V]):
             raise TopologyError(message, hint="Materialized(name=..., history_retention=...)")
         if self.max_entries is not None and (self.max_entries < 0 or self.history_retention is not None):
             message = "max_entries cannot be negative, nor set for a versioned store"
+            raise TopologyError(message)
+        if self.ttl is not None and (self.max_entries is not None or self.history_retention is not None):
+            message = "A store with a ttl can have neither max_entries nor history_retention"
             raise TopologyError(message)
 
     def _take_over(self, supplier: StoreSupplier) -> None:

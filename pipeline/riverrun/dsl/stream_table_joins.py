@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from riverrun.dsl.kinds import joiner_with_key
 from riverrun.dsl.options import LEFT, name_of
 from riverrun.dsl.plan import serde_of
-from riverrun.dsl.tables import stored_node, table_store
+from riverrun.dsl.tables import TimeToLive, stored_node, table_store
 from riverrun.errors import TopologyError
 from riverrun.operators.joins import (
     BufferedStreamTableJoin,
@@ -234,15 +234,20 @@ def read_as_table(
         serdes: Serdes of keys and values.
         options: How to store it.
     """
-    node = stored_node(name, store_name, is_materialized=options.name is not None, is_versioned=options.is_versioned)
-
-    def operator() -> TableSource:
-        return TableSource(store_name if node.is_materialized else None, send_old_values=node.sends_old_values)
+    lived, is_stored = TimeToLive.of(options), options.name is not None or options.ttl is not None
+    node = stored_node(name, store_name, is_materialized=is_stored, is_versioned=options.is_versioned)
 
     def write(topology: Topology) -> None:
-        topology.add_processor(name, operator, parent, functions=())
-        if node.is_materialized:
-            topology.add_state_store(table_store(plan, store_name, options, *serdes), name)
+        store = table_store(plan, store_name, options, *serdes, expires=True) if node.is_materialized else None
+
+        def operator() -> Operator:
+            source = TableSource(None if store is None else store.name, send_old_values=node.sends_old_values)
+            made: Operator = source if store is None else lived.applied(source, store, node)
+            return made
+
+        topology.add_processor(name, operator, parent, functions=lived.functions)
+        if store is not None:
+            topology.add_state_store(store, name)
 
     plan.add_step(write)
     return node

@@ -10,6 +10,7 @@ from riverrun.dsl.kinds import with_key
 from riverrun.dsl.options import Materialized, name_of
 from riverrun.dsl.plan import Plan, TableNode, connect_stores, serde_of
 from riverrun.errors import TopologyError
+from riverrun.operators.expiring_rows import ExpiringRows
 from riverrun.operators.table_aggregations import TableRepartitionMap
 from riverrun.operators.table_joins import JoinedGetter, TableJoinMerge, TableJoinSide, TableTableJoin
 from riverrun.operators.table_transforms import (
@@ -50,12 +51,24 @@ def table_store(
     options: Materialized[Any, Any],
     key_serde: Serde[Any] | None,
     value_serde: Serde[Any] | None,
+    *,
+    expires: bool = False,
 ) -> StoreBuilder:
     """Return the store of a table, with the serdes of its options or else the given ones.
 
+    Args:
+        plan: The plan.
+        name: Name of the store.
+        options: Its options.
+        key_serde: Serde of the keys if the options have none.
+        value_serde: Serde of the values if the options have none.
+        expires: Whether rows may have a time to live.
+
     Raises:
-        TopologyError: If a serde is missing, or the supplier is one for windows.
+        TopologyError: If a serde is missing, or the supplier is one for windows, or rows cannot have a time to live.
     """
+    if not expires:
+        check_without_ttl(options)
     check_supplied(options, StoreKind.KEY_VALUE, StoreKind.VERSIONED)
     history_ms = 0 if options.history_retention is None else millis(options.history_retention, "history retention")
     return StoreBuilder(
@@ -70,6 +83,56 @@ def table_store(
         retention_ms=history_ms,
         max_entries=options.max_entries,
     )
+
+
+def check_without_ttl(options: Materialized[Any, Any] | None) -> None:
+    """Refuse a time to live where rows depend on those of another table, or on windows.
+
+    Raises:
+        TopologyError: If there is one.
+    """
+    if options is not None and options.ttl is not None:
+        message = (
+            "Rows can have a ttl in StreamsBuilder.table, to_table and aggregations of streams without windows only"
+        )
+        raise TopologyError(
+            message, hint="Set it where the rows come from: what is derived from them expires with them."
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class TimeToLive:
+    """The time to live of a table's rows.
+
+    Args:
+        ttl_ms: The time, ms; None for rows that stay.
+    """
+
+    ttl_ms: int | None
+
+    @classmethod
+    def of(cls, options: Materialized[Any, Any]) -> TimeToLive:
+        """Return that of a table's options.
+
+        Raises:
+            TopologyError: If it is no positive whole number of ms.
+        """
+        ttl_ms = None if options.ttl is None else millis(options.ttl, "ttl")
+        if ttl_ms == 0:
+            message = "ttl must be positive"
+            raise TopologyError(message)
+        return cls(ttl_ms)
+
+    @property
+    def functions(self) -> tuple[Any, ...]:
+        """Return what fingerprints cover."""
+        return () if self.ttl_ms is None else ("ttl", self.ttl_ms)
+
+    def applied(self, table: Any, store: StoreBuilder, node: TableNode) -> Any:
+        """Return an operator of a table, with rows that expire."""
+        if self.ttl_ms is None:
+            return table
+        return ExpiringRows(table, store.name, store.key_serde, self.ttl_ms, send_old_values=node.sends_old_values)
 
 
 def check_supplied(options: Materialized[Any, Any], *kinds: StoreKind) -> None:
@@ -182,6 +245,7 @@ def transformed(
     named: Named | None,
 ) -> Derived:
     """Return the rows with values that a transformer computes (`KTableImpl.doTransformValues`)."""
+    check_without_ttl(options)
     check_supplier(supplier, VALUE_TRANSFORMER)
     name = plan.processor_name("KTABLE-TRANSFORMVALUES-", name_of(named))
     given: Materialized[Any, Any] = options or Materialized()
@@ -320,6 +384,7 @@ def _derived(
     value_serde: Serde[Any] | None,
 ) -> Derived:
     """Return a table that is computed value by value: with a store if the options name one, else looked up in the parent."""
+    check_without_ttl(options)
     if options is not None and options.name is None:
         plan.store_name(prefix)  # Kafka Streams counts a store that it never creates
     name = plan.processor_name(prefix, name_of(named))

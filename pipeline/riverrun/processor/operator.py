@@ -66,6 +66,10 @@ class OperatorContext(ProcessingContext, Protocol):
         """Forward a held-back update as if its original record were the current one."""
         ...
 
+    def acting_at(self, time_ms: int, act: Callable[[], None]) -> None:
+        """Act as if the current record had another time, ms, and no headers."""
+        ...
+
     def forward_flushed(self, updates: Sequence[CachedUpdate], key_of: Callable[[Any], Any]) -> None:
         """Forward updates that a cache held back, as `Change`s.
 

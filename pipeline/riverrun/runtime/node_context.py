@@ -161,6 +161,14 @@ class NodeContext:
         self.forward(key, value, timestamp, headers)  # if it fails, so does the task, and nothing needs restoring
         task.topic, task.partition, task.offset, task.timestamp, task.headers, task.source = before
 
+    def acting_at(self, time_ms: int, act: Callable[[], None]) -> None:
+        """Act as if the current record had another time, ms, and no headers; then restore it."""
+        task = self.task
+        before = task.timestamp, task.headers
+        task.timestamp, task.headers = time_ms, ()
+        act()  # if it fails, so does the task, and nothing needs restoring
+        task.timestamp, task.headers = before
+
     def forward_flushed(self, updates: Sequence[CachedUpdate], key_of: Callable[[Any], Any]) -> None:
         """Forward the updates that a cache held back, then restore the current record."""
         if self.flush is None:

@@ -17,6 +17,7 @@ from riverrun import (
     CollectList,
     Consumed,
     Count,
+    CountWindows,
     Earliest,
     EmitStrategy,
     Grouped,
@@ -330,6 +331,20 @@ class Drawing:
         self.add_table(self.stream().to_table(self.stored(is_plain=True)))
         return self.tables[-1]
 
+    def expiring_rows(self) -> None:
+        """A table whose rows expire; or counts that do."""
+        ttl = ms(self.pick(5, 40))
+        if self.chance(0.5):
+            self.add_table(self.stream().to_table(self.stored(ttl=ttl)))
+        else:
+            self.add_table(self.as_texts(self.grouped().count(self.stored(LONG, ttl=ttl))))
+
+    def in_count_windows(self) -> None:
+        windows = self.grouped().windowed_by(CountWindows.of(3).advance_by(self.pick(1, 2, 3)))
+        serde, initializer, aggregator, _ = self.aggregate_of()
+        found = windows.aggregate(initializer, aggregator, self.stored(serde))
+        self.streams.append(found.map_values(lambda value: short(f"{value}")))
+
     def grouped(self) -> Any:
         if self.chance(0.5):
             return self.stream().group_by_key(Grouped(STRING, STRING, name=self.name("by-key")))
@@ -599,6 +614,8 @@ STEPS = [
     *["transform_values", "table_to_stream", "table_to_stream", "group_table", "join_tables", "join_by_foreign_key"],
     *("suppress", "deduplicate", "look_up_outside", "look_up_many_outside", "aggregate_by_name", "top", "top"),
     "process_with_timers",
+    "expiring_rows",
+    "in_count_windows",
 ]
 
 

@@ -321,7 +321,7 @@ def test_snapshots_are_kept_at_a_url_or_beside_the_file(tmp_path: Path, url: str
         (bounded("-1"), "at least 0.*Leave it out"),
         (bounded("true"), "is true, not a whole number"),
         (bounded('"1k"'), "'1k', not a whole number"),
-        (carry('sums = "sme"'), "carry.v2.sums is 'sme'.*Allowed: same, empty, or a function"),
+        (carry('sums = "kept"'), "carry.v2.sums is 'kept'.*Allowed: same, empty, or a function"),
         (carry("sums = 1"), "carry.v2.sums is 1, not a string"),
         (carry('my.sums = "same"'), 'carry.v2.my is a table.*with dots are quoted: "my.sums"'),
         (

@@ -251,18 +251,24 @@ def test_records_that_wait_in_a_repartition_topic_are_compared(broker: Broker, u
         run(broker, unique, tmp_path, topology(dataclasses.make_dataclass("Visit", [("clicks", str)])))
 
 
+@dataclasses.dataclass(frozen=True)
+class Person:
+    name: str
+
+
 def test_rows_in_avro_are_read_by_the_schema_that_wrote_them(broker: Broker, unique: str, tmp_path: Path) -> None:
     def topology(type_: Any) -> Topology:
         builder = StreamsBuilder()
         texts = builder.stream(f"{unique}.in", Consumed(STRING, STRING))
         kept: Any = Materialized(name="visits", value_serde=Avro(type_))
-        texts.group_by_key().aggregate(lambda: None, lambda _k, _v, last: last or sample(type_), kept)
+        grouped = texts.group_by(lambda key, _: Person(key), Grouped(Avro(Person), STRING, name="people"))
+        grouped.aggregate(lambda: None, lambda _k, _v, last: last or sample(type_), kept)
         return with_places(builder.build(), f"{unique}-v1", {"url": f"mock://{unique}", "auto.register.schemas": True})
 
     broker.create(1, f"{unique}.in")
     broker.write(f"{unique}.in", [(b"ann", b"1", 1000)])
-    assert run(broker, unique, tmp_path, topology(Visit)) == 1
+    assert run(broker, unique, tmp_path, topology(Visit)) == 2
     broker.write(f"{unique}.in", [(b"ann", b"1", 1000)])
-    with pytest.raises(StateSchemaError, match=r"Store visits .*key 'ann'.*country"):
+    with pytest.raises(StateSchemaError, match=r"Store visits .*key Person\(name='ann'\).*country"):
         run(broker, unique, tmp_path, topology(Required))
-    assert run(broker, unique, tmp_path, topology(Longer)) == 1
+    assert run(broker, unique, tmp_path, topology(Longer)) == 2

@@ -24,6 +24,7 @@ from riverrun.kafka.ranges import read_range
 from riverrun.records import OffsetRange, TopicPartition, counted, shortened
 from riverrun.runtime.layout import changelog_name, internal_name
 from riverrun.runtime.packs import opened, writer_of
+from riverrun.serde.api import comparing
 from riverrun.serde.internal import decode_list
 from riverrun.state.api import StoreKind
 from riverrun.state.stores.buffer import BufferedChange
@@ -286,12 +287,12 @@ class StateSchemas:
         first |= {tp: min(end[tp], max(first[tp], noted.offset)) for tp, noted in read_on.items()}
         ranges = {tp: OffsetRange(max(first[tp], end[tp] - _MOST_READ), end[tp]) for tp in tps}
         is_whole = all(ranges[tp].start == first[tp] for tp in tps)
-        rows = 0
+        rows, keys = 0, comparing(found.key_serde)
         for _, records in read_range(self._admin, ranges):
             for record in records:
                 for key, value in found.parts(record):
                     rows += 1
-                    why = _why_unreadable(found, key, value)
+                    why = _why_unreadable(keys, found.value_serde, key, value)
                     if why is not None:
                         return _Sample(rows, is_whole, (_key_text(found, key), why))
         return _Sample(rows, is_whole)
@@ -331,12 +332,12 @@ def _is_proved(sample: _Sample, refused: list[tuple[str, Description, Comparison
     return sample.is_whole and not any(result.is_misread for _, _, result in refused)
 
 
-def _why_unreadable(found: WrittenTopic, key: bytes | None, value: bytes) -> str | None:
+def _why_unreadable(keys: Serde[Any], values: Serde[Any], key: bytes | None, value: bytes) -> str | None:
     """Return why a row cannot be read, or its key would be written otherwise; None if it can be read."""
     try:
-        if key is not None and found.key_serde.serialize(found.key_serde.deserialize(key)) != key:
-            return f"serde {found.key_serde.name} would write the key otherwise"
-        found.value_serde.deserialize(value)
+        if key is not None and keys.serialize(keys.deserialize(key)) != key:
+            return f"serde {keys.name} would write the key otherwise"
+        values.deserialize(value)
     except BrokerError:  # an error of a schema registry
         raise
     except Exception as error:  # noqa: BLE001 - a serde may raise anything

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import io
 import json
 import sqlite3
 import uuid
@@ -274,6 +275,32 @@ def test_a_directory_of_another_export_is_refused(tmp_path: Path) -> None:
     (tmp_path / "spark" / "batch=00000001").mkdir(parents=True)
     with pytest.raises(ConfigError, match="which a batch export by Spark has written"):
         FileSink(sink_table(), str(tmp_path / "spark"), "parquet").begin([TP])
+
+
+@pytest.mark.parametrize("damaged", [b"", b"{", b"[]", b"5", b"\xff"])
+def test_a_damaged_manifest_is_named_at_once(damaged: bytes, tmp_path: Path) -> None:
+    sink = FileSink(sink_table(), str(tmp_path), "json")
+    sink.begin([TP])
+    (tmp_path / MANIFEST).write_bytes(damaged)
+    with pytest.raises(ConfigError, match=f"{MANIFEST} in .* cannot be read"):
+        sink.begin([TP])
+
+
+def foreign_parquet() -> bytes:
+    file = io.BytesIO()
+    parquet.write_table(pa.table({"a": [1]}), file)
+    return file.getvalue()
+
+
+@pytest.mark.parametrize("form", ["json", "parquet"])
+@pytest.mark.parametrize(
+    "damaged", [b"", b"\n", b"{}\n", b"[]\n", b"half a li", b'{"_offset": "x"}\n', foreign_parquet()]
+)
+def test_a_damaged_end_of_a_chain_is_named_at_once(form: str, damaged: bytes, tmp_path: Path) -> None:
+    name = f"sink-checks-0-{0:020}.{form}"
+    (tmp_path / name).write_bytes(damaged)
+    with pytest.raises(ConfigError, match=f"{name} in .* does not tell"):
+        FileSink(sink_table(), str(tmp_path), form).begin([TP])
 
 
 def test_the_offset_is_found_behind_a_line_of_any_length(tmp_path: Path) -> None:

@@ -238,7 +238,7 @@ class StreamsConfig:
     metrics_recording_level: str = "INFO"
     metrics_sample_window_ms: int = 30_000
     history_topic: str = ""
-    node_sample_interval_ms: int = 20
+    node_sample_interval_ms: int = 50
     max_poll_interval_ms: int = 300_000
     repartition_purge_interval_ms: int = 30_000
     log_summary_interval_ms: int = 120_000

@@ -254,18 +254,10 @@ class QueryProcess:
         Raises:
             TimeOverError: When the time is over.
         """
-        most, beat = self._streams.server_query_max_memory_bytes, time.monotonic() + beat_s
-        while not self._line.poll(_LOOK_SECONDS):
-            if time.monotonic() > until:
-                raise TimeOverError
-            if _memory_bytes(self._child.pid) > most:
-                reason = f"needed more than {most} bytes of memory (server.query.max.memory.bytes)"
-                self._refuse("query-too-large", reason, text)
-            if time.monotonic() > beat:
-                return False
+        is_heard = self._answers(text, min(until, time.monotonic() + beat_s))
         if time.monotonic() > until:
             raise TimeOverError
-        return True
+        return is_heard
 
     def _ask(self, question: Any, text: str, until: float) -> Any:
         if not self._is_ready:
@@ -273,7 +265,9 @@ class QueryProcess:
         seconds = max(until - time.monotonic(), 0.001)
         try:
             self._line.send_bytes(pickle.dumps((seconds, question)))
-            self._watch(text, until)
+            if not self._answers(text, until):
+                milliseconds = self._streams.server_query_timeout_ms
+                self._refuse("query-too-long", f"took longer than {milliseconds} ms (server.query.timeout.ms)", text)
             answer = pickle.loads(self._line.recv_bytes())  # noqa: S301 - of a process of our own
         except (OSError, EOFError):
             self._refuse("query-failed", "ended its process", text)
@@ -288,16 +282,20 @@ class QueryProcess:
             self._line.recv_bytes()
         self._is_ready = True
 
-    def _watch(self, text: str, until: float) -> None:
-        """Wait for an answer, or the end of the process."""
+    def _answers(self, text: str, until: float) -> bool:
+        """Wait for an answer, or the end of the process. Returns False if the time is over before.
+
+        Raises:
+            QueryRefusedError: If the process needs too much memory.
+        """
         most = self._streams.server_query_max_memory_bytes
         while not self._line.poll(_LOOK_SECONDS):
-            if time.monotonic() > until:
-                milliseconds = self._streams.server_query_timeout_ms
-                self._refuse("query-too-long", f"took longer than {milliseconds} ms (server.query.timeout.ms)", text)
             if _memory_bytes(self._child.pid) > most:
                 reason = f"needed more than {most} bytes of memory (server.query.max.memory.bytes)"
                 self._refuse("query-too-large", reason, text)
+            if time.monotonic() > until:
+                return False
+        return True
 
     def _refuse(self, error: str, reason: str, text: str) -> NoReturn:
         """End the process, and tell why."""

@@ -11,13 +11,14 @@ import io
 import re
 from collections import defaultdict
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pyarrow as pa
 from pyarrow import parquet
 
 from riverrun.archive.exclusive import LEFTOVER, creator
+from riverrun.decoders import json_decoder
 from riverrun.errors import ConfigError, EngineError, RangeError, StreamsError, TaskMigratedError
 from riverrun.processor.sinks import JSON_FIELD, OFFSET
 from riverrun.records import TopicPartition
@@ -31,6 +32,8 @@ MANIFEST = "_riverrun.json"
 """A file that says which export the directory belongs to. Readers of directories skip names that begin with an underscore."""
 _NEXT = b"riverrun.next"
 _TAIL_BYTES = 65_536
+_read_manifest = json_decoder(dict[str, Any]).decode
+_DAMAGED = "It is damaged, or no follower has written it: restore it, or export to another directory."
 _BATCH_OF_SPARK = re.compile(r"batch=\d+")
 
 
@@ -150,7 +153,7 @@ class FileSink:
             content = {**own, "topic_id": table.topic_id, "columns": table.schema.names}
             with suppress(FileExistsError):  # another follower was faster
                 self._create(path, msgspec.json.encode(content))
-        found = msgspec.json.decode(self._files.cat_file(path))
+        found = self._manifest(path)
         if any(found.get(key) != value for key, value in own.items()):
             message = f"{self._target} belongs to export {found.get('export')} of {found.get('topic')} ({found.get('format')})"
             raise ConfigError(message, hint="Give each export its own directory.")
@@ -162,6 +165,19 @@ class FileSink:
             message = f"The files in {self._target} have no column {', '.join(new)}"
             raise ConfigError(message, hint='Let later files have it: new_columns = "add".')
 
+    def _manifest(self, path: str) -> dict[str, Any]:
+        """Read the manifest.
+
+        Raises:
+            ConfigError: If it is damaged.
+        """
+        data = self._files.cat_file(path)
+        try:
+            return _read_manifest(data)
+        except msgspec.MsgspecError as error:
+            message = f"{MANIFEST} in {self._target} cannot be read: {error}"
+            raise ConfigError(message, hint=_DAMAGED) from error
+
     def _last_files(self, names: Sequence[str]) -> dict[TopicPartition, str]:
         """Return the last file of each partition's chain."""
         found: dict[TopicPartition, str] = {}
@@ -171,8 +187,19 @@ class FileSink:
         return found
 
     def _end_of(self, name: str) -> int:
-        """Return the offset behind the last record of a file."""
-        path = f"{self._root}/{name}"
+        """Return the offset behind the last record of a file.
+
+        Raises:
+            ConfigError: If the file does not tell it.
+        """
+        try:
+            return self._told_end(f"{self._root}/{name}")
+        except (pa.ArrowException, KeyError, TypeError, ValueError) as error:
+            message = f"{name} in {self._target} does not tell its last offset: {error}"
+            raise ConfigError(message, hint=_DAMAGED) from error
+
+    def _told_end(self, path: str) -> int:
+        """Return the offset that a file tells. Other contents than a follower's raise an error of any kind."""
         if self._form == "parquet":
             with self._files.open(path, "rb") as file:
                 return int(parquet.ParquetFile(file).metadata.metadata[_NEXT])

@@ -236,8 +236,9 @@ def test_a_table_of_postgresql_keeps_the_contract(database: Database) -> None:
 def test_kills_at_any_moment_lose_and_double_nothing(project: Project, database: Database) -> None:
     files = f'[exports.files]\ntopic = "{project.topic}"\ntarget = "files"\nformat = "json"\ncommit_seconds = 1\n'
     static = '"consumer.group.instance.id" = "only"\n'  # whose partitions need not wait for the end of a session
-    archive = f'[archives.kept]\ntopics = ["{project.topic}"]\nurl = "kept"\ncommit_seconds = 1\n'
-    lake = f'[exports.lake]\ntopic = "{project.topic}"\ntable = "lake.rows"\ncommit_seconds = 1\n'
+    often = 'commit_seconds = 1\nmetrics_server = "127.0.0.1:0"\n'
+    archive = f'[archives.kept]\ntopics = ["{project.topic}"]\nurl = "kept"\n{often}'
+    lake = f'[exports.lake]\ntopic = "{project.topic}"\ntable = "lake.rows"\n{often}'
     catalog = '[exports.lake.catalog]\ntype = "sql"\nuri = "sqlite:///lake.db"\nwarehouse = "lake"\n'
     table = project.table(database, **{'"consumer.group.instance.id"': '"only"'})
     project.declare(files + static + archive + static + lake + static + catalog + table)

@@ -7,11 +7,11 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-from riverrun.service.metrics import families
+from riverrun.service.metrics import FollowerFigures, families
 from riverrun.worker.states import InstanceStatus, WorkerState, WorkerSummary
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from prometheus_client.core import Metric
 
@@ -30,6 +30,14 @@ Counters start at zero when an instance starts. `/metrics` also has the [sensors
 | Metric | Type | Labels | Meaning |
 |---|---|---|---|
 """
+_FOLLOWERS = """
+## Followers
+
+A process that follows topics into an export or an archive serves these, if `metrics_server` says where. They are those of its
+last report, every ten seconds. Counters start at zero when it starts, or takes the columns of another version.
+
+| Metric | Type | Labels | Meaning |
+|---|---|---|---|"""
 
 
 class _Example:
@@ -51,11 +59,12 @@ class _Example:
 
 def page() -> str:
     """Return the page, as Markdown."""
-    return _HEAD + "\n".join(_rows()) + "\n"
+    instance, follower = families(_Example()), FollowerFigures("export", "totals").collect()
+    return _HEAD + "\n".join([*_rows(instance), _FOLLOWERS, *_rows(follower)]) + "\n"
 
 
-def _rows() -> Iterator[str]:
-    for family in families(_Example()):
+def _rows(found: Iterable[Metric]) -> Iterator[str]:
+    for family in found:
         name = f"{family.name}_total" if family.type == "counter" else family.name
         labels = ", ".join(f"`{label}`" for label in _labels(family))
         yield f"| `{name}` | {family.type} | {labels} | {family.documentation} |"

@@ -52,6 +52,7 @@ def test_a_topic_that_is_named_twice_is_archived_once() -> None:
         (TABLE | {"schedule_timezone": "Mars"}, "archives.shop.schedule_timezone is 'Mars', and this machine knows no"),
         (TABLE | {"commit_seconds": 0}, "archives.shop.commit_seconds is 0, and must be a whole number of at least 1"),
         (TABLE | {"consumer.isolation.level": "read_uncommitted"}, "isolation.level cannot be set"),
+        (TABLE | {"metrics_server": "0.0.0.0:9101"}, "is 0.0.0.0:9101, which other machines reach, without a token"),
         (TABLE | {"topic": "orders"}, "unknown key archives.shop.topic"),
     ],
 )

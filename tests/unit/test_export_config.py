@@ -82,6 +82,8 @@ def test_a_table_of_iceberg_has_a_catalogue() -> None:
         (TABLE | {"columns": ["n"]}, "exports.totals.columns is an array, not a table"),
         (TABLE | {"columns": {"n": "bignit"}}, "exports.totals.columns.n is 'bignit'"),
         (TABLE | {"target": "${NO_SUCH}"}, "exports.totals.target"),
+        (TABLE | {"metrics_server": "9101"}, "exports.totals.metrics_server: '9101' is not host:port: it has no port"),
+        (TABLE | {"metrics_server": "0.0.0.0:9101"}, "is 0.0.0.0:9101, which other machines reach, without a token"),
         (ICEBERG | {"table": "totals"}, r"\[exports.totals\] has a catalog, and needs table with a namespace"),
         (ICEBERG | {"target": "x"}, r"\[exports.totals\] has target and catalog"),
         (ICEBERG | {"mode": "upsert"}, 'exports.totals.mode is "upsert", but tables of Iceberg only grow here'),

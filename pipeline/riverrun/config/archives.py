@@ -15,7 +15,7 @@ from riverrun.config.checks import (
     check_type,
     check_zone,
 )
-from riverrun.config.exports import NUMBERS, properties_of_consumer
+from riverrun.config.exports import METRICS, NUMBERS, metrics_of, properties_of_consumer
 from riverrun.config.secrets import expanded
 from riverrun.errors import ConfigError
 
@@ -44,6 +44,8 @@ class ArchiveConfig:
         commit_seconds: Time after which a follower completes files.
         commit_bytes: Size of keys and values after which it completes them.
         retry_seconds: How long a follower waits for an archive that does not answer.
+        metrics_server: Address at which a follower serves its figures to Prometheus, `host:port`; none if left out.
+        metrics_token: The token that readers of figures send; needed unless only this machine reaches the address.
         consumer: Properties of a follower's consumer by librdkafka's names.
         schedule: Cron expression of its DAG in Airflow; none if it is triggered by hand.
         schedule_timezone: The time zone of the schedule, by its name in the IANA database.
@@ -57,6 +59,8 @@ class ArchiveConfig:
     commit_seconds: int = 600
     commit_bytes: int = 64_000_000
     retry_seconds: int = 300
+    metrics_server: str = ""
+    metrics_token: str = field(default="", repr=False)
     consumer: Mapping[str, str] = field(default_factory=dict, repr=False)
     schedule: str | None = None
     schedule_timezone: str = "UTC"
@@ -78,7 +82,7 @@ def archive_config(path: Path, name: str, table: Any, environ: Mapping[str, str]
     check_type(path, where, table, dict, hint="Write [archives.NAME], a table for each archive.")
     check_name(path, "archive", name)
     consumer, table = properties_of_consumer(path, where, table, environ)
-    check_keys(path, where, table, ("topics", "skip_lost", *_TEXTS, *FOLLOWING))
+    check_keys(path, where, table, ("topics", "skip_lost", *_TEXTS, *FOLLOWING, *METRICS))
     for key in FOLLOWING & table.keys():
         check_number(f"{path}: {where}.{key}", table[key], *NUMBERS[key])
     for key in _TEXTS:
@@ -95,9 +99,12 @@ def archive_config(path: Path, name: str, table: Any, environ: Mapping[str, str]
     if not table.get("url"):
         message = f"{path}: [{where}] needs url"
         raise ConfigError(message, hint='For example url = "s3://company-archive/kafka", or a directory.')
+    metrics = metrics_of(path, where, table, environ)
     url = expanded(f"{path}: {where}.url", table["url"], environ)
     located = url if "://" in url else str((path.parent / url).resolve())
-    return ArchiveConfig(name, **{**table, "topics": _topics(path, where, table), "url": located}, consumer=consumer)
+    return ArchiveConfig(
+        name, **{**table, "topics": _topics(path, where, table), "url": located} | metrics, consumer=consumer
+    )
 
 
 def _topics(path: Path, where: str, table: Mapping[str, Any]) -> tuple[str, ...]:

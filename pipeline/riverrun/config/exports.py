@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from riverrun.config.address import checked_address
 from riverrun.config.checks import check_keys, check_name, check_number, check_path, check_type, nearest
 from riverrun.config.parsing import as_written, check_property
 from riverrun.config.secrets import expanded
@@ -23,6 +24,8 @@ NUMBERS = {
     "retry_seconds": (0, 86_400),
 }
 """Numbers with their lowest and highest values."""
+METRICS = ("metrics_server", "metrics_token")
+"""Keys of followers' figures."""
 OF_FILES = {"commit_seconds": 60, "commit_records": 1_000_000, "commit_bytes": 64_000_000}
 """Files are cut later than transactions: many small ones are slow to read."""
 COLUMN_TYPES = ("boolean", "bigint", "double", "string", "timestamp", "date", "json")
@@ -58,6 +61,8 @@ class ExportConfig:
         commit_records: Number of records after which they are committed.
         commit_bytes: Size of keys and values after which they are committed.
         retry_seconds: How long to wait for a target that does not answer.
+        metrics_server: Address at which a follower serves its figures to Prometheus, `host:port`; none if left out.
+        metrics_token: The token that readers of figures send; needed unless only this machine reaches the address.
         consumer: Properties of the consumer by librdkafka's names.
     """
 
@@ -81,6 +86,8 @@ class ExportConfig:
     commit_records: int = 10_000
     commit_bytes: int = 16_000_000
     retry_seconds: int = 300
+    metrics_server: str = ""
+    metrics_token: str = field(default="", repr=False)
     consumer: Mapping[str, str] = field(default_factory=dict, repr=False)
 
 
@@ -100,11 +107,12 @@ def export_config(path: Path, name: str, table: Any, environ: Mapping[str, str])
     check_type(path, where, table, dict, hint="Write [exports.NAME], a table for each export.")
     check_name(path, "export", name)
     consumer, own = properties_of_consumer(path, where, table, environ)
-    check_keys(path, where, own, (*_TEXTS, *NUMBERS, "mode", "new_columns", "key", "columns", "catalog"))
+    check_keys(path, where, own, (*_TEXTS, *NUMBERS, *METRICS, "mode", "new_columns", "key", "columns", "catalog"))
     _check_values(path, where, own)
     found: dict[str, Any] = {**(OF_FILES if "format" in own or "catalog" in own else {}), **own}
     found["target"] = _located(path, expanded(f"{path}: {where}.target", own.get("target", ""), environ), found)
     found["key"] = tuple(own.get("key", ()))
+    found |= metrics_of(path, where, own, environ)
     found["consumer"] = consumer
     found["catalog"] = _catalog(path, f"{where}.catalog", own.get("catalog", {}), environ)
     return ExportConfig(name, **found)
@@ -197,6 +205,29 @@ def _located(path: Path, target: str, table: Mapping[str, Any]) -> str:
     if table.get("table") and (relative := _SQLITE.fullmatch(target)):
         return f"{relative[1]}{(path.parent / relative[2]).resolve()}"
     return target
+
+
+def metrics_of(path: Path, where: str, table: Mapping[str, Any], environ: Mapping[str, str]) -> dict[str, str]:
+    """Return where a follower serves its figures, and the token for them.
+
+    Args:
+        path: The file, for messages.
+        where: Name of the table, for messages.
+        table: The table.
+        environ: Replaces `${NAME}`.
+
+    Raises:
+        ConfigError: If the address is none, or others could read it without a token.
+    """
+    found = {}
+    for key in METRICS:
+        check_type(path, f"{where}.{key}", table.get(key, ""), str)
+        found[key] = expanded(f"{path}: {where}.{key}", table.get(key, ""), environ)
+    server, token = found.values()
+    if server and not checked_address(f"{path}: {where}.{METRICS[0]}", server).is_loopback and not token:
+        message = f"{path}: {where}.{METRICS[0]} is {server}, which other machines reach, without a token"
+        raise ConfigError(message, hint=f'Set {METRICS[1]} = "${{NAME}}", or listen on 127.0.0.1.')
+    return found
 
 
 def properties_of_consumer(

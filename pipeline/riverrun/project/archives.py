@@ -92,6 +92,7 @@ class DeclaredArchive:
         from riverrun.archive.sink import ArchiveSink, RawBatch
         from riverrun.kafka.consumer import RecordConsumer
         from riverrun.kafka.shares import PartitionShare
+        from riverrun.project.following import reporting
         from riverrun.transfers.follower import Follower, FollowSettings
 
         config, admin = self.config, self.cluster.admin
@@ -108,9 +109,10 @@ class DeclaredArchive:
         with (
             closing(PartitionShare(admin.kafka, self.group, config.topics, consumer)) as share,
             closing(RecordConsumer(admin.kafka, config.consumer)) as reader,
+            reporting("archive", config, on_report) as take,
         ):
             follower = Follower(share, reader, sink, RawBatch, admin.log_starts, settings)
-            follower.follow(ends, until_caught_up=until_caught_up, on_report=on_report, report_seconds=report_seconds)
+            follower.follow(ends, until_caught_up=until_caught_up, on_report=take, report_seconds=report_seconds)
             return follower.report()
 
 

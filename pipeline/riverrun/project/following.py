@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from riverrun.config.address import ServerAddress
 from riverrun.errors import BrokerError, ConfigError
 from riverrun.extras import require_extra
 from riverrun.hosting.inputs import InputLag
@@ -14,15 +15,50 @@ from riverrun.project.chosen_version import ChosenVersion
 from riverrun.records import TopicPartition
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
+    from collections.abc import Callable, Collection, Iterator, Mapping
 
     from riverrun.config import ProjectConfig
+    from riverrun.config.archives import ArchiveConfig
     from riverrun.config.exports import ExportConfig
     from riverrun.processor.sinks import Sink, SinkBatch, SinkTable
     from riverrun.project.cluster import Cluster
     from riverrun.serde.api import Serde
     from riverrun.transfers.follower import Follower, FollowReport
     from riverrun.transfers.sink_rows import SinkRows
+
+
+@contextmanager
+def reporting(
+    kind: str, config: ExportConfig | ArchiveConfig, on_report: Callable[[FollowReport], None]
+) -> Iterator[Callable[[FollowReport], None]]:
+    """Serve a follower's figures to Prometheus, if it has an address for them.
+
+    Args:
+        kind: `export` or `archive`.
+        config: What is followed.
+        on_report: Called with each report as well.
+
+    Yields:
+        The function that takes reports.
+
+    Raises:
+        ConfigError: If the address cannot be used.
+        MissingExtraError: If a package is not installed.
+    """
+    if not config.metrics_server:
+        yield on_report
+        return
+    require_extra("http")
+    from riverrun.service.metrics import FollowerFigures, serving
+
+    figures = FollowerFigures(kind, config.name)
+    with serving(figures, ServerAddress.parse(config.metrics_server), config.metrics_token):
+
+        def take(report: FollowReport) -> None:
+            figures.take(report)
+            on_report(report)
+
+        yield take
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,12 +145,13 @@ class FollowedExport:
             with (
                 closing(PartitionShare(admin.kafka, self.group, [config.topic], consumer)) as share,
                 closing(RecordConsumer(admin.kafka, config.consumer)) as reader,
+                reporting("export", config, on_report) as take,
             ):
                 follower = _follower(share, reader, sink, rows, starts, config)
                 is_outdated = follower.follow(
                     ends,
                     until_caught_up=until_caught_up,
-                    on_report=on_report,
+                    on_report=take,
                     report_seconds=report_seconds,
                     is_outdated=partial(self._has_left, version),
                 )

@@ -111,6 +111,8 @@ class FollowReport:
         rate: Records committed per second since the last report.
         lag: Offsets of its partitions that are not committed, as far as known.
         offsets: By partition, the offset behind the last record in the target.
+        lags: By partition, the offsets that are not committed, as far as known.
+        since_commit: Seconds since the last commit; None before it.
     """
 
     records: int
@@ -118,6 +120,8 @@ class FollowReport:
     rate: float
     lag: int
     offsets: Mapping[TopicPartition, int] = field(default_factory=dict)
+    lags: Mapping[TopicPartition, int] = field(default_factory=dict)
+    since_commit: float | None = None
 
     def __str__(self) -> str:
         """Describe it on one line.
@@ -173,6 +177,7 @@ class Follower(Generic[Batch]):
         self._due_at = 0.0
         self._done = self._commits = self._done_before = 0
         self._reported_at = clock()
+        self._committed_at: float | None = None
         self._failing_since: float | None = None
         self._again_at = 0.0
         self._next_pause = _FIRST_PAUSE_SECONDS
@@ -237,8 +242,16 @@ class Follower(Generic[Batch]):
         seconds, done = now - self._reported_at, self._done - self._done_before
         self._reported_at, self._done_before = now, self._done
         found = self._reader.known_ends(self._begun)
-        lag = sum(max(0, found.get(tp, offset) - offset) for tp, offset in self._committed.items())
-        return FollowReport(self._done, self._commits, done / seconds if seconds else 0.0, lag, dict(self._committed))
+        lags = {tp: max(0, found[tp] - offset) for tp, offset in self._committed.items() if tp in found}
+        return FollowReport(
+            self._done,
+            self._commits,
+            done / seconds if seconds else 0.0,
+            sum(lags.values()),
+            dict(self._committed),
+            lags=lags,
+            since_commit=None if self._committed_at is None else now - self._committed_at,
+        )
 
     def _take_part(self) -> None:
         """Serve the group, and take over new partitions."""
@@ -322,6 +335,7 @@ class Follower(Generic[Batch]):
         self._committed |= moved
         self._done += self._records
         self._commits += 1
+        self._committed_at = self._clock()
         self._records = self._bytes = 0
         self._share.note(moved)
 

@@ -22,7 +22,6 @@ from pyiceberg.exceptions import (
     TableAlreadyExistsError,
     UnauthorizedError,
 )
-from pyiceberg.io.pyarrow import _pyarrow_to_schema_without_ids
 from pyiceberg.table import Table, TableProperties, Transaction
 
 from riverrun.decoders import Natural, Small, Word, foreign_decoder
@@ -196,6 +195,8 @@ class IcebergSink:
         Raises:
             ConfigError: If it lacks some that may not be added, or has some of other types.
         """
+        from pyiceberg.io.pyarrow import _pyarrow_to_schema_without_ids  # noqa: PLC0415 - loads pandas
+
         own = {field.name: field.field_type for field in _pyarrow_to_schema_without_ids(self._table.schema).fields}
         there = {field.name: field.field_type for field in table.schema().fields}
         for name in own.keys() & there.keys():

@@ -485,5 +485,7 @@ def test_a_worker_of_the_candidate_keeps_state_from_being_carried(shop: Shop) ->
             app.release("v2").start(carry=True)
     app.release("v2").start(carry=True)
     assert present(app.release().status.carry).is_done
+    forms = [shop.app(shop.name, COUNTS, MAPPED, version=version).state.schemas() for version in ("v1", "v2")]
+    assert forms[0]["Store first"] == forms[1]["Store first"] != []
     app.release("v2").start()
     assert app.release().status.carry is None, "without --carry, it begins again, and computes everything"

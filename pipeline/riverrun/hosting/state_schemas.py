@@ -11,6 +11,7 @@ Kafka takes no settings of topics that it does not know, and 4 KiB of metadata w
 from __future__ import annotations
 
 import logging
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -317,6 +318,26 @@ class StateSchemas:
                 f" --version {version}"
             ),
         )
+
+
+def copy_records(admin: Admin, topics: Mapping[str, str]) -> None:
+    """Note of topics that they have rows of the same forms as others, from which they were copied.
+
+    Args:
+        admin: Asks the brokers.
+        topics: The copies, by the topic that each was copied from. Copies that do not exist are left out.
+
+    Raises:
+        BrokerError: If brokers refuse or do not answer.
+    """
+    control, ids = ControlTopic(admin, STATE_TOPIC), admin.topic_ids(topics.values())
+    noted, copied = control.read(), dict[str, bytes | None]()
+    for source, copy in topics.items():
+        if source in noted and copy in ids:
+            with suppress(UnreadableError):  # a start warns of it
+                copied[copy] = msgspec.json.encode(_Record(ids[copy], _decode(noted[source]).serdes))
+    if copied:
+        control.put(copied)
 
 
 def forget(admin: Admin, topics: Collection[str]) -> None:

@@ -28,6 +28,7 @@ from riverrun.hosting.connected import ConnectedApplication
 from riverrun.hosting.inputs import found_ids, ids_to_commit
 from riverrun.hosting.ownership import fence, fence_named, fence_owners, transactional_id
 from riverrun.hosting.progress import tell
+from riverrun.hosting.state_schemas import copy_records
 from riverrun.kafka.producer import LONGEST_TRANSACTION_MS, TransactionalProducer
 from riverrun.records import OffsetVector, TopicPartition
 from riverrun.releases.carried_part import CarriedPart
@@ -219,6 +220,8 @@ class Carrying:
                 group = f"{target}-{carry.id}"  # another carrying begins with an empty topic
                 copy_partitions(live.admin, target, ends, target, changed, group=group)
                 live.admin.delete_group(group)
+        equal = (store for store in plan.taken if store not in plan.functions)
+        copy_records(live.admin, {changelog_name(live.id, store): changelog_name(new.id, store) for store in equal})
         tell(f"carry state to {new.id}", len(plan.taken), len(plan.taken))
 
     def _compute(

@@ -13,6 +13,7 @@ from riverrun.hosting.connected import ConnectedApplication
 from riverrun.hosting.control_topic import ReleaseRegistry, release_of
 from riverrun.hosting.local_state import locked
 from riverrun.hosting.release import Step, staging_name
+from riverrun.hosting.state_schemas import forget
 from riverrun.kafka.admin import TopicSpec
 from riverrun.processor.handlers import may_keep_letters
 from riverrun.records import OffsetRange, OffsetVector, TopicPartition
@@ -325,7 +326,9 @@ class Versions:
                 shutil.rmtree(directory)
         topics = self._admin.list_topics()
         staging = [name for name in topics if name.startswith(staging_name(version.id, ""))]
-        self._admin.delete_topics([*own_topics(version.id, topics, self._project.application_ids), *staging])
+        own = own_topics(version.id, topics, self._project.application_ids)
+        self._admin.delete_topics([*own, *staging])
+        forget(self._admin, own)
         self._admin.delete_group(version.id)
 
     def _partitions(self, topics: frozenset[str]) -> list[TopicPartition]:

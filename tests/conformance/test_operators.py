@@ -310,6 +310,18 @@ def test_full_windows_by_count_have_results(host: Host) -> None:
     assert texts(found["out"]) == [("a", "a123", 4), ("a", "a345", 7), ("b", "b123", 8)]
 
 
+def test_late_records_of_a_join_are_a_stream(host: Host) -> None:
+    def build(builder: StreamsBuilder) -> Topology:
+        joined: StreamJoined[str, str, str] = StreamJoined(late=lambda late: late.to(host.topic("late")))
+        left, right = (builder.stream(host.topic(name), STRINGS) for name in ("in", "other"))
+        windows = JoinWindows.of_time_difference_with_no_grace(SECOND)
+        left.join(right, lambda one, two: one + two, windows, joined=joined).to(host.topic("out"), TEXT)
+        return builder.build()
+
+    given = {"in": lines(("A", "a", 1000), ("A", "b", 9000), ("A", "c", 7000), ("A", "d", 7001)), "other": lines()}
+    assert texts(host.run(build, given, "late", "out")["late"]) == [("A", "c", 7000)]
+
+
 def test_look_ups_go_on_in_order_whichever_answer_comes_first(host: Host) -> None:
     async def answer(value: str) -> str:
         await asyncio.sleep((9 - int(value)) / 1000)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
-from riverrun.arguments import DURATION, FLAG, NUMBER, SINK_TOPIC, function, optional
+from riverrun.arguments import DURATION, FLAG, NUMBER, SINK_TOPIC, function, optional, refuse_unstarted
 from riverrun.dsl.branching import BranchedKStream
 from riverrun.dsl.deduplication import DEDUPLICATE, Repetitions, drop_repetitions
 from riverrun.dsl.grouped_streams import KGroupedStream
@@ -42,8 +42,9 @@ from riverrun.dsl.options import (
     name_of,
 )
 from riverrun.dsl.plan import Plan, connect_stores, repartition, repartition_for_join, serde_of
-from riverrun.dsl.stream_joins import JoinArguments, JoinInput, join_streams
+from riverrun.dsl.stream_joins import JoinArguments, JoinInput, add_late_records, join_streams
 from riverrun.dsl.stream_table_joins import join_global_table, join_table, read_as_table
+from riverrun.errors import TopologyError
 from riverrun.operators.lookups import StreamLookup
 from riverrun.operators.process import UserFixedKeyProcessor
 from riverrun.operators.stateless import (
@@ -850,7 +851,17 @@ class KStream(Generic[K, V]):
         name = joined.name
         left = self._for_join(name and f"{name}-left", joined.key_serde, joined.value_serde)
         right = other._for_join(name and f"{name}-right", joined.key_serde, joined.other_value_serde)
-        node = join_streams(self._plan, kind, left=left, right=right, joiner=joiner, windows=windows, joined=joined)
+        if joined.other_late is not None and self._node == other._node:
+            message = "A stream that is joined with itself has its late records once"
+            raise TopologyError(message, hint="Pass late= instead of other_late=.")
+        node, this, that = join_streams(
+            self._plan, kind, left=left, right=right, joiner=joiner, windows=windows, joined=joined
+        )
+        for late, store, side in ((joined.late, this, left), (joined.other_late, that, right)):
+            if late is not None:
+                refused = add_late_records(self._plan, store, side.node)
+                stream = KStream(self._plan, refused, side.sources, side.key_serde, side.value_serde)
+                refuse_unstarted(late(stream), f"The consumer of {refused}", TopologyError)
         return KStream(self._plan, node, left.sources | right.sources, left.key_serde, None)
 
     def _for_join(self, given: str | None, key_serde: Serde[K] | None, value_serde: Serde[V] | None) -> JoinInput:

@@ -330,7 +330,7 @@ class TableJoined(Generic[K, KO]):
         validate_name(self.name)
 
 
-@checked_fields()
+@checked_fields(late=optional(function("stream")), other_late=optional(function("stream")))
 @dataclass(frozen=True)
 class StreamJoined(Generic[K, V, VO]):
     """Options for joining two streams (`org.apache.kafka.streams.kstream.StreamJoined`).
@@ -346,9 +346,13 @@ class StreamJoined(Generic[K, V, VO]):
         persistent: RocksDB if true, memory if false. Default: the application's setting (`default.dsl.store`).
         this_store_supplier: Supplies the left stream's store, with its name, size and retention.
         other_store_supplier: Supplies the right stream's store.
+        late: Called with the stream of late records of the left stream: those that the join does not keep, because stream time
+            has passed their windows and the grace. They are joined with what the other side still has, like all records.
+        other_late: Called with the stream of late records of the right stream.
 
     Raises:
-        TopologyError: If a name is illegal, or both stores have the same name.
+        TopologyError: If a name is illegal, or both stores have the same name. At the join, if a stream that is joined with
+            itself has `other_late`.
     """
 
     key_serde: Serde[K] | None = None
@@ -361,6 +365,8 @@ class StreamJoined(Generic[K, V, VO]):
     persistent: bool | None = None
     this_store_supplier: StoreSupplier | None = None
     other_store_supplier: StoreSupplier | None = None
+    late: Callable[[Any], object] | None = field(default=None, kw_only=True)
+    other_late: Callable[[Any], object] | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
         """Check the names."""

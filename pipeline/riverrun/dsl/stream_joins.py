@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from riverrun.dsl.kinds import joiner_with_key
@@ -10,6 +11,7 @@ from riverrun.dsl.optimization import SelfJoin
 from riverrun.dsl.options import Joined, StreamJoined, validate_name
 from riverrun.dsl.plan import serde_of
 from riverrun.errors import TopologyError
+from riverrun.operators.late_records import LateRecords
 from riverrun.operators.stateless import PassThrough
 from riverrun.operators.stream_joins import JoinWindow, StreamJoinSide, StreamSelfJoin, StreamStreamJoin
 from riverrun.serde.internal import join_side_key, join_side_value
@@ -117,7 +119,7 @@ def join_streams(
     joiner: Callable[..., Any],
     windows: JoinWindows,
     joined: StreamJoined[Any, Any, Any],
-) -> str:
+) -> tuple[str, str, str]:
     """Join two co-partitioned streams.
 
     Args:
@@ -130,7 +132,7 @@ def join_streams(
         joined: Names, and options of the stores.
 
     Returns:
-        Name of the node that forwards the results.
+        Names of the node that forwards the results, and of the stores of both sides.
     """
     names, persistent = _names(plan, kind, joined), joined.persistent
     joined = replace(joined, persistent=plan.persists(persistent))
@@ -148,9 +150,13 @@ def join_streams(
     covered = (joiner, (left_outer, right_outer), windows.before_ms, windows.after_ms, windows.grace_ms)
 
     def write(topology: Topology) -> None:
-        topology.add_processor(names.this_windowed, lambda: JoinWindow(names.this_store), left.node, functions=())
+        this_kept, other_kept = (
+            partial(JoinWindow, store, tells_late=late is not None)
+            for store, late in ((names.this_store, joined.late), (names.other_store, joined.other_late))
+        )
+        topology.add_processor(names.this_windowed, this_kept, left.node, functions=())
         topology.add_state_store(this_store, names.this_windowed)
-        topology.add_processor(names.other_windowed, lambda: JoinWindow(names.other_store), right.node, functions=())
+        topology.add_processor(names.other_windowed, other_kept, right.node, functions=())
         topology.add_state_store(other_store, names.other_windowed)
         topology.add_processor(names.this_join, lambda: StreamStreamJoin(this), names.this_windowed, functions=covered)
         topology.add_processor(
@@ -171,7 +177,16 @@ def join_streams(
     plan.self_joins.append(_self_join(names, alone, covered))
     if left_outer:
         plan.null_key_joins.add(names.merge)
-    return names.merge
+    return names.merge, names.this_store, names.other_store
+
+
+def add_late_records(plan: Plan, store: str, parent: str) -> str:
+    """Add the node of records that a store refuses as late, behind the operator of the store, and return its name."""
+    node = plan.processor_name("KSTREAM-LATE-")
+    plan.add_step(
+        lambda topology: topology.add_processor(node, lambda: LateRecords(store), parent, functions=("late",))
+    )
+    return node
 
 
 def _note_unnamed(plan: Plan, names: _Names, joined: StreamJoined[Any, Any, Any]) -> None:

@@ -9,12 +9,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from riverrun.operators.late_records import refused_by
 from riverrun.processor.handlers import DropReason
 from riverrun.serde.internal import JoinSideKey, JoinSideValue
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from riverrun.operators.late_records import Refused
     from riverrun.processor.operator import OperatorContext
     from riverrun.records import Headers
     from riverrun.state.stores.join_window import JoinWindowStateStore, ListValueStateStore
@@ -25,23 +27,40 @@ _NEVER = 2**63 - 1
 
 
 class JoinWindow:
-    """Forwards each record, then keeps it for the other side (`KStreamJoinWindow`). Null keys are only forwarded."""
+    """Forwards each record, then keeps it for the other side (`KStreamJoinWindow`). Null keys are only forwarded.
 
-    def __init__(self, store: str) -> None:
+    Args:
+        store: Name of the side's store.
+        tells_late: Whether records that the store refuses are told to `LateRecords`.
+    """
+
+    def __init__(self, store: str, *, tells_late: bool = False) -> None:
         self._store_name = store
+        self._tells_late = tells_late
         self._forward: Callable[[Any, Any, int, Headers], None]
         self._store: JoinWindowStateStore
+        self._refused: Refused
+        self._keep: Callable[[Any, Any, int], object]
 
     def init(self, context: OperatorContext) -> None:
         """Open the store and bind the join."""
         self._forward = context.forward
         self._store = context.get_state_store(self._store_name)
+        self._keep = self._store.put
+        if self._tells_late:
+            self._refused = refused_by(context, self._store_name)
+            self._keep = self._keep_or_refuse
 
     def process(self, key: Any, value: Any, timestamp: int, headers: Headers) -> None:
         """Join, then keep."""
         self._forward(key, value, timestamp, headers)
         if key is not None:
-            self._store.put(key, value, timestamp)
+            self._keep(key, value, timestamp)
+
+    def _keep_or_refuse(self, key: Any, value: Any, timestamp: int) -> None:
+        before = self._store.expired_puts
+        self._store.put(key, value, timestamp)
+        self._refused.is_late = self._store.expired_puts > before
 
     def close(self) -> None:
         """Leave the store open: the task closes it."""

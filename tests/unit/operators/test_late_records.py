@@ -16,11 +16,13 @@ from riverrun import (
     Count,
     EmitStrategy,
     Grouped,
+    JoinWindows,
     Materialized,
     Named,
     Produced,
     SessionWindows,
     SlidingWindows,
+    StreamJoined,
     StreamsBuilder,
     TimeWindows,
     UnlimitedWindows,
@@ -159,3 +161,38 @@ def test_windows_without_end_have_no_late_records() -> None:
 def test_a_consumer_takes_a_stream(consumer: Any, message: str) -> None:
     with pytest.raises(TopologyError, match=message):
         grouped(StreamsBuilder()).windowed_by(WINDOWS["tumbling"]).late(consumer)
+
+
+BOTH = st.lists(st.tuples(st.sampled_from(["in", "other"]), st.sampled_from("ab"), st.integers(0, 60)), max_size=30)
+
+
+@given(rows=BOTH, kind=st.sampled_from(["join", "left_join", "outer_join"]))
+def test_joins_have_the_late_records_of_each_side_as_streams(rows: list[tuple[str, str, int]], kind: str) -> None:
+    size_ms, grace_ms = 10, 5
+    builder = StreamsBuilder()
+    left, right = (builder.stream(topic, Consumed(STRING, STRING)) for topic in ("in", "other"))
+    joined: StreamJoined[str, str, str] = StreamJoined(
+        STRING, STRING, STRING, late=lambda late: late.to("late"), other_late=lambda late: late.to("other-late")
+    )
+    windows = JoinWindows.of(ms(size_ms), grace=ms(grace_ms))
+    made = getattr(left, kind)(right, lambda one, two: f"{one}{two}", windows, joined=joined)
+    made.to("out", Produced(STRING, STRING))
+    observed, expected = {"in": -1, "other": -1}, {"in": list[Any](), "other": list[Any]()}
+    with TopologyTestDriver(builder.build()) as driver:
+        for number, (topic, key, time) in enumerate(rows):
+            driver.input_topic(topic, STRING, STRING).pipe_input(key, str(number), timestamp=time)
+            observed[topic] = max(observed[topic], time)
+            if time <= observed[topic] - (2 * size_ms + grace_ms):
+                expected[topic].append((key, str(number), time))
+        for topic, late in (("in", "late"), ("other", "other-late")):
+            found = driver.output_topic(late, STRING, STRING).read_records_to_list()
+            assert [(record.key, record.value, record.timestamp) for record in found] == expected[topic]
+
+
+def test_a_stream_joined_with_itself_has_its_late_records_once() -> None:
+    stream = StreamsBuilder().stream("in", Consumed(STRING, STRING))
+    joined: StreamJoined[str, str, str] = StreamJoined(other_late=lambda late: late.to("late"))
+    with pytest.raises(TopologyError, match="has its late records once"):
+        stream.join(stream, lambda one, _two: one, JoinWindows.of(ms(5)), joined=joined)
+    with pytest.raises(TopologyError, match="late must be a function"):
+        StreamJoined(late=5)  # type: ignore[arg-type]

@@ -6,6 +6,7 @@ import argparse
 import decimal
 import functools
 import gc
+import itertools
 import linecache
 import runpy
 import shutil
@@ -17,10 +18,10 @@ from typing import Any
 
 import pytest
 
-from riverrun import STRING, Consumed, StreamsBuilder
+from riverrun import STRING, Consumed, Named, StreamsBuilder
 from tests.unit import written_alike
 
-GOLDEN = "731f51f6b80079a8"
+GOLDEN = "34344557699720c6"
 """Alike with 3.11, 3.12 and 3.13. If it changes, every application has to start over."""
 
 ROOT = Path(__file__).parents[2]
@@ -157,3 +158,30 @@ def test_a_module_that_is_rewritten_and_reloaded_is_read_again(tmp_path: Path) -
         file.write_text(source)
         digests.append(digest(runpy.run_path(str(file), run_name="module")["f"]))
     assert digests[0] != digests[1]
+
+
+ONE_FUNCTION = [
+    "filter",
+    "filter_not",
+    "map",
+    "map_values",
+    "flat_map",
+    "flat_map_values",
+    "select_key",
+    "peek",
+    "foreach",
+]
+
+
+def any_function(_key: str, value: str) -> Any:
+    return value
+
+
+@pytest.mark.parametrize(("one", "other"), list(itertools.combinations(ONE_FUNCTION, 2)))
+def test_operators_of_one_name_and_function_are_told_apart(one: str, other: str) -> None:
+    def fingerprint(operator: str) -> str:
+        builder = StreamsBuilder()
+        getattr(builder.stream("in", Consumed(STRING, STRING)), operator)(any_function, named=Named("step"))
+        return builder.build().fingerprint()
+
+    assert fingerprint(one) != fingerprint(other)

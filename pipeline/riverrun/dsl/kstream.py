@@ -126,7 +126,9 @@ class KStream(Generic[K, V]):
     @checked()
     def filter_not(self, predicate: Callable[[K, V], bool], *, named: Named | None = None) -> KStream[K, V]:
         """Keep records for which `predicate(key, value)` does not hold: all that `filter` drops."""
-        node = self._append("KSTREAM-FILTER-", named, lambda: Filter(predicate, negated=True), negation_of(predicate))
+        node = self._append(
+            "KSTREAM-FILTER-", named, lambda: Filter(predicate, negated=True), "not", negation_of(predicate)
+        )
         return replace(self, _node=node)
 
     @checked(mapper=function("key, value"))
@@ -757,7 +759,9 @@ class KStream(Generic[K, V]):
         lineage: Lineage = Lineage.OTHER,
     ) -> str:
         name = self._plan.processor_name(prefix, name_of(named))
-        self._add(name, supplier, *functions, lineage=lineage)
+        self._add(
+            name, supplier, prefix, *functions, lineage=lineage
+        )  # a name of the user's does not tell what it does
         return name
 
     def _add(

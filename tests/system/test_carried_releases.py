@@ -364,8 +364,8 @@ def test_state_is_carried_while_workers_of_both_versions_run(shop: Shop) -> None
             shop.write(shop.name)
             assert release.status.live == "v2"
             until(lambda: found(shop, shop.name, MAPPED) == expected_once(shop), "published the rows of one run")
-    app.release().rollback()
-    assert app.release().status.live == "v1"
+            release.rollback()
+            assert release.status.live == "v1"
 
 
 def test_whatever_write_a_carrying_dies_at_the_next_call_completes_it(shop: Shop) -> None:

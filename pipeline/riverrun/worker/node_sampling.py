@@ -31,6 +31,8 @@ SIGNAL = signal.SIGURG
 """Asks a stream thread at which node it is."""
 
 
+_APART = 20
+"""Signals are ignored after a sample for so many times as long as it took."""
 _PUNCTUATE = Failures.punctuate.__code__
 _METHODS = frozenset({"process", "advance_stream_time", "head", "pop"})
 """Methods of operators, and of inputs' queues, in which time is spent."""
@@ -60,7 +62,7 @@ class NodeTimes:
     """Adds up the time that the main thread of this process spends at each node.
 
     The time since the last sample counts for the node of this one, so signals that come together lose no time: the process
-    was in one call meanwhile.
+    was in one call meanwhile. Samples take a twentieth of the time at most, however many signals come.
 
     Args:
         node_of: Returns the node whose operator or queue an object is (`Task.node_of`).
@@ -70,6 +72,7 @@ class NodeTimes:
         self._node_of = node_of
         self._seconds: defaultdict[str, float] = defaultdict(float)
         self._sampled_at = time.perf_counter()
+        self._not_before = 0.0
 
     def start(self) -> None:
         """Take a sample at each signal from now on. Called in the main thread."""
@@ -82,9 +85,13 @@ class NodeTimes:
 
     def _sample(self, _signal: int, frame: FrameType | None) -> None:
         now = time.perf_counter()
+        if now < self._not_before:
+            return
         with suppress(Exception):  # such as a RecursionError: the user's function must not fail because of a sample
             self._seconds[node_at(frame, self._node_of)] += now - self._sampled_at
-        self._sampled_at = now
+        self._sampled_at, ended = now, time.perf_counter()
+        # A thousand frames of a recursion may take longer than the interval: nothing else would run.
+        self._not_before = ended + _APART * (ended - now)
 
 
 @contextmanager

@@ -360,6 +360,7 @@ def test_state_is_carried_while_workers_of_both_versions_run(shop: Shop) -> None
         assert release.status.barrier is None
         shop.write(shop.name)
         with shop.app(shop.name, COUNTS, MAPPED, version="v2").worker():
+            until(release.releaser.is_followed, "joined its group")
             release.reprocess().wait_ready().gate().cut()
             shop.write(shop.name)
             assert release.status.live == "v2"

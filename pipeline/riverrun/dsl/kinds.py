@@ -75,7 +75,9 @@ def mapper_of(mapper: Callable[..., Any] | None, columns: Mapping[str, Any]) -> 
         TopologyError: If there are both or none, or a column is no expression.
     """
     if (mapper is None) == (not columns):
-        message = f"map_values() has {'both a mapper and named columns' if columns else 'nothing to map by'}"
+        message = "map_values: mapper must be a function, not None"
+        if columns:
+            message = "map_values() has both a mapper and named columns"
         raise TopologyError(
             message, hint="Pass a function, or named columns: map_values(total=col('price') * col('n'))."
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import tempfile
 from typing import TYPE_CHECKING, Any, cast
 
@@ -82,23 +83,28 @@ class Archive:
 OTHERS = st.sampled_from([("compact", 0, 0), ("batch", 0, 0)])
 
 
+@pytest.mark.filterwarnings("ignore:Implicitly cleaning up:ResourceWarning")  # of owners that die
 @given(st.lists(ACTIONS | OTHERS, min_size=10, max_size=40))
 @settings(max_examples=25, deadline=None)
 def test_every_record_is_archived_once_whatever_happens_and_others_do(actions: list[tuple[str, int, int]]) -> None:
     with tempfile.TemporaryDirectory() as url, pytest.MonkeyPatch.context() as patch:
-        archive = Archive(url)
-        world = World(place=archive, batch=RawBatch)
-        patch.setattr(archiving, "read_fields", lambda _admin, ranges: read(world.log, ranges))
-        for what, number, times in actions:
-            if what == "compact":
-                compact(archive.store, archive.manifest(), below=2**20, now_ms=1, by="")
-            elif what == "batch":
-                archive.brokers.ends = dict(world.log.ends)
-                archive_topic(archive.store, archive.admin, TOPIC, in_this_process(url, archive.admin))
-            else:
-                world.act(what, number, times)
-        world.settle()
-        assert list(verify(archive.store, archive.manifest())) == []
+        archive_all(Archive(url), actions, patch)
+    gc.collect()
+
+
+def archive_all(archive: Archive, actions: list[tuple[str, int, int]], patch: pytest.MonkeyPatch) -> None:
+    world = World(place=archive, batch=RawBatch)
+    patch.setattr(archiving, "read_fields", lambda _admin, ranges: read(world.log, ranges))
+    for what, number, times in actions:
+        if what == "compact":
+            compact(archive.store, archive.manifest(), below=2**20, now_ms=1, by="")
+        elif what == "batch":
+            archive.brokers.ends = dict(world.log.ends)
+            archive_topic(archive.store, archive.admin, TOPIC, in_this_process(archive.store.url, archive.admin))
+        else:
+            world.act(what, number, times)
+    world.settle()
+    assert list(verify(archive.store, archive.manifest())) == []
 
 
 def read(log: Log, ranges: dict[TopicPartition, OffsetRange]) -> Iterator[tuple[TopicPartition, list[RawFields]]]:

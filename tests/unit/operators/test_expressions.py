@@ -432,7 +432,7 @@ def test_mistakes_have_clear_errors() -> None:
         (lambda: list(col("a")), "cannot be iterated"),
         (lambda: stream.map_values(x=1), "x must be an expression of columns, not 1"),  # type: ignore[call-overload]
         (lambda: stream.map_values(str, x=col("a")), "both a mapper and named columns"),  # type: ignore[call-overload]
-        (stream.map_values, "nothing to map by"),
+        (stream.map_values, "mapper must be a function, not None"),
         (lambda: stream.filter(deep > 1), "operations within each other"),
         (
             lambda: stream.join(stream, col("a"), JoinWindows.of_time_difference_with_no_grace(timedelta(seconds=1))),

@@ -13,6 +13,7 @@ import pytest
 from riverrun import (
     STRING,
     Consumed,
+    Expression,
     Grouped,
     Joined,
     JoinWindows,
@@ -26,7 +27,7 @@ from riverrun import (
     StreamsBuilder,
     TimeWindows,
 )
-from riverrun.dsl.kinds import with_key
+from riverrun.dsl.kinds import mapper_of, with_key
 from tests.task_runs import How, outcome, random_records
 from tests.unit.runtime.drawn_functions import ms
 from tests.unit.runtime.drawn_topologies import STEPS, TOPICS, drawn
@@ -201,8 +202,9 @@ def built(shape: Callable[..., None], seed: int, *, is_looked_up: bool) -> Topol
 def looking(source: Random, name: str) -> Callable[..., Any]:
     """The method that asks for what a plain function returns, and waits for a drawn time."""
 
-    def call(stream: Stream, mapper: Callable[..., Any], **options: Any) -> Any:
-        plain = with_key(mapper)
+    def call(stream: Stream, mapper: Callable[..., Any] | None = None, **options: Any) -> Any:
+        columns = {key: options.pop(key) for key in [*options] if isinstance(options[key], Expression)}
+        plain = with_key(mapper_of(mapper, columns))
 
         async def fetch(key: Any, value: Any) -> Any:
             await asyncio.sleep(source.choice([0, 0, 1, 2, 5]))

@@ -138,8 +138,8 @@ class _Streamed(StreamingResponse):
     """Streams lines, and closes their generator when the reader leaves: the garbage collector might do so anywhere."""
 
     def __init__(self, first: bytes, lines: Generator[bytes, None, None]) -> None:
-        super().__init__(_after(first, lines), headers=UNKEPT, media_type="application/x-ndjson")
-        self._lines = lines
+        self._lines, self._stream = lines, _after(first, lines)
+        super().__init__(self._stream, headers=UNKEPT, media_type="application/x-ndjson")
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer."""
@@ -147,10 +147,15 @@ class _Streamed(StreamingResponse):
             await super().__call__(scope, receive, send)
         finally:
             with CancelScope(shield=True):
-                await run_in_threadpool(self._lines.close)
+                await run_in_threadpool(self._close)
+
+    def _close(self) -> None:
+        """Close the stream first: left to the garbage collector, it would close the lines while they are being closed."""
+        self._stream.close()
+        self._lines.close()
 
 
-def _after(first: bytes, lines: Iterator[bytes]) -> Iterator[bytes]:
+def _after(first: bytes, lines: Iterator[bytes]) -> Generator[bytes, None, None]:
     yield first
     yield from lines
 

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from riverrun.topology.topology import Topology
 
 SAME, EMPTY = "same", "empty"
-"""What a project may say of a store; anything else is the function that migrates it. Of an output, it may say the first."""
+"""The words that a project may use of a store, next to the function that migrates it; of an output, it may use the first."""
 _ROWS = frozenset({StoreKind.KEY_VALUE, StoreKind.TIMESTAMPED_KEY_VALUE})
 """Kinds of stores that have all rows of a table; windows and versions expire."""
 _MIGRATED = _ROWS | {StoreKind.WINDOW, StoreKind.TIMESTAMPED_WINDOW, StoreKind.SESSION}
@@ -298,8 +298,13 @@ class _Decision:
         """Return whether a node changes a store, or an output whose rows do not stay."""
         node = self._new.nodes[name]
         if isinstance(node, SinkNode):
-            return node.topic in self._outputs and self._declared.get(str(node.topic)) != SAME
+            return node.topic in self._outputs and not self._stays(name)
         return bool(self._stores_of(name))
+
+    def _stays(self, name: str) -> bool:
+        """Return whether a node is the sink of an output whose rows stay, as the project says."""
+        node = self._new.nodes[name]
+        return isinstance(node, SinkNode) and self._declared.get(str(node.topic)) == SAME
 
     def _rows(self, name: str) -> str | None:
         """Return the store that has all rows of a table whose updates a node forwards, if it is taken over."""
@@ -312,7 +317,6 @@ class _Decision:
 
     def _fed(self, part: frozenset[str]) -> set[str]:
         """Return the nodes that need nothing but rows of a store that is taken over."""
-        fed: set[str] = set()
 
         def is_fed(name: str, found: set[str]) -> bool:
             node = self._new.nodes[name]
@@ -323,18 +327,23 @@ class _Decision:
                 return False
             if isinstance(node, SinkNode):
                 output = self._outputs.get(str(node.topic))
-                return output is not None and output.kind is OutputKind.TABLE
+                return output is not None and output.kind is OutputKind.TABLE and self._has_results(name)
             is_plain = isinstance(self._operator(name), TakesRows) or node.lineage is Lineage.KEPT
             return is_plain and not self._stores_of(name)
 
-        fed = self._spread(fed, is_fed)
-        while lonely := {name for name in fed if not self._ends_in(name, fed)}:
+        fed = self._spread(set(), is_fed)
+        while lonely := {name for name in fed if not self._ends_in(name, fed) or not self._begins_in(name, fed)}:
             fed -= lonely
         return fed
 
+    def _begins_in(self, name: str, fed: set[str]) -> bool:
+        """Return whether the node above is fed, or forwards the rows of a store."""
+        (parent,) = self._new.nodes[name].parents
+        return parent in fed or self._rows(parent) is not None
+
     def _ends_in(self, name: str, fed: set[str]) -> bool:
         """Return whether everything below a node is fed as well: what is computed below needs each update, and not rows."""
-        children = [other for other, node in self._new.nodes.items() if name in node.parents]
+        children = [other for other, node in self._new.nodes.items() if name in node.parents and not self._stays(other)]
         return isinstance(self._new.nodes[name], SinkNode) or (bool(children) and fed.issuperset(children))
 
     def _closure(self, wanted: Iterable[str]) -> frozenset[str]:

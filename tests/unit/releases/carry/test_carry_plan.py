@@ -244,6 +244,23 @@ def test_a_migrated_store_makes_new_rows_of_its_outputs(plan: Callable[..., Carr
     assert found.fed == {"count-counts": "counts"}
 
 
+def test_an_output_whose_rows_stay_is_not_made_from_rows_as_its_sibling_is(plan: Callable[..., CarryPlan]) -> None:
+    def built(factor: Callable[[int], int]) -> Any:
+        def build(builder: StreamsBuilder) -> None:
+            doubled = counts(builder).map_values(factor, named=Named("mapped")).to_stream(named=Named("rows"))
+            for topic in ("a", "b"):
+                doubled.to(topic, Produced(STRING, LONG, name=f"to-{topic}"))
+
+        return build
+
+    before, after = built(double), built(lambda value: 3 * value)
+    assert fates(plan(before, after)) == {"counts": Fate.CARRIED, "a": Fate.FED, "b": Fate.FED}
+    found = plan(before, after, b="same")
+    assert fates(found) == {"counts": Fate.CARRIED, "a": Fate.FED, "b": Fate.CARRIED}
+    assert CarriedPart(found.part, found.fed).of(_built(after), "shop-v2").sink_topics == ("a",)
+    assert not plan(before, after, a="same", b="same").part
+
+
 def test_a_store_that_starts_empty_lets_its_output_begin_with_it(plan: Callable[..., CarryPlan]) -> None:
     def v2(builder: StreamsBuilder) -> None:
         to(counts(builder), "totals")

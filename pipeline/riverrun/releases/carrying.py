@@ -17,7 +17,6 @@ from __future__ import annotations
 import shutil
 import uuid
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from riverrun.config import load_attribute
@@ -26,15 +25,14 @@ from riverrun.hosting.alone import require_nobody
 from riverrun.hosting.carry import Carry
 from riverrun.hosting.connected import ConnectedApplication
 from riverrun.hosting.inputs import found_ids, ids_to_commit
-from riverrun.hosting.ownership import fence, fence_named, fence_owners, transactional_id
+from riverrun.hosting.ownership import fence_owners
 from riverrun.hosting.progress import tell
 from riverrun.hosting.state_schemas import copy_records
-from riverrun.kafka.producer import LONGEST_TRANSACTION_MS, TransactionalProducer
 from riverrun.records import OffsetVector, TopicPartition
 from riverrun.releases.carried_part import CarriedPart
 from riverrun.releases.carry_plan import CarryPlan, Fate, carry_plan
 from riverrun.releases.corrections import copy_partitions
-from riverrun.releases.rewinding import Mark, compact_again, keep_whole, mark_of
+from riverrun.releases.rewinding import Mark, compact_again, keep_whole, mark_of, owning
 from riverrun.releases.topology import tables
 from riverrun.runtime.layout import changelog_name, internal_name
 from riverrun.runtime.times import OffsetMetadata, short_name
@@ -372,15 +370,7 @@ class _Tasks:
         application, admin = self.new.application, self.new.admin
         ids = found_ids(admin, application.task_spec(task_id, inputs).topics)
         internal = {topic.name for topic in self.new.layout.repartition_topics}
-        producer = TransactionalProducer(
-            application.kafka,
-            transactional_id(application.id, task_id),
-            transaction_timeout_ms=LONGEST_TRANSACTION_MS,
-            overrides=application.config.streams.producer,
-        )
-        try:
-            producer.init()
-            fence_named(self.new, inputs, partial(fence, application))
+        with owning(self.new, task_id) as producer:
             drained = admin.settled_end_offsets([tp for tp in inputs if tp.topic in internal])
             offsets = {}
             for tp in inputs:
@@ -389,8 +379,6 @@ class _Tasks:
                 metadata = replace(known, topics=ids_to_commit(tp, ids, self.new.id)).encode()
                 offsets[tp] = drained.get(tp, offset), metadata
             producer.commit(offsets, self.new.id)
-        finally:
-            producer.close()
 
     def _noted(self, tp: TopicPartition, *, is_internal: bool) -> tuple[int, str]:
         """Return where the live version stood in an input of the candidate, and its metadata."""

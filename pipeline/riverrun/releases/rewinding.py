@@ -199,10 +199,19 @@ def _create_again(connected: ConnectedApplication, topic: TopicRequirement, mark
         copy_partitions(admin, _back(copy), admin.settled_end_offsets(tps), topic.name)
 
 
-def _rewind_task(connected: ConnectedApplication, task_id: TaskId, mark: Mark, timed: Container[str]) -> None:
-    application, admin, inputs = connected.application, connected.admin, connected.layout.tasks[task_id]
-    spec = application.task_spec(task_id, inputs)
-    ids, repartitions = found_ids(admin, spec.topics), {topic.name for topic in connected.layout.repartition_topics}
+@contextmanager
+def owning(connected: ConnectedApplication, task_id: TaskId) -> Iterator[TransactionalProducer]:
+    """Take a task over within this context, under its lock: its owner is fenced.
+
+    Args:
+        connected: The application; its patterns are resolved.
+        task_id: The task.
+
+    Raises:
+        TaskMigratedError: If another process takes it over meanwhile; raised by what uses the producer.
+        BrokerError: If the brokers do not answer.
+    """
+    application = connected.application
     producer = TransactionalProducer(
         application.kafka,
         transactional_id(application.id, task_id),
@@ -211,7 +220,17 @@ def _rewind_task(connected: ConnectedApplication, task_id: TaskId, mark: Mark, t
     )
     try:
         producer.init()
-        fence_named(connected, inputs, partial(fence, application))
+        fence_named(connected, connected.layout.tasks[task_id], partial(fence, application))
+        yield producer
+    finally:
+        producer.close()
+
+
+def _rewind_task(connected: ConnectedApplication, task_id: TaskId, mark: Mark, timed: Container[str]) -> None:
+    application, admin, inputs = connected.application, connected.admin, connected.layout.tasks[task_id]
+    spec = application.task_spec(task_id, inputs)
+    ids, repartitions = found_ids(admin, spec.topics), {topic.name for topic in connected.layout.repartition_topics}
+    with owning(connected, task_id) as producer:
         for tp in spec.own_changelogs.values():
             if tp.topic in timed:
                 continue
@@ -228,8 +247,6 @@ def _rewind_task(connected: ConnectedApplication, task_id: TaskId, mark: Mark, t
                 metadata = replace(known, topics=ids_to_commit(tp, ids, connected.id)).encode()
             offsets[tp] = offset, metadata
         producer.commit(offsets, application.id)
-    finally:
-        producer.close()
 
 
 def _put_back(admin: Admin, tp: TopicPartition, mark: Mark, producer: TransactionalProducer) -> int:

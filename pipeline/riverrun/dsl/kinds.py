@@ -102,7 +102,7 @@ def check_columns(given: object, serde: Serde[Any] | None) -> None:
     names = field_names(kind) if isinstance(kind, type) else None
     if not isinstance(kind, type) or names is None:
         return
-    known = (*getattr(kind, "__struct_fields__", names), *dir(kind))
+    known = names if issubclass(kind, dict) else (*getattr(kind, "__struct_fields__", names), *dir(kind))
     for name in columns_of(given):
         if name not in known:
             near = get_close_matches(name, known, 1)

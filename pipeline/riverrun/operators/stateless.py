@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from riverrun.arguments import is_true, refuse_unstarted
 from riverrun.errors import TopologyError
@@ -76,6 +76,13 @@ def written_as(at: EmitContext, function: Any) -> Any:
     return None if at.is_alone else lines_of(function.mapper if isinstance(function, OfValue) else function)
 
 
+def columns_read_by(function: Any) -> tuple[str, ...] | None:
+    """Return the columns that a function of the value reads; None if it needs the whole value."""
+    written = lines_of(function.mapper if isinstance(function, OfValue) else function)
+    read = getattr(written, "columns_read", None)
+    return None if read is None else tuple(read())
+
+
 def of_rows(at: EmitContext, lines: str) -> str:
     """Return lines that take a value apart; for None, they call the operator instead."""
     if at.is_row:
@@ -98,8 +105,13 @@ def has_key(key: object, _value: object) -> bool:
 class Filter:
     """Forwards records for which the predicate holds, or, negated, does not (`KStreamFilter`)."""
 
+    passes_values: ClassVar[bool] = True
     predicate: Callable[[Any, Any], bool]
     negated: bool = False
+
+    def columns_read(self) -> tuple[str, ...] | None:
+        """Return the columns that the predicate reads; None if it needs the whole value."""
+        return () if self.predicate is has_key else columns_read_by(self.predicate)
 
     def lines(self, at: EmitContext) -> str:
         """Return the lines for one record."""
@@ -131,7 +143,12 @@ class Map:
 class MapKey:
     """Forwards records under the key that the mapper returns (`KStreamImpl.internalSelectKey`)."""
 
+    passes_values: ClassVar[bool] = True
     mapper: Callable[[Any, Any], Any]
+
+    def columns_read(self) -> tuple[str, ...] | None:
+        """Return the columns that the mapper reads; None if it needs the whole value."""
+        return columns_read_by(self.mapper)
 
     def lines(self, at: EmitContext) -> str:
         """Return the lines for one record."""
@@ -147,7 +164,12 @@ class MapKey:
 class MapValues:
     """Forwards records with the value that the mapper returns (`KStreamMapValues`)."""
 
+    passes_values: ClassVar[bool] = False
     mapper: Callable[[Any, Any], Any]
+
+    def columns_read(self) -> tuple[str, ...] | None:
+        """Return the columns that the mapper reads; None if it needs the whole value."""
+        return columns_read_by(self.mapper)
 
     def lines(self, at: EmitContext) -> str:
         """Return the lines for one record."""

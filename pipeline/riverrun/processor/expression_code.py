@@ -6,11 +6,15 @@ place; others by a call.
 
 from __future__ import annotations
 
-import keyword
+import datetime as dt
+import decimal
+import uuid
 from collections.abc import Callable, Iterable, Mapping
+from copy import deepcopy
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from functools import partial
+from inspect import getattr_static
 from itertools import count
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -18,6 +22,7 @@ from riverrun.errors import ProcessingError, TopologyError
 from riverrun.generated import generated, placed
 from riverrun.processor.operator import OneValue, block
 from riverrun.records import shortened
+from riverrun.serde.json_columns import is_attribute
 
 if TYPE_CHECKING:
     from riverrun.processor.operator import EmitContext
@@ -27,9 +32,12 @@ Place = Callable[[str], str]
 _SHOWN = 60
 _DEEPEST = 60
 """Most operations within each other: Python reads 200 nested brackets, of which an operation writes up to three."""
+_MOST = 5000
+"""Most operations of an expression in all."""
 _LOGIC = {"&": ("and", "False", "True"), "|": ("or", "True", "False")}
 _COMPARISONS = frozenset({"==", "!=", "<", "<=", ">", ">="})
 _CONSTANTS = frozenset({"column", "literal"})
+_HASHABLE = frozenset({bool, int, float, str, bytes, decimal.Decimal, dt.date, dt.datetime, uuid.UUID})
 _OF_ONE = frozenset({"isin", "item"})
 """Operations whose operands are an expression, followed by constants."""
 
@@ -50,10 +58,17 @@ class Operation(Protocol):
 
 def columns_of(expression: Operation) -> tuple[str, ...]:
     """Return the columns that an expression reads, in their order."""
-    if expression.kind in _CONSTANTS:
-        return expression.parts if expression.kind == "column" else ()
-    operands = expression.parts[:1] if expression.kind in _OF_ONE else expression.parts
-    return tuple(dict.fromkeys(name for each in operands for name in columns_of(each)))
+    found, seen, waiting = dict[str, None](), set[int](), [expression]
+    while waiting:
+        each = waiting.pop()
+        if id(each) in seen:
+            continue
+        seen.add(id(each))
+        if each.kind not in _CONSTANTS:
+            waiting += reversed(each.parts[:1] if each.kind in _OF_ONE else each.parts)
+        elif each.kind == "column":
+            found[each.parts[0]] = None
+    return tuple(found)
 
 
 @dataclass(slots=True)
@@ -78,9 +93,16 @@ class _Reader:
 
     def refused(self, value: Any) -> ProcessingError:
         """Return the error for a value that lacks a column."""
-        names = _names_of(value)
-        lacking = next((each for each in self.columns if each not in names), self.columns[0])
-        return missing(lacking, f"The value, of type {type(value).__name__},", names)
+        names, where = _names_of(value), f"The value, of type {type(value).__name__},"
+        for name in self.columns:
+            try:
+                _ = value[name] if isinstance(value, Mapping) else getattr(value, name)
+            except (KeyError, AttributeError) as error:
+                if name not in names:
+                    return missing(name, where, names)
+                message = f"{where[:-1]}: the column {name!r} cannot be read ({type(error).__name__}: {error})"
+                return ProcessingError(message)
+        return missing(self.columns[0], where, names)
 
 
 def missing(name: str, where: str, names: Iterable[str]) -> ProcessingError:
@@ -94,7 +116,7 @@ def missing(name: str, where: str, names: Iterable[str]) -> ProcessingError:
 def _names_of(value: Any) -> tuple[str, ...]:
     if isinstance(value, Mapping):
         return tuple(value)
-    return tuple(name for name in dir(value) if not name.startswith("_") and not callable(getattr(value, name, None)))
+    return tuple(name for name in dir(value) if not name.startswith("_") and not callable(getattr_static(value, name)))
 
 
 def _field_of(value: Any, name: str) -> Any:
@@ -195,6 +217,7 @@ class ExpressionCode:
     names: dict[str, Any] = field(default_factory=dict)
     _numbers: Any = field(default_factory=count)
     _depth: int = 0
+    _count: int = 0
 
     @classmethod
     def of(cls, *expressions: Operation) -> ExpressionCode:
@@ -211,15 +234,23 @@ class ExpressionCode:
 
     def at(self, at: EmitContext, text: Callable[[ExpressionCode, Place], str]) -> OneValue:
         """Return lines that read the columns at a place, and the code there."""
-        reader = _Reader(self.columns)
-        names = [at.own(f"v{number}") for number in range(len(self.columns))]
-        read, classes = at.named("read", reader), at.named("classes", reader.classes)
-        lines = self.read(at.value, names, read, classes, at.named("refused", reader.refused))
+        place, lines = self.placed_at(at)
+        return OneValue(text(self, place), lines)
+
+    def placed_at(self, at: EmitContext) -> tuple[Place, str]:
+        """Return the function that puts code into a place, and the lines that read the columns there."""
 
         def constant(name: str) -> str:
             return at.named(name, self.names[name])
 
-        return OneValue(text(self, partial(placed, item=names.__getitem__, constant=constant, own=at.own)), lines)
+        if at.columns is not None:
+            known = [at.columns[each] for each in self.columns]
+            return partial(placed, item=known.__getitem__, constant=constant, own=at.own), ""
+        reader = _Reader(self.columns)
+        names = [at.own(f"v{number}") for number in range(len(self.columns))]
+        read, classes = at.named("read", reader), at.named("classes", reader.classes)
+        lines = self.read(at.value, names, read, classes, at.named("refused", reader.refused))
+        return partial(placed, item=names.__getitem__, constant=constant, own=at.own), lines
 
     def read(self, value: str, names: list[str], read: str, classes: str, refused: str = "refused") -> str:
         """Return the lines that read the columns of a value, which is not None, into variables of these names."""
@@ -227,7 +258,7 @@ class ExpressionCode:
             return ""
         pairs = list(zip(names, self.columns, strict=True))
         ways = [block(f"if {value}.__class__ is dict:", *(f"{name} = {value}[{column!r}]" for name, column in pairs))]
-        if all(each.isidentifier() and not keyword.iskeyword(each) for each in self.columns):
+        if all(map(is_attribute, self.columns)):
             ways.append(
                 block(
                     f"elif {value}.__class__ in {classes}:", *(f"{name} = {value}.{column}" for name, column in pairs)
@@ -243,11 +274,15 @@ class ExpressionCode:
         """Return the code of an expression.
 
         Raises:
-            TopologyError: If it is nested too deeply.
+            TopologyError: If it is nested too deeply, or too long.
         """
         self._depth += 1
+        self._count += 1
         if self._depth > _DEEPEST:
             raise _too_deep()
+        if self._count > _MOST:
+            message = f"An expression has more than {_MOST} operations in all, as often as each is used"
+            raise TopologyError(message, hint="An earlier map_values() may compute a part.")
         made = _WRITERS.get(expression.kind, ExpressionCode.write_strict)(self, expression)
         self._depth -= 1
         return made
@@ -282,6 +317,8 @@ class ExpressionCode:
         value = expression.parts[0]
         if value is None:
             return _Part("None", ("None",))
+        if isinstance(value, list | dict | set):
+            return _Part(f"{self._constant(partial(deepcopy, value))}()")
         return _Part(self._constant(value), (), isinstance(value, bool))
 
     def write_strict(self, expression: Operation) -> _Part:
@@ -327,11 +364,14 @@ class ExpressionCode:
     def write_isin(self, expression: Operation) -> _Part:
         """Write the test for one of several values."""
         part, values = self.part(expression.parts[0]), expression.parts[1]
+        listed = self._constant(values)
         try:
-            known: Any = frozenset(values)
+            known = self._constant(frozenset(values))
         except TypeError:  # unhashable
-            known = values
-        return _Part(f"({part.raw} in {self._constant(known)})", part.nullable, is_test=True)
+            return _Part(f"({part.raw} in {listed})", part.nullable, is_test=True)
+        held, classes = f"t{next(self._numbers)}", self._constant(_HASHABLE)
+        text = f"({held} in {known} if ({held} := {part.raw}).__class__ in {classes} else {held} in {listed})"
+        return _Part(text, part.nullable, is_test=True)
 
     def write_item(self, expression: Operation) -> _Part:
         """Write a field of a column."""

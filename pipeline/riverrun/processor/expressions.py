@@ -9,14 +9,16 @@ Python's, including errors.
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from riverrun.arguments import STANDS_FOR
 from riverrun.errors import TopologyError
-from riverrun.processor.expression_code import ExpressionCode, function_of
-from riverrun.processor.operator import WRITTEN_AS, TupleValue
+from riverrun.processor.expression_code import ExpressionCode, columns_of, function_of
+from riverrun.processor.operator import WRITTEN_AS, DictValue, TupleValue
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -25,7 +27,11 @@ if TYPE_CHECKING:
     from riverrun.processor.operator import EmitContext, OneValue
 
 _ONLY = object()
+_SIMPLE = re.compile(r"[\w.]+")
+"""Code that may be repeated."""
 _USES = "Combine tests by & | ~, each in parentheses: (col('a') > 1) & (col('b') == 2)."
+_LOGIC = frozenset("&|")
+_ARITHMETIC = frozenset({"+", "-", "*", "/", "//", "%"})
 _NULL = "Nothing equals null: use col(...).is_null()."
 
 
@@ -62,7 +68,7 @@ class Expression:
         """Make sure that it can be computed.
 
         Raises:
-            TopologyError: If it is nested too deeply.
+            TopologyError: If it is nested too deeply, or too long.
         """
         _ = self._made
 
@@ -79,6 +85,10 @@ class Expression:
         made = ExpressionCode.of(self).at(at, lambda code, place: place(code.test(self)))
         return TupleValue((made.whole,), made.lines)
 
+    def columns_read(self) -> tuple[str, ...]:
+        """Return the columns that it reads."""
+        return columns_of(self)
+
     def _text(self, code: ExpressionCode, place: Place) -> str:
         return place(code.value(self))
 
@@ -91,12 +101,12 @@ class Expression:
         return Expression("if_null", (self, _operand(other)))
 
     def isin(self, *values: Any) -> Expression:
-        """Return the test whether it is one of these values, which may be passed as one list, tuple or set.
+        """Return the test whether it is one of these values, which may be passed as one list, set or other iterable.
 
         Raises:
             TopologyError: If one of them is None, or an expression.
         """
-        given = values[0] if len(values) == 1 and isinstance(values[0], list | tuple | set | frozenset) else values
+        given: Any = values[0] if len(values) == 1 and _is_many(values[0]) else values
         found = tuple(sorted(given, key=repr) if isinstance(given, set | frozenset) else given)
         if any(each is None or isinstance(each, Expression) for each in found):
             message = "isin() takes values, neither null nor expressions"
@@ -174,7 +184,7 @@ class Expression:
         return _binary("|", other, self)
 
     def __invert__(self) -> Expression:
-        return Expression("~", (self,))
+        return Expression("~", (_test(self),))
 
     def __neg__(self) -> Expression:
         return Expression("-", (self,))
@@ -286,7 +296,7 @@ class Row:
         """Make sure that it can be computed.
 
         Raises:
-            TopologyError: If an expression is nested too deeply.
+            TopologyError: If an expression is nested too deeply, or too long.
         """
         _ = self._made
 
@@ -294,9 +304,25 @@ class Row:
     def _made(self) -> Callable[[Any], Any]:
         return function_of("row", self.parts, self._text)
 
-    def row(self, at: EmitContext) -> OneValue:
-        """Return the lines that make the row of the value at a place."""
-        return ExpressionCode.of(*self.parts).at(at, self._text)
+    def row(self, at: EmitContext) -> DictValue:
+        """Return the row of the value at a place."""
+        code = ExpressionCode.of(*self.parts)
+        place, read = code.placed_at(at)
+        items, lines = list[str](), [read]
+        for number, (_, expression) in enumerate(self.columns):
+            item = place(code.value(expression))
+            if not _SIMPLE.fullmatch(item):
+                own = at.own(f"i{number}")
+                lines.append(f"{own} = {item}")
+                item = own
+            items.append(item)
+        return DictValue(
+            tuple(name for name, _ in self.columns), tuple(items), "\n".join(each for each in lines if each)
+        )
+
+    def columns_read(self) -> tuple[str, ...]:
+        """Return the columns that it reads."""
+        return ExpressionCode.of(*self.parts).columns
 
     def _text(self, code: ExpressionCode, place: Place) -> str:
         return f"{{{', '.join(f'{name!r}: {place(code.value(each))}' for name, each in self.columns)}}}"
@@ -337,8 +363,26 @@ def _operand(given: Any) -> Expression:
     return given if isinstance(given, Expression) else lit(given)
 
 
+def _is_many(given: Any) -> bool:
+    return isinstance(given, Iterable) and not isinstance(given, str | bytes | Expression)
+
+
+def _test(operand: Expression) -> Expression:
+    """Return an operand of & | ~.
+
+    Raises:
+        TopologyError: If it can be no test.
+    """
+    is_odd = operand.kind == "literal" and operand.parts[0] is not None and not isinstance(operand.parts[0], bool)
+    if is_odd or operand.kind in _ARITHMETIC:
+        message = f"{_plainly(operand) if is_odd else repr(operand)} is no test"
+        raise TopologyError(message, hint=_USES)
+    return operand
+
+
 def _binary(sign: str, left: Any, right: Any) -> Expression:
-    if sign in {"==", "!="} and (left is None or right is None):
+    if sign not in _LOGIC and (left is None or right is None):
         message = f"{sign} None is null in every row"
-        raise TopologyError(message, hint=_NULL)
-    return Expression(sign, (_operand(left), _operand(right)))
+        raise TopologyError(message, hint=_NULL if sign in {"==", "!="} else None)
+    one, two = _operand(left), _operand(right)
+    return Expression(sign, (_test(one), _test(two)) if sign in _LOGIC else (one, two))

@@ -184,6 +184,26 @@ class OneValue:
     lines: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class DictValue:
+    """A value that is a dict, taken apart: a generated function makes it only where it is needed as a whole.
+
+    Args:
+        names: Its keys.
+        items: Expressions for its items, which may be written several times.
+        lines: The lines that these need before them.
+    """
+
+    names: tuple[str, ...]
+    items: tuple[str, ...]
+    lines: str = ""
+
+    @property
+    def whole(self) -> str:
+        """An expression for all of it."""
+        return f"{{{', '.join(f'{name!r}: {item}' for name, item in zip(self.names, self.items, strict=True))}}}"
+
+
 class EmitContext(Protocol):
     """The place in a generated function where the lines of an operator go.
 
@@ -212,7 +232,12 @@ class EmitContext(Protocol):
 
     @property
     def is_row(self) -> bool:
-        """Whether the value is a tuple that is taken apart, and never None."""
+        """Whether the value is taken apart, and never None."""
+        ...
+
+    @property
+    def columns(self) -> Mapping[str, str] | None:
+        """Expressions for columns of a value that is taken apart: all that operators read; None if it is not."""
         ...
 
     @property
@@ -278,7 +303,7 @@ class EmitContext(Protocol):
         """Return an expression for an item of the value, which is a tuple."""
         ...
 
-    def below(self, key: str | None = None, value: str | TupleValue | OneValue | None = None) -> str:
+    def below(self, key: str | None = None, value: str | TupleValue | DictValue | OneValue | None = None) -> str:
         """Return the lines of the operator's children, given the names of key and value where these are others.
 
         Args:
@@ -306,6 +331,20 @@ class Fused(Protocol):
         Raises:
             NotFused: If it has to be called, here or anywhere.
         """
+        ...
+
+
+@runtime_checkable
+class ReadsColumns(Protocol):
+    """An operator that may need no more of a value than some columns."""
+
+    @property
+    def passes_values(self) -> bool:
+        """Whether it forwards the values that it gets, rather than others."""
+        ...
+
+    def columns_read(self) -> tuple[str, ...] | None:
+        """Return the columns that its lines read; None if they need the whole value."""
         ...
 
 
@@ -350,7 +389,7 @@ def lines_of(function: Any) -> Any:
 class WritesRow(Protocol):
     """Of a function of a value, or of key and value, that makes a tuple of a tuple, or any value of any other."""
 
-    def row(self, at: EmitContext) -> TupleValue | OneValue:
+    def row(self, at: EmitContext) -> TupleValue | DictValue | OneValue:
         """Return what it makes of the value at a place, which is not None."""
         ...
 

@@ -14,6 +14,7 @@ from riverrun.generated import text_of
 from riverrun.operators.process import UserFixedKeyProcessor, UserProcessor
 from riverrun.partitioning import partition_for
 from riverrun.processor.handlers import ErrorHandlers, ProducerRecord, SerializationExceptionOrigin
+from riverrun.processor.operator import ReadsColumns
 from riverrun.processor.suppliers import PROCESSOR, supplied
 from riverrun.records import TaskId
 from riverrun.runtime.context import TaskContext
@@ -58,11 +59,15 @@ class WrittenOperator:
     Args:
         lines: Returns its lines (`riverrun.processor.operator.Fused`).
         init: Called once, before the first record.
+        columns_read: Returns the columns that the lines read (`riverrun.processor.operator.ReadsColumns`).
+        passes_values: Whether it forwards the values that it gets.
         process: Processes a record where operators are called; made from its lines.
     """
 
     lines: Callable[[EmitContext], str]
     init: Callable[[OperatorContext], None]
+    columns_read: Callable[[], tuple[str, ...] | None]
+    passes_values: bool
     process: Forward = field(init=False)
 
     def close(self) -> None:
@@ -220,7 +225,10 @@ def instantiate(node: ProcessorNode, task_id: TaskId) -> Operator:
     with user_code(f"The supplier of {node.name}", task_id):
         made: Any = supplied(node.supplier, PROCESSOR)
     if not hasattr(made, "process"):
-        return WrittenOperator(made.lines, getattr(made, "init", lambda _context: None))
+        reads, passes = (
+            (made.columns_read, made.passes_values) if isinstance(made, ReadsColumns) else (lambda: None, True)
+        )
+        return WrittenOperator(made.lines, getattr(made, "init", lambda _context: None), reads, passes)
     if len(inspect.signature(made.process).parameters) == OPERATOR_ARGUMENTS:
         return cast("Operator", made)
     return UserProcessor(cast("Any", made))

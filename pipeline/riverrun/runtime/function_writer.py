@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field, replace
+from textwrap import indent
 from typing import TYPE_CHECKING, Any
 
 from riverrun.errors import USER_ERRORS
 from riverrun.generated import marked
 from riverrun.partitioning import partition_for, partitions_for
-from riverrun.processor.operator import Fused, NotFused, OneValue, TupleValue
+from riverrun.processor.operator import DictValue, Fused, NotFused, OneValue, ReadsColumns, TupleValue, block
 from riverrun.records import Change
 from riverrun.runtime.packs import RESERVED, guarded
 from riverrun.runtime.reading import RECORD, RecordVars
 from riverrun.serde.api import item_of, written_fields_of
+from riverrun.serde.json_columns import columns_writer
 from riverrun.state.access import CachedFold, FoldsInParts
 from riverrun.topology.nodes import SinkNode
 
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
     from riverrun.records import Headers
     from riverrun.runtime.context import TaskContext
     from riverrun.runtime.ports import RecordCollector, Watch
+    from riverrun.serde.api import Serde
     from riverrun.state.folds import Fold
     from riverrun.topology.nodes import Node, SourceNode, SubTopology
 
@@ -104,6 +107,36 @@ class RunningNodes:
                 raise NotFused(message)
             self._folds[known] = found
         return self._folds[known]
+
+    def columns_read(self, name: str, written: tuple[str, ...] | None = None) -> tuple[str, ...] | None:
+        """Return the columns that the nodes below one read of its values; None if one of them needs a whole value.
+
+        Args:
+            name: The node.
+            written: Names of a dict that sinks may write without making it; None if they need the values as they are.
+        """
+        found, nodes = dict[str, None](), list(self.children[name])
+        for node in nodes:  # which grows
+            if len(node.parents) > 1:
+                return None
+            if isinstance(node, SinkNode):
+                if not self._writes(node, written):
+                    return None
+                continue
+            operator: object = self.operators.get(node.name)
+            read = operator.columns_read() if isinstance(operator, ReadsColumns) else None
+            if read is None:
+                return None
+            found |= dict.fromkeys(read)
+            if getattr(operator, "passes_values", True):
+                nodes += self.children[node.name]
+        return tuple(found)
+
+    def _writes(self, sink: SinkNode, names: tuple[str, ...] | None) -> bool:
+        """Return whether a sink writes a dict with these names that is not made."""
+        return (
+            names is not None and sink.name in self.sink_topics and columns_writer(sink.value_serde, names) is not None
+        )
 
     def fused(self, node: Node) -> Fused:
         """Return the operator of a node, if it writes lines.
@@ -264,8 +297,10 @@ class FunctionWriter:
         key_item = f"{key}[0]" if given.key_items is None else given.key_items[0]
         written_key = self.written(f"{name}_key", node.key_serde.serialize, key, key_item)
         item = f"{value}[0]" if given.items is None else given.items[0]
-        written = self.written(f"{name}_value", node.value_serde.serialize, value, item, given.items)
-        if given.items is None and given.new is None:
+        checked, written = "", self.written(f"{name}_value", node.value_serde.serialize, value, item, given.items)
+        if given.columns is not None:
+            written, checked = self._written_columns(name, node.value_serde, given)
+        elif given.items is None and given.new is None:
             written = f"None if {value} is None else {written}"
         chosen, where = "", "None"
         if inner is not None:
@@ -283,8 +318,19 @@ class FunctionWriter:
             self.names |= {"reserved": RESERVED, "guarded": guarded}
             headers = "headers if not headers or headers[-1][0] not in reserved else guarded(headers)"
         return _SINK.format(
-            name=name, **keyed, value=value, written=written, chosen=chosen, where=where, headers=headers
+            name=name, **keyed, value=value, written=written, chosen=checked + chosen, where=where, headers=headers
         )
+
+    def _written_columns(self, name: str, serde: Serde[Any], given: RecordVars) -> tuple[str, str]:
+        """Return the call that writes a dict that is taken apart, and the lines that check the bytes."""
+        columns = given.columns or {}
+        writer = columns_writer(serde, tuple(columns))
+        assert writer is not None  # noqa: S101 - `columns_read` has made sure
+        items = list(columns.values())
+        made = f"{self.named(f'{name}_made', writer.make)}({', '.join(items[place] for place in writer.places)})"
+        doubtful, check = self.named(f"{name}_doubtful", writer.doubtful), self.named(f"{name}_check", writer.check)
+        checked = block(f"if sink_value.find({doubtful}) >= 0:", f"{check}({given.value})")
+        return f"{self.named(f'{name}_encode', writer.encode)}({made})", indent(f"\n{checked}", " " * 4)
 
     def written(
         self, name: str, serialize: Callable[[Any], bytes], row: str, item: str, items: tuple[str, ...] | None = None
@@ -333,7 +379,11 @@ class _EmitContext:
 
     @property
     def is_row(self) -> bool:
-        return self.given.items is not None
+        return self.given.items is not None or self.given.columns is not None
+
+    @property
+    def columns(self) -> Mapping[str, str] | None:
+        return self.given.columns
 
     @property
     def new(self) -> str:
@@ -388,9 +438,9 @@ class _EmitContext:
         items = self.given.items
         return f"{self.value}[{number}]" if items is None else items[number]
 
-    def below(self, key: str | None = None, value: str | TupleValue | OneValue | None = None) -> str:
+    def below(self, key: str | None = None, value: str | TupleValue | DictValue | OneValue | None = None) -> str:
         before = getattr(value, "lines", "")
-        if isinstance(value, OneValue):
+        if isinstance(value, OneValue) or (isinstance(value, DictValue) and not self._takes_columns(value)):
             before, value = f"{before}\n{self.own('value')} = {value.whole}".lstrip("\n"), self.own("value")
         given = self.given if value is None else self._given(value)
         if key is not None:
@@ -403,10 +453,17 @@ class _EmitContext:
         given = replace(self._given(self.writer.update(new, is_latest=latest)), new=new, latest=latest)
         return self.writer.places(self.node.name, given)
 
-    def _given(self, value: str | TupleValue) -> RecordVars:
+    def _takes_columns(self, value: DictValue) -> bool:
+        """Return whether all nodes below need no more of a dict than its items."""
+        read = None if self.is_alone else self.writer.nodes.columns_read(self.node.name, value.names)
+        return read is not None and set(value.names).issuperset(read)
+
+    def _given(self, value: str | TupleValue | DictValue) -> RecordVars:
         """Return the record with its key and another value."""
-        whole, items = (value.whole, value.items) if isinstance(value, TupleValue) else (value, None)
-        return replace(self.given, value=whole, items=items, new=None, latest="True")
+        whole = value if isinstance(value, str) else value.whole
+        items = value.items if isinstance(value, TupleValue) else None
+        columns = dict(zip(value.names, value.items, strict=True)) if isinstance(value, DictValue) else None
+        return replace(self.given, value=whole, items=items, columns=columns, new=None, latest="True")
 
     def to(self, child: str) -> str:
         return self.writer.place_of(self.writer.nodes.by_name[child], self.given)

@@ -19,7 +19,7 @@ from riverrun.generated import generated, marked
 from riverrun.processor.operator import Counting, MaySchedule, NotFused, block
 from riverrun.runtime.context import NO_RECORD
 from riverrun.runtime.function_writer import FunctionWriter
-from riverrun.runtime.reading import RECORD, RecordVars, apart, joined, unread, whole
+from riverrun.runtime.reading import RECORD, RecordVars, apart, columns, joined, unread, whole
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -150,12 +150,12 @@ class Fusion:
             source=None if has_extractor else source,
         )
         lines = writer.below(source.name, given)
-        if given.items is None:
+        if given.items is None and given.columns is None:
             return reading, lines, writer
         if not writer.has_lines:
             return None
-        null = writer.calls(source.name, replace(given, value="None"))
-        return reading, f"{block('if value is None:', null)}\n{block('else:', lines)}", writer
+        plain = writer.calls(source.name, replace(given, value="None" if given.columns is None else "value"))
+        return reading, f"{block(f'if {reading.is_plain}:', plain)}\n{block('else:', lines)}", writer
 
     def _readings(self, source: SourceNode, *, has_extractor: bool) -> Iterator[Reading]:
         """The ways to read a source's records, the best one first; the last one suits all nodes."""
@@ -165,6 +165,10 @@ class Fusion:
         taken_apart = None if has_extractor else apart(source)
         if taken_apart is not None:
             yield taken_apart
+        read = None if has_extractor else self.nodes.columns_read(source.name)
+        by_column = None if read is None else columns(source, read)
+        if by_column is not None:
+            yield by_column
         yield whole(source, has_extractor=has_extractor)
 
     def forward(self, node: str) -> Forward | None:

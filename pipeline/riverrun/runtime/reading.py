@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 from riverrun.processor.operator import TupleValue
 from riverrun.serde.api import fields_of, frame_of, item_of
+from riverrun.serde.json_columns import columns_reader
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from riverrun.serde.api import ReadsFields
     from riverrun.topology.nodes import SourceNode
@@ -41,6 +42,7 @@ class RecordVars:
         latest: Whether that update is one of the latest value of its key.
         key_items: Expressions of the items of a key that was unpacked, None for those of a null key.
         lacks_key: Test whether the key is null; empty for a comparison with None.
+        columns: Expressions of the columns that are read of a value, which is never None; None if it is not taken apart.
     """
 
     key: str
@@ -50,6 +52,7 @@ class RecordVars:
     latest: str = "True"
     key_items: tuple[str, ...] | None = None
     lacks_key: str = ""
+    columns: Mapping[str, str] | None = None
 
 
 RECORD = RecordVars("key", "value")
@@ -63,7 +66,7 @@ class Reading:
         lines: The lines. Afterwards a time of -1 stands for a record that they cannot read, and a `value` of None for null.
         again: Lines for a record that was decoded by the plain function.
         bound: Lines that bind what may change between records: at the beginning, and after the plain function.
-        given: What reaches the source's children; a row only unless `value` is None.
+        given: What reaches the source's children; a value that was taken apart only unless `is_plain` holds.
         names: Objects that the lines name.
         reads_key: Name of the function that reads a key from its bytes, where `given` has these; None otherwise.
     """
@@ -74,6 +77,8 @@ class Reading:
     given: RecordVars
     names: dict[str, Any]
     reads_key: str | None = None
+    is_plain: str = "value is None"
+    """Test whether `value` is null, or has been read by the plain function and is not taken apart."""
 
 
 def unread(source: SourceNode) -> Reading:
@@ -108,6 +113,24 @@ def apart(source: SourceNode) -> Reading | None:
         again.append(f"{own} = None if key is None else key[0]")
     lines = _READ.format(key=own, read_key=read_key, read_value="value_of_known(raw_value)")
     return Reading(lines, joined(*again), joined(key.bound, value.bound), given, key.names | value.names)
+
+
+def columns(source: SourceNode, names: tuple[str, ...]) -> Reading | None:
+    """Return the lines that read columns alone; None if the serde reads whole values.
+
+    Values that lack a column, or are no objects, are read by the plain function and go to the plain functions of nodes.
+    """
+    key, reader = _part("key", source.key_serde.deserialize), columns_reader(source.value_serde, names)
+    if reader is None:
+        return None
+    bound = "value_of_known, columns_class = value_columns.known"
+    again = joined(_AGAIN.format(targets="key, value"), "value_columns.learn(value)")
+    expressions = {name: f"value.{attribute}" for name, attribute in reader.attributes.items()}
+    given = replace(RECORD, value="value_of(raw_value)", columns=expressions)
+    lines = _READ.format(key="key", read_key=key.read, read_value="value_of_known(raw_value)")
+    named = key.names | {"value_columns": reader, "value_of": source.value_serde.deserialize}
+    is_plain = "value.__class__ is not columns_class"
+    return Reading(lines, again, joined(key.bound, bound), given, named, is_plain=is_plain)
 
 
 @dataclass(frozen=True, slots=True)

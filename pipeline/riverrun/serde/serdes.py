@@ -87,8 +87,10 @@ UUID: Serde[uuid.UUID] = Serde("uuid", _uuid_bytes, _uuid, value_type=uuid.UUID,
 """The 36 characters of the text form (`UUIDSerializer`)."""
 
 
-_encode = msgspec.json.Encoder(order="deterministic").encode
-"""Mappings sorted by key, sets sorted by member, fields of structs and dataclasses in their declared order."""
+encode_json = msgspec.json.Encoder(order="deterministic").encode
+"""Encodes JSON: mappings sorted by key, sets sorted by member, fields of structs and dataclasses in their declared order.
+
+NaN and infinity become null."""
 _decode = msgspec.json.decode
 _pack = msgspec.msgpack.Encoder().encode
 _NO_NUMBER = re.compile(rb"\xcb[\x7f\xff][\xf0-\xff]")
@@ -101,10 +103,20 @@ def _serialize(value: Any) -> bytes:
     Raises:
         ValueError: If the value contains NaN or infinity.
     """
-    data = _encode(value)
-    if data.find(b"null") >= 0 and _may_hold_no_number(value):  # `in` takes twice as long
-        _refuse_numbers(msgspec.to_builtins(value), "")
+    data = encode_json(value)
+    if data.find(b"null") >= 0:  # `in` takes twice as long
+        refuse_odd_numbers(value)
     return data
+
+
+def refuse_odd_numbers(value: Any) -> None:
+    """Refuse a value with a number that msgspec writes as null.
+
+    Raises:
+        ValueError: If the value contains NaN or infinity.
+    """
+    if _may_hold_no_number(value):
+        _refuse_numbers(msgspec.to_builtins(value), "")
 
 
 def _may_hold_no_number(value: Any) -> bool:

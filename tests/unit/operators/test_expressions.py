@@ -17,6 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from riverrun import (
+    BYTES,
     JSON,
     STRING,
     Branched,
@@ -35,7 +36,7 @@ from riverrun import (
     col,
     lit,
 )
-from riverrun.errors import ProcessingError, TopologyError
+from riverrun.errors import ProcessingError, SerializationError, TopologyError
 from riverrun.processor.expressions import Row
 from riverrun.runtime.compile import fused_code
 from riverrun.testing import TopologyTestDriver
@@ -281,9 +282,126 @@ def test_expressions_become_lines_without_a_call() -> None:
     (code,) = fused_code(builder.build())
     loop = code.functions["KSTREAM-SOURCE-0000000000"]
     assert not code.unfused
-    assert loop.count("['a']") == 2  # read by the filter and by the row
+    assert loop.count("value.f0") == 2 * 2  # by the filter and by the row, which test it for null
     assert "_predicate(" not in loop
     assert "_mapper(" not in loop
+
+
+# Columns of JSON, read and written without a dict
+
+ATOMS = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(-(2**70), 2**70),
+    st.floats(allow_nan=False, allow_infinity=False),
+    st.text(max_size=5),
+    st.sampled_from(["null", "\u2028", '"\\\\', "\x7f", "\U0001f600"]),
+)
+PARTS = st.recursive(
+    ATOMS,
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["z", "b", "a", "é", 'q"']), inner, max_size=3)
+    ),
+    max_leaves=4,
+)
+OBJECTS = st.fixed_dictionaries(
+    {"n": st.none() | st.integers(-3, 3), "x": PARTS}, optional={"y": PARTS, "é": PARTS, 'q"': ATOMS, "more": PARTS}
+)
+RAW = st.one_of(
+    OBJECTS.map(msgspec.json.encode),
+    PARTS.map(msgspec.json.encode),
+    st.sampled_from(
+        [b'{"n":1,"x":2,"n":3}', b'{"\\u006e":1,"x":[]}', b'{"x":{},"n":-0.0}', b'{ "n" : 2 , "x" : 1.50 }']
+    ),
+)
+WRITTEN = {"n": col("n"), "twice": col("n") * 2, "x": col("x"), "again": col("x"), "é": lit("ü"), "Z": col("n") == 1}
+
+
+def outcome(compute: Callable[[], Any]) -> Any:
+    """The result, or the error and its message."""
+    try:
+        return compute()
+    except Exception as error:  # noqa: BLE001 - any error
+        cause = error.__cause__ if isinstance(error, ProcessingError) and error.__cause__ else error
+        return type(cause).__name__
+
+
+def as_bytes(build: Callable[[KStream[str, Any]], KStream[Any, Any]], source: Serde[Any], raw: list[bytes]) -> Any:
+    """The bytes that a topology makes of these values."""
+    builder = StreamsBuilder()
+    build(builder.stream("in", Consumed(STRING, source))).to("out", Produced(STRING, JSON))
+    with TopologyTestDriver(builder.build()) as driver:
+
+        def of(value: bytes) -> Any:
+            driver.input_topic("in", STRING, BYTES).pipe_input("k", value)
+            return [record.value for record in driver.read_raw("out")]
+
+        results = []
+        for value in raw:
+            results.append(outcome(lambda value=value: of(value)))  # type: ignore[misc]
+            if isinstance(results[-1], str):
+                return results
+        return results
+
+
+@given(raw=st.lists(RAW, max_size=6), names=st.sets(st.sampled_from(sorted(WRITTEN)), min_size=1))
+def test_columns_of_json_have_the_bytes_and_errors_of_dicts(raw: list[bytes], names: set[str]) -> None:
+    test, row = (col("n") != 2) | col("n").is_null(), Row.of({name: WRITTEN[name] for name in sorted(names)})
+
+    def plainly(data: bytes) -> list[bytes | None]:
+        value = JSON.deserialize(data)
+        if test(value) is not True:
+            return []
+        made = row(value)
+        return [None if made is None else JSON.serialize(made)]
+
+    expected = []
+    for data in raw:
+        expected.append(outcome(lambda data=data: plainly(data)))  # type: ignore[misc]
+        if isinstance(expected[-1], str):
+            break
+    assert as_bytes(lambda s: s.filter(test).map_values(**dict(row.columns)), JSON, raw) == expected
+
+
+def test_columns_of_json_are_read_and_written_without_a_dict() -> None:
+    builder = StreamsBuilder()
+    stream = builder.stream("in", Consumed(STRING, JSON)).filter(col("a") > 1).map_values(b=col("b"), a=col("a") + 1)
+    stream.filter(col("a") < 9).map_values(total=col("a") * col("b")).to("out", Produced(STRING, JSON))
+    (code,) = fused_code(builder.build())
+    loop = code.functions["KSTREAM-SOURCE-0000000000"]
+    assert "value_of_known(raw_value)" in loop
+    assert "['a']" not in loop
+    assert "{'b'" not in loop
+    assert loop.count("{'total'") == 2  # for errors only
+
+
+def test_a_dict_that_functions_get_as_well_is_made_once() -> None:
+    seen: list[Any] = []
+
+    def build(stream: KStream[str, Any]) -> KStream[Any, Any]:
+        made = stream.map_values(a=col("n"))
+        for _ in range(2):
+            made.foreach(lambda _key, value: seen.append(value))
+        return made.filter(col("a") == 1)
+
+    assert as_bytes(build, JSON, [b'{"n":1}']) == [[b'{"a":1}']]
+    assert seen[0] is seen[1]
+
+
+@pytest.mark.parametrize("others", [[f"m{number}" for number in range(600)], ['q"'], ["a\\\\b"]])
+def test_objects_of_many_or_odd_names_are_read_as_dicts(others: list[str]) -> None:
+    raw = [msgspec.json.encode({"n": number, name: 1}) for number, name in enumerate(others)]
+    raw += [b'{"n":7}', b"null", b"3"]
+    expected = [[JSON.serialize({"a": number})] for number in [*range(len(others)), 7]]
+    found = as_bytes(lambda s: s.map_values(a=col("n")), JSON, raw)
+    assert found[: len(expected) + 1] == [*expected, [None]]
+    assert found[-1] == "ProcessingError"
+
+
+@pytest.mark.parametrize("odd", [float("nan"), float("inf")])
+def test_numbers_that_json_does_not_have_are_refused_with_their_column(odd: float) -> None:
+    with pytest.raises(SerializationError, match=r"at n\.1"):
+        through(lambda s: s.map_values(n=col("n"), x=lit(None)), [{"n": [1, odd]}])
 
 
 ORDERS = [
@@ -396,6 +514,34 @@ def test_only_true_false_and_null_are_tests(value: Any) -> None:
         through(lambda s: s.filter(col("a")), [{"a": value}])
 
 
+def test_isin_compares_lists_and_dicts_as_well() -> None:
+    for value in ([1], {"b": 1}, {"c"}):
+        assert col("a").isin("x", 1)({"a": value}) is False
+        assert (col("a").isin([1], {"b": 1}))({"a": value}) is (value != {"c"})
+        assert (col("a").if_null("x")).isin("x", 1)({"a": value}) is False
+    assert [col("a").isin(range(2))({"a": number}) for number in range(3)] == [True, True, False]
+    assert col("a").isin({"x": 1}.keys())({"a": "x"}) is True
+
+
+def test_a_constant_that_can_change_is_another_one_in_each_row() -> None:
+    row = Row.of({"tags": lit([{"a": 1}])})
+    first, second = row({}), row({})
+    first["tags"][0]["a"] = 2
+    assert second == {"tags": [{"a": 1}]} == row({})
+
+
+def test_the_error_of_a_property_is_not_that_of_a_missing_column() -> None:
+    class Order:
+        price = 3
+
+        @property
+        def total(self) -> int:
+            return {}["rate"]  # type: ignore[no-any-return]
+
+    with pytest.raises(ProcessingError, match=r"the column 'total' cannot be read \(KeyError: 'rate'\)"):
+        (col("price") + col("total"))(Order())
+
+
 def test_columns_are_checked_where_the_serde_knows_the_type() -> None:
     @dataclass
     class Order:
@@ -423,7 +569,16 @@ def test_mistakes_have_clear_errors() -> None:
     deep = col("a")
     for _ in range(100):
         deep = deep + 1
+    wide = col("a")
+    for _ in range(40):
+        wide = wide + wide
     mistakes: list[tuple[Callable[[], Any], str]] = [
+        (lambda: stream.filter(wide > 1), "operations in all"),
+        (lambda: col("a") < None, "null in every row"),
+        (lambda: 1 + col("a") * None, "null in every row"),
+        (lambda: col("a") > 1 & col("b"), "1 is no test"),
+        (lambda: (col("a") > 1) | (col("b") + 1), r"\(col\('b'\) \+ 1\) is no test"),
+        (lambda: ~(col("a") * 2), "is no test"),
         (lambda: col("a") > 1 and col("b") > 1, "neither true nor false"),
         (lambda: 1 < col("a") < 3, "neither true nor false"),
         (lambda: col("a") == None, "null in every row"),  # noqa: E711

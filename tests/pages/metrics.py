@@ -7,7 +7,10 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-from riverrun.service.metrics import FollowerFigures, families
+from riverrun.operators.lookups import latency_sensor
+from riverrun.processor.lookups import LookupCounts
+from riverrun.processor.metrics import StreamsMetrics
+from riverrun.service.metrics import FollowerFigures, families, sensor_name
 from riverrun.worker.states import InstanceStatus, WorkerState, WorkerSummary
 
 if TYPE_CHECKING:
@@ -30,6 +33,16 @@ Counters start at zero when an instance starts. `/metrics` also has the [sensors
 | Metric | Type | Labels | Meaning |
 |---|---|---|---|
 """
+_LOOKUPS = """
+## Look-ups
+
+A task has these for each node that [looks something up](../how-to/look-up.md), and none without such nodes. They are sensors,
+so `TopologyTestDriver.metrics()` and the totals of a bounded run have them as well. Labels are `thread_id`, `task_id` and
+`lookup_id`, the node. A latency is the time of a look-up with all its attempts, ms. Averages and maxima are those of the last
+minute or so.
+
+| Metric | Type | Meaning |
+|---|---|---|"""
 _FOLLOWERS = """
 ## Followers
 
@@ -60,7 +73,16 @@ class _Example:
 def page() -> str:
     """Return the page, as Markdown."""
     instance, follower = families(_Example()), FollowerFigures("export", "totals").collect()
-    return _HEAD + "\n".join([*_rows(instance), _FOLLOWERS, *_rows(follower)]) + "\n"
+    parts = [*_rows(instance), _LOOKUPS, *_of_lookups(), _FOLLOWERS, *_rows(follower)]
+    return _HEAD + "\n".join(parts) + "\n"
+
+
+def _of_lookups() -> Iterator[str]:
+    metrics = StreamsMetrics(lambda: 0)
+    latency_sensor(metrics, "node", LookupCounts())
+    for name, _, is_total in metrics.measured():
+        kind = "counter" if is_total else "gauge"
+        yield f"| `{sensor_name(name)}` | {kind} | {name.description}. |"
 
 
 def _rows(found: Iterable[Metric]) -> Iterator[str]:

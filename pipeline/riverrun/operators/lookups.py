@@ -9,14 +9,18 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from riverrun.processor.lookups import Flight
+from riverrun.processor.lookups import Flight, LookupCounts
+from riverrun.processor.metrics import MetricName
+from riverrun.processor.stats import Measured, MeasuredTotal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable
     from concurrent.futures import Executor
 
     from riverrun.processor.lookups import Lookup, LookupExecutor
+    from riverrun.processor.metrics import Sensor, StreamsMetrics
     from riverrun.processor.operator import OperatorContext
+    from riverrun.processor.stats import MeasurableStat
     from riverrun.records import Headers, RecordMetadata
 
 
@@ -110,32 +114,38 @@ class StreamLookup:
         self._unstarted: deque[PendingRecord] = deque()
         self._pending = 0
         self._order = LookupOrder()
+        self._counts = LookupCounts()
+        self._latency: Sensor
+        self._name = ""
         self._current: PendingRecord
         self._context: OperatorContext
         self._executor: LookupExecutor
         self._threads: Executor
 
-    def bind(self, executor: LookupExecutor, threads: Executor, order: LookupOrder) -> None:
+    def bind(self, name: str, executor: LookupExecutor, threads: Executor, order: LookupOrder) -> None:
         """Connect it with its task, before the first record.
 
         Args:
+            name: The name of its node.
             executor: Runs look-ups.
             threads: Calls blocking functions.
             order: The order of all records of the task that wait.
         """
+        self._name = name
         self._executor = executor
         self._threads = threads
         self._order = order
 
     def init(self, context: OperatorContext) -> None:
-        """Bind the children."""
+        """Bind the children, and measure look-ups."""
         self._context = context
+        self._latency = latency_sensor(context.metrics, self._name, self._counts)
 
     def process(self, key: Any, value: Any, timestamp: int, headers: Headers) -> None:
         """Start the look-up of a record. Beyond the limit, which only records made of others exceed, it starts later."""
         order, context = self._order, self._context
         order.made += 1
-        flight = Flight(self.lookup, key, value, self._threads)
+        flight = Flight(self.lookup, key, value, self._threads, self._counts)
         record = PendingRecord(
             (order.record, order.made),
             key,
@@ -196,6 +206,7 @@ class StreamLookup:
             Exception: The failure of its look-up.
         """
         flight, forward = self._current.flight, self._context.forward
+        self._latency.record(flight.latency_ms)
         if flight.error is not None:
             raise flight.error
         if not self._is_flat:
@@ -216,6 +227,24 @@ class StreamLookup:
 
     def _landing(self, record: PendingRecord) -> Callable[[Flight], None]:
         return lambda _flight: self._lanes.landed.append(record)
+
+
+def latency_sensor(metrics: StreamsMetrics, node: str, counts: LookupCounts) -> Sensor:
+    """Return the sensor of the latencies of a node's look-ups, ms, with metrics of all that is counted elsewhere."""
+    sensor = metrics.add_latency_rate_total_sensor("lookup", node, operation_name="lookup")
+    stats: dict[str, tuple[MeasurableStat, str]] = {
+        "in-flight": (Measured(lambda: counts.in_flight), "Look-ups on their way"),
+        "failure-total": (MeasuredTotal(lambda: counts.failures), "Look-ups that failed after their last attempt"),
+        "retry-total": (MeasuredTotal(lambda: counts.retries), "Attempts after the first one of a look-up"),
+        "timeout-total": (MeasuredTotal(lambda: counts.timeouts), "Attempts without an answer in time"),
+        "cache-hit-total": (MeasuredTotal(lambda: counts.cache_hits), "Answers that caches had, or were about to have"),
+        "cache-miss-total": (MeasuredTotal(lambda: counts.cache_misses), "Answers that caches asked for"),
+        "cache-size": (Measured(lambda: counts.cached), "Answers in the caches that the look-ups use"),
+    }
+    for name, (stat, words) in stats.items():
+        tags = {"lookup-id": node}
+        sensor.add(MetricName(name, "stream-lookup-metrics", description=words, tags=tags), stat)
+    return sensor
 
 
 _UNHASHABLE = object()

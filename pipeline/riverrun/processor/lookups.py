@@ -6,6 +6,7 @@ A look-up runs on an event loop in another thread. Its result goes on in the thr
 from __future__ import annotations
 
 import inspect
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
@@ -18,7 +19,7 @@ from riverrun.windows import millis
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Awaitable, Callable, Iterable
+    from collections.abc import Awaitable, Callable, Iterable, Sized
     from concurrent.futures import Executor
 
 K = TypeVar("K")
@@ -160,6 +161,38 @@ def is_coroutine_function(function: Any) -> bool:
 
 
 @dataclass(slots=True, eq=False)
+class LookupCounts:
+    """Counts what the look-ups of one operator do, in the thread of the event loop.
+
+    Args:
+        in_flight: Look-ups on their way.
+        failures: Look-ups that failed after their last attempt.
+        retries: Attempts after the first one.
+        timeouts: Attempts that took too long.
+        cache_hits: Answers that a `CachedLookup` had, or that another look-up was about to bring.
+        cache_misses: Answers that it asked for.
+        caches: The answers of each `CachedLookup` that was used, by its identity.
+    """
+
+    in_flight: int = 0
+    failures: int = 0
+    retries: int = 0
+    timeouts: int = 0
+    cache_hits: int = 0
+    cache_misses: int = 0
+    caches: dict[int, Sized] = field(default_factory=dict)
+
+    @property
+    def cached(self) -> int:
+        """Return the number of answers that these caches have."""
+        return sum(map(len, list(self.caches.values())))
+
+
+COUNTS: ContextVar[LookupCounts | None] = ContextVar("riverrun_lookup_counts", default=None)
+"""Those of the look-up that calls a function."""
+
+
+@dataclass(slots=True, eq=False)
 class Flight:
     """A look-up on its way.
 
@@ -168,14 +201,18 @@ class Flight:
         key: Key of the record.
         value: Its value.
         threads: Where blocking functions are called.
+        counts: Counts of its operator.
         landed: Called when it has finished, in the thread of the event loop.
+        latency_ms: Time from its start to its end, with all attempts, ms.
     """
 
     lookup: Lookup
     key: Any
     value: Any
     threads: Executor
+    counts: LookupCounts = field(default_factory=LookupCounts)
     landed: Callable[[Flight], None] | None = None
+    latency_ms: float = 0.0
     is_done: bool = False
     result: Any = None
     error: Exception | None = None
@@ -285,12 +322,18 @@ class CachedLookup(Generic[K, V]):
 
         loop = asyncio.get_running_loop()
         facts = self._by_loop.setdefault(loop, _Facts())
+        counts = COUNTS.get() or LookupCounts()
+        counts.caches[id(self)] = facts.known
         if key in facts.known:
             answer, until = facts.known.pop(key)
             if loop.time() < until:
                 facts.known[key] = answer, until
+                counts.cache_hits += 1
                 return answer
-        if key not in facts.flights:
+        if key in facts.flights:
+            counts.cache_hits += 1
+        else:
+            counts.cache_misses += 1
             facts.flights[key] = loop.create_task(self._ask(key, facts)), []
         return await self._await(key, facts)
 

@@ -13,6 +13,7 @@ from riverrun.processor.stats import (
     CumulativeSum,
     Max,
     MeasurableStat,
+    MeasuredTotal,
     MetricConfig,
     Rate,
     RecordingLevel,
@@ -265,7 +266,11 @@ class StreamsMetrics:
         """Return all metrics, for hosts."""
         now_ms = self.now_ms()
         return tuple(
-            Measurement(name, stat.measure(self.config, now_ms), isinstance(stat, CumulativeCount | CumulativeSum))
+            Measurement(
+                name,
+                stat.measure(self.config, now_ms),
+                isinstance(stat, CumulativeCount | CumulativeSum | MeasuredTotal),
+            )
             for sensor in self._sensors.values()
             for name, stat in sensor.stats.items()
         )

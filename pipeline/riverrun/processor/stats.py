@@ -246,5 +246,27 @@ class Value:
         return self._value
 
 
+class Measured:
+    """The result of a function, called when it is measured; recorded values do not matter.
+
+    Args:
+        read: The function.
+    """
+
+    def __init__(self, read: Callable[[], float]) -> None:
+        self._read = read
+
+    def record(self, config: MetricConfig, value: float, time_ms: int) -> None:
+        """Do nothing: the function is asked when it is measured."""
+
+    def measure(self, _config: MetricConfig, _now_ms: int) -> float:
+        """Return what the function returns."""
+        return float(self._read())
+
+
+class MeasuredTotal(Measured):
+    """A total that is counted elsewhere."""
+
+
 def _one_more(held: float, _value: float) -> float:
     return held + 1

@@ -19,11 +19,12 @@ from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
 from riverrun.errors import USER_ERRORS, ProcessingError, as_exception
+from riverrun.processor.lookups import COUNTS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from riverrun.processor.lookups import Flight, Lookup, LookupExecutor
+    from riverrun.processor.lookups import Flight, LookupExecutor
 
 _GOODBYE_SECONDS = 1.0
 """How long cancelled look-ups have for their last lines."""
@@ -89,14 +90,8 @@ class LookupLoop(asyncio.SelectorEventLoop):
         return super().run_in_executor(executor or self._daemons, func, *args)
 
 
-async def attempts(lookup: Lookup, key: Any, value: Any, threads: Executor) -> Any:
+async def attempts(flight: Flight) -> Any:
     """Look up, as often as allowed, and return the result.
-
-    Args:
-        lookup: What to look up.
-        key: Key of the record.
-        value: Its value.
-        threads: Where blocking functions are called.
 
     Raises:
         Exception: The failure of the last attempt.
@@ -104,27 +99,30 @@ async def attempts(lookup: Lookup, key: Any, value: Any, threads: Executor) -> A
     attempt = 1
     while True:
         try:
-            return await _attempt(lookup, key, value, threads)
+            return await _attempt(flight)
         except USER_ERRORS as error:
             failed = as_exception(error)
-        wait_s = lookup.retry.wait_seconds(attempt, failed)
+        wait_s = flight.lookup.retry.wait_seconds(attempt, failed)
         if wait_s is None:
             raise failed
         await asyncio.sleep(wait_s)
         attempt += 1
+        flight.counts.retries += 1
 
 
-async def _attempt(lookup: Lookup, key: Any, value: Any, threads: Executor) -> Any:
+async def _attempt(flight: Flight) -> Any:
+    lookup, key, value = flight.lookup, flight.key, flight.value
     limit = asyncio.timeout(lookup.timeout_s)
     try:
         async with limit:
             if not lookup.is_blocking:
                 return await lookup.fetch(key, value)
-            called = asyncio.get_running_loop().run_in_executor(threads, lookup.fetch, key, value)
+            called = asyncio.get_running_loop().run_in_executor(flight.threads, lookup.fetch, key, value)
             result = await called
             return await result if inspect.isawaitable(result) else result
     except TimeoutError as error:
         if limit.expired():
+            flight.counts.timeouts += 1
             message = f"no answer within {lookup.timeout_s:g} s"
             raise TimeoutError(message) from error
         raise
@@ -161,12 +159,19 @@ async def end(flights: Iterable[Flight]) -> None:
 
 
 async def _fly(flight: Flight, finished: Callable[[], None]) -> None:
+    counts, loop = flight.counts, asyncio.get_running_loop()
+    COUNTS.set(counts)
+    counts.in_flight += 1
+    began_s = loop.time()
     try:
-        flight.result = await attempts(flight.lookup, flight.key, flight.value, flight.threads)
+        flight.result = await attempts(flight)
     except USER_ERRORS as error:
         flight.error = as_exception(error)
+        counts.failures += 1
     except asyncio.CancelledError:
         flight.error = ProcessingError("the look-up was cancelled")
+    counts.in_flight -= 1
+    flight.latency_ms = (loop.time() - began_s) * 1000
     flight.is_done = True
     if flight.landed is not None:
         flight.landed(flight)

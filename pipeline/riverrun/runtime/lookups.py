@@ -85,7 +85,7 @@ class PendingLookups:
         self._nodes = [lookups[node.name] for node in sub.nodes if node.name in lookups]
         self._finish: dict[StreamLookup, Forward] = {}
         for name, lookup in lookups.items():
-            lookup.bind(executor, threads(lookup.lookup.max_in_flight), self._order)
+            lookup.bind(name, executor, threads(lookup.lookup.max_in_flight), self._order)
             self._finish[lookup] = failures.guarded(lookup.finish, name)
         ordered = {name: lookup for name, lookup in lookups.items() if lookup.is_ordered}
         met = meetings(sub, frozenset(ordered), frozenset(lookups))

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     from riverrun.config.address import ServerAddress
     from riverrun.hosting.application import Application
+    from riverrun.processor.metrics import MetricName
     from riverrun.transfers.follower import FollowReport
     from riverrun.worker.states import InstanceStatus
     from riverrun.worker.stream_thread.protocol import ThreadReport
@@ -118,6 +119,9 @@ class FollowerFigures(Collector):
         """Yield the figures; before the first report they have no values."""
         names, report = ["kind", "name"], self._report
         records = CounterMetricFamily(f"{_FOLLOWER}records", "Records committed to the target.", labels=names)
+        skipped = CounterMetricFamily(
+            f"{_FOLLOWER}skipped_records", "Unreadable records that were skipped.", labels=names
+        )
         commits = CounterMetricFamily(f"{_FOLLOWER}commits", "Commits to the target.", labels=names)
         last = GaugeMetricFamily(
             f"{_FOLLOWER}last_commit_timestamp_seconds", "Time of the last commit, s since the epoch.", labels=names
@@ -129,12 +133,13 @@ class FollowerFigures(Collector):
         )
         if report is not None:
             records.add_metric(self._labels, report.records)
+            skipped.add_metric(self._labels, report.skipped)
             commits.add_metric(self._labels, report.commits)
             for tp, offsets in report.lags.items():
                 lag.add_metric([*self._labels, tp.topic, str(tp.partition)], offsets)
         if self._committed_at is not None:
             last.add_metric(self._labels, self._committed_at)
-        yield from (records, commits, last, lag)
+        yield from (records, skipped, commits, last, lag)
 
 
 @contextmanager
@@ -358,6 +363,11 @@ def _of_copies(reports: Mapping[str, ThreadReport]) -> Iterable[Metric]:
     return restored, remaining, lag
 
 
+def sensor_name(metric: MetricName) -> str:
+    """Return the name under which Prometheus knows a metric of a sensor."""
+    return _ILLEGAL.sub("_", f"kafka_streams_{metric.group}_{metric.name}")
+
+
 def _of_sensors(reports: Mapping[str, ThreadReport]) -> Iterable[Metric]:
     """Return the figures of processors, each with its thread and task."""
     families: dict[str, Metric] = {}
@@ -365,7 +375,7 @@ def _of_sensors(reports: Mapping[str, ThreadReport]) -> Iterable[Metric]:
     for thread, report in reports.items():
         for task, figures in report.tasks.items():
             for metric, value, is_total in figures.measured:
-                name = _ILLEGAL.sub("_", f"kafka_streams_{metric.group}_{metric.name}")
+                name = sensor_name(metric)
                 tags = {_ILLEGAL.sub("_", tag): text for tag, text in metric.tags.items()}
                 labels = {**tags, "thread_id": thread, "task_id": str(task)}
                 family = name.removesuffix("_total") if is_total else name

@@ -663,6 +663,51 @@ def test_a_cache_of_a_blocking_function_asks_in_threads() -> None:
     assert names == {"look-up"}
 
 
+def test_what_look_ups_do_is_measured() -> None:
+    asked: list[str] = []
+
+    async def answer(value: str) -> str:
+        asked.append(value)
+        if value == "gone" or (value == "late" and asked.count("late") == 1):
+            await asyncio.sleep(5 if value == "late" else 1)
+            raise KeyError(value)
+        await asyncio.sleep(3)
+        return value.upper()
+
+    cached = CachedLookup(answer)
+
+    async def from_cache(value: str) -> str:
+        return await cached(value)
+
+    topology = looking(from_cache, timeout=4 * SECOND, retry=Retry(attempts=2, backoff=SECOND))
+    with TopologyTestDriver(topology, {"processing.exception.handler": "continue"}) as driver:
+        pipe = driver.input_topic("in", STRING, STRING).pipe_input
+        for value in ("a", "a", "late", "gone"):
+            pipe("k", value)
+        found = {str(name).partition(":")[2].partition("{")[0]: value for name, value in driver.metrics().items()}
+    assert {
+        name: value for name, value in found.items() if name.endswith(("total", "flight", "size", "avg", "max"))
+    } == {
+        "lookup-total": 4,
+        "lookup-latency-avg": (3000 + 0 + (4000 + 1000 + 3000) + (1000 + 1000 + 1000)) / 4,
+        "lookup-latency-max": 8000,
+        "in-flight": 0,
+        "failure-total": 1,
+        "retry-total": 2,
+        "timeout-total": 1,
+        "cache-hit-total": 1,
+        "cache-miss-total": 5,
+        "cache-size": 2,
+    }
+
+
+def test_without_look_ups_nothing_is_measured() -> None:
+    builder = StreamsBuilder()
+    builder.stream("in", Consumed(STRING, STRING)).map_values(str.upper).to("out", Produced(STRING, STRING))
+    with TopologyTestDriver(builder.build()) as driver:
+        assert not [name for name in driver.metrics() if "lookup" in str(name)]
+
+
 def test_a_pickled_cache_knows_nothing() -> None:
     cached = CachedLookup(shouted, SECOND, 5)
     asyncio.run(cached("a"))

@@ -47,6 +47,19 @@ def test_secrets_and_properties_of_the_consumer_are_looked_up() -> None:
     assert "u:s" not in repr(found)
 
 
+def test_records_that_cannot_be_read_have_the_words_of_applications() -> None:
+    assert export(TABLE).deserialization_exception_handler == "fail"
+    for word, meant in (
+        ("LogAndContinueExceptionHandler", "continue"),
+        ("fail", "fail"),
+        ("shop:decide", "shop:decide"),
+    ):
+        keys = {"deserialization_exception_handler": word, "errors_dead_letter_queue_topic_name": "letters"}
+        found = export(TABLE | keys)
+        assert found.deserialization_exception_handler == meant
+        assert found.errors_dead_letter_queue_topic_name == "letters"
+
+
 def test_a_table_of_iceberg_has_a_catalogue() -> None:
     found = export(ICEBERG, KEY="secret")
     assert (found.table, found.commit_seconds, found.commit_bytes) == ("lake.totals", 60, 64_000_000)
@@ -79,6 +92,8 @@ def test_a_table_of_iceberg_has_a_catalogue() -> None:
         (TABLE | {"commit_records": True}, "exports.totals.commit_records is True"),
         (TABLE | {"key": "id"}, "exports.totals.key is 'id', not an array"),
         (TABLE | {"key": [1]}, "exports.totals.key is 1, not a string"),
+        (TABLE | {"deserialization_exception_handler": "skip"}, "deserialization_exception_handler is 'skip'"),
+        (TABLE | {"errors_dead_letter_queue_topic_name": 3}, "topic_name is 3, not a string"),
         (TABLE | {"columns": ["n"]}, "exports.totals.columns is an array, not a table"),
         (TABLE | {"columns": {"n": "bignit"}}, "exports.totals.columns.n is 'bignit'"),
         (TABLE | {"target": "${NO_SUCH}"}, "exports.totals.target"),

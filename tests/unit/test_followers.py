@@ -330,6 +330,14 @@ def test_a_target_that_never_answers_ends_the_follower_with_its_error() -> None:
     assert 10_000 <= world.now < 10_100
 
 
+def test_offsets_move_past_records_that_make_no_rows() -> None:
+    world = World(commit_records=1_000, batch=lambda tp, records: as_batch(tp, records) if tp != TPS[0] else None)
+    world.log.ends = dict.fromkeys(TPS, 3)
+    world.followers[0].follow(lambda: False, until_caught_up=True)
+    assert {tp: world.target.offset_of(tp) for tp in TPS[:2]} == dict.fromkeys(TPS[:2], 3)
+    assert world.target.rows_of(TPS[0]) == []
+
+
 def test_another_version_ends_the_follower_after_a_commit() -> None:
     world = World(commit_records=1_000)
     world.log.ends[TPS[0]] = 3

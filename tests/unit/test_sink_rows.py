@@ -10,14 +10,20 @@ from typing import TYPE_CHECKING, Any, TypedDict
 import pytest
 
 from riverrun import BYTES, JSON, LONG, STRING, Serde, Window, Windowed, session_windowed, windowed
+from riverrun.config import StreamsConfig
 from riverrun.errors import ConfigError, DeserializationError
+from riverrun.processor.handlers import error_handlers
 from riverrun.processor.sinks import JSON_FIELD
 from riverrun.records import TopicPartition
 from riverrun.serde.windowed import NO_END_MS
 from riverrun.transfers.sink_rows import SinkRows
+from riverrun.transfers.unreadable import ReadableRows
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from riverrun.processor.handlers import ProducerRecord
+    from riverrun.records import RawFields
 
 TP = TopicPartition("t", 2)
 PLACE = {"_timestamp": dt.datetime(1970, 1, 1, 0, 0, 1, tzinfo=dt.UTC), "_partition": 2, "_offset": 7}
@@ -127,6 +133,53 @@ def test_what_does_not_fit_is_refused_with_its_place() -> None:
         SinkRows.of(LONG, LONG, {}).batch(TP, [(b"short", None, 0, 7, ())])
     with pytest.raises(DeserializationError, match=rf"{2**70} is not of type int64, as column n requires: .*{place}"):
         rows_of(STRING, JSON(Total), "a", b'{"n":%d}' % 2**70)
+
+
+GOOD, BAD = b'{"n":1}', b'{"n":"many"}'
+
+
+def readable(
+    letters: list[ProducerRecord], handler: str = "continue", topic: str | None = None
+) -> tuple[ReadableRows, SinkRows]:
+    config = StreamsConfig(deserialization_exception_handler=handler, errors_dead_letter_queue_topic_name=topic)
+    rows = SinkRows.of(STRING, JSON(Total), {})
+    return ReadableRows("totals", rows.batch, error_handlers(config).deserialization, letters.extend), rows
+
+
+def raws(*values: bytes) -> list[RawFields]:
+    return [(b"k", value, 1_000, 7 + number, (("h", b"1"),)) for number, value in enumerate(values)]
+
+
+def test_records_that_cannot_be_read_are_skipped_counted_and_logged(caplog: pytest.LogCaptureFixture) -> None:
+    found, rows = readable(letters := [])
+    batch = found.batch(TP, raws(GOOD, BAD, GOOD, BAD))
+    assert batch is not None
+    assert batch.rows() == rows.batch(TP, [raws(GOOD, BAD, GOOD)[place] for place in (0, 2)]).rows()
+    assert found.batch(TP, raws(BAD)) is None
+    assert (found.skipped, letters) == (3, [])
+    assert "export totals in task 0_2 failed: DeserializationError: A value cannot be read" in caplog.text
+    assert "(topic t, partition 2, offset 10)" in caplog.text
+
+
+@pytest.mark.parametrize("handler", ["continue", "fail"])
+def test_records_that_cannot_be_read_become_dead_letters(handler: str) -> None:
+    found, _rows = readable(letters := [], handler, "letters")
+    if handler == "fail":
+        with pytest.raises(DeserializationError, match=r"offset 8"):
+            found.batch(TP, raws(GOOD, BAD, BAD))
+    else:
+        found.batch(TP, raws(GOOD, BAD))
+    (letter,) = letters
+    headers = dict(letter.headers)
+    assert (letter.topic, letter.key, letter.value, headers["h"]) == ("letters", b"k", BAD, b"1")
+    assert (headers["__streams.errors.topic"], headers["__streams.errors.offset"]) == (b"t", b"8")
+
+
+def test_without_a_handler_a_record_that_cannot_be_read_is_an_error() -> None:
+    found, _rows = readable(letters := [], "fail")
+    with pytest.raises(DeserializationError, match=r"offset 8"):
+        found.batch(TP, raws(GOOD, BAD, GOOD))
+    assert letters == []
 
 
 class Odd(TypedDict):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from riverrun.config.address import checked_address
 from riverrun.config.checks import check_keys, check_name, check_number, check_path, check_type, nearest
-from riverrun.config.parsing import as_written, check_property
+from riverrun.config.parsing import as_written, check_property, checked_setting
 from riverrun.config.secrets import expanded
 from riverrun.errors import ConfigError
 
@@ -24,6 +24,11 @@ NUMBERS = {
     "retry_seconds": (0, 86_400),
 }
 """Numbers with their lowest and highest values."""
+UNREADABLE = {
+    "deserialization_exception_handler": "deserialization.exception.handler",
+    "errors_dead_letter_queue_topic_name": "errors.dead.letter.queue.topic.name",
+}
+"""Keys about records that cannot be read, with the settings of applications that they are like."""
 METRICS = ("metrics_server", "metrics_token")
 """Keys of followers' figures."""
 OF_FILES = {"commit_seconds": 60, "commit_records": 1_000_000, "commit_bytes": 64_000_000}
@@ -61,6 +66,10 @@ class ExportConfig:
         commit_records: Number of records after which they are committed.
         commit_bytes: Size of keys and values after which they are committed.
         retry_seconds: How long to wait for a target that does not answer.
+        deserialization_exception_handler: Treatment of records that the serdes cannot read, or whose values do not fit their
+            columns: `fail`, `continue`, or a handler as `module:attribute`.
+        errors_dead_letter_queue_topic_name: Topic to which `fail` and `continue` copy such records; it has to exist. None if
+            left out.
         metrics_server: Address at which a follower serves its figures to Prometheus, `host:port`; none if left out.
         metrics_token: The token that readers of figures send; needed unless only this machine reaches the address.
         consumer: Properties of the consumer by librdkafka's names.
@@ -86,6 +95,8 @@ class ExportConfig:
     commit_records: int = 10_000
     commit_bytes: int = 16_000_000
     retry_seconds: int = 300
+    deserialization_exception_handler: str = "fail"
+    errors_dead_letter_queue_topic_name: str = ""
     metrics_server: str = ""
     metrics_token: str = field(default="", repr=False)
     consumer: Mapping[str, str] = field(default_factory=dict, repr=False)
@@ -107,12 +118,18 @@ def export_config(path: Path, name: str, table: Any, environ: Mapping[str, str])
     check_type(path, where, table, dict, hint="Write [exports.NAME], a table for each export.")
     check_name(path, "export", name)
     consumer, own = properties_of_consumer(path, where, table, environ)
-    check_keys(path, where, own, (*_TEXTS, *NUMBERS, *METRICS, "mode", "new_columns", "key", "columns", "catalog"))
+    others = ("mode", "new_columns", "key", "columns", "catalog")
+    check_keys(path, where, own, (*_TEXTS, *NUMBERS, *UNREADABLE, *METRICS, *others))
     _check_values(path, where, own)
     found: dict[str, Any] = {**(OF_FILES if "format" in own or "catalog" in own else {}), **own}
     found["target"] = _located(path, expanded(f"{path}: {where}.target", own.get("target", ""), environ), found)
     found["key"] = tuple(own.get("key", ()))
     found |= metrics_of(path, where, own, environ)
+    found |= {
+        key: checked_setting(path, f"{where}.{key}", setting, own[key])
+        for key, setting in UNREADABLE.items()
+        if key in own
+    }
     found["consumer"] = consumer
     found["catalog"] = _catalog(path, f"{where}.catalog", own.get("catalog", {}), environ)
     return ExportConfig(name, **found)

@@ -386,6 +386,21 @@ def _chosen(path: Path | str, where: str, key: str, value: Any) -> str:
     return allowed[value]
 
 
+def checked_setting(path: Path | str, where: str, key: str, value: Any) -> Any:
+    """Return the value of a setting of applications that stands elsewhere, too.
+
+    Args:
+        path: The file, for messages.
+        where: Name of the key there.
+        key: Name of the setting.
+        value: The value as it was written.
+
+    Raises:
+        ConfigError: If it cannot be the value of the setting.
+    """
+    return _checked(path, where, key, value)
+
+
 def _checked(path: Path | str, where: str, key: str, value: Any) -> Any:
     if key in CHOICES:
         return _chosen(path, where, key, value)

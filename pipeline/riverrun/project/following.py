@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from riverrun.config import StreamsConfig
 from riverrun.config.address import ServerAddress
 from riverrun.errors import BrokerError, ConfigError
 from riverrun.extras import require_extra
@@ -15,16 +16,18 @@ from riverrun.project.chosen_version import ChosenVersion
 from riverrun.records import TopicPartition
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
     from riverrun.config import ProjectConfig
     from riverrun.config.archives import ArchiveConfig
     from riverrun.config.exports import ExportConfig
-    from riverrun.processor.sinks import Sink, SinkBatch, SinkTable
+    from riverrun.processor.handlers import ProducerRecord
+    from riverrun.processor.sinks import Sink, SinkTable
     from riverrun.project.cluster import Cluster
     from riverrun.serde.api import Serde
-    from riverrun.transfers.follower import Follower, FollowReport
+    from riverrun.transfers.follower import FollowReport, FollowSettings
     from riverrun.transfers.sink_rows import SinkRows
+    from riverrun.transfers.unreadable import ReadableRows
 
 
 @contextmanager
@@ -131,11 +134,14 @@ class FollowedExport:
         """
         from riverrun.kafka.consumer import RecordConsumer
         from riverrun.kafka.shares import PartitionShare
+        from riverrun.transfers.follower import Follower
 
         config = self.config
         require_extra("sinks")
         admin = self.cluster.admin
         admin.require([config.topic], f"export {self.name} follows")
+        if config.errors_dead_letter_queue_topic_name:
+            admin.require([config.errors_dead_letter_queue_topic_name], f"export {self.name} keeps dead letters in")
         starts = partial(self._starts, self._ends_of_batches())
         while True:
             version = self._version()
@@ -146,8 +152,11 @@ class FollowedExport:
                 closing(PartitionShare(admin.kafka, self.group, [config.topic], consumer)) as share,
                 closing(RecordConsumer(admin.kafka, config.consumer)) as reader,
                 reporting("export", config, on_report) as take,
+                self._readable(rows) as readable,
             ):
-                follower = _follower(share, reader, sink, rows, starts, config)
+                follower = Follower(
+                    share, reader, sink, readable.batch, starts, _settings(config), skipped=lambda: readable.skipped
+                )
                 is_outdated = follower.follow(
                     ends,
                     until_caught_up=until_caught_up,
@@ -197,6 +206,32 @@ class FollowedExport:
 
         config = self.config
         return SinkRows.of(*self._serdes(version), config.columns, config.key)
+
+    @contextmanager
+    def _readable(self, rows: SinkRows) -> Iterator[ReadableRows]:
+        """Yield what makes rows of the records that can be read, and writes dead letters about the others."""
+        from riverrun.kafka.producer import IdempotentProducer
+        from riverrun.processor.handlers import error_handlers
+        from riverrun.transfers.unreadable import ReadableRows
+
+        handler = error_handlers(
+            StreamsConfig(
+                deserialization_exception_handler=self.config.deserialization_exception_handler,
+                errors_dead_letter_queue_topic_name=self.config.errors_dead_letter_queue_topic_name or None,
+            )
+        ).deserialization
+        with ExitStack() as stack:
+            producers: list[IdempotentProducer] = []
+
+            def write(letters: Sequence[ProducerRecord]) -> None:
+                if not producers:
+                    producers.append(stack.enter_context(closing(IdempotentProducer(self.cluster.admin.kafka))))
+                for letter in letters:
+                    key, value, partition = letter.key, letter.value, letter.partition
+                    producers[0].send(letter.topic, key, value, letter.timestamp, letter.headers, partition)
+                producers[0].flush()
+
+            yield ReadableRows(self.name, rows.batch, handler, write)
 
     def _serdes(self, version: str) -> tuple[Serde[Any], Serde[Any]]:
         from riverrun.serde.serdes import JSON, STRING
@@ -282,15 +317,12 @@ def _opened(config: ExportConfig, table: SinkTable) -> Sink:
     return sink
 
 
-def _follower(
-    share: Any, reader: Any, sink: Sink, rows: SinkRows, starts: Any, config: ExportConfig
-) -> Follower[SinkBatch]:
-    from riverrun.transfers.follower import Follower, FollowSettings
+def _settings(config: ExportConfig) -> FollowSettings:
+    from riverrun.transfers.follower import FollowSettings
 
-    settings = FollowSettings(
+    return FollowSettings(
         commit_seconds=config.commit_seconds,
         commit_records=config.commit_records,
         commit_bytes=config.commit_bytes,
         retry_seconds=config.retry_seconds,
     )
-    return Follower(share, reader, sink, rows.batch, starts, settings)

@@ -113,6 +113,7 @@ class FollowReport:
         offsets: By partition, the offset behind the last record in the target.
         lags: By partition, the offsets that are not committed, as far as known.
         since_commit: Seconds since the last commit; None before it.
+        skipped: Number of records that could not be read and were skipped; those of `records` include them.
     """
 
     records: int
@@ -122,6 +123,7 @@ class FollowReport:
     offsets: Mapping[TopicPartition, int] = field(default_factory=dict)
     lags: Mapping[TopicPartition, int] = field(default_factory=dict)
     since_commit: float | None = None
+    skipped: int = 0
 
     def __str__(self) -> str:
         """Describe it on one line.
@@ -131,6 +133,8 @@ class FollowReport:
         """
         parts = ", ".join(f"{tp}@{offset}" for tp, offset in sorted(self.offsets.items())) or "no partitions"
         done = f"{self.records:,} {'record' if self.records == 1 else 'records'} in {counted(self.commits, 'commit')}"
+        if self.skipped:
+            done += f" ({self.skipped:,} unreadable ones skipped)"
         return f"{done}, {self.rate:,.0f}/s, {self.lag:,} behind, {parts}"
 
 
@@ -141,9 +145,10 @@ class Follower(Generic[Batch]):
         share: The partitions of this process.
         reader: Reads them.
         sink: The target.
-        batch: Makes a batch of a partition's records.
+        batch: Makes a batch of a partition's records; None if there is nothing to write.
         starts: Returns where to begin partitions of which the target has no offset.
         settings: When to commit.
+        skipped: Returns the number of records that were skipped so far.
         clock: Returns seconds that only rise.
         pause: Waits for some seconds.
     """
@@ -153,10 +158,11 @@ class Follower(Generic[Batch]):
         share: Share,
         reader: Reader,
         sink: Target[Batch],
-        batch: Callable[[TopicPartition, Sequence[RawFields]], Batch],
+        batch: Callable[[TopicPartition, Sequence[RawFields]], Batch | None],
         starts: Callable[[Collection[TopicPartition]], Mapping[TopicPartition, int]],
         settings: FollowSettings,
         *,
+        skipped: Callable[[], int] = lambda: 0,
         clock: Callable[[], float] = time.monotonic,
         pause: Callable[[float], None] = time.sleep,
     ) -> None:
@@ -166,6 +172,7 @@ class Follower(Generic[Batch]):
         self._batch = batch
         self._starts = starts
         self._settings = settings
+        self._skipped = skipped
         self._clock = clock
         self._pause = pause
         self._owned: frozenset[TopicPartition] | None = None
@@ -251,6 +258,7 @@ class Follower(Generic[Batch]):
             dict(self._committed),
             lags=lags,
             since_commit=None if self._committed_at is None else now - self._committed_at,
+            skipped=self._skipped(),
         )
 
     def _take_part(self) -> None:
@@ -306,7 +314,9 @@ class Follower(Generic[Batch]):
             return
         if not self._records:
             self._due_at = self._clock() + self._settings.commit_seconds
-        self._sink.write(self._batch(tp, records))
+        batch = self._batch(tp, records)
+        if batch is not None:
+            self._sink.write(batch)
         self._reached[tp] = records[-1][RAW_OFFSET] + 1
         self._read_to_end.discard(tp)
         self._records += len(records)

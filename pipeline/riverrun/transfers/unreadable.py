@@ -1,0 +1,99 @@
+"""Records of followed topics that cannot be made rows: a handler decides about each, as about those of an application."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from riverrun.errors import DeserializationError, ProcessingError
+from riverrun.processor.handlers import ErrorHandlerContext, Response, Result
+from riverrun.records import RAW_HEADERS, RAW_KEY, RAW_OFFSET, RAW_TIMESTAMP, RAW_VALUE, ConsumerRecord, TaskId
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from riverrun.processor.handlers import DeserializationExceptionHandler, ProducerRecord
+    from riverrun.processor.sinks import SinkBatch
+    from riverrun.records import RawFields, TopicPartition
+
+    Rows = Callable[[TopicPartition, Sequence[RawFields]], SinkBatch]
+
+
+@dataclass(slots=True)
+class ReadableRows:
+    """Makes rows of the records that can be read, and asks a handler about the others.
+
+    A dead letter is written before the offsets behind its record are committed. So none is lost, and one may come twice.
+
+    Args:
+        export: Name of the export.
+        rows: Makes rows of records.
+        handler: Decides about a record; None to stop at it.
+        write: Writes dead letters, and waits until they have arrived.
+    """
+
+    export: str
+    rows: Rows
+    handler: DeserializationExceptionHandler | None
+    write: Callable[[Sequence[ProducerRecord]], None]
+    skipped: int = 0
+    """Number of records that were skipped so far."""
+    _letters: list[ProducerRecord] = field(default_factory=list)
+
+    def batch(self, tp: TopicPartition, records: Sequence[RawFields]) -> SinkBatch | None:
+        """Return the rows of the records that can be read; None if there is no such record.
+
+        Raises:
+            DeserializationError: If a record cannot be read, and the handler does not continue.
+            ProcessingError: If the handler itself is wrong.
+            BrokerError: If a dead letter did not arrive.
+        """
+        try:
+            return self.rows(tp, records)
+        except DeserializationError:
+            if self.handler is None:
+                raise
+            try:
+                kept = [record for record in records if self._is_kept(self.handler, tp, record)]
+            finally:
+                letters, self._letters = self._letters, []
+                if letters:
+                    self.write(letters)
+        return self.rows(tp, kept) if kept else None
+
+    def _is_kept(self, handler: DeserializationExceptionHandler, tp: TopicPartition, record: RawFields) -> bool:
+        """Return whether a record can be read."""
+        try:
+            self.rows(tp, [record])
+        except DeserializationError as error:
+            response = self._ask(handler, tp, record, error)
+            self._letters += response.dead_letter_queue_records
+            if response.result is not Result.RESUME:
+                raise
+            self.skipped += 1
+            return False
+        return True
+
+    def _ask(
+        self, handler: DeserializationExceptionHandler, tp: TopicPartition, record: RawFields, error: Exception
+    ) -> Response:
+        key, value, headers = record[RAW_KEY], record[RAW_VALUE], record[RAW_HEADERS]
+        where = ErrorHandlerContext(
+            topic=tp.topic,
+            partition=tp.partition,
+            offset=record[RAW_OFFSET],
+            headers=headers,
+            processor_node_id=f"export {self.export}",
+            task_id=TaskId(0, tp.partition),
+            timestamp=record[RAW_TIMESTAMP],
+            source_raw_key=key,
+            source_raw_value=value,
+        )
+        place = tp.topic, tp.partition, record[RAW_OFFSET]
+        response = handler(where, ConsumerRecord(key, value, record[RAW_TIMESTAMP], headers, *place), error)
+        if not isinstance(response, Response):
+            message = (
+                f"The deserialization exception handler of export {self.export} returned {response!r}, not a Response"
+            )
+            raise ProcessingError(message) from error
+        return response

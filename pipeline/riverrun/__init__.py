@@ -30,7 +30,7 @@ import typing
 from riverrun.dsl.branching import Branched, BranchedKStream
 from riverrun.dsl.builder import StreamsBuilder
 from riverrun.dsl.cogroup import CogroupedKStream, SessionWindowedCogroupedKStream, TimeWindowedCogroupedKStream
-from riverrun.dsl.grouped_streams import KGroupedStream, SessionWindowedKStream, TimeWindowedKStream
+from riverrun.dsl.grouped_streams import KGroupedStream
 from riverrun.dsl.grouped_tables import KGroupedTable
 from riverrun.dsl.kstream import KStream
 from riverrun.dsl.ktable import GlobalKTable, KTable
@@ -48,6 +48,7 @@ from riverrun.dsl.options import (
     TableJoined,
 )
 from riverrun.dsl.suppressed import BufferConfig, Suppressed
+from riverrun.dsl.windowed_streams import SessionWindowedKStream, TimeWindowedKStream
 from riverrun.errors import (
     BrokerError,
     ConfigError,

@@ -75,6 +75,11 @@ def fixed(windows: FixedWindows | OwnGiven) -> FixedWindows:
     return OwnWindows.of(windows)
 
 
+def reducing(reducer: Callable[[Any, Any], Any]) -> Aggregator:
+    """Return the functions that reduce values: the first one is the initial aggregate."""
+    return Aggregator(None, lambda _key, value, aggregate: reducer(aggregate, value))
+
+
 def session_reducer(reducer: Callable[[Any, Any], Any]) -> SessionAggregator:
     """Return the functions of a session reduction, which starts from the first value (`SessionWindowedKStreamImpl.reduce`)."""
 

@@ -20,8 +20,9 @@ from riverrun.dsl.cogroup import (
     SessionWindowedCogroupedKStream,
     TimeWindowedCogroupedKStream,
 )
-from riverrun.dsl.grouped_streams import KGroupedStream, SessionWindowedKStream, TimeWindowedKStream
+from riverrun.dsl.grouped_streams import KGroupedStream
 from riverrun.dsl.grouped_tables import KGroupedTable
+from riverrun.dsl.windowed_streams import SessionWindowedKStream, TimeWindowedKStream
 from riverrun.runtime.compile import instantiate
 from riverrun.runtime.context import GLOBAL_TASK
 from riverrun.state.api import StoreKind

@@ -104,15 +104,14 @@ matrix-%: | $(BIN)/uv
 # that was all. Clients can crash where a topic is deleted under them (docs/pitfalls.md).
 # Brokers and Spark make Java load thousands of classes at each start: with archives of these they need half of the time.
 test: setup
-	$(BIN)/python -m pytest --doctest-modules pipeline/riverrun
-	$(MAKE) coverage
-	$(IN_MEMORY_PYTEST) tests/oracle tests/architecture
+	$(IN_MEMORY_PYTEST) --doctest-modules pipeline/riverrun
+	$(IN_MEMORY_PYTEST) $(IN_MEMORY) tests/conformance -m "not broker"
 	$(BIN)/riverrun prepare-spark
 	$(PYTEST) --numprocesses $(BROKERS) --dist loadfile --no-loadscope-reorder --max-worker-restart 12 --durations 20 -m "not driver and not images" $(ON_BROKERS) \
 		|| { test $$? = 1 && { $(PYTEST) --last-failed --last-failed-no-failures none --maxfail 1 -m "not images" $(ON_BROKERS) || test $$? = 5; }; }
 
 # All tests in memory but the oracle's, slow ones as well, and the lines that they reach; tests with brokers reach most of the
-# others. Tracing lines adds a third to their time, so `make unit` does without.
+# others. Tracing lines adds a third to their time, so `make test` does without.
 coverage: setup
 	$(IN_MEMORY_PYTEST) tests/unit tests/conformance -m "not broker" \
 		--cov=riverrun --cov-report=term:skip-covered --cov-report=html:site/coverage --cov-fail-under=$(COVERED)

@@ -21,7 +21,7 @@ from riverrun import STRING, StreamsBuilder, Topology, ValueAndTimestamp
 from riverrun.dsl import grouping
 from riverrun.state.api import StoreKind
 from riverrun.testing import ChangedValueWarning, TopologyTestDriver
-from tests.oracle.scenarios import CLOCK, OPTIMIZED, TOPICS, WITHOUT_TIMES
+from tests.oracle.scenarios import CLOCK, COMPLETE, OPTIMIZED, TOPICS, WITHOUT_TIMES
 from tests.oracle.topologies import PRINTED, ms
 from tests.oracle.topologies_failures import SETTINGS
 from tests.oracle.topologies_sources import AFTERWARDS
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     Log = list[list[Any]]
 
 APPLICATION = "oracle"
+_DIGEST = 8
 GOLDEN = Path(__file__).parent / "golden"
 MODULES = {
     "streams": "topologies",
@@ -226,9 +227,15 @@ def compared_stores(name: str) -> set[str]:
 
 
 def digest(canonical: dict[str, Any]) -> str:
-    """Eight characters that stand for a result."""
+    """The characters that stand for a result."""
     text = json.dumps(canonical, sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(text.encode()).hexdigest()[:8]
+    return hashlib.sha256(text.encode()).hexdigest()[:_DIGEST]
+
+
+def recorded(digests: str, number: int) -> str:
+    """Of the digests of a topology's results in Kafka Streams, that of a scenario behind the complete ones."""
+    start = _DIGEST * (number - COMPLETE)
+    return digests[start : start + _DIGEST]
 
 
 def printed() -> dict[str, Log]:

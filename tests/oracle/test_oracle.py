@@ -13,7 +13,7 @@ from riverrun import StreamsBuilder, Topology, TopologyError
 from riverrun.config import TopologyConfig
 from riverrun.runtime.layout import plan_layout
 from riverrun.state.suppliers import ADDITIONAL_RETENTION_MS, FOR_EVER, NEVER
-from tests.oracle.replay import APPLICATION, builder_of, digest, load, twin, twins
+from tests.oracle.replay import APPLICATION, builder_of, digest, load, recorded, twin, twins
 from tests.oracle.scenarios import COMPLETE, SCENARIOS, TOPICS, scenarios
 from tests.oracle.topologies_sources import AFTERWARDS
 
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 NAMES = [name for names in TOPICS.values() for name in names]
-DIGEST = 8
 EVERYDAY = range(COMPLETE, COMPLETE + 10)
 THE_OTHERS = range(EVERYDAY.stop, SCENARIOS)
 EXPLAINED = {
@@ -98,15 +97,10 @@ def differing(name: str, numbers: Sequence[int]) -> list[str]:
         for number, scenario in zip(numbers, scenarios([name], numbers), strict=True)
         if number not in EXPLAINED.get(name, ())
         and not any(
-            digest(this.canonical(scenario, this.replayed(scenario))) == digest_of(digests, number)
+            digest(this.canonical(scenario, this.replayed(scenario))) == recorded(digests, number)
             for this in twins(name)
         )
     ]
-
-
-def digest_of(digests: str, number: int) -> str:
-    start = DIGEST * (number - COMPLETE)
-    return digests[start : start + DIGEST]
 
 
 def without(setting: str | None, topics: dict[str, dict[str, str]]) -> dict[str, dict[str, str]]:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.oracle.replay import twin
-from tests.oracle.scenarios import TOPICS, scenarios
+from tests.oracle.replay import digest, load, recorded, twin
+from tests.oracle.scenarios import COMPLETE, TOPICS, scenarios
 from tests.restarts import Restarts
 
 if TYPE_CHECKING:
@@ -43,10 +43,13 @@ def test_every_other_scenario_that_is_cut_gives_what_it_gives_in_one_go(name: st
 
 
 def compare(name: str, numbers: range) -> None:
-    this = twin(name)
+    """Kafka Streams' result is compared first, as it is known; where it differs, that of one go tells the reason."""
+    this, digests = twin(name), load("digests")[name]
     for number, scenario in zip(numbers, scenarios([name], numbers), strict=True):
-        whole = this.canonical(scenario, this.replayed(scenario))
         cut = this.canonical(scenario, this.replayed(scenario, restarting(scenario, number)))
+        if number >= COMPLETE and digest(cut) == recorded(digests, number):
+            continue
+        whole = this.canonical(scenario, this.replayed(scenario))
         for part in "topics", "stores":
             assert cut[part] == whole[part], f"{name}, scenario {number}"
 

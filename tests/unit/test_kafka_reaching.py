@@ -78,9 +78,9 @@ def test_a_server_that_speaks_what_the_client_speaks_may_be_a_broker(
 
 
 def test_a_name_that_cannot_be_resolved_and_a_port_without_listener_are_told_apart() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port = listener.getsockname()[1]
-    nobody = obstacle_to(f"PLAINTEXT://127.0.0.1:{port}", tls=False)
+    with socket.socket() as deaf:  # a port that it holds, so that no other process can listen there
+        deaf.bind(("127.0.0.1", 0))
+        nobody = obstacle_to(f"PLAINTEXT://127.0.0.1:{deaf.getsockname()[1]}", tls=False)
     assert nobody is not None
     assert "nothing listens at" in nobody.what
     assert not nobody.is_final

@@ -136,7 +136,10 @@ class Task:
     @property
     def dropped(self) -> Counter[str]:
         """Return the number of records that were not processed, by reason (`DropReason`)."""
-        return self._context.dropped + Counter({DropReason.EXPIRED_WINDOW.value: self._stores.expired_puts()})
+        dropped = Counter(self._context.dropped)
+        if expired := self._stores.expired_puts():
+            dropped[DropReason.EXPIRED_WINDOW.value] += expired
+        return dropped
 
     @property
     def lateness(self) -> Lateness:
@@ -498,7 +501,8 @@ class Task:
 
     def _committable(self) -> Iterator[tuple[TopicPartition, tuple[int, str]]]:
         kept, times, barrier = self._context.processor_metadata, self._times.current(), self._barrier.acknowledge()
-        dropped = {str(reason): count for reason, count in (self._dropped_before + self.dropped).items()}
+        dropped = self.dropped
+        dropped.update(self._dropped_before)
         for tp in self.spec.inputs:
             queue = self._queue(tp)
             next_time = queue.next_time() if self._tells_next_times else -1  # skips undecodable records

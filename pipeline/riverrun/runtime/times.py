@@ -22,6 +22,7 @@ import struct
 import time
 from base64 import urlsafe_b64encode
 from dataclasses import dataclass, field
+from functools import lru_cache
 from hashlib import sha256
 from itertools import chain
 from typing import TYPE_CHECKING
@@ -255,6 +256,7 @@ _FURTHER = (_TIMES, _BARRIER, _TOPIC, _DROPPED, _OWNER)
 _LIMIT = 4096
 """Characters of metadata that brokers accept by default (`offset.metadata.max.bytes`)."""
 _COUNT = struct.Struct(">i")
+_VALUE = struct.Struct(">q")
 
 
 @dataclass(frozen=True, slots=True)
@@ -344,8 +346,13 @@ def _named(prefix: str, kept: Mapping[str, int]) -> dict[str, int]:
 
 
 def _entry(key: str, value: int) -> bytes:
+    return _named_bytes(key) + _VALUE.pack(value)
+
+
+@lru_cache(maxsize=4096)  # each commit of each input writes much the same names
+def _named_bytes(key: str) -> bytes:
     name = key.encode()
-    return struct.pack(">i", len(name)) + name + struct.pack(">q", value)
+    return _COUNT.pack(len(name)) + name
 
 
 def _grouped(times: Mapping[str, int]) -> dict[str, int]:

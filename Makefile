@@ -108,7 +108,7 @@ test: setup
 	$(IN_MEMORY_PYTEST) $(IN_MEMORY) tests/conformance -m "not broker"
 	$(BIN)/riverrun prepare-spark
 	$(PYTEST) --numprocesses $(BROKERS) --dist loadfile --no-loadscope-reorder --max-worker-restart 12 --durations 20 -m "not driver and not images" $(ON_BROKERS) \
-		|| { test $$? = 1 && { $(PYTEST) --last-failed --last-failed-no-failures none --maxfail 1 -m "not images" $(ON_BROKERS) || test $$? = 5; }; }
+		|| { test $$? = 1 && { TESTS_END_AT= $(PYTEST) --last-failed --last-failed-no-failures none --maxfail 1 -m "not images" $(ON_BROKERS) || test $$? = 5; }; }
 
 # All tests in memory but the oracle's, slow ones as well, and the lines that they reach; tests with brokers reach most of the
 # others. Tracing lines adds a third to their time, so `make test` does without.

@@ -58,5 +58,13 @@ def test_the_demo_runs_to_a_release_and_back_and_agrees_with_pandas(riverrun: li
         "it ran all the time"
     )
     assert re.search(r"\d+ records processed, dropped: .*, engine: (local|spark) \(", done.stdout)
+    read = re.search(
+        r"v2 has processed ([\d,]+) flights, as one log: ([\d,]+) from the archive, of which the topic has lost ([\d,]+),"
+        r" and ([\d,]+) from the topic",
+        " ".join(done.stdout.split()),
+    )
+    assert read, done.stdout
+    of_all, archived, lost, rest = (int(count.replace(",", "")) for count in read.groups())
+    assert 0 < lost < archived < of_all == archived + rest
     place_of = done.stdout.index
     assert place_of("v2 is live") < place_of("v1 is live; release: rolled-back v2")

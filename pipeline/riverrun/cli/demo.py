@@ -136,16 +136,19 @@ def _console() -> Console:
 
 @app.command()
 def load(context: typer.Context, days: Days = None) -> None:
-    """Create the demo's topics and write its data. A topic that has exactly these records stays as it is."""
+    """Create the demo's topics and write its data. A topic that has exactly these records stays as it is.
+
+    The archive of the flights is dropped.
+    """
     from riverrun.demo.data import load as load_data
 
-    admin = settings_of(context).project().cluster.admin
+    project = settings_of(context).project()
 
     def tell(topic: str, records: int, of: int) -> None:
         if records == of:
             typer.echo(f"{topic}: {of} records")
 
-    load_data(admin, tell, days=days)
+    load_data(project.cluster.admin, project.config.app("delays"), tell, days=days)
 
 
 @app.command()

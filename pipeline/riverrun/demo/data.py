@@ -1,5 +1,6 @@
 """Writes the 336,776 flights of 2013, their planes and airlines to Kafka topics.
 
+The first half of the flights comes first, so that they can be archived, and deleted from their topic, before the others come.
 Compares every key of the demo's results with an independent computation in pandas.
 """
 
@@ -10,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from riverrun.apps.delays import AIRLINES, FLIGHTS, HOUR, LATE_MINUTES, OUTPUT, PLANES, Flight, Plane, Stats
+from riverrun.archive.manifest import ArchiveStore
 from riverrun.errors import ConfigError
 from riverrun.hosting.control_topic import ReleaseRegistry
 from riverrun.kafka.admin import TopicSpec
@@ -30,6 +32,7 @@ PARTITIONS = 4
 YEAR_START_MS = 1_356_998_400_000
 """2013-01-01T00:00:00Z: timestamp of planes and airlines, before the first flight."""
 _DAY_MS = 24 * 3600 * 1000
+_YEAR_DAYS = 365
 _TOLD_EVERY = 5_000
 """Number of records between two reports of progress."""
 
@@ -77,35 +80,111 @@ def first_days(flights: Any, days: int | None) -> Any:
     return frame.sort_values("departed_ms", kind="stable")
 
 
-def load(admin: Admin, on_progress: Callable[[str, int, int], None], *, days: int | None = None) -> None:
+@dataclass(frozen=True, slots=True)
+class Span:
+    """The time that the demo's flights cover, and two points in it.
+
+    Args:
+        days: Number of days from the first of January; None for the whole year.
+    """
+
+    days: int | None
+
+    @property
+    def middle_ms(self) -> int:
+        """Return the time at which the second half begins, ms since the epoch."""
+        return YEAR_START_MS + self._ms // 2
+
+    @property
+    def kept_from_ms(self) -> int:
+        """Return the time before which retention deletes flights, ms since the epoch: a sixth before the middle."""
+        return YEAR_START_MS + self._ms * 5 // 12
+
+    @property
+    def _ms(self) -> int:
+        return (self.days or _YEAR_DAYS) * _DAY_MS
+
+
+def load(
+    admin: Admin,
+    app: AppConfig,
+    on_progress: Callable[[str, int, int], None],
+    *,
+    days: int | None = None,
+    until_ms: int | None = None,
+) -> None:
     """Create the topics and write the data, flights in order of departure. A topic with exactly this data is left alone.
+
+    The archive of the flights is dropped: it is of an earlier run, and the topic has all of them again.
 
     Args:
         admin: Asks the brokers.
+        app: The demo's application.
         on_progress: Called now and then with a topic, the number of its records so far, and that of all its records.
         days: Number of days of flights from the first of January; None for all.
+        until_ms: Time at which the first flight is left out, ms since the epoch; None for no further limit.
     """
+    _forget_archive(app)
     admin.create_topics(TOPICS)
     data = frames()
+    flights = first_days(data.flights, days)
+    if until_ms is not None:
+        flights = flights[flights.departed_ms < until_ms]
     sources: dict[str, tuple[Any, Callable[[Any], Iterator[tuple[str | None, bytes, int]]]]] = {
         PLANES: (data.planes, _planes),
         AIRLINES: (data.airlines, _airlines),
         "airports": (data.airports, _airports),
         "weather": (data.weather, _weather),
-        FLIGHTS: (first_days(data.flights, days), _flights),
+        FLIGHTS: (flights, _flights),
     }
     for topic, (frame, records) in sources.items():
-        if topic_size(admin, topic) not in {0, len(frame)}:  # other days, or an interrupted load
+        first, size = _offsets(admin, topic)
+        if first or size not in {0, len(frame)}:  # other days, an interrupted load, or the end of an earlier run
             admin.delete_topics([topic])
             admin.create_topics(spec for spec in TOPICS if spec.name == topic)
-        if topic_size(admin, topic) == 0:
-            producer = IdempotentProducer(admin.kafka)
-            for number, (key, value, timestamp) in enumerate(records(frame)):
-                if number % _TOLD_EVERY == 0:
-                    on_progress(topic, number, len(frame))
-                producer.send(topic, None if key is None else STRING.serialize(key), value, timestamp, (), None)
-            producer.flush()
+            size = 0
+        if size == 0:
+            _write(admin, topic, records(frame), len(frame), on_progress)
         on_progress(topic, len(frame), len(frame))
+
+
+def load_rest(
+    admin: Admin, on_progress: Callable[[str, int, int], None], *, from_ms: int, days: int | None = None
+) -> None:
+    """Write the flights that `load` has left out.
+
+    Args:
+        admin: Asks the brokers.
+        on_progress: Called as by `load`.
+        from_ms: Time of the first of them, ms since the epoch.
+        days: Number of days of flights from the first of January; None for all.
+    """
+    frame = first_days(frames().flights, days)
+    frame = frame[frame.departed_ms >= from_ms]
+    _write(admin, FLIGHTS, _flights(frame), len(frame), on_progress)
+    on_progress(FLIGHTS, len(frame), len(frame))
+
+
+def _write(
+    admin: Admin,
+    topic: str,
+    records: Iterator[tuple[str | None, bytes, int]],
+    of: int,
+    on_progress: Callable[[str, int, int], None],
+) -> None:
+    producer = IdempotentProducer(admin.kafka)
+    for number, (key, value, timestamp) in enumerate(records):
+        if number % _TOLD_EVERY == 0:
+            on_progress(topic, number, of)
+        producer.send(topic, None if key is None else STRING.serialize(key), value, timestamp, (), None)
+    producer.flush()
+
+
+def _forget_archive(app: AppConfig) -> None:
+    if app.streams.archive_url:
+        store = ArchiveStore(app.streams.archive_url)
+        if store.manifest(FLIGHTS) is not None:
+            store.forget(FLIGHTS)
 
 
 def reset(admin: Admin, app: AppConfig, state_directory: Path) -> None:
@@ -125,10 +204,10 @@ def reset(admin: Admin, app: AppConfig, state_directory: Path) -> None:
     ReleaseRegistry.at(admin).forget(app.name)
 
 
-def topic_size(admin: Admin, topic: str) -> int:
-    """Return the number of offsets of a topic."""
+def _offsets(admin: Admin, topic: str) -> tuple[int, int]:
+    """Return the sums of the first offsets of a topic's partitions and of those behind their last records."""
     tps = [TopicPartition(topic, number) for number in range(admin.partitions([topic]).get(topic, 0))]
-    return sum(admin.end_offsets(tps).values())
+    return sum(admin.log_starts(tps).values()), sum(admin.end_offsets(tps).values())
 
 
 def _flights(frame: Any) -> Iterator[tuple[str | None, bytes, int]]:

@@ -1,7 +1,7 @@
-"""The demo's story in a terminal: live, bounded, reprocessed, gated, switched, rolled back, and checked.
+"""The demo's story in a terminal: live, archived, bounded, reprocessed, gated, switched, rolled back, and checked.
 
-Every step uses the commands that users have. The demo can be repeated at any time, also after an interruption: it first
-deletes the application's earlier results. The input data is loaded once.
+Every step uses the commands that users have, and deleting records does what retention does. The demo can be repeated at any
+time, also after an interruption: it first deletes the application's earlier results, and loads what input data is missing.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from typing import TYPE_CHECKING
 from rich.table import Table
 
 from riverrun.apps.delays import FLIGHTS
-from riverrun.demo.data import compare, expected, load, published, reset
+from riverrun.archive.one_log import archived_ranges
+from riverrun.demo.data import Span, compare, expected, load, load_rest, published, reset
 from riverrun.demo.steps import Steps, following, progress_of
 from riverrun.errors import ProcessingError
 from riverrun.hosting.control_topic import ReleaseRegistry
@@ -29,7 +30,7 @@ from riverrun.kafka.admin import Admin
 from riverrun.records import TopicPartition
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from rich.console import Console
     from rich.progress import TaskID
@@ -85,7 +86,8 @@ class Story:
         with self._started_airflow("db", "migrate") as migrating:
             try:
                 self._set_the_scene()
-                self._live_for_half()
+                self._live()
+                self._history()
             except BaseException:
                 migrating.terminate()
                 raise
@@ -112,7 +114,8 @@ class Story:
         verdict = "[bold green]Everything agrees" if held else "[bold red]Something differs"
         self.console.print(
             f"\n{verdict}[/]. The table of {keys:,} keys was compared with pandas, key by key, three times: version 1 after"
-            " the worker and the bounded run, version 2 after its release, version 1 after the rollback."
+            " the worker and the bounded run, version 2 after its release, version 1 after the rollback. Version 2 was"
+            " computed from the first flight on, though the topic had lost most of the first half."
         )
 
     def _set_the_scene(self) -> None:
@@ -120,6 +123,14 @@ class Story:
         with self.steps.timed("Kafka: download, start"), self.console.status("Starting Kafka") as shown:
             status = self.broker.start(shown.update)
         self.console.print(f"Apache Kafka runs at {status.bootstrap_servers}")
+        app = self.project.app(APP)
+        with self._writing() as written:
+            load(self._admin, app, written, days=self.days, until_ms=self._span.middle_ms)
+            reset(self._admin, app, self.project.state_directory(app))
+
+    @contextmanager
+    def _writing(self) -> Iterator[Callable[[str, int, int], None]]:
+        """Yield the function that shows how many records of a topic are written."""
         with self.steps.timed("Writing the data to Kafka"), progress_of(self.console, "records") as bar:
             tasks: dict[str, TaskID] = {}
 
@@ -130,14 +141,12 @@ class Story:
                 if records == of:
                     self.console.print(f"  {topic}: {of:,} records")
 
-            load(self._admin, written, days=self.days)
-            app = self.project.app(APP)
-            reset(self._admin, app, self.project.state_directory(app))
+            yield written
 
-    def _live_for_half(self) -> None:
-        self._say("Live: a worker processes half of the flights, then stops")
-        with self.steps.timed("Live: a worker, half of the flights"):
-            half = sum(self._ends().values()) // 2
+    def _live(self) -> None:
+        self._say("Live: a worker processes the first half of the flights, then stops")
+        with self.steps.timed("Live: a worker, the first half"):
+            half = sum(self._ends().values())
             worker = subprocess.Popen(
                 self._riverrun("worker", APP), env=dict(self.environ), stdout=subprocess.PIPE, text=True
             )
@@ -152,11 +161,31 @@ class Story:
             message = f"The worker ended with exit code {worker.returncode}"
             raise ProcessingError(message)
         self.console.print(told.strip().splitlines()[-1])
-        self.console.print(f"Committed: {_vector(self._committed())}, of {2 * half:,} flights")
+        self.console.print(f"Committed: {_vector(self._committed())}, {half:,} flights")
+
+    def _history(self) -> None:
+        self._say("History: an archive keeps what the topic loses")
+        with self.steps.timed("Archiving the first half"), self.console.status("Archiving"):
+            self._command("archive", "write", FLIGHTS)
+        self._delete_the_first_months()
+        self.console.print("The second half of the flights arrives:")
+        with self._writing() as written:
+            load_rest(self._admin, written, from_ms=self._span.middle_ms, days=self.days)
+
+    def _delete_the_first_months(self) -> None:
+        first = self._admin.offsets_for_time(self._flights(), self._span.kept_from_ms)
+        self._admin.delete_records(first)
+        day = datetime.fromtimestamp(self._span.kept_from_ms / 1000, UTC)
+        self.console.print(
+            f"{sum(first.values()):,} flights before {day:%Y-%m-%d} are deleted from the topic, as retention does;"
+            f" it begins at {_vector(first)}"
+        )
+        kept = sum(self._ends().values()) - sum(first.values())
+        self.console.print(f"It still has {kept:,} flights that are in the archive as well", highlight=False)
 
     def _bounded_run(self) -> None:
-        self._say("Bounded: Airflow has the rest processed, from where the worker stopped")
-        with self.steps.timed("Bounded: the other half, with Airflow"):
+        self._say("Bounded: Airflow has the second half processed, from where the worker stopped")
+        with self.steps.timed("Bounded: the second half, with Airflow"):
             self._followed_airflow("Bounded run", self.project.app(APP).version, "dags", "test", f"{APP}__run")
         for summary in _SUMMARY.findall(self._airflow_log.read_text()):
             self.console.print(summary, highlight=False)
@@ -199,9 +228,22 @@ class Story:
         if release.verdict is not None:
             for name, outcome in release.verdict.outcomes.items():
                 self.console.print(f"  {name}: {outcome}", highlight=False)
+        self._tell_sources("v2")
         self.console.print(f"{release.live} is live; {release.corrections} corrections were published")
         self.console.print(
             f"Publication paused for {release.pause_ms / 1000:.1f} s, the worker now writes to staging topics"
+        )
+
+    def _tell_sources(self, version: str) -> None:
+        """Show where a version's input came from: the archive as far as it goes, then the topic."""
+        tps, url = self._flights(), self.project.app(APP).streams.archive_url
+        archived, starts = archived_ranges(url, self._admin, tps), self._admin.log_starts(tps)
+        from_archive = sum(found.size for found in archived.values())
+        in_all, lost = sum(self._committed(version).values()), sum(starts.values())
+        self.console.print(
+            f"{version} has processed {in_all:,} flights, as one log: {from_archive:,} from the archive, of which the topic"
+            f" has lost {lost:,}, and {in_all - from_archive:,} from the topic",
+            highlight=False,
         )
 
     def _changed(self, before: Mapping[Key, Stats], after: Mapping[Key, Stats]) -> None:
@@ -217,13 +259,17 @@ class Story:
     def _rollback(self) -> None:
         self._say("Rollback: the worker has kept the previous version up to date")
         with self.steps.timed("Rollback"), self.console.status("Rolling back"):
-            done = subprocess.run(
-                self._riverrun("release", "rollback", APP),
-                env=dict(self.environ),
-                capture_output=True,
-                text=True,
-                check=False,
-            )
+            self._command("release", "rollback", APP)
+
+    def _command(self, *arguments: str) -> None:
+        """Run a command, and show the first line of its output.
+
+        Raises:
+            ProcessingError: If it failed.
+        """
+        done = subprocess.run(
+            self._riverrun(*arguments), env=dict(self.environ), capture_output=True, text=True, check=False
+        )
         if done.returncode:
             raise ProcessingError(done.stderr.strip() or done.stdout.strip())
         self.console.print(done.stdout.strip().splitlines()[0])
@@ -240,6 +286,10 @@ class Story:
     @cached_property
     def _admin(self) -> Admin:
         return Admin(self.project.kafka)
+
+    @property
+    def _span(self) -> Span:
+        return Span(self.days)
 
     def _say(self, title: str) -> None:
         self.console.print()

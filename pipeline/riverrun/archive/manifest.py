@@ -7,7 +7,9 @@ archivers that work at once one is refused. A file that no manifest lists is not
 from __future__ import annotations
 
 import logging
+import re
 from dataclasses import asdict, dataclass, field, replace
+from datetime import UTC
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -22,6 +24,7 @@ from riverrun.records import OffsetRange, TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
+    from datetime import datetime
 
 log = logging.getLogger(__name__)
 
@@ -34,6 +37,7 @@ _LONGEST = 256 * 2**20
 
 _FILE = r"\d{5,6}/\d{20}-\d{20}-[0-9a-f]{8}\.parquet"
 _NAME = rf"^(?:{_FILE})?\Z"
+_IS_FILE = re.compile(rf"{_FILE}\Z")
 FileName = Annotated[str, msgspec.Meta(pattern=rf"^{_FILE}\Z")]
 """The name of a file below `data`: partition, first offset, end, and letters that no other file has."""
 
@@ -89,6 +93,7 @@ class TopicManifest:
         by: The user that wrote it.
         files: The files, by partition and offset.
         replaced: Names of files that the last compaction has joined, which readers may still need.
+        swept: Number of the manifest before which files that no manifest listed were removed last.
         format: Version of this format.
     """
 
@@ -101,6 +106,7 @@ class TopicManifest:
     by: Line = ""
     files: tuple[ArchivedFile, ...] = ()
     replaced: tuple[str, ...] = ()
+    swept: Natural = 0
     format: int = FORMAT_VERSION
     _by_partition: dict[int, list[ArchivedFile]] = field(default_factory=dict, compare=False, repr=False)
 
@@ -161,6 +167,7 @@ class _Stored(msgspec.Struct):
     files: tuple[ArchivedFile, ...]
     replaced: tuple[FileName, ...]
     format: int
+    swept: Natural = 0
 
 
 _decode = foreign_decoder(_Stored, _LONGEST)
@@ -336,6 +343,33 @@ class ArchiveStore:
             for number in self._manifests(topic):
                 self.files.rm_file(self._place(topic, _MANIFESTS, _manifest_name(number)))
             self.files.rm(self._place(topic), recursive=True)
+
+    def data(self, topic: str) -> dict[str, int]:
+        """Return the data files of a topic that there are, listed or not, by name with their sizes in bytes.
+
+        Raises:
+            ArchiveError: If the file store does not answer.
+        """
+        place = self._place(topic, _DATA)
+        with _Answering(f"{place} cannot be listed"):
+            self.files.invalidate_cache()
+            found = self.files.find(place, detail=True)
+        names = {"/".join(path.rsplit("/", 2)[-2:]): each["size"] for path, each in found.items()}
+        return {name: size for name, size in names.items() if _IS_FILE.match(name)}
+
+    def modified_ms(self, topic: str, name: str) -> int | None:
+        """Return when a data file was written, ms since the epoch; None if it is gone.
+
+        Raises:
+            ArchiveError: If the file store does not answer, or does not keep such times.
+        """
+        place = self.path(topic, name)
+        with _Answering(f"The time of {place} cannot be read"):
+            try:
+                found: datetime = self.files.modified(place)
+            except FileNotFoundError:
+                return None
+        return int((found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp() * 1000)
 
     def path(self, topic: str, name: str) -> str:
         """Return the place of a file below a topic's data."""

@@ -1,7 +1,8 @@
 """An archive as the target of a follower: each commit lists new files in the manifests of topics.
 
 A manifest is written only if nobody has written its number. The one before it must end where this owner of a partition has
-begun. So a record is in the archive once, whatever other owners, `riverrun archive write` and compactions do at that moment.
+begun, and the archive must not have been swept since (`leftovers`). So a record is in the archive once, whatever other owners,
+`riverrun archive write`, compactions and sweeps do at that moment.
 """
 
 from __future__ import annotations
@@ -57,6 +58,7 @@ class ArchiveSink:
         self._store, self._admin = store, admin
         self._by, self._now_ms, self._may_skip = by, now_ms, may_skip
         self._first: dict[str, TopicManifest] = {}
+        self._known: dict[str, int] = {}
         self._listed: dict[TopicPartition, int | None] = {}
         self._starts: dict[TopicPartition, int] = {}
         self._writers: dict[TopicPartition, FileWriter] = {}
@@ -76,7 +78,7 @@ class ArchiveSink:
                 stored = self._store.manifest(topic)
             found = begun(self._admin, topic, stored, self._store.url)
             starts = continued(self._admin, found, may_skip=self._may_skip)
-            self._first[topic] = found
+            self._first[topic], self._known[topic] = found, found.number
             for tp in starts.keys() & {*partitions}:
                 self._starts[tp], self._listed[tp] = starts[tp], found.end(tp.partition)
         return dict(self._starts)
@@ -115,16 +117,22 @@ class ArchiveSink:
     def _list(self, topic: str, files: list[ArchivedFile], own: Collection[TopicPartition]) -> None:
         """List files in the manifest that follows the latest one of a topic."""
         for _ in range(_ATTEMPTS):
-            found = self._store.manifest(topic) or replace(self._first[topic], number=0, files=(), _by_partition={})
+            found = self._store.manifest(topic) or replace(
+                self._first[topic], number=0, files=(), swept=0, _by_partition={}
+            )
             require_same_topic(found, self._first[topic].topic_id, self._store.url)
             migrated = [tp for tp in own if found.end(tp.partition) != self._listed[tp]]
-            if migrated:
+            if migrated or found.swept > self._known[topic]:
                 self._store.remove(topic, [file.name for file in files if file.name])
-                message = f"Another archiver has archived {', '.join(map(str, migrated))}"
+                doing = (
+                    f"has archived {', '.join(map(str, migrated))}" if migrated else f"has swept the files of {topic}"
+                )
+                message = f"Another archiver {doing}"
                 raise TaskMigratedError(message)
             partitions = max(found.partitions, self._first[topic].partitions)
             changed = replace(found.with_files(files), partitions=partitions, by=self._by, written_ms=self._now_ms())
-            if self._store.commit_unless_taken(changed) is not None:
+            if (written := self._store.commit_unless_taken(changed)) is not None:
+                self._known[topic] = written.number
                 return
         self._store.remove(topic, [file.name for file in files if file.name])
         message = f"The manifest of {topic} was taken by others {counted(_ATTEMPTS, 'time')}"

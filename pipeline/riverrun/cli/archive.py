@@ -125,7 +125,10 @@ def list_topics(
 
 @app.command()
 def verify(context: typer.Context, topics: Topics, url: Url = None) -> None:
-    """Read all files of topics, and compare their bytes and offsets with the manifest. Exits with 1 if one is damaged."""
+    """Read all files of topics, and compare their bytes and offsets with the manifest. Exits with 1 if one is damaged.
+
+    Names files that no manifest lists, too: they are of killed archivers, or of archivers at work.
+    """
     archives, is_damaged = _archives(context, url), False
     for topic in topics:
         count = 0
@@ -134,6 +137,9 @@ def verify(context: typer.Context, topics: Topics, url: Url = None) -> None:
             count += 1
         files = len(archives.topic(topic).files)
         typer.echo(f"{topic}: {counted(files, 'file')} verified, {count} damaged")
+        for left in archives.leftovers(topic):
+            size = left.size / _MEBIBYTE
+            typer.echo(f"{topic}: no manifest lists {left.name} of {_time(left.modified_ms)}, {size:.1f} MiB")
         is_damaged = is_damaged or count > 0
     if is_damaged:
         raise typer.Exit(FAILED)
@@ -177,12 +183,31 @@ def drop(
         str | None, typer.Option(help="Only files all of whose records have an earlier event time than this.")
     ] = None,
     *,
+    leftovers: Annotated[
+        bool,
+        typer.Option(
+            "--leftovers",
+            metavar="",
+            help="Only files of a day ago and earlier that no manifest lists: of killed archivers.",
+        ),
+    ] = False,
     yes: Annotated[bool, typer.Option("--yes", metavar="", help="Do not ask.")] = False,
 ) -> None:
-    """Drop a topic from the archive, or its oldest files. Versions that still need them can no longer be computed."""
+    """Drop a topic from the archive, or its oldest files. Versions that still need them can no longer be computed.
+
+    With --leftovers, the archive keeps everything, and is not asked about.
+    """
     from riverrun.spark.ranges import time_ms
 
     archives = _archives(context, url)
+    if leftovers:
+        if before is not None:
+            message = "--leftovers drops files that the archive does not have, and --before files that it has"
+            raise ConfigError(message, hint="Use one command for each.")
+        left = archives.drop_leftovers(topic)
+        size = sum(each.size for each in left) / _MEBIBYTE
+        typer.echo(f"{topic}: {counted(len(left), 'leftover file')} dropped, {size:.1f} MiB")
+        return
     manifest = archives.topic(topic)
     before_ms = None if before is None else time_ms(before)
     what = "everything" if before is None else f"what is earlier than {before}"

@@ -8,6 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from riverrun.archive.archiving import archive_topic, in_this_process, on_spark
+from riverrun.archive.leftovers import leftovers, sweep
 from riverrun.archive.manifest import ArchiveStore
 from riverrun.archive.upkeep import compact, compact_by_key, drop_before, verify
 from riverrun.errors import ArchiveError
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from riverrun.archive.archiving import Archived
+    from riverrun.archive.leftovers import Leftover
     from riverrun.archive.manifest import ArchivedFile, TopicManifest
     from riverrun.archive.upkeep import Damage
     from riverrun.config.archives import ArchiveConfig
@@ -27,6 +29,8 @@ if TYPE_CHECKING:
 _PIECES_PER_CORE = 4
 _MOST_RECORDS = 10_000_000
 """Records after which a follower completes files, however small they are."""
+LEFTOVER_HOURS = 24
+"""Age from which a file that no manifest lists is taken for one of a dead archiver, hours."""
 SMALL_FILE = 32 * 2**20
 """Bytes below which `compact` joins a file with its neighbours."""
 
@@ -208,6 +212,33 @@ class Archives:
             ArchiveError: If there is nothing of the topic.
         """
         return verify(self._store, self.topic(name), on_file)
+
+    def leftovers(self, name: str) -> list[Leftover]:
+        """Return the data files of a topic that no manifest lists: those of killed archivers, and of archivers at work.
+
+        Args:
+            name: The topic.
+
+        Raises:
+            ArchiveError: If there is nothing of the topic, or the archive cannot be read.
+        """
+        return leftovers(self._store, self.topic(name))
+
+    def drop_leftovers(self, name: str, hours: float = LEFTOVER_HOURS) -> list[Leftover]:
+        """Remove the data files of a topic that no manifest lists, and return what is gone.
+
+        No archiver can list them afterwards, however long it was paused: it is refused, or begins again.
+
+        Args:
+            name: The topic.
+            hours: Age that a file must have; younger ones may be those of archivers at work.
+
+        Raises:
+            ArchiveError: If there is nothing of the topic, another archiver is at work, or the archive refuses.
+        """
+        now_ms, by = SystemClock().now_ms(), self._cluster.by or ""
+        before_ms = now_ms - round(hours * 3_600_000)
+        return sweep(self._store, self.topic(name), before_ms, now_ms=now_ms, by=by)[1]
 
     def compact(self, name: str, below: int = SMALL_FILE) -> TopicManifest:
         """Join small files of a topic that follow each other. Replaced files stay until the next compaction.

@@ -12,6 +12,7 @@ from riverrun.archive import archiving
 from riverrun.archive import manifest as manifests
 from riverrun.archive.archiving import archive_topic, in_this_process
 from riverrun.archive.exclusive import creator
+from riverrun.archive.leftovers import sweep
 from riverrun.archive.manifest import ArchiveStore
 from riverrun.archive.parquet import read_file
 from riverrun.archive.upkeep import compact, verify
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
     from riverrun.records import OffsetRange, RawFields, TopicPartition
 
+EVER = 2**50
 WRITES = ("put_file", "rm_file", "makedirs")
 
 
@@ -116,6 +118,8 @@ def test_every_record_is_there_once_wherever_archivers_die(
                 manifest = store.manifest("orders")
                 if manifest is not None:
                     compact(store, manifest, below=2**20, now_ms=1, by="")
+                if dies_at % 2 and (manifest := store.manifest("orders")):
+                    sweep(store, manifest, EVER, now_ms=1, by="")
             except Crash:
                 pass
     store = ArchiveStore(place)
@@ -123,3 +127,7 @@ def test_every_record_is_there_once_wherever_archivers_die(
     manifest = store.manifest("orders")
     assert manifest is not None
     assert list(verify(store, manifest)) == []
+    manifest, _ = sweep(store, manifest, EVER, now_ms=1, by="")
+    known = {file.name for file in manifest.files if file.name} | {*manifest.replaced}
+    assert store.data("orders").keys() == known
+    assert archived(store, "orders") == log.records

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from riverrun.archive.leftovers import leftovers, sweep
 from riverrun.archive.manifest import ArchivedFile, ArchiveStore, TopicManifest
 from riverrun.archive.parquet import FileWriter, offset_at, read_file
 from riverrun.archive.upkeep import compact, compact_by_key, drop_before, verify
@@ -197,6 +198,40 @@ def test_the_last_record_of_each_key_stays_where_it_was(
         assert list(verify(files, found)) == []
         assert read(files, manifest) == everything  # for readers that have begun
         assert compact_by_key(files, found, now_ms=1, by="", most_keys=most_keys) == found
+
+
+def test_only_old_files_that_no_manifest_needs_are_swept(tmp_path: Path) -> None:
+    store = ArchiveStore(str(tmp_path))
+    manifest = TopicManifest("orders", "id", 1)
+    for start in (0, 3):
+        with FileWriter(store, "orders", 0, start) as writer:
+            writer.write([(b"k", b"v", 1, start, ())])
+            manifest = store.commit(manifest.with_files(writer.files(start + 3)))
+    manifest = compact(store, manifest, below=2**20, now_ms=1, by="")
+    archived(store, [(b"k", b"v", 1, 6, ())], 9)  # by an archiver that dies before its manifest
+    (tmp_path / "orders/data/00000/notes.txt").write_text("not ours")
+    (left,) = leftovers(store, manifest)
+    assert sweep(store, manifest, left.modified_ms, now_ms=1, by="") == (manifest, [])
+    swept, gone = sweep(store, manifest, left.modified_ms + 1, now_ms=1, by="ann")
+    assert (gone, swept.swept, swept.by) == ([left], manifest.number + 1, "ann")
+    assert store.data("orders").keys() == {swept.files[0].name, *swept.replaced}
+    assert (tmp_path / "orders/data/00000/notes.txt").exists()
+
+
+def test_an_archiver_at_work_refuses_a_sweep_or_is_refused(tmp_path: Path) -> None:
+    store = ArchiveStore(str(tmp_path))
+    manifest = store.commit(TopicManifest("orders", "id", 1))
+    written = archived(store, [(b"k", b"v", 1, 0, ())], 1).files
+    store.commit(manifest.with_files(written), written)
+    with pytest.raises(ArchiveError, match="Another archiver has written manifest 2"):
+        sweep(store, manifest, 2**50, now_ms=1, by="")
+    latest = store.manifest("orders")
+    assert latest is not None
+    assert list(verify(store, latest)) == []
+    late = archived(store, [(b"k", b"v", 1, 1, ())], 2).files
+    sweep(store, latest, 2**50, now_ms=1, by="")
+    with pytest.raises(ArchiveError, match="Another archiver has written manifest 3"):
+        store.commit(latest.with_files([replace(late[0], start=1)]), late)
 
 
 def test_the_oldest_files_are_dropped_without_making_a_hole(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from riverrun.archive import archiving
 from riverrun.archive.archiving import archive_topic, in_this_process
+from riverrun.archive.leftovers import leftovers, sweep
 from riverrun.archive.manifest import ArchiveStore, TopicManifest
 from riverrun.archive.parquet import read_file
 from riverrun.archive.sink import ArchiveSink, RawBatch
@@ -80,7 +81,8 @@ class Archive:
         return self.manifest().end(tp.partition) or 0
 
 
-OTHERS = st.sampled_from([("compact", 0, 0), ("batch", 0, 0)])
+EVER = 2**50
+OTHERS = st.sampled_from([("compact", 0, 0), ("batch", 0, 0), ("sweep", 0, 0)])
 
 
 @pytest.mark.filterwarnings("ignore:Implicitly cleaning up:ResourceWarning")  # of owners that die
@@ -101,6 +103,8 @@ def archive_all(archive: Archive, actions: list[tuple[str, int, int]], patch: py
         elif what == "batch":
             archive.brokers.ends = dict(world.log.ends)
             archive_topic(archive.store, archive.admin, TOPIC, in_this_process(archive.store.url, archive.admin))
+        elif what == "sweep":
+            sweep(archive.store, archive.manifest(), EVER, now_ms=1, by="")
         else:
             world.act(what, number, times)
     world.settle()
@@ -142,6 +146,33 @@ def test_an_owner_that_another_one_has_overtaken_is_refused_and_leaves_no_file(t
         zombie.commit({TPS[0]: 2})
     assert len(list(tmp_path.rglob("*.parquet"))) == 1
     assert archive.rows_of(TPS[0]) == [0, 1]
+
+
+@pytest.mark.parametrize("moment", ["manifest", "commit_unless_taken"])
+def test_a_paused_owner_whose_files_were_swept_begins_again(tmp_path: Path, moment: str) -> None:
+    archive = Archive(str(tmp_path))
+    sink = archive.sink()
+    sink.begin(TPS)
+    sink.write(records(0))
+    sink.commit({TPS[0]: 1})
+    sink.write(records(1))
+    asked = getattr(ArchiveStore, moment)
+
+    def swept_before(store: ArchiveStore, *arguments: object) -> object:
+        patch.undo()
+        assert len(sweep(archive.store, archive.manifest(), EVER, now_ms=1, by="")[1]) == 1
+        return asked(store, *arguments)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ArchiveStore, moment, swept_before)
+        with pytest.raises(TaskMigratedError, match=f"Another archiver has swept the files of {TOPIC}"):
+            sink.commit({TPS[0]: 2})
+    assert sink.begin(TPS)[TPS[0]] == 1
+    sink.write(records(1))
+    sink.commit({TPS[0]: 2})
+    assert archive.rows_of(TPS[0]) == [0, 1]
+    assert list(verify(archive.store, archive.manifest())) == []
+    assert leftovers(archive.store, archive.manifest()) == []
 
 
 def test_lost_records_and_another_topic_end_the_follower(tmp_path: Path) -> None:

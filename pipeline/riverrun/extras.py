@@ -14,7 +14,7 @@ _PURPOSE: Mapping[str, str] = {
     "airflow": "DAGs and operators",
     "demo": "The demo",
     "http": "The HTTP interface of instances",
-    "iceberg": "An export to Iceberg",
+    "iceberg": "A table of Iceberg",
     "quality": "A quality gate",
     "schemas": "A serde on a schema registry",
     "sinks": "An export that is followed",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -217,6 +219,15 @@ def test_commands_write_list_verify_compact_and_drop(broker: Broker, tmp_path: P
     assert ask("verify", topic) == (0, f"{topic}: 2 files verified, 0 damaged\n")
     assert ask("compact", topic) == (0, f"{topic}: 2 files became 1\n")
     assert ask("list")[1].startswith(f"{line}, 1 file,")
+    file = next((archive / topic / "data").rglob("*.parquet"))
+    left = shutil.copy(file, file.with_name(f"{file.stem[:-8]}0badcafe.parquet"))
+    code, shown = ask("verify", topic)
+    assert (code, shown.count(f"{topic}: no manifest lists 00000/{left.name} of 20")) == (0, 1)
+    assert ask("drop", topic, "--leftovers")[1] == f"{topic}: 0 leftover files dropped, 0.0 MiB\n"
+    os.utime(left, (0, 0))
+    assert ask("drop", topic, "--leftovers")[1] == f"{topic}: 1 leftover file dropped, 0.0 MiB\n"
+    assert "and --before files that it has" in ask("drop", topic, "--leftovers", "--before", "2020-01-01")[1]
+    assert file.exists()
     for path in archive.rglob("*.parquet"):
         path.write_bytes(b"x")
     code, shown = ask("verify", topic)

@@ -237,11 +237,12 @@ def test_kills_at_any_moment_lose_and_double_nothing(project: Project, database:
     files = f'[exports.files]\ntopic = "{project.topic}"\ntarget = "files"\nformat = "json"\ncommit_seconds = 1\n'
     static = '"consumer.group.instance.id" = "only"\n'  # whose partitions need not wait for the end of a session
     often = 'commit_seconds = 1\nmetrics_server = "127.0.0.1:0"\n'
-    archive = f'[archives.kept]\ntopics = ["{project.topic}"]\nurl = "kept"\n{often}'
+    archive = f'[archives.kept]\ntopics = ["{project.topic}"]\nurl = "kept"\nnamespace = "raw"\n{often}'
+    shown_in = '[archives.kept.catalog]\ntype = "sql"\nuri = "sqlite:///kept.db"\nwarehouse = "raw"\n'
     lake = f'[exports.lake]\ntopic = "{project.topic}"\ntable = "lake.rows"\n{often}'
     catalog = '[exports.lake.catalog]\ntype = "sql"\nuri = "sqlite:///lake.db"\nwarehouse = "lake"\n'
     table = project.table(database, **{'"consumer.group.instance.id"': '"only"'})
-    project.declare(files + static + archive + static + lake + static + catalog + table)
+    project.declare(files + static + archive + static + shown_in + lake + static + catalog + table)
     writer = Writer(project.broker, project.topic)
 
     def has_more(before: int) -> bool:
@@ -261,9 +262,14 @@ def test_kills_at_any_moment_lose_and_double_nothing(project: Project, database:
     project.riverrun.archive("kept").follow(until_caught_up=True)
     assert archived(project, "kept") == list(range(writer.count))
     project.catch_up("lake")
-    rows = load_catalog("default", **project.riverrun.config.export("lake").catalog).load_table("lake.rows").scan()
-    values = rows.to_arrow()["value"].to_pylist()
-    assert sorted(json.loads(value)["n"] for value in values) == list(range(writer.count))
+    config = project.riverrun.config
+    table_of_archive = f"raw.{project.topic.replace('-', '_')}"
+    for properties, name in (
+        (config.export("lake").catalog, "lake.rows"),
+        (config.archive("kept").catalog, table_of_archive),
+    ):
+        values = load_catalog("default", **properties).load_table(name).scan().to_arrow()["value"].to_pylist()
+        assert sorted(json.loads(value)["n"] for value in values) == list(range(writer.count))
     assert database.rows(f"SELECT n FROM {project.topic} ORDER BY n") == [(n,) for n in range(writer.count)]
     lines = [json.loads(line) for path in project.directory.glob("files/*-*.json") for line in path.open()]
     assert sorted(line["value"]["n"] for line in lines) == list(range(writer.count))

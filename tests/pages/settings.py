@@ -225,6 +225,8 @@ def _archive_rows() -> Iterator[str]:
     for each in fields(ArchiveConfig):
         if each.name == "consumer":
             yield _row("`consumer.*`", "text, number, true/false", "librdkafka's", means[each.name])
+        elif each.name == "catalog":
+            yield _row("`[archives.NAME.catalog]`", "table", "empty", means[each.name])
         elif each.name != "name":
             kind = _KINDS[str(each.type).removesuffix(" | None")]
             yield _row(f"`{each.name}`", kind, _shown(each.default), means[each.name] + _bounds_of(each.name))

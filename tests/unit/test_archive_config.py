@@ -30,6 +30,19 @@ def test_followers_have_numbers_and_properties_of_their_own() -> None:
     assert (found.commit_seconds, found.commit_bytes, found.consumer) == (60, 64_000_000, {"group.instance.id": "p-1"})
 
 
+def test_tables_of_iceberg_have_a_namespace_and_a_catalogue() -> None:
+    catalog = {"type": "sql", "uri": "sqlite:///lake.db", "warehouse": "lake", "s3.secret-access-key": "${SECRET}"}
+    found = archive(TABLE | {"namespace": "raw.kafka", "catalog": catalog}, SECRET="s")  # noqa: S106
+    assert found.namespace == "raw.kafka"
+    assert found.catalog == {
+        "type": "sql",
+        "uri": "sqlite:////project/lake.db",
+        "warehouse": "file:///project/lake",
+        "s3.secret-access-key": "s",
+    }
+    assert "s3" not in repr(found)
+
+
 def test_a_topic_that_is_named_twice_is_archived_once() -> None:
     assert archive(TABLE | {"topics": ["b", "a", "b"]}).topics == ("b", "a")
 
@@ -53,6 +66,10 @@ def test_a_topic_that_is_named_twice_is_archived_once() -> None:
         (TABLE | {"commit_seconds": 0}, "archives.shop.commit_seconds is 0, and must be a whole number of at least 1"),
         (TABLE | {"consumer.isolation.level": "read_uncommitted"}, "isolation.level cannot be set"),
         (TABLE | {"metrics_server": "0.0.0.0:9101"}, "is 0.0.0.0:9101, which other machines reach, without a token"),
+        (TABLE | {"namespace": "kafka"}, r"\[archives.shop\] has namespace, and needs catalog"),
+        (TABLE | {"catalog": {"type": "sql"}}, r"\[archives.shop\] has catalog, and needs namespace"),
+        (TABLE | {"namespace": "a..b", "catalog": {}}, "archives.shop.namespace is 'a..b'"),
+        (TABLE | {"namespace": "a", "catalog": {"s3": {}}}, "archives.shop.catalog.s3 is not one value"),
         (TABLE | {"topic": "orders"}, "unknown key archives.shop.topic"),
     ],
 )

@@ -50,12 +50,20 @@ class ArchiveSink:
         by: The user, for manifests.
         now_ms: Returns the time, ms since the epoch.
         may_skip: Whether to go on behind records that are in neither archive nor topic any more.
+        on_listed: Called with a topic after each manifest that this owner has written.
     """
 
     def __init__(
-        self, store: ArchiveStore, admin: Admin, *, by: str, now_ms: Callable[[], int], may_skip: bool = False
+        self,
+        store: ArchiveStore,
+        admin: Admin,
+        *,
+        by: str,
+        now_ms: Callable[[], int],
+        may_skip: bool = False,
+        on_listed: Callable[[str], None] = lambda _topic: None,
     ) -> None:
-        self._store, self._admin = store, admin
+        self._store, self._admin, self._on_listed = store, admin, on_listed
         self._by, self._now_ms, self._may_skip = by, now_ms, may_skip
         self._first: dict[str, TopicManifest] = {}
         self._known: dict[str, int] = {}
@@ -113,6 +121,7 @@ class ArchiveSink:
                 self._list(topic, files, own)
             for tp in own:
                 self._starts[tp] = self._listed[tp] = offsets[tp]
+            self._on_listed(topic)
 
     def _list(self, topic: str, files: list[ArchivedFile], own: Collection[TopicPartition]) -> None:
         """List files in the manifest that follows the latest one of a topic."""

@@ -225,7 +225,8 @@ def _archives(context: typer.Context, url: str | None, master: str | None = None
     from riverrun.project.archives import Archives
 
     project = settings_of(context).project(master)
-    return Archives(project.cluster, url_of(project, url))
+    declared = (each for each in project.config.archives.values() if not isinstance(each, ConfigError))
+    return Archives(project.cluster, url_of(project, url), declared)
 
 
 def url_of(project: Riverrun, url: str | None) -> str:

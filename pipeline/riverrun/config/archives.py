@@ -15,7 +15,7 @@ from riverrun.config.checks import (
     check_type,
     check_zone,
 )
-from riverrun.config.exports import METRICS, NUMBERS, metrics_of, properties_of_consumer
+from riverrun.config.exports import METRICS, NUMBERS, catalog_of, metrics_of, properties_of_consumer
 from riverrun.config.secrets import expanded
 from riverrun.errors import ConfigError
 
@@ -28,7 +28,8 @@ ENGINES = ("local", "spark")
 FOLLOWING = frozenset({"commit_seconds", "commit_bytes", "retry_seconds"})
 """Numbers of followers, with the bounds that those of exports have."""
 _TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
-_TEXTS = ("url", "engine", "schedule", "schedule_timezone")
+_NAMESPACE = re.compile(r"\w+(\.\w+)*")
+_TEXTS = ("url", "engine", "schedule", "schedule_timezone", "namespace")
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +50,8 @@ class ArchiveConfig:
         consumer: Properties of a follower's consumer by librdkafka's names.
         schedule: Cron expression of its DAG in Airflow; none if it is triggered by hand.
         schedule_timezone: The time zone of the schedule, by its name in the IANA database.
+        namespace: Namespace of tables of Iceberg that show the archive, one for each topic; none if left out.
+        catalog: Properties of their catalogue, as pyiceberg takes them. Never printed: it may hold secrets.
     """
 
     name: str
@@ -64,6 +67,8 @@ class ArchiveConfig:
     consumer: Mapping[str, str] = field(default_factory=dict, repr=False)
     schedule: str | None = None
     schedule_timezone: str = "UTC"
+    namespace: str = ""
+    catalog: Mapping[str, str] = field(default_factory=dict, repr=False)
 
 
 def archive_config(path: Path, name: str, table: Any, environ: Mapping[str, str]) -> ArchiveConfig:
@@ -82,7 +87,7 @@ def archive_config(path: Path, name: str, table: Any, environ: Mapping[str, str]
     check_type(path, where, table, dict, hint="Write [archives.NAME], a table for each archive.")
     check_name(path, "archive", name)
     consumer, table = properties_of_consumer(path, where, table, environ)
-    check_keys(path, where, table, ("topics", "skip_lost", *_TEXTS, *FOLLOWING, *METRICS))
+    check_keys(path, where, table, ("topics", "skip_lost", "catalog", *_TEXTS, *FOLLOWING, *METRICS))
     for key in FOLLOWING & table.keys():
         check_number(f"{path}: {where}.{key}", table[key], *NUMBERS[key])
     for key in _TEXTS:
@@ -102,9 +107,27 @@ def archive_config(path: Path, name: str, table: Any, environ: Mapping[str, str]
     metrics = metrics_of(path, where, table, environ)
     url = expanded(f"{path}: {where}.url", table["url"], environ)
     located = url if "://" in url else str((path.parent / url).resolve())
-    return ArchiveConfig(
-        name, **{**table, "topics": _topics(path, where, table), "url": located} | metrics, consumer=consumer
-    )
+    own = {**table, "topics": _topics(path, where, table), "url": located} | _tables(path, where, table, environ)
+    return ArchiveConfig(name, **own | metrics, consumer=consumer)
+
+
+def _tables(path: Path, where: str, table: Mapping[str, Any], environ: Mapping[str, str]) -> dict[str, Any]:
+    """Return what says where tables of Iceberg are.
+
+    Raises:
+        ConfigError: If something is missing or impossible.
+    """
+    if ("catalog" in table) != ("namespace" in table):
+        has, lacks = ("catalog", "namespace") if "catalog" in table else ("namespace", "catalog")
+        message = f"{path}: [{where}] has {has}, and needs {lacks}"
+        hint = f'Tables of Iceberg need both: namespace = "kafka", and the catalogue in [{where}.catalog].'
+        raise ConfigError(message, hint=hint)
+    if "namespace" not in table:
+        return {}
+    if not _NAMESPACE.fullmatch(table["namespace"]):
+        message = f"{path}: {where}.namespace is {table['namespace']!r}"
+        raise ConfigError(message, hint='Letters, digits and underscores, with dots between parts: "kafka".')
+    return {"catalog": catalog_of(path, f"{where}.catalog", table["catalog"], environ)}
 
 
 def _topics(path: Path, where: str, table: Mapping[str, Any]) -> tuple[str, ...]:

@@ -131,7 +131,7 @@ def export_config(path: Path, name: str, table: Any, environ: Mapping[str, str])
         if key in own
     }
     found["consumer"] = consumer
-    found["catalog"] = _catalog(path, f"{where}.catalog", own.get("catalog", {}), environ)
+    found["catalog"] = catalog_of(path, f"{where}.catalog", own.get("catalog", {}), environ)
     return ExportConfig(name, **found)
 
 
@@ -198,8 +198,18 @@ def _check_iceberg(path: Path, where: str, table: Mapping[str, Any]) -> None:
         raise ConfigError(message, hint='Write mode = "append", and read the last row of each key.')
 
 
-def _catalog(path: Path, where: str, table: Any, environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the properties of a catalogue; relative paths in them are below the directory of `streams.toml`."""
+def catalog_of(path: Path, where: str, table: Any, environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the properties of a catalogue; relative paths in them are below the directory of `streams.toml`.
+
+    Args:
+        path: The file.
+        where: Name of the table, for messages.
+        table: The properties, as they are written.
+        environ: Replaces `${NAME}` in them.
+
+    Raises:
+        ConfigError: If a property is not one value, or impossible.
+    """
     check_type(path, where, table, dict)
     found = {}
     for key, value in table.items():

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from contextlib import closing
+import logging
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
@@ -11,7 +12,8 @@ from riverrun.archive.archiving import archive_topic, in_this_process, on_spark
 from riverrun.archive.leftovers import leftovers, sweep
 from riverrun.archive.manifest import ArchiveStore
 from riverrun.archive.upkeep import compact, compact_by_key, drop_before, verify
-from riverrun.errors import ArchiveError
+from riverrun.errors import ArchiveError, EngineError, StreamsError
+from riverrun.extras import require_extra
 from riverrun.hosting.process import SystemClock
 from riverrun.hosting.progress import tell
 
@@ -24,7 +26,10 @@ if TYPE_CHECKING:
     from riverrun.archive.upkeep import Damage
     from riverrun.config.archives import ArchiveConfig
     from riverrun.project.cluster import Cluster
+    from riverrun.transfers.archive_tables import ArchiveTable
     from riverrun.transfers.follower import FollowReport
+
+log = logging.getLogger(__name__)
 
 _PIECES_PER_CORE = 4
 _MOST_RECORDS = 10_000_000
@@ -58,7 +63,7 @@ class DeclaredArchive:
             StreamsError: As in `Archives.write`.
         """
         config = self.config
-        archives = Archives(self.cluster, config.url)
+        archives = Archives(self.cluster, config.url, [config])
         return archives.write(config.topics, engine=engine or config.engine, may_skip=may_skip or config.skip_lost)
 
     @property
@@ -89,6 +94,7 @@ class DeclaredArchive:
 
         Raises:
             ArchiveError: If a topic was created again, or records are lost.
+            ConfigError: If a catalogue of Iceberg refuses, or a table there shows something else.
             EngineError: If the archive does not answer for too long.
             TopicError: If a topic does not exist.
             BrokerError: If the brokers do not answer, or refuse.
@@ -101,12 +107,17 @@ class DeclaredArchive:
 
         config, admin = self.config, self.cluster.admin
         admin.require(list(config.topics), f"archive {config.name} follows")
+        store = ArchiveStore(config.url)
+        for table in _tables(store, [config], *config.topics):
+            with suppress(EngineError):  # the first files try again
+                table.show()
         sink = ArchiveSink(
-            ArchiveStore(config.url),
+            store,
             admin,
             by=self.cluster.by or "",
             now_ms=SystemClock().now_ms,
             may_skip=may_skip or config.skip_lost,
+            on_listed=partial(_try_to_show, store, [config]),
         )
         settings = FollowSettings(config.commit_seconds, _MOST_RECORDS, config.commit_bytes, config.retry_seconds)
         consumer = {"client.id": f"riverrun-{config.name}", **config.consumer}
@@ -126,9 +137,10 @@ class Archives:
     Args:
         cluster: Brokers and Spark.
         url: Place of the archive: any URL of fsspec, or a path.
+        declared: Archives of the project. Tables of Iceberg that show this one are kept up to date.
     """
 
-    def __init__(self, cluster: Cluster, url: str) -> None:
+    def __init__(self, cluster: Cluster, url: str, declared: Iterable[ArchiveConfig] = ()) -> None:
         """Open the file store.
 
         Raises:
@@ -137,6 +149,7 @@ class Archives:
         """
         self._cluster = cluster
         self._store = ArchiveStore(url)
+        self._declared = tuple(declared)
         self.url = url
 
     def write(
@@ -156,8 +169,12 @@ class Archives:
         Raises:
             ArchiveError: If a topic was created again, another archiver is at work, records are lost, or the archive refuses.
             TopicError: If a topic does not exist.
+            ConfigError: If a catalogue of Iceberg refuses, or a table there shows something else. The records are archived.
+            EngineError: If a catalogue does not answer. The records are archived, and the next call mends the table.
             BrokerError: If brokers do not answer.
         """
+        chosen = list(dict.fromkeys(topics))
+        _tables(self._store, self._declared, *chosen)  # before the work, to say what is not installed
         write, at_once = in_this_process(self.url, self._cluster.admin), 1
         if engine == "spark":
             from riverrun.spark.tasks.work import admin_here
@@ -165,7 +182,7 @@ class Archives:
             spark = self._cluster.sessions.session()
             write = on_spark(self.url, self._cluster.kafka, spark, admin_here)
             at_once = _PIECES_PER_CORE * max(1, spark.sparkContext.defaultParallelism)
-        return [
+        done = [
             archive_topic(
                 self._store,
                 self._cluster.admin,
@@ -177,8 +194,25 @@ class Archives:
                 may_skip=may_skip,
                 on_offsets=partial(tell, f"archive {topic}"),
             )
-            for topic in dict.fromkeys(topics)
+            for topic in chosen
         ]
+        for each in done:
+            self.show(each.manifest.topic)
+        return done
+
+    def show(self, topic: str) -> None:
+        """Bring the tables of Iceberg that show a topic of the archive up to date. All changes of this class do.
+
+        Args:
+            topic: The topic.
+
+        Raises:
+            ConfigError: If a catalogue refuses, or a table shows something else.
+            ArchiveError: If the archive cannot be read.
+            EngineError: If a catalogue does not answer.
+        """
+        for table in _tables(self._store, self._declared, topic):
+            table.show()
 
     def topics(self) -> list[TopicManifest]:
         """Return what there is of each topic, by name.
@@ -251,7 +285,9 @@ class Archives:
             ArchiveError: If a file is damaged, another archiver is at work, or the archive refuses.
         """
         now_ms, by = SystemClock().now_ms(), self._cluster.by or ""
-        return compact(self._store, self.topic(name), below=below, now_ms=now_ms, by=by)
+        found = compact(self._store, self.topic(name), below=below, now_ms=now_ms, by=by)
+        self.show(name)
+        return found
 
     def compact_by_key(self, name: str) -> TopicManifest:
         """Drop records that a later one with their key has superseded. Replaced files stay for one more compaction.
@@ -272,7 +308,9 @@ class Archives:
             message = f"Each record of {name} counts: its cleanup.policy is {policy}"
             hint = "Only archives of topics that brokers compact, with cleanup.policy=compact, are compacted by key."
             raise ArchiveError(message, hint=hint)
-        return compact_by_key(self._store, manifest, now_ms=SystemClock().now_ms(), by=self._cluster.by or "")
+        found = compact_by_key(self._store, manifest, now_ms=SystemClock().now_ms(), by=self._cluster.by or "")
+        self.show(name)
+        return found
 
     def drop(self, name: str, before_ms: int | None = None) -> list[ArchivedFile]:
         """Drop a topic, or the oldest files of it, and return what is gone.
@@ -287,6 +325,34 @@ class Archives:
         manifest = self.topic(name)
         if before_ms is None:
             self._store.forget(name)
-            return list(manifest.files)
-        now_ms, by = SystemClock().now_ms(), self._cluster.by or ""
-        return drop_before(self._store, manifest, before_ms, now_ms=now_ms, by=by)[1]
+            gone = list(manifest.files)
+        else:
+            now_ms, by = SystemClock().now_ms(), self._cluster.by or ""
+            gone = drop_before(self._store, manifest, before_ms, now_ms=now_ms, by=by)[1]
+        self.show(name)
+        return gone
+
+
+def _tables(store: ArchiveStore, declared: Iterable[ArchiveConfig], *topics: str) -> list[ArchiveTable]:
+    """Return the tables that show topics of an archive."""
+    found = [
+        (each, topic)
+        for each in declared
+        for topic in topics
+        if each.catalog and each.url == store.url and topic in each.topics
+    ]
+    if not found:
+        return []
+    require_extra("iceberg")
+    from riverrun.transfers.archive_tables import ArchiveTable
+
+    return [ArchiveTable(store, topic, each.catalog, each.namespace) for each, topic in found]
+
+
+def _try_to_show(store: ArchiveStore, declared: Iterable[ArchiveConfig], topic: str) -> None:
+    """Bring tables up to date. A follower goes on if that fails: the next change, whoever makes it, mends the table."""
+    try:
+        for table in _tables(store, declared, topic):
+            table.show()
+    except StreamsError as error:
+        log.warning("a table of Iceberg lacks what was archived of %s: %s", topic, error)

@@ -8,39 +8,25 @@ behind those of another owner without a look at the offsets.
 from __future__ import annotations
 
 import re
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pyarrow as pa
-from pyiceberg.catalog import Catalog, load_catalog
-from pyiceberg.exceptions import (
-    BadRequestError,
-    CommitFailedException,
-    ForbiddenError,
-    NotInstalledError,
-    TableAlreadyExistsError,
-    UnauthorizedError,
-)
-from pyiceberg.table import Table, TableProperties, Transaction
+from pyiceberg.catalog import Catalog
+from pyiceberg.exceptions import CommitFailedException, TableAlreadyExistsError
+from pyiceberg.table import Table, Transaction
 
 from riverrun.decoders import Natural, Small, Word, foreign_decoder
-from riverrun.errors import ConfigError, EngineError, RangeError, StreamsError, TaskMigratedError
+from riverrun.errors import ConfigError, EngineError, RangeError, TaskMigratedError
 from riverrun.records import TopicPartition, counted
+from riverrun.transfers.iceberg import ATTEMPTS, opened_catalog, told, without_retries
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping
+    from collections.abc import Collection, Mapping
 
     from riverrun.processor.sinks import SinkBatch, SinkTable
 
 _PREFIX = "riverrun-export-"
-_ATTEMPTS = 100
-"""How often a commit is repeated because others have changed the table."""
-_REFUSED = (
-    *(BadRequestError, ForbiddenError, UnauthorizedError, NotInstalledError),
-    *(ImportError, PermissionError, TypeError, ValueError),
-)
-"""Errors of settings, tables and values, which no repetition mends."""
 _ID = re.compile(r"-?\d+: ")
 _LONGEST = 2**22
 
@@ -95,7 +81,7 @@ class IcebergSink:
         if not partitions:
             self._catalog = None
             return {}
-        with self._told("open"):
+        with told("open", self._name):
             found = self._offsets(self._with_columns(self._opened()))
         self._next = {tp: found.get(tp.partition) for tp in partitions}
         return {tp: offset for tp, offset in self._next.items() if offset is not None}
@@ -113,8 +99,8 @@ class IcebergSink:
             EngineError: If the catalogue or its store does not answer.
         """
         rows = pa.Table.from_batches([batch.records for batch in self._pending], self._table.schema)
-        with self._told("write to"):
-            for _ in range(_ATTEMPTS):
+        with told("write to", self._name):
+            for _ in range(ATTEMPTS):
                 try:
                     self._append(self._loaded(), rows, offsets)
                 except CommitFailedException:
@@ -122,7 +108,7 @@ class IcebergSink:
                 self._next |= offsets
                 self._pending = []
                 return
-            message = f"Others have changed {self._name} at each of {counted(_ATTEMPTS, 'attempt')} to write to it"
+            message = f"Others have changed {self._name} at each of {counted(ATTEMPTS, 'attempt')} to write to it"
             raise EngineError(message)
 
     def _append(self, table: Table, rows: pa.Table, offsets: Mapping[TopicPartition, int]) -> None:
@@ -137,10 +123,10 @@ class IcebergSink:
                 message = f"Another follower of export {self._table.export} has taken over {tp}"
                 raise TaskMigratedError(message)
         reached = found | {tp.partition: offset for tp, offset in offsets.items()}
-        told = msgspec.json.encode(Progress(self._table.topic_id, dict(sorted(reached.items())))).decode()
-        transaction = Transaction(_without_retries(table))
-        transaction.append(rows, snapshot_properties={self._key: told})
-        transaction.set_properties({self._key: told})
+        offsets_there = msgspec.json.encode(Progress(self._table.topic_id, dict(sorted(reached.items())))).decode()
+        transaction = Transaction(without_retries(table))
+        transaction.append(rows, snapshot_properties={self._key: offsets_there})
+        transaction.set_properties({self._key: offsets_there})
         transaction.commit_transaction()
 
     @property
@@ -153,18 +139,18 @@ class IcebergSink:
         Raises:
             RangeError: If they are of an earlier topic.
         """
-        told, snapshot, is_cut = None, table.current_snapshot(), False
-        while told is None and snapshot is not None:
-            told = snapshot.summary.additional_properties.get(self._key) if snapshot.summary else None
+        written, snapshot, is_cut = None, table.current_snapshot(), False
+        while written is None and snapshot is not None:
+            written = snapshot.summary.additional_properties.get(self._key) if snapshot.summary else None
             parent = snapshot.parent_snapshot_id
             before = None if parent is None else table.snapshot_by_id(parent)
             is_cut = before is None and snapshot.sequence_number != 1  # earlier ones were expired
             snapshot = before
-        if told is None and is_cut:
-            told = table.properties.get(self._key)
-        if told is None:
+        if written is None and is_cut:
+            written = table.properties.get(self._key)
+        if written is None:
             return {}
-        found = _decode(told.encode())
+        found = _decode(written.encode())
         if found.topic_id != self._table.topic_id:
             message = f"Topic {self._table.topic} was recreated after export {self._table.export} had begun"
             raise RangeError(message, hint="Its offsets now mean other records. Export it to another table.")
@@ -173,14 +159,12 @@ class IcebergSink:
     def _loaded(self) -> Table:
         """Return the table as it is now."""
         if self._catalog is None:
-            properties = dict(self._properties)
-            self._catalog = load_catalog(properties.pop("name", "default"), **properties)
+            self._catalog = opened_catalog(self._properties)
         return self._catalog.load_table(self._name)
 
     def _opened(self) -> Table:
         """Return the table, which is made if there is none."""
-        properties = dict(self._properties)
-        catalog = self._catalog = load_catalog(properties.pop("name", "default"), **properties)
+        catalog = self._catalog = opened_catalog(self._properties)
         if not catalog.table_exists(self._name):
             catalog.create_namespace_if_not_exists(Catalog.namespace_from(self._name))
             try:
@@ -214,29 +198,6 @@ class IcebergSink:
         with table.update_schema() as update:
             update.union_by_name(pa.schema([self._table.schema.field(name) for name in missing]))
         return self._loaded()
-
-    @contextmanager
-    def _told(self, doing: str) -> Iterator[None]:
-        """Translate errors of the catalogue and its store; each kind has its own."""
-        try:
-            yield
-        except (StreamsError, KeyboardInterrupt):
-            raise
-        except _REFUSED as error:
-            message = f"Cannot {doing} {self._name} of Iceberg: {error}"
-            raise ConfigError(
-                message, hint="Check the catalogue's properties, its package, and the columns."
-            ) from error
-        except Exception as error:
-            message = f"Cannot {doing} {self._name} of Iceberg: {error}"
-            raise EngineError(message, hint="Check that the catalogue and its store answer.") from error
-
-
-def _without_retries(table: Table) -> Table:
-    """Return the table as one whose commits pyiceberg does not repeat; the stored properties stay as they are."""
-    properties = {**table.metadata.properties, TableProperties.COMMIT_NUM_RETRIES: "0"}
-    metadata = table.metadata.model_copy(update={"properties": properties})
-    return Table(table.name(), metadata, table.metadata_location, table.io, table.catalog, table.config)
 
 
 def _shape(kind: Any) -> str:

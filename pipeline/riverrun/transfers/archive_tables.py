@@ -1,0 +1,196 @@
+"""Archived topics as tables of Apache Iceberg, for engines such as Trino and Spark: the archive's own files, registered.
+
+A table refers to the files that the latest manifest of its topic lists, no more and no less. The summary of its snapshot says
+which manifest that is, with the ranges of offsets. So what an attempt that failed has left out, the next one makes up for,
+whichever process makes it. Riverrun itself reads manifests only.
+
+The table must never delete files: they are the archive's. `gc.enabled=false` tells engines so. Old snapshots are taken out of
+its metadata here, since engines refuse to expire them then.
+"""
+
+from __future__ import annotations
+
+import re
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import cached_property, partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+from pyiceberg.catalog import Catalog
+from pyiceberg.exceptions import CommitFailedException, TableAlreadyExistsError
+from pyiceberg.table import Table, TableProperties, Transaction
+
+from riverrun.archive.manifest import TopicManifest
+from riverrun.archive.parquet import SCHEMA
+from riverrun.errors import ConfigError, EngineError
+from riverrun.records import counted
+from riverrun.transfers.iceberg import ATTEMPTS, opened_catalog, told, without_retries
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from riverrun.archive.manifest import ArchiveStore
+
+SUMMARY = "riverrun-archive"
+"""Name of the property in the summary of a snapshot: what of the topic the snapshot has, as JSON."""
+_OF = "riverrun-archive-of"
+"""Name of the table's property that says which topic of which archive it shows."""
+_PROPERTIES = {
+    "gc.enabled": "false",
+    "commit.manifest-merge.enabled": "true",
+    "write.metadata.delete-after-commit.enabled": "true",
+    "write.metadata.previous-versions-max": "20",
+}
+_MOST_SNAPSHOTS, _KEPT_SNAPSHOTS = 200, 100
+_READERS = 8
+"""Footers of Parquet files that are read at a time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """What has changed in a table.
+
+    Args:
+        table: Its name, with its namespace.
+        added: Files that it refers to from now on.
+        removed: Files that it refers to no more.
+    """
+
+    table: str
+    added: int = 0
+    removed: int = 0
+
+
+class ArchiveTable:
+    """The table of an archived topic.
+
+    Args:
+        store: The archive.
+        topic: The topic.
+        catalog: Properties of the catalogue, as pyiceberg's `load_catalog` takes them.
+        namespace: The table's namespace. Its name is that of the topic, with `_` for dots and hyphens.
+    """
+
+    def __init__(self, store: ArchiveStore, topic: str, catalog: Mapping[str, str], namespace: str) -> None:
+        self._store, self._topic = store, topic
+        self._properties = catalog
+        self.name = f"{namespace}.{re.sub('[.-]', '_', topic)}"
+
+    def show(self) -> Shown:
+        """Let the table refer to the files of the latest manifest, and to no others. It is made if there is none.
+
+        Raises:
+            ConfigError: If it is another table, or the catalogue refuses.
+            ArchiveError: If the archive cannot be read.
+            EngineError: If the catalogue or its store does not answer.
+        """
+        with told("show the archive in", self.name):
+            for _ in range(ATTEMPTS):
+                table = self._opened()  # before the manifest, which is never the older one
+                manifest = self._store.manifest(self._topic) or TopicManifest(self._topic, "", 0)
+                summary = _summary(manifest)
+                snapshot = table.current_snapshot()
+                if snapshot and snapshot.summary and snapshot.summary.additional_properties.get(SUMMARY) == summary:
+                    return Shown(self.name)
+                try:
+                    return self._changed(table, manifest, summary)
+                except CommitFailedException:
+                    continue
+                except FileNotFoundError:  # a compaction has replaced files since
+                    if self._store.manifest(self._topic) == manifest:
+                        raise
+        message = f"Others have changed {self.name} at each of {counted(ATTEMPTS, 'attempt')} to show the archive in it"
+        raise EngineError(message)
+
+    def _changed(self, table: Table, manifest: TopicManifest, summary: str) -> Shown:
+        """Change the table as it was loaded.
+
+        Raises:
+            CommitFailedException: If anybody has changed it since.
+            FileNotFoundError: If a file of the manifest is gone.
+        """
+        from pyiceberg.io.pyarrow import parquet_file_to_data_file  # noqa: PLC0415 - loads pandas
+
+        wanted = {self._location(file.name) for file in manifest.files if file.name}
+        there = {task.file.file_path: task.file for task in table.scan().plan_files()}
+        gone = [file for path, file in there.items() if path not in wanted]
+        with ThreadPoolExecutor(_READERS) as readers:
+            read = partial(parquet_file_to_data_file, table.io, table.metadata)
+            added = [*readers.map(read, sorted(wanted - there.keys()))]
+        transaction = Transaction(without_retries(table))
+        update = transaction.update_snapshot(snapshot_properties={SUMMARY: summary})
+        with update.overwrite() if gone else update.merge_append() as files:
+            for file in gone:
+                files.delete_data_file(file)
+            for file in added:
+                files.append_data_file(file)
+        _forget_snapshots(transaction.commit_transaction())
+        return Shown(self.name, len(added), len(gone))
+
+    @cached_property
+    def _catalog(self) -> Catalog:
+        return opened_catalog(self._properties)
+
+    def _opened(self) -> Table:
+        """Return the table, which is made if there is none.
+
+        Raises:
+            ConfigError: If it shows something else.
+        """
+        own = {_OF: f"{self._topic} at {self._store.url}"}
+        if not self._catalog.table_exists(self.name):
+            self._catalog.create_namespace_if_not_exists(Catalog.namespace_from(self.name))
+            try:
+                table = self._catalog.create_table(self.name, SCHEMA, properties={**_PROPERTIES, **own})
+            except TableAlreadyExistsError:  # another process was faster
+                pass
+            else:
+                return _with_names(table)
+        table = self._catalog.load_table(self.name)
+        found = table.properties.get(_OF)
+        if found != own[_OF]:
+            message = f"Table {self.name} of Iceberg shows {found or 'no archive'}, not {own[_OF]}"
+            raise ConfigError(message, hint="Choose another namespace, or drop the table.")
+        return table if TableProperties.DEFAULT_NAME_MAPPING in table.properties else _with_names(table)
+
+    def _location(self, name: str) -> str:
+        url = self._store.url.rstrip("/")
+        place = url if "://" in url else f"file://{Path(url).resolve()}"
+        return f"{place}/{self._topic}/data/{name}"
+
+
+def _with_names(table: Table) -> Table:
+    """Return the table with the property by which it finds columns by their names: files of archives have no numbers."""
+    mapping = table.schema().name_mapping.model_dump_json()
+    return Transaction(table).set_properties({TableProperties.DEFAULT_NAME_MAPPING: mapping}).commit_transaction()
+
+
+def _summary(manifest: TopicManifest) -> str:
+    ranges = {
+        partition: [(each.start, each.end) for each in manifest.stretches(partition)]
+        for partition in range(manifest.partitions)
+    }
+    told_of = {
+        "topic": manifest.topic,
+        "topic_id": manifest.topic_id,
+        "timestamp_type": manifest.timestamp_type,
+        "manifest": manifest.number,
+        "written_ms": manifest.written_ms,
+        "records": sum(file.records for file in manifest.files),
+        "offsets": {partition: found for partition, found in ranges.items() if found},
+    }
+    return msgspec.json.encode(told_of).decode()
+
+
+def _forget_snapshots(table: Table) -> None:
+    """Take old snapshots out of the metadata, which would grow for ever. Their files are the archive's, and stay."""
+    times = sorted(snapshot.timestamp_ms for snapshot in table.snapshots())
+    if len(times) > _MOST_SNAPSHOTS:
+        before = datetime.fromtimestamp(times[-_KEPT_SNAPSHOTS] / 1000, UTC)
+        try:
+            table.maintenance.expire_snapshots().older_than(before).commit()
+        except CommitFailedException:
+            return  # the next change will

@@ -1,7 +1,7 @@
 """An archive as the target of a follower: each commit lists new files in the manifests of topics.
 
 A manifest is written only if nobody has written its number. The one before it must end where this owner of a partition has
-begun, and the archive must not have been swept since (`leftovers`). So a record is in the archive once, whatever other owners,
+begun, and the archive must not have been swept since (`upkeep`). So a record is in the archive once, whatever other owners,
 `riverrun archive write`, compactions and sweeps do at that moment.
 """
 

@@ -9,9 +9,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from riverrun.archive.archiving import archive_topic, in_this_process, on_spark
-from riverrun.archive.leftovers import leftovers, sweep
 from riverrun.archive.manifest import ArchiveStore
-from riverrun.archive.upkeep import compact, compact_by_key, drop_before, verify
+from riverrun.archive.upkeep import compact, compact_by_key, drop_before, leftovers, sweep, verify
 from riverrun.errors import ArchiveError, EngineError, StreamsError
 from riverrun.extras import require_extra
 from riverrun.hosting.process import SystemClock
@@ -21,9 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from riverrun.archive.archiving import Archived
-    from riverrun.archive.leftovers import Leftover
     from riverrun.archive.manifest import ArchivedFile, TopicManifest
-    from riverrun.archive.upkeep import Damage
+    from riverrun.archive.upkeep import Damage, Leftover
     from riverrun.config.archives import ArchiveConfig
     from riverrun.project.cluster import Cluster
     from riverrun.transfers.archive_tables import ArchiveTable

@@ -12,10 +12,9 @@ from riverrun.archive import archiving
 from riverrun.archive import manifest as manifests
 from riverrun.archive.archiving import archive_topic, in_this_process
 from riverrun.archive.exclusive import creator
-from riverrun.archive.leftovers import sweep
 from riverrun.archive.manifest import ArchiveStore
 from riverrun.archive.parquet import read_file
-from riverrun.archive.upkeep import compact, verify
+from riverrun.archive.upkeep import compact, sweep, verify
 from riverrun.kafka.admin import Topic
 
 if TYPE_CHECKING:

@@ -14,10 +14,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from riverrun.archive.leftovers import leftovers, sweep
 from riverrun.archive.manifest import ArchivedFile, ArchiveStore, TopicManifest
 from riverrun.archive.parquet import FileWriter, offset_at, read_file
-from riverrun.archive.upkeep import compact, compact_by_key, drop_before, verify
+from riverrun.archive.upkeep import compact, compact_by_key, drop_before, leftovers, sweep, verify
 from riverrun.errors import ArchiveError
 from riverrun.records import OffsetRange
 

@@ -13,11 +13,10 @@ from hypothesis import strategies as st
 
 from riverrun.archive import archiving
 from riverrun.archive.archiving import archive_topic, in_this_process
-from riverrun.archive.leftovers import leftovers, sweep
 from riverrun.archive.manifest import ArchiveStore, TopicManifest
 from riverrun.archive.parquet import read_file
 from riverrun.archive.sink import ArchiveSink, RawBatch
-from riverrun.archive.upkeep import compact, verify
+from riverrun.archive.upkeep import compact, leftovers, sweep, verify
 from riverrun.errors import ArchiveError, EngineError, TaskMigratedError
 from riverrun.kafka.admin import Topic
 from riverrun.records import RAW_OFFSET, TopicPartition

@@ -8,6 +8,8 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from google.protobuf.descriptor_pool import DescriptorPool
+from google.protobuf.message_factory import GetMessageClass
 
 from riverrun import (
     JSON,
@@ -15,8 +17,10 @@ from riverrun import (
     Avro,
     Consumed,
     Grouped,
+    JsonSchema,
     Materialized,
     Produced,
+    Protobuf,
     Serde,
     SessionWindows,
     StreamsBuilder,
@@ -27,6 +31,7 @@ from riverrun.errors import StateSchemaError
 from riverrun.hosting.control_topic import ControlTopic
 from riverrun.hosting.state_schemas import STATE_TOPIC, StateSchemas
 from riverrun.runtime.serde_places import with_places
+from riverrun.schemas.protobuf_files import add_file, file_of
 from riverrun.spark.bounded_runs.job import run as bounded_run
 from riverrun.spark.ranges import resolve
 from riverrun.worker.reset import plan_reset, reset
@@ -256,14 +261,17 @@ class Person:
     name: str
 
 
-def test_rows_in_avro_are_read_by_the_schema_that_wrote_them(broker: Broker, unique: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("serde", [Avro, JsonSchema])
+def test_rows_with_a_schema_are_read_by_the_one_that_wrote_them(
+    broker: Broker, unique: str, tmp_path: Path, serde: Callable[[Any], Serde[Any]]
+) -> None:
     def topology(type_: Any) -> Topology:
         builder = StreamsBuilder()
         texts = builder.stream(f"{unique}.in", Consumed(STRING, STRING))
-        kept: Any = Materialized(name="visits", value_serde=Avro(type_))
-        grouped = texts.group_by(lambda key, _: Person(key), Grouped(Avro(Person), STRING, name="people"))
+        kept: Any = Materialized(name="visits", value_serde=serde(type_))
+        grouped = texts.group_by(lambda key, _: Person(key), Grouped(serde(Person), STRING, name="people"))
         grouped.aggregate(lambda: None, lambda _k, _v, last: last or sample(type_), kept)
-        return with_places(builder.build(), f"{unique}-v1", {"url": f"mock://{unique}", "auto.register.schemas": True})
+        return on_registry(builder.build(), unique)
 
     broker.create(1, f"{unique}.in")
     broker.write(f"{unique}.in", [(b"ann", b"1", 1000)])
@@ -272,3 +280,38 @@ def test_rows_in_avro_are_read_by_the_schema_that_wrote_them(broker: Broker, uni
     with pytest.raises(StateSchemaError, match=r"Store visits .*key Person\(name='ann'\).*country"):
         run(broker, unique, tmp_path, topology(Required))
     assert run(broker, unique, tmp_path, topology(Longer)) == 2
+
+
+def on_registry(topology: Topology, unique: str) -> Topology:
+    return with_places(topology, f"{unique}-v1", {"url": f"mock://{unique}", "auto.register.schemas": True})
+
+
+def message(name: str, fields: str) -> Any:
+    """A class of Protobuf messages, as protoc would generate it."""
+    file = file_of(f'syntax = "proto3"; package riverrun.test; message {name} {{ {fields} }}', "visits.proto")
+    return GetMessageClass(add_file(DescriptorPool(), file).message_types_by_name[name])
+
+
+def test_rows_in_protobuf_are_read_by_the_numbers_of_fields(broker: Broker, unique: str, tmp_path: Path) -> None:
+    seen: list[tuple[str, str]] = []
+
+    def topology(type_: Any, field: str) -> Topology:
+        def updated(key: str, value: str, last: Any) -> Any:
+            seen.append((key, getattr(last, field)))
+            return type_(**{field: value})
+
+        builder = StreamsBuilder()
+        texts = builder.stream(f"{unique}.in", Consumed(STRING, STRING))
+        kept: Any = Materialized(name="visits", value_serde=Protobuf(type_))
+        texts.group_by_key().aggregate(type_, updated, kept)
+        return on_registry(builder.build(), unique)
+
+    broker.create(1, f"{unique}.in")
+    broker.write(f"{unique}.in", [(b"ann", b"home", 1000)])
+    assert run(broker, unique, tmp_path, topology(message("Visit", "string page = 1;"), "page")) == 1
+    broker.write(f"{unique}.in", [(b"ann", b"cart", 1000)])
+    later = message("Visit", "string country = 2; string place = 1;")
+    assert run(broker, unique, tmp_path, topology(later, "place")) == 1
+    assert seen == [("ann", ""), ("ann", "home")]
+    with pytest.raises(StateSchemaError, match=r"Store visits .*key 'ann'"):
+        run(broker, unique, tmp_path, topology(message("Order", "string page = 1;"), "page"))

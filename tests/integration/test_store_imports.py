@@ -30,7 +30,7 @@ from riverrun import (
 from riverrun.cli.main import app as main
 from riverrun.errors import ConfigError, InvalidStateStoreError, StateError
 from riverrun.project.store_imports import import_rows
-from riverrun.spark.stores import export_rows
+from riverrun.spark.store_files import export_rows
 from riverrun.worker.worker import Worker
 
 if TYPE_CHECKING:

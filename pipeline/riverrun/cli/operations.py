@@ -223,10 +223,19 @@ def state_export(
     raw: Annotated[
         bool, typer.Option("--raw", metavar="", help="Write keys and values as bytes, which come back exactly.")
     ] = False,
+    local: Annotated[
+        Path | None, typer.Option(help="State directory of a stopped worker, whose rows are read instead.")
+    ] = None,
 ) -> None:
-    """Write all rows of a store, as committed now, to Parquet. The application may run meanwhile, and needs no Spark."""
-    done = settings_of(context).project().app(app, version=version).state.export_files(store, to, raw=raw)
+    """Write all rows of a store, as committed now, to Parquet. The application may run meanwhile, and needs no Spark.
+
+    With --local, the rows are those that a stopped worker has left on its disk. With --version as well, no broker is asked.
+    """
+    chosen = settings_of(context).project().app(app, version=version)
+    done = chosen.state.export_files(store, to, raw=raw, local=local)
     typer.echo(f"{counted(done.rows, 'row')} of {store} in {counted(len(done.files), 'file')} at {to}")
+    if local is not None:
+        typer.echo(f"partitions: {', '.join(map(str, done.partitions))}")
 
 
 @state_app.command("import")

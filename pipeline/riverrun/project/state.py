@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from riverrun.hosting.state_schemas import StateSchemas
     from riverrun.project.chosen_version import ChosenVersion
     from riverrun.project.store_imports import Imported
-    from riverrun.spark.stores import Exported
+    from riverrun.spark.store_files import Exported
     from riverrun.state.snapshots import Manifest
     from riverrun.worker.reset import Reset
 
@@ -85,23 +85,31 @@ class AppState:
 
         return export_store(self._chosen.connected(), store, spark, build_topology, write, at=at)
 
-    def export_files(self, store: str, target: Path, *, raw: bool = False) -> Exported:
-        """Write all rows of a store, as committed now, to Parquet, without Spark (`spark.stores.export_rows`).
+    def export_files(self, store: str, target: Path, *, raw: bool = False, local: Path | None = None) -> Exported:
+        """Write all rows of a store, as committed now, to Parquet, without Spark (`spark.store_files.export_rows`).
+
+        With `local`, write the rows that a stopped worker has left on its disk instead. That needs no brokers if the version is
+        named, and reads stores without a changelog, too.
 
         Args:
             store: Name of the store.
             target: A file that ends with `.parquet`, or a directory for one file per partition. Nothing may be there yet.
             raw: Whether columns hold the bytes of keys and values, which come back exactly.
+            local: State directory of a stopped worker on this machine; None to read what is committed.
 
         Returns:
-            The number of rows, and the files.
+            The number of rows, the files and the partitions.
 
         Raises:
-            InvalidStateStoreError: If there is no such store, it is no table, or it has no changelog.
+            InvalidStateStoreError: If there is no such store, it is no table, or it has no changelog. With `local`, if the
+                directory has nothing of it.
+            StateInUseError: If a worker uses the local state.
             ConfigError: If the target exists, or cannot be written.
         """
-        from riverrun.spark.stores import export_rows
+        from riverrun.spark.store_files import export_local_rows, export_rows
 
+        if local is not None:
+            return export_local_rows(self._chosen.loaded(), store, target, local, raw=raw)
         return export_rows(self._chosen.connected(), store, target, build_topology, raw=raw)
 
     def import_files(

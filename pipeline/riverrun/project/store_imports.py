@@ -28,8 +28,9 @@ from riverrun.runtime.context import TaskContext
 from riverrun.runtime.layout import changelog_name
 from riverrun.service.routing import store_places
 from riverrun.spark.columns import TIME
+from riverrun.spark.store_files import PARQUET
 from riverrun.spark.store_rows import READABLE, raw_builder, rows_of, store_columns
-from riverrun.spark.stores import PARQUET, works_of
+from riverrun.spark.stores import works_of
 from riverrun.state.api import StoreKind
 from riverrun.state.rocksdb import RocksDbBackend
 from riverrun.state.stores.opening import open_store

@@ -8,11 +8,7 @@ from __future__ import annotations
 
 from contextlib import closing
 from dataclasses import dataclass
-from itertools import chain
 from typing import TYPE_CHECKING, Any
-
-import pyarrow as pa
-import pyarrow.parquet as pq
 
 from riverrun.errors import ConfigError, InvalidStateStoreError, RangeError
 from riverrun.hosting.inputs import input_lags
@@ -26,13 +22,12 @@ from riverrun.spark.failures import complaint, on_executor, spark_failures
 from riverrun.spark.past_stores import rows_at
 from riverrun.spark.ranges import RunRange
 from riverrun.spark.runs import DONE, RunLog
-from riverrun.spark.store_rows import READABLE, StoreWork, raw_builder, read_rows, store_columns
+from riverrun.spark.store_rows import READABLE, StoreWork, read_rows, store_columns
 from riverrun.spark.tasks.reporting import Counts, new_group
 from riverrun.spark.tasks.work import job_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
-    from pathlib import Path
 
     from riverrun.hosting.connected import ConnectedApplication
     from riverrun.records import TaskId
@@ -42,8 +37,6 @@ if TYPE_CHECKING:
     from riverrun.topology.topology import Topology
 
 LATEST = "latest"
-PARQUET = ".parquet"
-"""The end of the names of exported files."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,12 +210,26 @@ def _works(
 
 
 def _builder(topology: Topology, store: str) -> StoreBuilder:
+    builder = readable(topology, store)
+    if builder.logging or builder.source_topic is not None:
+        return builder
+    message = f"Store {store} cannot be read: it has no changelog"
+    raise InvalidStateStoreError(
+        message, hint="`riverrun state export --local DIRECTORY` reads what a stopped worker has left on its disk."
+    )
+
+
+def readable(topology: Topology, store: str) -> StoreBuilder:
+    """Return a store that is a table, with a changelog or without.
+
+    Raises:
+        InvalidStateStoreError: If it is not.
+    """
     if store in topology.stores:
         builder = topology.stores[store]
-        if builder.kind in READABLE and (builder.logging or builder.source_topic is not None):
+        if builder.kind in READABLE:
             return builder
-        why = f"is a {builder.kind.value} store, which is not a table" if builder.logging else "has no changelog"
-        message = f"Store {store} cannot be read: it {why}"
+        message = f"Store {store} cannot be read: it is a {builder.kind.value} store, which is not a table"
         raise InvalidStateStoreError(message)
     for found in topology.global_stores:
         if found.store.name == store:
@@ -308,66 +315,3 @@ def _stands_at(connected: ConnectedApplication, vector: OffsetVector) -> bool:
     stands = {lag.tp: lag.committed for lag in lags}
     is_there = all(stands.get(tp) == offset for tp, offset in vector.offsets.items())
     return is_there and not any(lag.lag for lag in lags if lag.is_internal)
-
-
-@dataclass(frozen=True, slots=True)
-class Exported:
-    """A store that was written to files.
-
-    Args:
-        rows: Number of its rows.
-        files: The files.
-    """
-
-    rows: int
-    files: tuple[Path, ...]
-
-
-def export_rows(
-    connected: ConnectedApplication, store: str, target: Path, build: Callable[[Job], Topology], *, raw: bool = False
-) -> Exported:
-    """Write all rows of a store, as committed now, to Parquet.
-
-    Args:
-        connected: The application, which may run meanwhile.
-        store: Name of the store.
-        target: A file that ends with `.parquet`, or a directory for one file per partition. Nothing may be there yet.
-        build: Builds the topology.
-        raw: Whether columns hold the bytes of keys and values, which come back exactly.
-
-    Returns:
-        The rows and files.
-
-    Raises:
-        InvalidStateStoreError: If there is no such store, it is no table, or it has no changelog.
-        ConfigError: If the target exists, or cannot be written.
-        BrokerError: If brokers do not answer.
-    """
-    works = works_of(connected, store)
-    builder = connected.topology.stores[store]
-    columns = store_columns(raw_builder(builder) if raw else builder).all
-    about = {"riverrun.store": store, "riverrun.kind": builder.kind.value, "riverrun.application": connected.id}
-    schema = pa.schema([(column.name, column.kind) for column in columns], about)
-    if target.exists() and (target.is_file() or any(target.iterdir())):
-        message = f"{target} is there already"
-        raise ConfigError(message, hint="Name another file, or an empty directory.")
-    is_file = target.suffix == PARQUET
-    parts = (
-        {target: works} if is_file else {target / f"partition-{w.task_id.partition:05}{PARQUET}": [w] for w in works}
-    )
-    rows = 0
-    try:
-        (target.parent if is_file else target).mkdir(parents=True, exist_ok=True)
-        for path, some in parts.items():
-            unfinished = path.with_suffix(".part")
-            with pq.ParquetWriter(unfinished, schema) as writer:
-                for batch in chain.from_iterable(read_rows(work, build, raw=raw) for work in some):
-                    writer.write_batch(batch.cast(schema) if batch.schema != schema else batch)
-                    rows += batch.num_rows
-            unfinished.rename(path)
-    except OSError as error:
-        message = f"{target} cannot be written: {error}"
-        raise ConfigError(
-            message, hint="Name a file or a directory on a disk with room, where you may write."
-        ) from error
-    return Exported(rows, tuple(parts))

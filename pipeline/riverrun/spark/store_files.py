@@ -1,0 +1,162 @@
+"""Rows of a store as Parquet files, without Spark: those that are committed, or those that a stopped worker has on its disk."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from dataclasses import dataclass
+from functools import partial
+from itertools import chain
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from riverrun.errors import ConfigError, InvalidStateStoreError
+from riverrun.hosting.local_state import open_backend, task_directories
+from riverrun.spark.store_rows import batches_of, raw_builder, read_rows, store_columns
+from riverrun.spark.stores import readable, works_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+    from pathlib import Path
+
+    from riverrun.hosting.application import Application
+    from riverrun.hosting.connected import ConnectedApplication
+    from riverrun.records import TaskId
+    from riverrun.spark.tasks.work import Job
+    from riverrun.state.api import StoreBuilder
+    from riverrun.topology.topology import Topology
+
+PARQUET = ".parquet"
+"""The end of the names of exported files."""
+
+
+@dataclass(frozen=True, slots=True)
+class Exported:
+    """A store that was written to files.
+
+    Args:
+        rows: Number of its rows.
+        files: The files.
+        partitions: The partitions whose rows they have.
+    """
+
+    rows: int
+    files: tuple[Path, ...]
+    partitions: tuple[int, ...]
+
+
+def export_rows(
+    connected: ConnectedApplication, store: str, target: Path, build: Callable[[Job], Topology], *, raw: bool = False
+) -> Exported:
+    """Write all rows of a store, as committed now, to Parquet.
+
+    Args:
+        connected: The application, which may run meanwhile.
+        store: Name of the store.
+        target: A file that ends with `.parquet`, or a directory for one file per partition. Nothing may be there yet.
+        build: Builds the topology.
+        raw: Whether columns hold the bytes of keys and values, which come back exactly.
+
+    Returns:
+        The rows and files.
+
+    Raises:
+        InvalidStateStoreError: If there is no such store, it is no table, or it has no changelog.
+        ConfigError: If the target exists, or cannot be written.
+        BrokerError: If brokers do not answer.
+    """
+    works = works_of(connected, store)
+    builder = connected.topology.stores[store]
+    parts = {work.task_id.partition: partial(read_rows, work, build, raw=raw) for work in works}
+    return _written(target, raw_builder(builder) if raw else builder, connected.id, parts)
+
+
+def export_local_rows(
+    application: Application, store: str, target: Path, directory: Path, *, raw: bool = False
+) -> Exported:
+    """Write the rows that a stopped worker has left on its disk to Parquet. Asks no brokers.
+
+    Args:
+        application: The application.
+        store: Name of the store, which may be one without a changelog.
+        target: As of `export_rows`.
+        directory: The worker's state directory.
+        raw: As of `export_rows`.
+
+    Returns:
+        The rows, files and partitions: those of the tasks that the worker had or followed.
+
+    Raises:
+        InvalidStateStoreError: If there is no such store, it is no table or in memory only, or the directory has nothing of it.
+        StateInUseError: If a worker uses the state.
+        StateError: If the state is damaged.
+        ConfigError: If the target exists, or cannot be written.
+    """
+    builder = readable(application.topology, store)
+    if not builder.persistent:
+        message = f"Store {store} cannot be read: it is in memory only"
+        raise InvalidStateStoreError(message, hint="Queries of running workers read it.")
+    (sub,) = (sub for sub in application.topology.sub_topologies() if builder in sub.stores)
+    found = task_directories(application.in_directory(directory).directory)
+    own = {task_id: path for task_id, path in sorted(found.items()) if task_id.sub_topology == sub.id}
+    if not own:
+        message = f"{directory} has no state of store {store} of {application.id}"
+        raise InvalidStateStoreError(message, hint="Name the worker's --state-dir, or state.dir of streams.toml.")
+    shown = raw_builder(builder) if raw else builder
+
+    def rows(task_id: TaskId, path: Path) -> Iterator[pa.RecordBatch]:
+        with closing(open_backend(sub, path)) as state:
+            yield from batches_of(shown, task_id, state)
+
+    return _written(
+        target,
+        shown,
+        application.id,
+        {task_id.partition: partial(rows, task_id, path) for task_id, path in own.items()},
+    )
+
+
+def _written(
+    target: Path,
+    builder: StoreBuilder,
+    application_id: str,
+    parts: Mapping[int, Callable[[], Iterator[pa.RecordBatch]]],
+) -> Exported:
+    """Write the rows of partitions to a file, or to a file each.
+
+    Raises:
+        ConfigError: If the target exists, or cannot be written.
+    """
+    columns = store_columns(builder).all
+    about = {
+        "riverrun.store": builder.name,
+        "riverrun.kind": builder.kind.value,
+        "riverrun.application": application_id,
+    }
+    schema = pa.schema([(column.name, column.kind) for column in columns], about)
+    if target.exists() and (target.is_file() or any(target.iterdir())):
+        message = f"{target} is there already"
+        raise ConfigError(message, hint="Name another file, or an empty directory.")
+    is_file = target.suffix == PARQUET
+    files = (
+        {target: [*parts.values()]}
+        if is_file
+        else {target / f"partition-{number:05}{PARQUET}": [part] for number, part in parts.items()}
+    )
+    rows = 0
+    try:
+        (target.parent if is_file else target).mkdir(parents=True, exist_ok=True)
+        for path, some in files.items():
+            unfinished = path.with_suffix(".part")
+            with pq.ParquetWriter(unfinished, schema) as writer:
+                for batch in chain.from_iterable(part() for part in some):
+                    writer.write_batch(batch.cast(schema) if batch.schema != schema else batch)
+                    rows += batch.num_rows
+            unfinished.rename(path)
+    except OSError as error:
+        message = f"{target} cannot be written: {error}"
+        raise ConfigError(
+            message, hint="Name a file or a directory on a disk with room, where you may write."
+        ) from error
+    return Exported(rows, tuple(files), tuple(parts))

@@ -313,5 +313,3 @@ def test_rows_in_protobuf_are_read_by_the_numbers_of_fields(broker: Broker, uniq
     later = message("Visit", "string country = 2; string place = 1;")
     assert run(broker, unique, tmp_path, topology(later, "place")) == 1
     assert seen == [("ann", ""), ("ann", "home")]
-    with pytest.raises(StateSchemaError, match=r"Store visits .*key 'ann'"):
-        run(broker, unique, tmp_path, topology(message("Order", "string page = 1;"), "page"))

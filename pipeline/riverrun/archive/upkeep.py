@@ -1,7 +1,7 @@
 """Keeps an archive in order: checks its files, joins small ones, drops the oldest, and sweeps what killed archivers have left.
 
-A file without a manifest may also be that of an archiver that works at the moment, or was paused and goes on in a week. So a
-sweep takes away its chance first, and does not trust clocks for that:
+A file without a manifest may also belong to an archiver at work, or to one that was paused and goes on in a week. So a sweep
+first takes away their chance to list it, and does not trust clocks for that:
 
 1. It reads manifest N, then lists the data. It chooses the files that N neither lists nor has replaced.
 2. It writes manifest N + 1, which has its own number as `swept`. If another process has written N + 1, a chosen file may be
@@ -9,10 +9,10 @@ sweep takes away its chance first, and does not trust clocks for that:
 3. It removes the files.
 
 An archiver or a compaction that had uploaded such a file has read manifest N or an earlier one. It lists files in the next
-number only, which is taken, so it is refused. A follower lists its files in any later manifest, so it compares: if `swept` is
-above the number that it knew before it wrote them, they may be gone, and it begins again behind the last offset that is listed.
-Lists of a file store may lack a file, which then stays; they may not miss a manifest, and those of S3, Google Cloud Storage,
-Azure Blob Storage and local disks do not.
+number only, which is taken, so it is refused. A follower lists its files in any later manifest, so it compares. If `swept` is
+above the number that it knew before it wrote them, they may be gone. It then begins again behind the last listed offset.
+A list of files may lack a file, which then stays. It may not lack a manifest; lists of S3, Google Cloud Storage, Azure Blob
+Storage and local disks do not.
 
 The age of files is a courtesy: a sweep that leaves young files alone disturbs no archiver that works. It also covers followers
 of earlier versions, which do not compare.

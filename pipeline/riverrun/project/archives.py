@@ -348,7 +348,7 @@ def _tables(store: ArchiveStore, declared: Iterable[ArchiveConfig], *topics: str
 
 
 def _try_to_show(store: ArchiveStore, declared: Iterable[ArchiveConfig], topic: str) -> None:
-    """Bring tables up to date. A follower goes on if that fails: the next change, whoever makes it, mends the table."""
+    """Bring tables up to date. A follower goes on if that fails: the next change of the archive mends the table."""
     try:
         for table in _tables(store, declared, topic):
             table.show()

@@ -51,7 +51,7 @@ _READERS = 8
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """What has changed in a table.
+    """The change of a table.
 
     Args:
         table: Its name, with its namespace.

@@ -107,7 +107,7 @@ class DeclaredArchive:
         admin.require(list(config.topics), f"archive {config.name} follows")
         store = ArchiveStore(config.url)
         for table in _tables(store, [config], *config.topics):
-            with suppress(EngineError):  # the first files try again
+            with suppress(ArchiveError, EngineError):  # the first files try again
                 table.show()
         sink = ArchiveSink(
             store,

@@ -220,7 +220,8 @@ def test_commands_write_list_verify_compact_and_drop(broker: Broker, tmp_path: P
     assert ask("compact", topic) == (0, f"{topic}: 2 files became 1\n")
     assert ask("list")[1].startswith(f"{line}, 1 file,")
     file = next((archive / topic / "data").rglob("*.parquet"))
-    left = shutil.copy(file, file.with_name(f"{file.stem[:-8]}0badcafe.parquet"))
+    left = file.with_name(f"{file.stem[:-8]}0badcafe.parquet")
+    shutil.copy(file, left)
     code, shown = ask("verify", topic)
     assert (code, shown.count(f"{topic}: no manifest lists 00000/{left.name} of 20")) == (0, 1)
     assert ask("drop", topic, "--leftovers")[1] == f"{topic}: 0 leftover files dropped, 0.0 MiB\n"

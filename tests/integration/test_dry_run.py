@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,7 @@ from riverrun import (
     Grouped,
     KStream,
     Materialized,
+    Named,
     Produced,
     RangeError,
     SerializationError,
@@ -22,11 +24,12 @@ from riverrun import (
     TimeWindows,
     windowed,
 )
-from riverrun.errors import UnsupportedByHostError
+from riverrun.errors import ConfigError, UnsupportedByHostError
 from riverrun.spark.bounded_runs.job import run
 from riverrun.spark.dry_run import dry_run
 from riverrun.spark.ranges import resolve
 from riverrun.spark.session import spark_session
+from riverrun.testing import LookupAnswer
 from tests.conformance.hosts import on_executor
 from tests.presence import present
 
@@ -173,3 +176,25 @@ def test_each_topic_is_a_frame_with_the_columns_of_its_serdes(broker: Broker, un
     assert plain[0].length == 4
     (typed,) = found[outputs[3]].select("value", "partition").collect()
     assert (typed.value, typed.partition) == ({"length": "4", "word": '"word"'}, 0)
+
+
+def test_look_ups_of_a_dry_run_get_recorded_answers(broker: Broker, unique: str, tmp_path: Path) -> None:
+    def ask(_word: str) -> str:
+        message = "no service here"
+        raise OSError(message)
+
+    def build(builder: StreamsBuilder) -> Topology:
+        words = builder.stream(f"{unique}.in", Consumed(STRING, STRING))
+        words.map_values_async(ask, named=Named("asked")).to(f"{unique}.out", Produced(STRING, STRING))
+        return builder.build()
+
+    broker.create(2, f"{unique}.in", f"{unique}.out")
+    broker.write(f"{unique}.in", [(b"%d" % n, b"w%d" % (n % 2), n + 1) for n in range(8)])
+    connected, spark = broker.connected(application(broker, unique, tmp_path, build)), spark_session()
+    answers = [LookupAnswer("asked", f"w{n}", f"answer {n}") for n in range(2)]
+    (frame,) = dry_run(connected, resolve(connected), spark, on_executor(build), answers=answers).values()
+    assert Counter(row.value for row in frame.collect()) == {"answer 0": 4, "answer 1": 4}
+    with pytest.raises(ConfigError, match="No answer is recorded for node asked and the argument 'w1'"):
+        dry_run(connected, resolve(connected), spark, on_executor(build), answers=answers[:1])
+    with pytest.raises(ConfigError, match="node other, which looks nothing up"):
+        dry_run(connected, resolve(connected), spark, on_executor(build), answers=[LookupAnswer("other", 1, 1)])

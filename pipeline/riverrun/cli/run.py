@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from pathlib import Path  # noqa: TC003 - typer reads the annotation
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -11,6 +12,7 @@ from rich.table import Table
 
 from riverrun.cli.project import GATE_FAILED, NEEDS_APPROVAL, App, Master, Version, settings_of, tell_of_staging
 from riverrun.cli.release import AsJson, CommandOutcome, plain, report
+from riverrun.errors import ConfigError
 from riverrun.records import counted
 
 if TYPE_CHECKING:
@@ -183,6 +185,10 @@ def run(
             " of streams.toml decides.",
         ),
     ] = None,
+    answers: Annotated[
+        Path | None,
+        typer.Option(help="With --dry-run: file of recorded answers, which look-ups get instead of calling a service."),
+    ] = None,
     *,
     plan: Annotated[
         bool, typer.Option("--plan", metavar="", help="Show what the run would process, and stop.")
@@ -201,6 +207,9 @@ def run(
 
     from riverrun.project.progress_bar import progress_bar
 
+    if answers is not None and not dry_run:
+        message = "--answers belongs to --dry-run: a run asks the service"
+        raise ConfigError(message)
     console = Console(emoji=False)
     bounded = (
         settings_of(context)
@@ -222,7 +231,7 @@ def run(
         console.print(plan_table(bounded.plan()))
         return
     if dry_run:
-        _dry_run(bounded, console)
+        _dry_run(bounded, console, answers)
         return
     with progress_bar(console) as above:
         summary = bounded.run(on_plan=lambda planned: above.print(plan_table(planned)))
@@ -244,11 +253,11 @@ def _tell(summary: RunSummary, chosen: RunRange, console: Console) -> None:
         typer.echo(str(summary.published))
 
 
-def _dry_run(bounded: BoundedRun, console: Console) -> None:
+def _dry_run(bounded: BoundedRun, console: Console, answers: Path | None) -> None:
     from riverrun.project.progress_bar import progress_bar
 
     with progress_bar(console):
-        outputs = bounded.dry_run()
+        outputs = bounded.dry_run(answers=answers)
         sizes = {topic: frame.count() for topic, frame in outputs.items()}
     for topic, frame in outputs.items():
         typer.echo(f"{topic}: {counted(sizes[topic], 'record')} would be written")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from datetime import timedelta
+from pathlib import Path  # noqa: TC003 - typer reads the annotation
 from typing import Annotated
 
 import typer
@@ -33,6 +34,12 @@ def try_out(
         int | None, typer.Option("--limit", "-n", min=1, max=10**12, help="Stop after this many records.")
     ] = None,
     version: Version = None,
+    answers: Annotated[
+        Path | None, typer.Option(help="File of recorded answers, which look-ups get instead of calling a service.")
+    ] = None,
+    record_answers: Annotated[
+        Path | None, typer.Option(help="File to write the answers of look-ups to, for --answers.")
+    ] = None,
     *,
     as_json: Annotated[bool, typer.Option("--json", metavar="", help="Print JSON, one record per line.")] = False,
 ) -> None:
@@ -51,7 +58,15 @@ def try_out(
     until_ms = since_ms + _DAY_MS if day else time_ms(end) if end else _LAST_MS
     project = settings_of(context).project()
     application = load_application(project.config, name, version=version)
-    trial = Trial(application, url_of(project, url), since_ms, until_ms, whole=whole or ())
+    trial = Trial(
+        application,
+        url_of(project, url),
+        since_ms,
+        until_ms,
+        whole=whole or (),
+        answers=answers,
+        record_answers=record_answers,
+    )
     for topic in trial.missing:
         typer.echo(f"the archive has nothing of {topic}", err=True)
     for record in itertools.islice(trial.outputs(output or ()), limit):

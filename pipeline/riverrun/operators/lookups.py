@@ -145,7 +145,7 @@ class StreamLookup:
         """Start the look-up of a record. Beyond the limit, which only records made of others exceed, it starts later."""
         order, context = self._order, self._context
         order.made += 1
-        flight = Flight(self.lookup, key, value, self._threads, self._counts)
+        flight = Flight(self.lookup, key, value, self._threads, self._counts, self._name)
         record = PendingRecord(
             (order.record, order.made),
             key,

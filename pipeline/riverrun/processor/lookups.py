@@ -108,6 +108,7 @@ class Lookup:
         timeout_s: How long an attempt may take, s.
         retry: How often to try.
         max_in_flight: Most look-ups of a task at a time.
+        function: The user's function, of the value, or of key and value.
     """
 
     fetch: Callable[[Any, Any], Any]
@@ -115,6 +116,12 @@ class Lookup:
     timeout_s: float
     retry: Retry
     max_in_flight: int
+    function: Callable[..., Any]
+
+    @property
+    def takes_key(self) -> bool:
+        """Return whether the user's function takes the key as well."""
+        return self.function is self.fetch
 
     @classmethod
     def of(
@@ -149,7 +156,7 @@ class Lookup:
             message = f"A look-up may take {longest_s:g} s: timeout, times attempts, plus waits between them"
             hint = f"A commit waits for it, so it may take {_LONGEST_SECONDS:g} s at most."
             raise TopologyError(message, hint=hint)
-        return cls(taking_key, not is_coroutine_function(fetch), timeout.total_seconds(), chosen, max_in_flight)
+        return cls(taking_key, not is_coroutine_function(fetch), timeout.total_seconds(), chosen, max_in_flight, fetch)
 
 
 def is_coroutine_function(function: Any) -> bool:
@@ -202,6 +209,7 @@ class Flight:
         value: Its value.
         threads: Where blocking functions are called.
         counts: Counts of its operator.
+        node: Name of its node.
         landed: Called when it has finished, in the thread of the event loop.
         latency_ms: Time from its start to its end, with all attempts, ms.
     """
@@ -211,6 +219,7 @@ class Flight:
     value: Any
     threads: Executor
     counts: LookupCounts = field(default_factory=LookupCounts)
+    node: str = ""
     landed: Callable[[Flight], None] | None = None
     latency_ms: float = 0.0
     is_done: bool = False

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from riverrun.project.chosen_version import ChosenVersion
     from riverrun.project.cluster import Cluster
     from riverrun.releases.gated_run import GatedRuns
+    from riverrun.runtime.recorded_answers import Answers
     from riverrun.spark.bounded_runs.job import RunPlan, RunSummary
     from riverrun.spark.ranges import RunRange
     from riverrun.spark.runs import RunRecord
@@ -84,28 +85,33 @@ class BoundedRun:
 
         return plan_run(self._connected, self.range, self._max_records_per_slice)
 
-    def dry_run(self) -> dict[str, Any]:
+    def dry_run(self, *, answers: Answers | None = None) -> dict[str, Any]:
         """Process the range without committing anything.
+
+        Args:
+            answers: Recorded answers of look-ups, or the file that has them, instead of calls.
 
         Returns:
             By public topic, a DataFrame of the records it would get (`riverrun.spark.dry_run.dry_run`).
 
         Raises:
-            ConfigError: If the engine is `local`: frames are Spark's.
+            ConfigError: If the engine is `local`: frames are Spark's. If an answer is missing, or the file cannot be read.
             UnsupportedByHostError: If sub-topologies write to each other: foreign-key joins.
             RangeError: If the range begins neither at the application's position nor at the beginning, or the position
                 changes.
             RecordError: If a record cannot be handled.
             BrokerError: If brokers do not answer.
         """
+        from riverrun.runtime.recorded_answers import answers_of
         from riverrun.spark.dry_run import dry_run
 
+        known = None if answers is None else answers_of(answers)
         if self.application.config.streams.bounded_engine == "local":
             message = "A dry run returns DataFrames, which the engine local does not have"
             raise ConfigError(message, hint="Leave the engine out, or choose auto or spark.")
         session = self._cluster.sessions.session()
         limit = self._max_records_per_slice
-        return dry_run(self._connected, self.range, session, build_topology, max_records_per_slice=limit)
+        return dry_run(self._connected, self.range, session, build_topology, max_records_per_slice=limit, answers=known)
 
     def run(
         self,

@@ -17,10 +17,12 @@ from riverrun.transfers.topic_records import ReadRecord
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator
+    from pathlib import Path
 
     from riverrun.archive.manifest import TopicManifest
     from riverrun.hosting.application import Application
     from riverrun.records import RawFields, RawRecord
+    from riverrun.runtime.recorded_answers import Answers
 
 _EVERYTHING = OffsetRange(0, 2**63 - 1)
 
@@ -50,10 +52,20 @@ class Trial:
         since_ms: Time at which the stretch begins, ms since the epoch.
         until_ms: Time at which it ends, exclusive.
         whole: Topics that are read from their first archived record, such as those of tables.
+        answers: Recorded answers of look-ups, or the file that has them, instead of calls.
+        record_answers: A file to write the answers of look-ups to.
     """
 
     def __init__(
-        self, application: Application, url: str, since_ms: int, until_ms: int, *, whole: Collection[str] = ()
+        self,
+        application: Application,
+        url: str,
+        since_ms: int,
+        until_ms: int,
+        *,
+        whole: Collection[str] = (),
+        answers: Answers | None = None,
+        record_answers: Path | None = None,
     ) -> None:
         """Look for the topics in the archive.
 
@@ -66,6 +78,7 @@ class Trial:
             raise RangeError(message)
         self._application, self._store = application, ArchiveStore(url)
         self._since_ms, self._until_ms = since_ms, until_ms
+        self._answers, self._record_answers = answers, record_answers
         self.result = TrialResult()
         topology = application.topology.resolved(self._store.topics())
         application_topics = {*topology.source_topics, *(t for g in topology.global_stores for t in g.source.topics)}
@@ -98,7 +111,12 @@ class Trial:
         readers = {topic: self._readers_of(topic) for topic in wanted}
         streams, config = self._application.config.streams, self._application.config
         with TopologyTestDriver(
-            self._topology, streams, application_id=config.application_id(), schema_registry=config.schema_registry
+            self._topology,
+            streams,
+            application_id=config.application_id(),
+            schema_registry=config.schema_registry,
+            answers=self._answers,
+            record_answers=self._record_answers,
         ) as driver:
             inputs = {topic: driver.input_topic(topic, BYTES, BYTES) for topic in self._manifests}
             count = dict.fromkeys(wanted, 0)

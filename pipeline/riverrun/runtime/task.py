@@ -322,6 +322,11 @@ class Task:
         return done
 
     @property
+    def lookup_nodes(self) -> tuple[str, ...]:
+        """Return the nodes that look something up."""
+        return tuple(lookups_of(self._nodes))
+
+    @property
     def awaits_lookups(self) -> bool:
         """Return whether records wait for look-ups. They go on within `process`, which hosts call as often as they can."""
         return self._lookups is not None and not self._lookups.is_empty

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from riverrun.records import OffsetRange, RawFields
     from riverrun.runtime.layout import Layout
+    from riverrun.runtime.recorded_answers import LookupAnswer
     from riverrun.spark.dry_task import ShuffleWriter
     from riverrun.spark.tasks.reporting import Counts
     from riverrun.spark.tasks.work import Job
@@ -73,6 +74,7 @@ class DryRunWork:
         restores: Whether they begin with the application's state.
         snapshots: The snapshots that tasks begin with, by name.
         is_public: Whether to keep the records that a real run would write to public topics.
+        answers: Recorded answers of look-ups; None to call what they ask.
     """
 
     job: Job
@@ -84,6 +86,7 @@ class DryRunWork:
     restores: bool
     snapshots: Mapping[TaskId, str]
     is_public: bool
+    answers: tuple[LookupAnswer, ...] | None = None
 
     def parts(self, level: int) -> list[DryTask]:
         """Return the work of each task of a level."""
@@ -106,6 +109,7 @@ class DryRunWork:
             readers=self._readers,
             is_public=self.is_public,
             turn=level,
+            answers=self.answers,
         )
 
     def look(self, level: int, counts: Counts) -> Callable[[], tuple[int, int | None]]:

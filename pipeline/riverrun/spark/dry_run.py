@@ -11,6 +11,7 @@ would go.
 from __future__ import annotations
 
 from contextlib import closing
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,7 @@ import pyarrow as pa
 from riverrun.errors import RangeError, UnsupportedByHostError
 from riverrun.hosting.progress import looked_at
 from riverrun.records import OffsetRange
+from riverrun.runtime.recorded_answers import AnsweredLookups
 from riverrun.spark.columns import TIME, FrameColumn, columns_of, micros, spark_schema, with_variants
 from riverrun.spark.dry_levels import HEADERS, DryRunWork, run_level
 from riverrun.spark.slices import MAX_RECORDS_PER_SLICE, cut, slices_of
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
     from riverrun.hosting.connected import ConnectedApplication
     from riverrun.kafka.admin import CommittedOffset
     from riverrun.records import TopicPartition
+    from riverrun.runtime.recorded_answers import LookupAnswer
     from riverrun.spark.columns import Columns
     from riverrun.spark.ranges import RunRange
     from riverrun.spark.tasks.work import Job
@@ -54,6 +57,7 @@ def dry_run(
     build: Callable[[Job], Topology],
     *,
     max_records_per_slice: int = MAX_RECORDS_PER_SLICE,
+    answers: Iterable[LookupAnswer] | None = None,
 ) -> dict[str, Any]:
     """Process a range without committing anything. It fences no task, and creates and writes no topic.
 
@@ -64,6 +68,7 @@ def dry_run(
         spark: A Spark session.
         build: Builds the topology on executors; must be picklable.
         max_records_per_slice: Maximum number of records of a slice, as in `run`: caches are flushed at the end of each slice.
+        answers: Recorded answers of look-ups, which each task uses for itself, instead of calls; None for calls.
 
     Returns:
         A DataFrame per public topic, with the records that a real run would write to it; empty if there are none.
@@ -76,6 +81,7 @@ def dry_run(
         RangeError: If the range begins elsewhere, or the application commits during the run.
         TopicError: If a topic is missing, or has the wrong number of partitions.
         RecordError: If a record cannot be handled.
+        ConfigError: If an answer is missing, or belongs to no node.
         BrokerError: If brokers do not answer.
     """
     connected = connected.reading({tp.topic for tp in run_range.ranges})
@@ -85,6 +91,10 @@ def dry_run(
     group = new_group(connected.id)
     job, counts = job_of(connected, group), Counts(connected.admin, group)
     course = _course(connected, job, run_range, max_records_per_slice)
+    if answers is not None:
+        course = replace(course, answers=tuple(answers))
+        known = AnsweredLookups(course.answers or ())
+        known.check_nodes(node.name for sub in topology.sub_topologies() for node in sub.nodes)
     frames: list[Any] = []
     with closing(counts):
         for level in range(len(course.levels)):

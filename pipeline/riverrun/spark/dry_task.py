@@ -23,6 +23,7 @@ from riverrun.hosting.task_start import begin_task
 from riverrun.partitioning import partition_for
 from riverrun.records import TopicPartition
 from riverrun.runtime.ports import Ports
+from riverrun.runtime.recorded_answers import AnsweredLookups
 from riverrun.runtime.task import Task
 from riverrun.spark.tasks.inputs import Inputs, check_wall_clock, punctuate_wall_clock
 from riverrun.spark.tasks.reporting import reporting
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from riverrun.hosting.connected import ConnectedApplication
     from riverrun.kafka.admin import Admin
     from riverrun.records import Headers, OffsetRange, RawFields, TaskId
+    from riverrun.runtime.recorded_answers import LookupAnswer
     from riverrun.spark.tasks.work import Job
     from riverrun.state.api import StateBackend
     from riverrun.topology.topology import Topology
@@ -58,6 +60,7 @@ class DryTask:
             its other own topics are dropped.
         is_public: Whether to keep the records that a real run would write to public topics.
         turn: Number of its level.
+        answers: Recorded answers of look-ups; None to call what they ask.
     """
 
     job: Job
@@ -69,6 +72,7 @@ class DryTask:
     readers: Mapping[str, int]
     is_public: bool
     turn: int = 0
+    answers: tuple[LookupAnswer, ...] | None = None
 
 
 class ShuffledRecord(NamedTuple):
@@ -231,19 +235,25 @@ def run_dry(dry_task: DryTask, inbox: ShuffleReader, build: Callable[[Job], Topo
         directory = Path(opened.enter_context(tempfile.TemporaryDirectory(prefix="riverrun-dry-run-")))
         connected = connected.in_directory(directory)
         application = connected.application
-        runs = WriterMerge(directory, application.config.streams.bounded_buffer_max_bytes)
-        outputs = opened.enter_context(ShuffleWriter(runs, dry_task, counts, connected.admin))
-        global_state = open_global_state(connected, clock, job.global_ends)
+        outputs = opened.enter_context(
+            ShuffleWriter(
+                WriterMerge(directory, application.config.streams.bounded_buffer_max_bytes),
+                dry_task,
+                counts,
+                connected.admin,
+            )
+        )
+        global_state, answered = open_global_state(connected, clock, job.global_ends), _answered(dry_task)
         if dry_task.restores:
             begun = begin_task(connected, dry_task.task_id, clock)
             opened.callback(begun.close)
             state = begun.backend
-            task = begun.restored(Ports(outputs, state, clock, global_state.stores))
+            task = begun.restored(Ports(outputs, state, clock, global_state.stores, lookups=answered))
             _check_committed(dry_task, connected)
         else:
             state = opened.enter_context(closing(_open_state(dry_task, application)))
             spec = application.task_spec(dry_task.task_id, layout.tasks[dry_task.task_id])
-            task = Task(spec, Ports(outputs, state, clock, global_state.stores))
+            task = Task(spec, Ports(outputs, state, clock, global_state.stores, lookups=answered))
         opened.callback(task.close)
         task.start({tp: dry_task.committed[tp] for tp in task.spec.inputs if tp in dry_task.committed})
         check_wall_clock(application, task)
@@ -267,8 +277,19 @@ def run_dry(dry_task: DryTask, inbox: ShuffleReader, build: Callable[[Job], Topo
                 task.prepare_commit()  # forwards updates that caches hold back
                 task.post_commit({})
             outputs.end_slice()
+        _check_answers(answered)
         require_same_topics(job, connected, committed_ids(dry_task.committed, connected.id))
         yield FinishedTask(application, outputs, state)
+
+
+def _answered(dry_task: DryTask) -> AnsweredLookups | None:
+    return None if dry_task.answers is None else AnsweredLookups(dry_task.answers)
+
+
+def _check_answers(answered: AnsweredLookups | None) -> None:
+    """Raise the error about a missing answer, which a handler may have passed over."""
+    if answered is not None:
+        answered.check()
 
 
 def _open_state(dry_task: DryTask, application: Application) -> StateBackend:

@@ -15,6 +15,7 @@ Record(key='k', value='HELLO', timestamp=5, headers=())
 
 from __future__ import annotations
 
+from riverrun.runtime.recorded_answers import LookupAnswer
 from riverrun.testing.contexts import CapturedForward, CapturedPunctuator, MockProcessorContext
 from riverrun.testing.driver import TopologyTestDriver
 from riverrun.testing.topics import TestInputTopic, TestOutputTopic
@@ -25,6 +26,7 @@ __all__ = [
     "CapturedPunctuator",
     "ChangedValueWarning",
     "KeyBytesWarning",
+    "LookupAnswer",
     "MockProcessorContext",
     "TestInputTopic",
     "TestOutputTopic",

@@ -8,13 +8,14 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from riverrun.errors import InvalidStateStoreError, StreamsError
+from riverrun.errors import ConfigError, InvalidStateStoreError, StreamsError
 from riverrun.processor.handlers import error_handlers, global_error_handlers
 from riverrun.processor.timestamps import timestamp_extractor
 from riverrun.records import RawRecord, TaskId, TopicPartition
 from riverrun.runtime.context import GLOBAL_TASK, Environment
 from riverrun.runtime.layout import TaskSpec, plan_layout, without_caches
 from riverrun.runtime.ports import Ports
+from riverrun.runtime.recorded_answers import AnsweredLookups, RecordingLookups, answers_of
 from riverrun.runtime.serde_places import with_places
 from riverrun.runtime.state_manager import GlobalState
 from riverrun.runtime.task import Task
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 
     from riverrun.config import StreamsConfig
     from riverrun.records import Headers, ValueAndTimestamp
+    from riverrun.runtime.recorded_answers import Answers
     from riverrun.serde.api import Serde
     from riverrun.state.store_types import KeyValueStore, SessionStore, VersionedKeyValueStore, WindowStore
     from riverrun.topology.topology import Topology
@@ -141,6 +143,9 @@ class TopologyTestDriver:
         application_id: Prefix of internal topics.
         initial_wall_clock_time_ms: Start of the wall clock, ms since the epoch.
         schema_registry: Settings of the schema registry; by default one in memory, for this driver only.
+        answers: Recorded answers of look-ups, or the file that has them, instead of calls. An answer that is missing is an
+            error of the call that pipes the record, whatever handlers do.
+        record_answers: A file to write the answers of look-ups to, while they are really made.
 
     Raises:
         TopologyError: If the topology cannot run.
@@ -155,6 +160,8 @@ class TopologyTestDriver:
         application_id: str = "test",
         initial_wall_clock_time_ms: int = 0,
         schema_registry: Mapping[str, Any] | None = None,
+        answers: Answers | None = None,
+        record_answers: str | Path | None = None,
     ) -> None:
         """Open the stores and start the tasks."""
         settings = given_settings(config, "TopologyTestDriver")
@@ -173,7 +180,8 @@ class TopologyTestDriver:
         self._clock = MockClock(initial_wall_clock_time_ms)
         self._topics = MemoryTopics()
         self._watch = ValueWatch()
-        self._lookups = VirtualLookups(self._clock)
+        self._calls = VirtualLookups(self._clock)
+        self._lookups = _lookups(self._calls, answers, record_answers)
         self._global = GlobalState(
             topology,
             application_id,
@@ -198,6 +206,8 @@ class TopologyTestDriver:
             self._tasks[spec.id] = task
             for tp in spec.inputs:
                 self._readers.setdefault(tp.topic, []).append(task)
+        if isinstance(self._lookups, AnsweredLookups):
+            self._lookups.check_nodes(name for task in self._tasks.values() for name in task.lookup_nodes)
         self._topics.inputs = {*self._readers, *self._global.topics}
         for task in self._tasks.values():
             task.start({})
@@ -259,8 +269,7 @@ class TopologyTestDriver:
         for task in self._tasks.values():
             task.punctuate_wall_clock()
             self._process(task)
-        self._drain()
-        self._watch.tell()
+        self._settle()
 
     def get_state_store(self, name: str) -> Any:
         """Return a store of any kind, to read it or to set up a test.
@@ -340,6 +349,7 @@ class TopologyTestDriver:
             task.close()
         self._global.close()
         self._lookups.close()
+        self._calls.close()
 
     def _placed(self, topic: str, key_serde: Serde[K], value_serde: Serde[V]) -> tuple[Serde[K], Serde[V]]:
         keys, values = (SerdePlace(topic, is_key, self._registry) for is_key in (True, False))
@@ -381,7 +391,15 @@ class TopologyTestDriver:
         self._check_open()
         self._topics.pipe(topic, key, value, timestamp, headers)
         self._watch.forget_calls()
-        self._drain()
+        self._settle()
+
+    def _settle(self) -> None:
+        """Process all that follows, and tell what was wrong with look-ups and values."""
+        try:
+            self._drain()
+        finally:
+            if not isinstance(self._lookups, VirtualLookups):
+                self._lookups.check()
         self._watch.tell()
 
     def _drain(self) -> None:
@@ -421,6 +439,22 @@ class TopologyTestDriver:
         commit = task.prepare_commit()
         ends = {tp: len(self._topics.logs[tp.topic]) for tp in commit.changelogs}
         task.post_commit(ends)
+
+
+def _lookups(
+    calls: VirtualLookups, answers: Answers | None, record: str | Path | None
+) -> AnsweredLookups | RecordingLookups | VirtualLookups:
+    """Return what runs look-ups.
+
+    Raises:
+        ConfigError: If both arguments are there, or a file cannot be used.
+    """
+    if answers is not None and record is not None:
+        message = "Look-ups either get recorded answers, or their answers are recorded"
+        raise ConfigError(message)
+    if answers is not None:
+        return AnsweredLookups(answers_of(answers))
+    return calls if record is None else RecordingLookups(calls, Path(record))
 
 
 def _task_specs(

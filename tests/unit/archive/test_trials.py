@@ -92,6 +92,43 @@ def test_a_day_is_processed_in_the_order_of_time(config: Path) -> None:
     assert "read names: 1 record, orders: 4 records, rates: 1 record, 1 dropped (late)" in told
 
 
+ASKING = """
+from riverrun import JSON, STRING, Consumed, Named, Produced
+
+def tax(order):
+    raise OSError("no service here")
+
+def build(builder):
+    orders = builder.stream("orders", Consumed(STRING, JSON))
+    orders.map_values_async(tax, named=Named("taxed")).to("taxed", Produced(STRING, JSON))
+    return builder.build()
+"""
+
+
+def test_look_ups_of_a_trial_get_recorded_answers(config: Path, tmp_path: Path) -> None:
+    (config.parent / "asking_code.py").write_text(ASKING)
+    file, answers = config.parent / "asking.toml", tmp_path / "answers.jsonl"
+    file.write_text(config.read_text().replace("trial_code", "asking_code"))
+    settings = '"processing.exception.handler" = "continue"\n'
+    handled = config.parent / "handled.toml"
+    handled.write_text(file.read_text() + settings)
+    bounds = ("--from", "1970-01-02T00:00:30", "--to", "1970-01-02T00:01:00")
+    _, _, told = tried(file, *bounds)
+    assert "no service here" in told
+    tried(handled, *bounds, "--record-answers", str(answers))
+    (line,) = answers.read_text().splitlines()
+    asked = {"node": "taxed", "argument": {"currency": "eur"}}
+    assert json.loads(line) == {**asked, "error": "OSError: no service here"}
+    answers.write_text(json.dumps({**asked, "answer": {"tax": 7}}))
+    code, lines, told = tried(file, *bounds, "--answers", str(answers), "--json")
+    assert (code, [json.loads(line)["value"] for line in lines]) == (0, [{"tax": 7}]), told
+    answers.write_text("")
+    for each in (file, handled):
+        code, _, told = tried(each, *bounds, "--answers", str(answers))
+        assert code != 0
+        assert "No answer is recorded for node taxed and the argument {'currency': 'eur'}" in told
+
+
 def test_bounds_outputs_and_a_limit_choose_records(config: Path) -> None:
     bounds = ("--from", "1970-01-02T00:00:30", "--to", "1970-01-02T00:01:00")
     _, lines, told = tried(config, *bounds, "--output", "counts")

@@ -1,0 +1,324 @@
+"""Answers of look-ups that were recorded, so that an application can be rehearsed without the service that it asks.
+
+A file has a line of JSON for each answer: `{"node": "priced", "argument": "pear", "answer": 3}`, with `error` and a text in
+place of `answer` for a look-up that failed. The argument is the value, or `[key, value]` for a function of both.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias, get_type_hints
+
+import msgspec
+
+from riverrun.decoders import converter, json_decoder
+from riverrun.errors import ConfigError, ProcessingError
+from riverrun.records import shortened
+from riverrun.serde.serdes import encode_json
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from typing import TextIO
+
+    from riverrun.processor.lookups import Flight, Lookup, LookupExecutor
+
+_SHOWN = 200
+_NO_ANSWER = object()
+
+
+@dataclass(frozen=True, slots=True)
+class LookupAnswer:
+    """An answer that a node got, or gets.
+
+    Args:
+        node: The node that looks up.
+        argument: The value of the record, or a list of key and value if the function takes both.
+        answer: What the function returned.
+        error: The failure of the last attempt in its place; None for an answer.
+    """
+
+    node: str
+    argument: Any
+    answer: Any = None
+    error: str | None = None
+
+    def line(self) -> str:
+        """Return it as a line of a file, without its end."""
+        told = {"answer": self.answer} if self.error is None else {"error": self.error}
+        return encode_json({"node": self.node, "argument": self.argument} | told).decode()
+
+
+Answers: TypeAlias = "str | Path | Iterable[LookupAnswer]"
+"""Recorded answers, or the file that has them."""
+
+
+class _Line(msgspec.Struct, forbid_unknown_fields=True):
+    node: str
+    argument: Any
+    answer: Any = _NO_ANSWER
+    error: str | None = None
+
+
+_line = json_decoder(_Line).decode
+
+
+def answers_of(given: Answers) -> tuple[LookupAnswer, ...]:
+    """Return recorded answers.
+
+    Raises:
+        ConfigError: If the file cannot be read, or a line is no answer.
+    """
+    if not isinstance(given, str | Path):
+        return tuple(given)
+    try:
+        lines = Path(given).read_bytes().splitlines()
+    except OSError as error:
+        message = f"The answers in {given} cannot be read: {error.strerror}"
+        raise ConfigError(message) from error
+    return tuple(_answer(line, f"{given}, line {n}") for n, line in enumerate(lines, 1) if line.strip())
+
+
+def _answer(line: bytes, where: str) -> LookupAnswer:
+    try:
+        found = _line(line)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        message = f"{where} is no answer: {error}"
+        raise ConfigError(message, hint='Write {"node": ..., "argument": ..., "answer": ...}.') from error
+    if (found.answer is _NO_ANSWER) == (found.error is None):
+        message = f"{where} needs either answer or error"
+        raise ConfigError(message)
+    return LookupAnswer(found.node, found.argument, None if found.error is not None else found.answer, found.error)
+
+
+class AnsweredLookups:
+    """A `LookupExecutor` that calls nothing: look-ups get recorded answers at once.
+
+    Several answers to one argument are used in turn, and the last one again and again.
+
+    Args:
+        answers: The answers.
+    """
+
+    def __init__(self, answers: Iterable[LookupAnswer]) -> None:
+        """Find the answers by node and argument.
+
+        Raises:
+            ConfigError: If an argument has no JSON.
+        """
+        self.finished = 0
+        self._answers: dict[tuple[str, bytes], deque[LookupAnswer]] = {}
+        self._missing: ConfigError | None = None
+        for answer in answers:
+            known = answer.node, _told(answer.argument, answer.node)
+            self._answers.setdefault(known, deque()).append(answer)
+
+    def check_nodes(self, nodes: Iterable[str]) -> None:
+        """Make sure that answers belong to nodes that look something up.
+
+        Raises:
+            ConfigError: If one does not.
+        """
+        known = sorted(nodes)
+        for node, _ in self._answers:
+            if node not in known:
+                message = f"An answer is recorded for node {node}, which looks nothing up"
+                raise ConfigError(message, hint=f"Nodes that do: {', '.join(known) or 'none'}.")
+
+    def check(self) -> None:
+        """Raise the error about the first answer that was missing or did not fit, whatever a handler did about it.
+
+        Raises:
+            ConfigError: If there was one.
+        """
+        if self._missing is not None:
+            raise self._missing
+
+    def start(self, flight: Flight) -> None:
+        """Finish a look-up."""
+        try:
+            self._finish(flight)
+        except ConfigError as error:
+            self._missing = self._missing or error
+            flight.error = error
+        flight.is_done = True
+        self.finished += 1
+        if flight.landed is not None:
+            flight.landed(flight)
+
+    def _finish(self, flight: Flight) -> None:
+        argument = _argument(flight)
+        known = self._answers.get((flight.node, _told(argument, flight.node)))
+        if known is None:
+            message = f"No answer is recorded for node {flight.node} and the argument {_shown(argument)}"
+            line = LookupAnswer(flight.node, argument, "...").line()
+            raise ConfigError(message, hint=f"Record it, or add a line: {line}")
+        found = known.popleft() if len(known) > 1 else known[0]
+        if found.error is not None:
+            flight.error = ProcessingError(found.error)
+            flight.counts.failures += 1
+            return
+        flight.result = _fitted(found.answer, flight)
+
+    def wait(self, seen: int, timeout_s: float) -> None:
+        """Return: no look-up is on its way."""
+
+    def cancel(self, flights: Iterable[Flight]) -> None:
+        """Do nothing: no look-up is on its way."""
+
+    def close(self) -> None:
+        """Do nothing: it holds no resources."""
+
+
+class RecordingLookups:
+    """A `LookupExecutor` that writes each answer to a file.
+
+    Args:
+        lookups: Runs the look-ups, and tells the end of one before a task goes on.
+        path: The file; what it has is replaced.
+    """
+
+    def __init__(self, lookups: LookupExecutor, path: Path) -> None:
+        """Begin the file.
+
+        Raises:
+            ConfigError: If it cannot be written.
+        """
+        self._lookups = lookups
+        self._refused: ConfigError | None = None
+        try:
+            self._file: TextIO = path.open("w", encoding="utf-8")
+        except OSError as error:
+            message = f"Answers cannot be recorded in {path}: {error.strerror}"
+            raise ConfigError(message) from error
+
+    @property
+    def finished(self) -> int:
+        """Number of look-ups that have finished so far."""
+        return self._lookups.finished
+
+    def check(self) -> None:
+        """Raise the error about the first answer that was not recorded, whatever a handler did about it.
+
+        Raises:
+            ConfigError: If there was one.
+        """
+        if self._refused is not None:
+            raise self._refused
+
+    def start(self, flight: Flight) -> None:
+        """Start a look-up."""
+        landed = flight.landed
+
+        def recorded(done: Flight) -> None:
+            self._record(done)
+            if landed is not None:
+                landed(done)
+
+        flight.landed = recorded
+        self._lookups.start(flight)
+
+    def wait(self, seen: int, timeout_s: float) -> None:
+        """Wait until more look-ups have finished than `seen`, or the time (s) is up."""
+        self._lookups.wait(seen, timeout_s)
+
+    def cancel(self, flights: Iterable[Flight]) -> None:
+        """Cancel look-ups, and wait a moment for their last lines."""
+        self._lookups.cancel(flights)
+
+    def close(self) -> None:
+        """Complete the file. Idempotent."""
+        self._file.close()
+
+    def _record(self, flight: Flight) -> None:
+        """Write the answer of a look-up, which fails if that is impossible."""
+        if flight.is_cancelled:
+            return
+        try:
+            self._file.write(f"{_recorded(flight).line()}\n")
+        except ConfigError as error:
+            self._refused = self._refused or error
+            flight.error = error
+
+
+def _recorded(flight: Flight) -> LookupAnswer:
+    """Return the answer of a look-up.
+
+    Raises:
+        ConfigError: If the argument or the answer would be another one after it was read from JSON.
+    """
+    argument = msgspec.json.decode(_told(_argument(flight), flight.node))
+    if flight.error is not None:
+        text = f"{type(flight.error).__name__}: {flight.error}"
+        return LookupAnswer(flight.node, argument, error=text)
+    if hasattr(flight.result, "__next__"):  # it can be read once
+        flight.result = list(flight.result)
+    answer = _NO_ANSWER
+    with suppress(TypeError, ValueError, RecursionError):
+        answer = msgspec.json.decode(encode_json(flight.result))
+    if answer is _NO_ANSWER or not _is_alike(answer, flight):
+        message = (
+            f"The answer of node {flight.node} cannot be recorded: JSON makes something else of {_shown(flight.result)}"
+        )
+        hint = "Annotate what the function returns with a type that msgspec reads, such as a dataclass."
+        raise ConfigError(message, hint=hint)
+    return LookupAnswer(flight.node, argument, answer)
+
+
+def _is_alike(answer: Any, flight: Flight) -> bool:
+    try:
+        return bool(_fitted(answer, flight) == flight.result)
+    except (ValueError, ConfigError):
+        return False
+
+
+def _argument(flight: Flight) -> Any:
+    return [flight.key, flight.value] if flight.lookup.takes_key else flight.value
+
+
+def _told(argument: Any, node: str) -> bytes:
+    """Return an argument as JSON.
+
+    Raises:
+        ConfigError: If there is none.
+    """
+    try:
+        return encode_json(argument)
+    except (TypeError, ValueError, RecursionError) as error:
+        message = f"Node {node} looks up {_shown(argument)}, which has no JSON: {error}"
+        raise ConfigError(message, hint="Answers are found by arguments as JSON.") from error
+
+
+def _fitted(answer: Any, flight: Flight) -> Any:
+    """Return an answer as an object of the type that the function returns, as far as it tells one.
+
+    Raises:
+        ConfigError: If it is none.
+    """
+    convert = _converter(flight.lookup)
+    try:
+        return answer if convert is None else convert(answer)
+    except msgspec.ValidationError as error:
+        message = f"The answer of node {flight.node} for {_shown(_argument(flight))} does not fit: {error}"
+        raise ConfigError(message) from error
+
+
+def _converter(lookup: Lookup) -> Callable[[Any], Any] | None:
+    """Return the function that makes an answer of JSON; None if the function does not tell its type."""
+    function = lookup.function
+    try:
+        hints = get_type_hints(function if hasattr(function, "__code__") else type(function).__call__)
+        return converter(hints["return"]) if hints.get("return", Any) is not Any else None
+    except Exception:  # noqa: BLE001 - no annotation, or none that msgspec reads
+        return None
+
+
+def _shown(value: Any) -> str:
+    return shortened(value, _SHOWN)
+
+
+if TYPE_CHECKING:
+    _conforms: type[LookupExecutor] = AnsweredLookups
+    _conforms_too: type[LookupExecutor] = RecordingLookups

@@ -32,7 +32,7 @@ from riverrun import (
 )
 from riverrun.archive.archiving import archive_topic, in_this_process
 from riverrun.archive.manifest import ArchiveStore
-from riverrun.errors import ReleaseError, UnderWayError
+from riverrun.errors import RangeError, ReleaseError, UnderWayError
 from riverrun.records import TopicPartition
 from riverrun.releases.carry_plan import Fate
 from tests.presence import present
@@ -413,13 +413,11 @@ def expected_once(shop: Shop) -> dict[str, Any]:
     return shop.expected[1]
 
 
-def widened(_key: str, value: int) -> int:
+def refusing(key: str, value: int) -> int:
+    if key == "a":
+        message = f"no key {key}"
+        raise ValueError(message)
     return 100 * value
-
-
-def refusing(key: str, _value: int) -> int:
-    message = f"no key {key}"
-    raise ValueError(message)
 
 
 def hundreds(app: str, builder: StreamsBuilder) -> Topology:
@@ -436,34 +434,44 @@ def hundreds(app: str, builder: StreamsBuilder) -> Topology:
 def test_a_store_is_migrated_by_a_function_and_its_output_with_it(shop: Shop) -> None:
     one = (Block("counted", "first"),)
     shop.create(shop.name, *one)
+    shop.broker.create(1, f"{shop.name}.dead")
     project = Riverrun(kafka=shop.broker.kafka, directory=shop.directory, by="ann@desk")
 
-    def app(function: Callable[[str, int], int]) -> App:
+    def app(function: Callable[[str, int], int], handler: str = "fail") -> App:
+        letters = {"processing.exception.handler": handler, "errors.dead.letter.queue.topic.name": f"{shop.name}.dead"}
         return project.app(
             shop.name,
             partial(build, shop.name, one),
             versions={"v2": partial(hundreds, shop.name)},
             carry={"v2": {"first": function}},
-            config={"bounded.engine": "local"},
+            config={"bounded.engine": "local", **letters},
         )
 
     shop.write(shop.name)
-    app(widened).run()
+    app(refusing).run()
     before = shop.rows(shop.name, "first")
     with pytest.raises(
-        ReleaseError, match=r"refusing cannot migrate .* of key b'(.)' of store first: ValueError: no key \1"
+        ReleaseError, match=r"refusing cannot migrate .* of key b'a' of store first: ValueError: no key a"
     ):
         app(refusing).release("v2").start(carry=True)
     assert not present(app(refusing).release().status.carry).is_done
-    release = app(widened).release("v2").start(carry=True)
+    release = app(refusing, "continue").release("v2").start(carry=True)
     assert "store first: migrated" in str(release.status)
+    staged = [topic for topic in shop.broker.admin().list_topics() if topic.endswith(f"{shop.name}.dead")]
+    (dead,) = (topic for topic in staged if topic != f"{shop.name}.dead")
+    letters = list(app(refusing).letters(dead).list())
+    assert {(letter.key, letter.message) for letter in letters} == {(b"a", "no key a")}
+    assert letters[-1].origin.topic.endswith("-first-changelog")
+    with pytest.raises(RangeError, match="a carried release could not migrate these rows"):
+        app(refusing).letters(dead).replay(letters)
+    first = Counter(key for topic, key, _, _ in shop.written if topic == "in")
     shop.write(shop.name)
-    app(widened).run()
+    app(refusing, "continue").run()
     switch(release)
-    after = shop.rows(shop.name, "first")
     counted = Counter(key for topic, key, _, _ in shop.written if topic == "in")
-    assert after == {key: LONG.serialize(100 * count) for key, count in counted.items()}
-    assert before.keys() <= after.keys()
+    counted[b"a"] -= first[b"a"]
+    assert shop.rows(shop.name, "first") == {key: LONG.serialize(100 * count) for key, count in (+counted).items()}
+    assert before.keys() > {b"a"}
 
 
 def test_a_release_that_would_compute_everything_is_refused_before_anything_changes(shop: Shop) -> None:

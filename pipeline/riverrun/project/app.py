@@ -153,7 +153,9 @@ class App:
         if chosen is None:
             message = f"{self.name} has no dead letter topic"
             raise ConfigError(message, hint="Set errors.dead.letter.queue.topic.name, or name the topic: --topic.")
-        return DeadLetters(self.cluster.admin, chosen, self.cluster.by or "")
+        versions = {self.config.version, *self.config.versions}
+        ids = frozenset(self.config.application_id(version) for version in versions)
+        return DeadLetters(self.cluster.admin, chosen, self.cluster.by or "", ids=ids)
 
     # Live
 

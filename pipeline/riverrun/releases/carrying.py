@@ -17,10 +17,10 @@ from __future__ import annotations
 import shutil
 import uuid
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from riverrun.config import load_attribute
-from riverrun.errors import ReleaseError, StreamsError, UnderWayError
+from riverrun.errors import ReleaseError, UnderWayError
 from riverrun.hosting.alone import require_nobody
 from riverrun.hosting.carry import Carry
 from riverrun.hosting.connected import ConnectedApplication
@@ -28,23 +28,22 @@ from riverrun.hosting.inputs import found_ids, ids_to_commit
 from riverrun.hosting.ownership import fence_owners
 from riverrun.hosting.progress import tell
 from riverrun.hosting.state_schemas import copy_records
+from riverrun.processor.handlers import error_handlers
 from riverrun.records import OffsetVector, TopicPartition
 from riverrun.releases.carried_part import CarriedPart
 from riverrun.releases.carry_plan import CarryPlan, Fate, carry_plan
 from riverrun.releases.corrections import copy_partitions
+from riverrun.releases.migrating import Migration
 from riverrun.releases.rewinding import Mark, compact_again, keep_whole, mark_of, owning
 from riverrun.releases.topology import tables
 from riverrun.runtime.layout import changelog_name, internal_name
 from riverrun.runtime.times import OffsetMetadata, short_name
 from riverrun.spark.bounded_runs.job import run
 from riverrun.spark.ranges import COMMITTED, EARLIEST, resolve
-from riverrun.state.api import StoreKind
-from riverrun.state.stores.window import WINDOW_SUFFIX
-from riverrun.state.values import shown
 from riverrun.topology.fingerprint import code_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
     from pathlib import Path
 
     from riverrun.config.code import PickledFunction
@@ -60,12 +59,6 @@ _DIRECTORY = "carrying"
 """Directory of the local state of the part, below that of all applications."""
 _LOOKS = 5
 """How often the mark of a version without workers is looked at, until two looks agree."""
-_SUFFIXES = {
-    StoreKind.WINDOW: WINDOW_SUFFIX.size,
-    StoreKind.TIMESTAMPED_WINDOW: WINDOW_SUFFIX.size,
-    StoreKind.SESSION: 16,
-}
-"""Bytes behind the key in a changelog's key: a session has its end and its start."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +123,8 @@ class Carrying:
         Raises:
             UnderWayError: If a host of the candidate is at work, since it may have begun before the note. Also if the live
                 version does not come to rest, or left records between its sub-topologies.
-            ReleaseError: If a function that migrates a store fails; if topics of the live version were deleted meanwhile.
+            ReleaseError: If a function that migrates a store fails, and no handler continues. Also if topics of the live
+                version were deleted meanwhile.
             RangeError: If records of the inputs are gone.
             StreamsError: As a bounded run raises it.
         """
@@ -213,11 +207,13 @@ class Carrying:
             source, target = changelog_name(live.id, store), changelog_name(new.id, store)
             ends = {tp: end for tp, end in mark.ends.items() if tp.topic == source}
             function = plan.functions.get(store)
-            changed = None if function is None else _migration(before[store], after[store], function)
+            changed = None if function is None else _migration(new, before[store], after[store], function)
             if ends:  # a source's table has no changelog
                 group = f"{target}-{carry.id}"  # another carrying begins with an empty topic
                 copy_partitions(live.admin, target, ends, target, changed, group=group)
                 live.admin.delete_group(group)
+            if changed is not None:
+                changed.tell()
         equal = (store for store in plan.taken if store not in plan.functions)
         copy_records(live.admin, {changelog_name(live.id, store): changelog_name(new.id, store) for store in equal})
         tell(f"carry state to {new.id}", len(plan.taken), len(plan.taken))
@@ -269,6 +265,15 @@ def _check_partitions(live: ConnectedApplication, new: ConnectedApplication, pla
             raise ReleaseError(message, hint="Its rows would lie elsewhere: release it without --carry.")
 
 
+def _migration(
+    new: ConnectedApplication, before: StoreBuilder, after: StoreBuilder, function: str | PickledFunction
+) -> Migration:
+    subs = new.topology.sub_topologies()
+    number = next(sub.id for sub in subs if any(store.name == after.name for store in sub.stores))
+    handler = error_handlers(new.application.config.streams).processing
+    return Migration(before, after, function, number, handler, new.application.dead_letters)
+
+
 def _mark_at_rest(live: ConnectedApplication) -> Mark:
     """Return the mark of a version without workers: two looks, between which nothing was committed.
 
@@ -317,34 +322,6 @@ def _present(release: Release) -> tuple[Carry, Mark]:
         raise ReleaseError(message)
     committed = {TopicPartition.parse(name): (offset, text) for name, (offset, text) in carry.committed.items()}
     return carry, Mark(committed, {TopicPartition.parse(name): end for name, end in carry.ends.items()}, carry.topics)
-
-
-def _migration(
-    before: StoreBuilder, after: StoreBuilder, reference: str | PickledFunction
-) -> Callable[[bytes | None, bytes | None], bytes | None]:
-    """Return a function of a changelog's key and value that returns the value as the candidate's store has it."""
-    function, cut = load_attribute(reference), _SUFFIXES.get(before.kind, 0)
-    read_key, read, write = before.key_serde.deserialize, before.value_serde.deserialize, after.value_serde.serialize
-
-    def migrated(key: bytes | None, value: bytes | None) -> bytes | None:
-        if key is None or value is None:
-            return None
-        try:
-            row = read_key(key[: len(key) - cut])
-            new: Any = function(row, read(value))
-            return None if new is None else write(new)
-        except Exception as error:  # a user's function, or a serde, may raise anything
-            message = (
-                f"{reference} cannot migrate the value {shown(value)} of key {shown(key)} of store {before.name}: "
-            )
-            hint = "Nothing of it is public. Correct the function, then run the command again."
-            raise ReleaseError(message + _described(error), hint=hint) from error
-
-    return migrated
-
-
-def _described(error: Exception) -> str:
-    return error.message if isinstance(error, StreamsError) else f"{type(error).__name__}: {error}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from riverrun.errors import TaskMigratedError, VersionConflictError
 from riverrun.hosting.progress import tell
@@ -17,16 +17,19 @@ from riverrun.releases.topology import logs, outputs, tables
 from riverrun.releases.versions import create_staging
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from riverrun.hosting.connected import ConnectedApplication
     from riverrun.hosting.control_topic import ReleaseRegistry
     from riverrun.hosting.release import Release
     from riverrun.kafka.admin import Admin
-    from riverrun.records import Headers, Send
+    from riverrun.processor.handlers import ProducerRecord
+    from riverrun.records import RawFields, Send
     from riverrun.releases.scope import Scope
 
 _TRANSACTION_RECORDS = 50_000
+Changed: TypeAlias = "Callable[[TopicPartition, RawFields], tuple[bytes | None, Sequence[ProducerRecord]]]"
+"""Returns the value to write in place of a record's, and further records to write."""
 
 
 class Corrections:
@@ -235,7 +238,7 @@ def copy_partitions(
     name: str,
     ends: Mapping[TopicPartition, int],
     target: str,
-    changed: Callable[[bytes | None, bytes | None], bytes | None] | None = None,
+    changed: Changed | None = None,
     *,
     group: str | None = None,
 ) -> None:
@@ -246,7 +249,7 @@ def copy_partitions(
         name: Transactional id of the copy. Another call with this name fences this one.
         ends: The offset of each partition at which the copy ends.
         target: The topic to copy to.
-        changed: Returns the value to write in place of a record's, by key and value; by default, values stay.
+        changed: Returns the value to write in place of a record's, and further records; by default, values stay.
         group: Knows how far the copy is: another call with this group continues it. By default, its name is that of the copy.
 
     Raises:
@@ -257,7 +260,6 @@ def copy_partitions(
         TransactionalProducer(admin.kafka, name, transaction_timeout_ms=LONGEST_TRANSACTION_MS),
         group or name,
     )
-    send = producer.send if changed is None else _changing(producer.send, changed)
     try:
         producer.init()
         first, done = admin.beginning_offsets(ends), admin.committed(kept_in, ends)
@@ -268,25 +270,12 @@ def copy_partitions(
             ranges,
             target,
             lambda reached, _sent: producer.commit({tp: (offset, "") for tp, offset in reached.items()}, kept_in),
-            send,
+            producer.send,
             0,
+            changed=changed,
         )
     finally:
         producer.close()
-
-
-def _changing(send: Send, changed: Callable[[bytes | None, bytes | None], bytes | None]) -> Send:
-    def send_changed(
-        topic: str,
-        key: bytes | None,
-        value: bytes | None,
-        timestamp: int,
-        headers: Headers,
-        partition: int | None,
-    ) -> None:
-        send(topic, key, changed(key, value), timestamp, headers, partition)
-
-    return send_changed
 
 
 def copied(
@@ -296,6 +285,8 @@ def copied(
     commit: Callable[[Mapping[TopicPartition, int], int], None],
     send: Send,
     sent: int,
+    *,
+    changed: Changed | None = None,
 ) -> int:
     """Send the records of ranges to a topic, each to its partition, in transactions that also commit how far they reach.
 
@@ -306,6 +297,7 @@ def copied(
         commit: Commits offsets by partition, and the number of records sent.
         send: Sends a record.
         sent: How many were sent before.
+        changed: Returns the value to send in place of a record's, and further records; by default, values stay.
 
     Returns:
         The number of records sent, including those before.
@@ -314,7 +306,12 @@ def copied(
     pending = 0
     everything = sent + sum(each.size for each in ranges.values())
     for tp, batch in read_fields(admin, ranges):
-        for key, value, timestamp, _, headers in batch:
+        for fields in batch:
+            key, value, timestamp, _, headers = fields
+            if changed is not None:
+                value, further = changed(tp, fields)
+                for each in further:
+                    send(each.topic, each.key, each.value, each.timestamp, each.headers, each.partition)
             send(topic, key, value, timestamp, headers, tp.partition)
         if not batch:
             continue

@@ -28,11 +28,12 @@ from riverrun.processor.handlers import (
     ERRORS_TOPIC,
 )
 from riverrun.records import OffsetRange, TopicPartition, counted, whole_number
+from riverrun.runtime.layout import is_internal_topic
 from riverrun.serde.api import shown_reader
 from riverrun.transfers.topic_serdes import jsonable, readable, serdes_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
     from riverrun.kafka.admin import Admin
     from riverrun.records import Headers, RawFields
@@ -154,10 +155,12 @@ class DeadLetters:
         admin: Asks the brokers.
         topic: The dead letter topic.
         by: The user for the notes; by default, this user on this machine.
+        ids: Ids of applications into whose changelogs no letter is replayed: other records follow from a store's.
     """
 
-    def __init__(self, admin: Admin, topic: str, by: str = "") -> None:
+    def __init__(self, admin: Admin, topic: str, by: str = "", *, ids: Collection[str] = ()) -> None:
         self._admin = admin
+        self._ids = ids
         self.topic = topic
         self._by = by or this_user()
         self._notes = ControlTopic(admin, LETTERS_TOPIC)
@@ -225,7 +228,8 @@ class DeadLetters:
 
         Raises:
             ConfigError: If several letters would get one value.
-            RangeError: If the topic or the partition of a letter is gone. Nothing was written.
+            RangeError: If the topic or the partition of a letter is gone, or is a changelog, whose rows a carried release could
+                not migrate. Nothing was written.
             UnderWayError: If another user replays letters of this topic at this moment.
             BrokerError: If brokers refuse or do not answer.
         """
@@ -277,6 +281,12 @@ class DeadLetters:
 
     def _require_origins(self, letters: Iterable[DeadLetter]) -> None:
         origins = {letter.origin for letter in letters}
+        rows = (tp for tp in origins if tp.topic.endswith("-changelog"))
+        stores = sorted(tp for tp in rows if any(is_internal_topic(each, tp.topic) for each in self._ids))
+        if stores:
+            message = f"Letters come from {', '.join(map(str, stores))}: a carried release could not migrate these rows"
+            hint = "Write what they are to become to an input, or correct the function and release again. Then discard them."
+            raise RangeError(message, hint=hint)
         counts = self._admin.partitions({tp.topic for tp in origins})
         gone = sorted(tp for tp in origins if tp.partition >= counts.get(tp.topic, 0))
         if gone:

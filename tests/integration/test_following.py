@@ -353,7 +353,7 @@ def test_a_follower_waits_for_a_database_that_restarts(
         until(lambda: "trying again in" in caplog.text, "told that the database is away")
         database.server.start()
         until(lambda: database.count(project.topic) == writer.count, "written after the restart")
-    assert "the target answers again after" in caplog.text
+    assert "answered again after" in caplog.text
     assert following.end() is None
     assert database.rows(f"SELECT n FROM {project.topic} ORDER BY n") == [(n,) for n in range(writer.count)]
 
@@ -518,3 +518,84 @@ def test_the_recipe_of_postgresql_has_rows_and_offsets_of_one_moment(
     rows, offsets = (database.rows(query) for query in queries)
     assert rows == [("pear", 3, 9.0), ("kiwi", 1, 1.0)]
     assert sum(offset or 0 for _, offset in offsets) == 5
+
+
+def imported(project: Project, field: str = "n") -> list[int]:
+    """The numbers in the topic, in order."""
+    return sorted(json.loads(record.value or b"")[field] for record in project.broker.read(project.topic))
+
+
+def test_kills_of_an_import_of_a_table_lose_and_double_no_row(project: Project, database: Database) -> None:
+    table = f"{project.topic}_rows"
+    database.rows(
+        f"CREATE TABLE {table} (n bigserial PRIMARY KEY, word text, at timestamptz DEFAULT clock_timestamp())"
+    )
+    project.declare(
+        f'[imports.{project.topic}]\ntopic = "{project.topic}"\nsource = "{database.url}"\ntable = "{table}"\n'
+        'incremental = ["n"]\nkey = ["word"]\ntimestamp = "at"\nlag_seconds = 1\npoll_seconds = 1\ncommit_records = 50\n'
+    )
+    insert = f"INSERT INTO {table} (word) SELECT 'w' || mod(g, 7) FROM generate_series(1, %s) g"
+    engine = sa.create_engine(database.url)
+
+    def has_more(before: int) -> bool:
+        return len(project.broker.read(project.topic)) > before
+
+    for _ in range(KILLS):
+        process = project.start(words=("import",))
+        before = len(project.broker.read(project.topic))
+        with engine.begin() as late:  # takes its numbers before the others, and commits behind them
+            late.exec_driver_sql(insert % 20)
+            database.rows(insert % 2_000)
+        until(partial(has_more, before), "imported on", project.log)
+        database.rows(insert % random.randrange(1, 3_000))
+        process.kill()
+        process.wait(DEADLINE_S)
+    first, second = project.start(words=("import",)), project.start(words=("import",))
+
+    def is_one_fenced() -> bool:
+        database.rows(insert % 1)  # the first of both notices when it writes
+        return [first.poll(), second.poll()].count(None) == 1
+
+    until(is_one_fenced, "fenced one of two", project.log)
+    assert "also runs elsewhere" in project.log()
+    for process in (first, second):
+        process.send_signal(signal.SIGTERM)
+        process.wait(DEADLINE_S)
+    last = project.riverrun.declared_import(project.topic).follow(until_caught_up=True)
+    engine.dispose()
+    assert imported(project) == [n for (n,) in database.rows(f"SELECT n FROM {table} ORDER BY n")]
+    status = project.riverrun.declared_import(project.topic).status()
+    assert status.upto == str(database.count(table)) == last.place.removeprefix("n ")
+
+
+def test_kills_of_an_import_of_files_lose_and_double_no_line(project: Project) -> None:
+    project.declare(
+        f'[imports.{project.topic}]\ntopic = "{project.topic}"\nsource = "in"\nformat = "json"\nkey = ["n"]\n'
+        "poll_seconds = 1\ncommit_records = 100\n"
+    )
+    count = 0
+
+    def written(files: int, lines: int) -> int:
+        nonlocal count
+        for _ in range(files):
+            path = project.directory / "in" / f"{random.randrange(10**9):09}.json"
+            path.parent.mkdir(exist_ok=True)
+            path.write_text("".join(f'{{"n":{count + line}}}\n' for line in range(lines)))
+            count += lines
+        return count
+
+    def has_more(before: int) -> bool:
+        return len(project.broker.read(project.topic)) > before
+
+    for _ in range(KILLS):
+        written(3, 2_000)
+        before = len(project.broker.read(project.topic))
+        process = project.start(words=("import",))
+        until(partial(has_more, before), "imported on", project.log)
+        written(random.randrange(1, 4), random.randrange(1, 1_000))
+        process.kill()
+        process.wait(DEADLINE_S)
+    status = project.riverrun.declared_import(project.topic).status()
+    assert status.batches
+    project.riverrun.declared_import(project.topic).follow(until_caught_up=True)
+    assert imported(project) == list(range(count))

@@ -246,8 +246,16 @@ _OPTIONS = typer.Option(
 
 def import_topic(
     context: typer.Context,
-    source: Annotated[str, typer.Argument(help="Path of the source, or the table of a jdbc source.")],
-    topic: Annotated[str, typer.Argument(help="Topic to write to; it must exist.")],
+    source: Annotated[
+        str,
+        typer.Argument(
+            help="Path of the source, or the table of a jdbc source; without TOPIC, the name of an import in streams.toml."
+        ),
+    ],
+    topic: Annotated[
+        str | None,
+        typer.Argument(help="Topic to write to; it must exist. Left out, [imports.NAME] has it."),
+    ] = None,
     kind: Annotated[str, _FORMAT] = "parquet",
     option: Annotated[list[str] | None, _OPTIONS] = None,
     schema: Annotated[str | None, typer.Option(help="Schema of the rows as DDL.")] = None,
@@ -270,11 +278,33 @@ def import_topic(
     parts: Annotated[int, typer.Option(min=1, max=10_000, help="Parts of a batch. Each is one transaction.")] = 4,
     package: Annotated[list[str] | None, _PACKAGE] = None,
     master: Master = None,
+    *,
+    follow: Annotated[
+        bool,
+        typer.Option(
+            "--follow", metavar="", help="Keep the topic of [imports.NAME] up to date until Ctrl-C or SIGTERM."
+        ),
+    ] = False,
+    status: Annotated[
+        bool, typer.Option("--status", metavar="", help="Show how far [imports.NAME] has come, and stop.")
+    ] = False,
 ) -> None:
-    """Write new data of a source to a topic, exactly once: new files, or rows with a higher value in a column."""
+    """Write new data of a source to a topic, exactly once: new files, or rows with a higher value in a column.
+
+    Without TOPIC, an import of streams.toml polls its source without Spark: up to the present end of the source, or with
+    --follow until it is stopped.
+    """
     from riverrun.project.progress_bar import progress_bar
     from riverrun.transfers.imports import ImportSpec
 
+    if topic is None or follow or status:
+        if topic is not None:
+            message = (
+                f"{'--status' if status else '--follow'} takes the name of an import in streams.toml, and no topic"
+            )
+            raise ConfigError(message, hint="Declare topic and source in [imports.NAME].")
+        _poll(context, source, is_endless=follow, only_status=status)
+        return
     spec = ImportSpec(
         topic=topic,
         source=source,
@@ -393,6 +423,21 @@ def _follow(context: typer.Context, name: str, *, is_endless: bool, only_status:
         _show_status(export.status())
         return
     follow_until_stopped(name, partial(export.follow, until_caught_up=not is_endless))
+
+
+def _poll(context: typer.Context, name: str, *, is_endless: bool, only_status: bool) -> None:
+    """Poll the source of an import of `streams.toml`, or show its state."""
+    declared = settings_of(context).project().declared_import(name)
+    if only_status:
+        found = declared.status()
+        typer.echo(f"{counted(found.batches, 'commit')} from {found.source or declared.config.place}")
+        typer.echo(
+            f"  up to {found.upto or 'nothing yet'}" if declared.config.incremental else f"  files: {found.files}"
+        )
+        if found.file:
+            typer.echo(f"  {found.rows} rows of {found.file}")
+        return
+    follow_until_stopped(name, partial(declared.follow, until_caught_up=not is_endless))
 
 
 def _show_status(found: ExportStatus) -> None:

@@ -37,8 +37,8 @@ COLUMN_TYPES = ("boolean", "bigint", "double", "string", "timestamp", "date", "j
 """Types of declared columns."""
 _CHOICES = {"mode": ("append", "upsert"), "new_columns": ("add", "refuse"), "format": ("parquet", "json")}
 _CONSUMER = "consumer."
-_SQLITE = re.compile(r"(sqlite(?:\+\w+)?:///)([^/?:].*)")
-"""The URL of a file of SQLite with a relative path."""
+_FILE = re.compile(r"((?:sqlite|duckdb)(?:\+\w+)?:///)([^/?:].*)")
+"""The URL of a file of SQLite or DuckDB with a relative path."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,7 +218,7 @@ def catalog_of(path: Path, where: str, table: Any, environ: Mapping[str, str]) -
             raise ConfigError(message, hint=f'Names with dots are quoted: "{as_written(key, value)}".')
         check_path(f"{path}: {where}.{key}", value)
         found[key] = expanded(f"{path}: {where}.{key}", str(value), environ)
-    if relative := _SQLITE.fullmatch(found.get("uri", "")):
+    if relative := _FILE.fullmatch(found.get("uri", "")):
         found["uri"] = f"{relative[1]}{(path.parent / relative[2]).resolve()}"
     if "warehouse" in found and "://" not in found["warehouse"] and found.get("type") != "rest":
         found["warehouse"] = (path.parent / found["warehouse"]).resolve().as_uri()
@@ -227,11 +227,21 @@ def catalog_of(path: Path, where: str, table: Any, environ: Mapping[str, str]) -
 
 def _located(path: Path, target: str, table: Mapping[str, Any]) -> str:
     """Return a target with its relative path below the directory of `streams.toml`."""
-    if table.get("format") and "://" not in target:
-        return str((path.parent / target).resolve())
-    if table.get("table") and (relative := _SQLITE.fullmatch(target)):
-        return f"{relative[1]}{(path.parent / relative[2]).resolve()}"
-    return target
+    return below(path, target, has_files=bool(table.get("format"))) if not table.get("sink") else target
+
+
+def below(path: Path, url: str, *, has_files: bool) -> str:
+    """Return a URL, or a path, with its relative path below the directory of `streams.toml`.
+
+    Args:
+        path: That file.
+        url: The URL of a database, or the URL or path of files.
+        has_files: Whether it is of files.
+    """
+    if has_files:
+        return url if "://" in url else str((path.parent / url).resolve())
+    relative = _FILE.fullmatch(url)
+    return f"{relative[1]}{(path.parent / relative[2]).resolve()}" if relative else url
 
 
 def metrics_of(path: Path, where: str, table: Mapping[str, Any], environ: Mapping[str, str]) -> dict[str, str]:

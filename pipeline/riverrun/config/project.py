@@ -23,6 +23,7 @@ from riverrun.config.checks import (
 )
 from riverrun.config.code import PickledFunction, reference_of
 from riverrun.config.exports import ExportConfig, export_config
+from riverrun.config.imports import ImportConfig, import_config
 from riverrun.config.parsing import (
     ALLOWED_PROPERTIES,
     as_written,
@@ -63,7 +64,7 @@ _MOST_ROWS = 100_000
 """Rows of an expectation that are kept: they are in memory together."""
 _OF_AN_INSTANCE = ("client.tag.", "consumer.", "producer.")
 """Prefixes of what instances on one file may differ in, as in `consumer.group.instance.id`: `${NAME}` is expanded."""
-_SECTIONS = "kafka", "spark", "schema_registry", "console", "logging", "apps", "exports", "archives"
+_SECTIONS = "kafka", "spark", "schema_registry", "console", "logging", "apps", "exports", "imports", "archives"
 _SCHEDULES = "schedule", "quality_schedule"
 _ZONE = "schedule_timezone"
 _CATCHUP = "catchup_from"
@@ -99,6 +100,7 @@ class ProjectConfig:
         logging: Configuration of Python's logging, as `logging.config.dictConfig` takes it; empty if there is none.
         refused: Applications whose declaration has an error. It stops only what asks for them.
         exports: Exports that are followed, by name; an error where the declaration has one.
+        imports: Imports that poll, by name; an error where the declaration has one.
         archives: Archives by name; an error where the declaration has one.
     """
 
@@ -111,6 +113,7 @@ class ProjectConfig:
     refused: Mapping[str, RefusedApp] = field(default_factory=dict)
     logging: Mapping[str, Any] = field(default_factory=dict, repr=False)
     exports: Mapping[str, ExportConfig | ConfigError] = field(default_factory=dict)
+    imports: Mapping[str, ImportConfig | ConfigError] = field(default_factory=dict)
     archives: Mapping[str, ArchiveConfig | ConfigError] = field(default_factory=dict)
 
     @property
@@ -176,6 +179,7 @@ class ProjectConfig:
         spark = _spark(path, content.get("spark", {}), environ)
         console = console_settings(path, content.get("console", {}), environ)
         exports = _declared(path, "exports", content, partial(export_config, environ=environ))
+        imports = _declared(path, "imports", content, partial(import_config, environ=environ))
         archives = _declared(path, "archives", content, partial(archive_config, environ=environ))
         return cls(
             path=path,
@@ -187,6 +191,7 @@ class ProjectConfig:
             refused=refused,
             logging=logging,
             exports=exports,
+            imports=imports,
             archives=archives,
         )
 
@@ -224,6 +229,14 @@ class ProjectConfig:
             ConfigError: If the project has no such export, or its declaration has an error.
         """
         return _found(self.path, "export", name, self.exports)
+
+    def declared_import(self, name: str) -> ImportConfig:
+        """Return an import by name.
+
+        Raises:
+            ConfigError: If the project has no such import, or its declaration has an error.
+        """
+        return _found(self.path, "import", name, self.imports)
 
     def archive(self, name: str) -> ArchiveConfig:
         """Return an archive by name.

@@ -68,11 +68,13 @@ class ControlTopic:
     Args:
         admin: Asks the brokers.
         topic: Its name, with which the names of its locks begin.
+        config: Settings of the topic when it is created, in addition to its own.
     """
 
-    def __init__(self, admin: Admin, topic: str) -> None:
+    def __init__(self, admin: Admin, topic: str, config: Mapping[str, str] | None = None) -> None:
         self._admin = admin
         self._topic = topic
+        self._config = {**_CONFIG, **(config or {})}
         self._tp = TopicPartition(topic, 0)
 
     def read(self) -> dict[str, bytes]:
@@ -109,7 +111,7 @@ class ControlTopic:
             UnknownOutcomeError: If it is unknown whether the values were written.
             BrokerError: If brokers refuse or do not answer.
         """
-        self._create()
+        self.create()
         name = lock_name(self._topic, lock)
         producer = TransactionalProducer(self._admin.kafka, name, transaction_timeout_ms=_TRANSACTION_MS)
         try:
@@ -127,7 +129,7 @@ class ControlTopic:
         Raises:
             BrokerError: If brokers refuse or do not answer.
         """
-        self._create()
+        self.create()
         producer = IdempotentProducer(self._admin.kafka)
         try:
             for name, value in values.items():
@@ -136,8 +138,13 @@ class ControlTopic:
         finally:
             producer.close()
 
-    def _create(self) -> None:
-        self._admin.create_topics([TopicSpec(self._topic, 1, _CONFIG)])
+    def create(self) -> None:
+        """Create the topic if it does not exist.
+
+        Raises:
+            BrokerError: If brokers refuse or do not answer.
+        """
+        self._admin.create_topics([TopicSpec(self._topic, 1, self._config)])
 
 
 def readable(topic: str, values: Mapping[str, bytes], decode: Callable[[bytes], T]) -> list[T]:

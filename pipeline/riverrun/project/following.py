@@ -1,9 +1,12 @@
-"""Exports that are followed: opens the topic and the target of `[exports.NAME]`, again whenever another version goes live."""
+"""Exports and imports that are followed: opens source and target of `[exports.NAME]` and `[imports.NAME]`.
+
+They are opened again whenever another version of the application goes live, whose serdes they use.
+"""
 
 from __future__ import annotations
 
 from contextlib import ExitStack, closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -21,23 +24,27 @@ if TYPE_CHECKING:
     from riverrun.config import ProjectConfig
     from riverrun.config.archives import ArchiveConfig
     from riverrun.config.exports import ExportConfig
+    from riverrun.config.imports import ImportConfig
     from riverrun.processor.handlers import ProducerRecord
     from riverrun.processor.sinks import Sink, SinkTable
     from riverrun.project.cluster import Cluster
     from riverrun.serde.api import Serde
-    from riverrun.transfers.follower import FollowReport, FollowSettings
+    from riverrun.transfers.follower import Follower, FollowReport, FollowSettings
+    from riverrun.transfers.import_progress import Position
+    from riverrun.transfers.import_rows import RowForm
     from riverrun.transfers.sink_rows import SinkRows
+    from riverrun.transfers.specs import Batch
     from riverrun.transfers.unreadable import ReadableRows
 
 
 @contextmanager
 def reporting(
-    kind: str, config: ExportConfig | ArchiveConfig, on_report: Callable[[FollowReport], None]
+    kind: str, config: ExportConfig | ImportConfig | ArchiveConfig, on_report: Callable[[FollowReport], None]
 ) -> Iterator[Callable[[FollowReport], None]]:
     """Serve a follower's figures to Prometheus, if it has an address for them.
 
     Args:
-        kind: `export` or `archive`.
+        kind: `export`, `import` or `archive`.
         config: What is followed.
         on_report: Called with each report as well.
 
@@ -79,6 +86,55 @@ class ExportStatus:
     state: str
     members: tuple[str, ...]
     partitions: tuple[InputLag, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class LiveSerdes:
+    """The serdes of an export or an import: named ones, or those of the live version of its application.
+
+    Args:
+        cluster: Brokers.
+        project: The project that declares it.
+        config: What it declares.
+    """
+
+    cluster: Cluster
+    project: ProjectConfig
+    config: ExportConfig | ImportConfig
+
+    def version(self) -> str:
+        """Return the live version of the application; empty without one."""
+        app = self.config.app
+        return ChosenVersion(self.cluster, self.project, app).version if app else ""
+
+    def has_left(self, version: str) -> bool:
+        """Return whether another version is live, whose serdes may differ; False while brokers do not answer."""
+        try:
+            return self.version() != version
+        except BrokerError as error:
+            if not error.retriable:
+                raise
+            return False
+
+    def serdes(self, version: str, window: str = "") -> tuple[Serde[Any] | None, Serde[Any] | None]:
+        """Return the serdes of keys and values by a version of the application; None for one that nothing says.
+
+        Args:
+            version: The version.
+            window: Size of the windows of windowed keys, where the application does not tell it.
+        """
+        from riverrun.transfers.topic_serdes import serde_named, serdes_of
+
+        config, size = self.config, window or None
+        key: Serde[Any] | None = None
+        value: Serde[Any] | None = None
+        if config.app:
+            loaded = ChosenVersion(self.cluster, self.project, config.app, version).loaded()
+            key, value = serdes_of(loaded.topology, config.topic, size)
+        return (
+            serde_named(config.key_serde, size) if config.key_serde else key,
+            serde_named(config.value_serde, size) if config.value_serde else value,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,9 +199,10 @@ class FollowedExport:
         if config.errors_dead_letter_queue_topic_name:
             admin.require([config.errors_dead_letter_queue_topic_name], f"export {self.name} keeps dead letters in")
         starts = partial(self._starts, self._ends_of_batches())
+        live = LiveSerdes(self.cluster, self.project, config)
         while True:
-            version = self._version()
-            rows = self._rows(version)
+            version = live.version()
+            rows = self._rows(live, version)
             sink = self._sink(rows)
             consumer = {"client.id": f"riverrun-{self.name}", **config.consumer}
             with (
@@ -162,7 +219,7 @@ class FollowedExport:
                     until_caught_up=until_caught_up,
                     on_report=take,
                     report_seconds=report_seconds,
-                    is_outdated=partial(self._has_left, version),
+                    is_outdated=partial(live.has_left, version),
                 )
                 if not is_outdated:
                     return follower.report()
@@ -186,26 +243,13 @@ class FollowedExport:
         lags = tuple(InputLag(tp, False, committed.get(tp), starts[tp], ends[tp]) for tp in tps)  # noqa: FBT003 - a tuple
         return ExportStatus(self.group, state.state, state.members, lags)
 
-    def _version(self) -> str:
-        """Return the live version of the application; empty without one."""
-        app = self.config.app
-        return ChosenVersion(self.cluster, self.project, app).version if app else ""
-
-    def _has_left(self, version: str) -> bool:
-        """Return whether another version is live, whose values may have other columns; False while brokers do not answer."""
-        try:
-            return self._version() != version
-        except BrokerError as error:
-            if not error.retriable:
-                raise
-            return False
-
-    def _rows(self, version: str) -> SinkRows:
+    def _rows(self, live: LiveSerdes, version: str) -> SinkRows:
         """Return the rows of the topic, by the serdes of a version of the application."""
+        from riverrun.serde.serdes import JSON, STRING
         from riverrun.transfers.sink_rows import SinkRows
 
-        config = self.config
-        return SinkRows.of(*self._serdes(version), config.columns, config.key)
+        config, (key, value) = self.config, live.serdes(version, self.config.window)
+        return SinkRows.of(key or STRING, value or JSON, config.columns, config.key)
 
     @contextmanager
     def _readable(self, rows: SinkRows) -> Iterator[ReadableRows]:
@@ -232,21 +276,6 @@ class FollowedExport:
                 producers[0].flush()
 
             yield ReadableRows(self.name, rows.batch, handler, write)
-
-    def _serdes(self, version: str) -> tuple[Serde[Any], Serde[Any]]:
-        from riverrun.serde.serdes import JSON, STRING
-        from riverrun.transfers.topic_serdes import serde_named, serdes_of
-
-        config, window = self.config, self.config.window or None
-        key: Serde[Any] = STRING
-        value: Serde[Any] = JSON
-        if config.app:
-            loaded = ChosenVersion(self.cluster, self.project, config.app, version).loaded()
-            key, value = serdes_of(loaded.topology, config.topic, window)
-        return (
-            serde_named(config.key_serde, window) if config.key_serde else key,
-            serde_named(config.value_serde, window) if config.value_serde else value,
-        )
 
     def _sink(self, rows: SinkRows) -> Sink:
         from riverrun.processor.sinks import SinkTable
@@ -286,6 +315,155 @@ class FollowedExport:
         """Return where partitions begin of which the target has no offset."""
         firsts = self.cluster.admin.beginning_offsets(tps)
         return {tp: batches.get(tp, firsts[tp]) for tp in tps}
+
+
+@dataclass(frozen=True, slots=True)
+class ImportStatus:
+    """The state of an import, as the topic of imports has it.
+
+    Args:
+        batches: Number of commits, and of batches by Spark.
+        source: The source that was read; empty before the first commit.
+        upto: The value of the incremental column of the last row, as text; None for files, and before the first row.
+        files: Number of files that were taken.
+        file: The file that was taken in part; empty for none.
+        rows: The number of its rows that were taken.
+    """
+
+    batches: int
+    source: str
+    upto: str | None
+    files: int
+    file: str = ""
+    rows: int = 0
+
+    @classmethod
+    def of(cls, last: Batch, position: Position) -> ImportStatus:
+        """Return the state behind a batch."""
+        place = position.place
+        found = cls(last.number, last.terms.source, position.upto, len(position.files))
+        return found if place is None else replace(found, file=place.file, rows=place.rows)
+
+
+@dataclass(frozen=True, slots=True)
+class FollowedImport:
+    """An import of a project that polls a source.
+
+    Args:
+        cluster: Brokers.
+        project: The project that declares it.
+        name: Its name.
+    """
+
+    cluster: Cluster
+    project: ProjectConfig
+    name: str
+
+    @property
+    def config(self) -> ImportConfig:
+        """The import's configuration."""
+        return self.project.declared_import(self.name)
+
+    def follow(
+        self,
+        *,
+        until_caught_up: bool = False,
+        ends: Callable[[], bool] = lambda: False,
+        on_report: Callable[[FollowReport], None] = lambda _report: None,
+        report_seconds: float = 10.0,
+    ) -> FollowReport:
+        """Keep the topic up to date with the source, exactly once, until a stop is requested.
+
+        Args:
+            until_caught_up: Whether to stop at the present end of the source: a batch, which goes on where the last stopped.
+            ends: Returns whether a stop is requested; asked about ten times per second.
+            on_report: Called repeatedly with the progress.
+            report_seconds: Time between two reports.
+
+        Returns:
+            The last report.
+
+        Raises:
+            ConfigError: If the source cannot be read: a table or a column is gone, has nulls, or has only lower values.
+            EngineError: If the source, or brokers, do not answer for too long.
+            SerializationError: If a row cannot become a record.
+            TaskMigratedError: If another process has taken over the import.
+            RangeError: If the topic was recreated.
+            TopicError: If the topic does not exist.
+            BrokerError: If the brokers refuse.
+        """
+        require_extra("sinks")
+        config, live = self.config, LiveSerdes(self.cluster, self.project, self.config)
+        with reporting("import", config, on_report) as take:
+            while True:
+                version = live.version()
+                follower, shown = _polling(self.cluster, config, _form(config, live, version))
+                is_outdated = follower.follow(
+                    ends,
+                    until_caught_up=until_caught_up,
+                    on_report=lambda report, shown=shown: take(_placed(report, shown())),  # type: ignore[misc]
+                    report_seconds=report_seconds,
+                    is_outdated=partial(live.has_left, version),
+                )
+                if not is_outdated:
+                    return _placed(follower.report(), shown())
+
+    def status(self) -> ImportStatus:
+        """Return how far the import has come.
+
+        Raises:
+            RangeError: If its progress cannot be read.
+            BrokerError: If the brokers do not answer.
+        """
+        from riverrun.transfers.import_progress import ImportProgress
+
+        return ImportStatus.of(*ImportProgress(self.cluster.admin, self.name).position())
+
+
+def _form(config: ImportConfig, live: LiveSerdes, version: str) -> RowForm:
+    """Return how rows become records, by the serdes of a version of the application."""
+    from riverrun.transfers.import_rows import RowForm
+
+    key_serde, value_serde = live.serdes(version)
+    return RowForm(
+        key=config.key,
+        value=config.value or None,
+        timestamp=config.timestamp or None,
+        missing_timestamp=config.missing_timestamp,
+        not_a_number=config.not_a_number,
+        key_serde=key_serde,
+        value_serde=value_serde,
+    )
+
+
+def _polling(cluster: Cluster, config: ImportConfig, form: RowForm) -> tuple[Follower[Any], Callable[[], str]]:
+    """Return what polls a source into a topic, and a function that returns its place for people."""
+    from riverrun.transfers.follower import Follower, FollowSettings
+    from riverrun.transfers.import_progress import TopicTarget
+    from riverrun.transfers.import_source import OnlyShare, PolledReader
+    from riverrun.transfers.polled_files import PolledFiles
+    from riverrun.transfers.polled_table import PolledTable
+    from riverrun.transfers.specs import Terms
+
+    source = PolledFiles(config) if config.format else PolledTable(config, form.columns)
+    incremental = ", ".join(config.incremental) or None
+    terms = Terms(config.place, config.format or "jdbc", None, config.key, config.value or None, incremental)
+    letters, continues = config.errors_dead_letter_queue_topic_name, config.deserialization_exception_handler == "continue"
+    target = TopicTarget(cluster.admin, config.name, config.topic, terms, source, dead_letters=letters)
+    reader = PolledReader(source, form, poll_seconds=config.poll_seconds, continues=continues)
+    settings = FollowSettings(
+        commit_records=config.commit_records, commit_bytes=config.commit_bytes, retry_seconds=config.retry_seconds
+    )
+    share = OnlyShare(TopicPartition(config.topic, 0), config.name)
+    follower: Follower[Any] = Follower(
+        share, reader, target, lambda _tp, records: records, lambda _tps: {}, settings, skipped=lambda: reader.skipped
+    )
+    return follower, source.shown
+
+
+def _placed(report: FollowReport, place: str) -> FollowReport:
+    """Return the report of an import, whose offsets only count rows."""
+    return replace(report, place=place, offsets={}, lags={})
 
 
 def _opened(config: ExportConfig, table: SinkTable) -> Sink:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from riverrun.dsl.builder import StreamsBuilder
     from riverrun.project.archives import DeclaredArchive
-    from riverrun.project.following import FollowedExport
+    from riverrun.project.following import FollowedExport, FollowedImport
     from riverrun.spark.ranges import RunRange
     from riverrun.transfers.exports import ExportSpec, ExportSummary
     from riverrun.transfers.imports import ImportSpec, ImportSummary
@@ -314,6 +314,20 @@ class Riverrun:
 
         self._config.export(name)
         return FollowedExport(self._cluster, self._config, name)
+
+    def declared_import(self, name: str) -> FollowedImport:
+        """Return an import that the file declares in `[imports.NAME]`, to poll its source without Spark.
+
+        Args:
+            name: Its name.
+
+        Raises:
+            ConfigError: If there is no such import, or its declaration has an error.
+        """
+        from riverrun.project.following import FollowedImport
+
+        self._config.declared_import(name)
+        return FollowedImport(self._cluster, self._config, name)
 
     def archive(self, name: str) -> DeclaredArchive:
         """Return an archive that the file declares in `[archives.NAME]`.

@@ -97,10 +97,10 @@ def families(host: Measured) -> Iterable[Metric]:
 
 
 class FollowerFigures(Collector):
-    """The figures of a process that follows topics into an export or an archive, as of its last report.
+    """The figures of a process that follows topics into an export or an archive, or a source of an import, as of a report.
 
     Args:
-        kind: `export` or `archive`.
+        kind: `export`, `import` or `archive`.
         name: Its name.
     """
 
@@ -131,6 +131,13 @@ class FollowerFigures(Collector):
             "Offsets of a partition that are not in the target yet. Only partitions that the process reads have values.",
             labels=[*names, "topic", "partition"],
         )
+        waiting = GaugeMetricFamily(
+            f"{_FOLLOWER}waiting",
+            "Rows of a table, or files, that are not in the topic of an import yet. Only imports have values.",
+            labels=names,
+        )
+        if report is not None and report.place:
+            waiting.add_metric(self._labels, report.lag)
         if report is not None:
             records.add_metric(self._labels, report.records)
             skipped.add_metric(self._labels, report.skipped)
@@ -139,7 +146,7 @@ class FollowerFigures(Collector):
                 lag.add_metric([*self._labels, tp.topic, str(tp.partition)], offsets)
         if self._committed_at is not None:
             last.add_metric(self._labels, self._committed_at)
-        yield from (records, skipped, commits, last, lag)
+        yield from (records, skipped, commits, last, lag, waiting)
 
 
 @contextmanager

@@ -114,6 +114,7 @@ class FollowReport:
         lags: By partition, the offsets that are not committed, as far as known.
         since_commit: Seconds since the last commit; None before it.
         skipped: Number of records that could not be read and were skipped; those of `records` include them.
+        place: Where an import has read its source up to; empty for topics.
     """
 
     records: int
@@ -124,6 +125,7 @@ class FollowReport:
     lags: Mapping[TopicPartition, int] = field(default_factory=dict)
     since_commit: float | None = None
     skipped: int = 0
+    place: str = ""
 
     def __str__(self) -> str:
         """Describe it on one line.
@@ -131,7 +133,8 @@ class FollowReport:
         >>> print(FollowReport(1200, 3, 400.5, 7))
         1,200 records in 3 commits, 400/s, 7 behind, no partitions
         """
-        parts = ", ".join(f"{tp}@{offset}" for tp, offset in sorted(self.offsets.items())) or "no partitions"
+        offsets = ", ".join(f"{tp}@{offset}" for tp, offset in sorted(self.offsets.items()))
+        parts = self.place or offsets or "no partitions"
         done = f"{self.records:,} {'record' if self.records == 1 else 'records'} in {counted(self.commits, 'commit')}"
         if self.skipped:
             done += f" ({self.skipped:,} unreadable ones skipped)"
@@ -283,7 +286,7 @@ class Follower(Generic[Batch]):
         self._read_to_end.clear()
         self._records = self._bytes = 0
         if self._failing_since is not None:
-            log.warning("the target answers again after %.0f s", self._clock() - self._failing_since)
+            log.warning("answered again after %.0f s", self._clock() - self._failing_since)
         self._failing_since, self._next_pause = None, _FIRST_PAUSE_SECONDS
         for tp, offset in sorted(starts.items()):
             log.info("follows %s from offset %d", tp, offset)
@@ -294,20 +297,22 @@ class Follower(Generic[Batch]):
             self._pause(_POLL_SECONDS)
             return
         try:
-            polled = self._reader.poll(_POLLED, _POLL_SECONDS)
+            with _Guard(self):
+                self._take(self._reader.poll(_POLLED, _POLL_SECONDS))
         except BrokerError as error:
             if not error.retriable:
                 raise
             log.warning("%s", error.message)
             self._pause(_POLL_SECONDS)
-            return
-        with _Guard(self):
-            for tp, records in polled.records.items():
-                self._write(tp, records)
-            for tp, end in polled.ends.items():
-                self._note_end(tp, end)
-            if self._is_due():
-                self._commit()
+
+    def _take(self, polled: Polled) -> None:
+        """Write what was read, and commit what is due."""
+        for tp, records in polled.records.items():
+            self._write(tp, records)
+        for tp, end in polled.ends.items():
+            self._note_end(tp, end)
+        if self._is_due():
+            self._commit()
 
     def _write(self, tp: TopicPartition, records: Sequence[RawFields]) -> None:
         if not records or tp not in self._begun:
@@ -390,10 +395,10 @@ class Follower(Generic[Batch]):
 
     def fenced(self, error: TaskMigratedError) -> None:
         """Give way to another owner, and ask the group for partitions again."""
-        log.warning("%s; joining the group again", error.message)
         self._forget()
         self._owned = None
         self._share.rejoin()
+        log.warning("%s; joining the group again", error.message)
 
     def failed(self, error: EngineError) -> None:
         """Plan the next attempt to reach the target.

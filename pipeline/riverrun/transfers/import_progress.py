@@ -1,88 +1,67 @@
-"""Stores the progress of imports in a compacted topic."""
+"""Stores the progress of imports in a compacted topic: by itself for batches, in one transaction with records for polling."""
 
 from __future__ import annotations
 
+import zlib
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
-from riverrun.decoders import Natural, Small, UnreadableError, Word, foreign_decoder
-from riverrun.errors import RangeError, TaskMigratedError
-from riverrun.hosting.control_topic import ControlTopic
+from riverrun.decoders import Natural, UnreadableError, foreign_decoder
+from riverrun.errors import BrokerError, ConfigError, EngineError, RangeError, TaskMigratedError, UnknownOutcomeError
+from riverrun.hosting.control_topic import ControlTopic, lock_name
+from riverrun.hosting.process import SystemClock
+from riverrun.kafka.producer import TransactionalProducer
+from riverrun.partitioning import partition_for
+from riverrun.records import RAW_HEADERS, RAW_KEY, RAW_TIMESTAMP, RAW_VALUE
 from riverrun.spark.ranges import RunRange
+from riverrun.transfers.specs import Batch, Terms
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Iterator, Mapping, Sequence
 
     from riverrun.kafka.admin import Admin
-    from riverrun.records import OffsetRange, TopicPartition
-    from riverrun.transfers.specs import ImportSpec
+    from riverrun.records import OffsetRange, RawFields, TopicPartition
 
 IMPORTS_TOPIC = "riverrun-imports"
+_CONFIG = {"segment.bytes": str(16 * 2**20)}
+"""Only closed segments are compacted, and each commit of an import that polls writes its position."""
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
-    """The conditions that select the rows of a batch and assign them to parts.
+class FilePlace:
+    """The place within a file of which polling has taken a part.
 
     Args:
-        source: As in `ImportSpec`, like all fields.
-        format: As above.
-        schema: As above.
-        key: As above.
-        value: As above.
-        incremental: As above.
+        file: The file.
+        rows: The number of rows taken, or left out.
+        size: The size of the file, bytes.
+        version: Changes with the content of the file: the time of the last change, or a tag of the store.
     """
 
-    source: str = ""
-    format: str = ""
-    schema: str | None = None
-    key: tuple[str, ...] = ()
-    value: str | None = None
-    incremental: str | None = None
-
-    @classmethod
-    def of(cls, spec: ImportSpec) -> Terms:
-        """Return the terms of an import."""
-        return cls(spec.source, spec.format, spec.schema, tuple(spec.key), spec.value, spec.incremental)
-
-    def differences(self, other: Terms) -> str:
-        """Describe the differences to other terms.
-
-        >>> Terms("a", key=("id",)).differences(Terms("b", key=("id",)))
-        "source 'a', not 'b'"
-        """
-        there = asdict(other)
-        pairs = ((name, mine, there[name]) for name, mine in asdict(self).items())
-        return "; ".join(f"{name} {mine!r}, not {theirs!r}" for name, mine, theirs in pairs if mine != theirs)
+    file: str
+    rows: Natural = 0
+    size: Natural = 0
+    version: str = ""
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
-    """One batch of an import.
+class Position:
+    """The position of an import within its source.
 
     Args:
-        number: Number of the batch.
-        partitions: Number of the topic's partitions at the time of planning.
-        parts: Number of its parts.
-        files: Its files.
-        above: Lower bound of the column, exclusive, as text; None for none.
-        upto: Upper bound of the column, inclusive.
-        is_done: Whether it is written completely.
-        terms: Select its rows, and assign them to parts.
-        topic_id: The brokers' id of the topic. A recreated topic has another id, and none of the records.
+        upto: The value of the incremental column of the last row, as text; None before it.
+        after: The key of that row, as JSON, if rows are ordered by two columns.
+        files: The files that were taken: all of them at the start, and later those since the last commit.
+        place: The place within a file that was taken in part; None for none.
     """
 
-    number: Natural = 0
-    partitions: Small = 0
-    parts: Small = 0
-    files: tuple[str, ...] = ()
-    above: str | None = None
     upto: str | None = None
-    is_done: bool = True
-    terms: Terms = Terms()
-    topic_id: Word = ""
+    after: str | None = None
+    files: frozenset[str] = frozenset()
+    place: FilePlace | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +75,7 @@ class FinishedPart:
     range: str = ""
 
 
-_batch, _part = foreign_decoder(Batch), foreign_decoder(FinishedPart)
+_batch, _part, _place = foreign_decoder(Batch), foreign_decoder(FinishedPart), foreign_decoder(FilePlace)
 
 
 class ImportProgress:
@@ -109,7 +88,7 @@ class ImportProgress:
 
     def __init__(self, admin: Admin, name: str) -> None:
         """Connect. All calls raise `BrokerError` if brokers do not answer."""
-        self._topic = ControlTopic(admin, IMPORTS_TOPIC)
+        self._topic = ControlTopic(admin, IMPORTS_TOPIC, _CONFIG)
         self._name = name
 
     def last(self) -> Batch:
@@ -118,8 +97,44 @@ class ImportProgress:
 
     def files(self) -> set[str]:
         """Return the imported files."""
-        prefix = f"{self._name}/file/"
-        return {name.removeprefix(prefix) for name in self._topic.read() if name.startswith(prefix)}
+        return self._files(self._topic.read())
+
+    def place(self) -> FilePlace | None:
+        """Return the place within a file that polling has taken in part; None for none.
+
+        Raises:
+            RangeError: If it cannot be read.
+        """
+        return self._place(self._topic.read())
+
+    def position(self) -> tuple[Batch, Position]:
+        """Return the last batch, and the position behind it.
+
+        Raises:
+            RangeError: If they cannot be read.
+        """
+        found = self._topic.read()
+        last = self._last(found)
+        return last, Position(last.upto, last.after, frozenset(self._files(found)), self._place(found))
+
+    def create(self) -> None:
+        """Create the topic if it does not exist."""
+        self._topic.create()
+
+    def moved(self, batch: Batch, position: Position, *, had_place: bool) -> dict[str, bytes | None]:
+        """Return the values that note a position, by name.
+
+        Args:
+            batch: The batch that ends there.
+            position: The position, with the files since the last commit.
+            had_place: Whether a place within a file is noted.
+        """
+        values: dict[str, bytes | None] = {f"{self._name}/file/{file}": b"{}" for file in sorted(position.files)}
+        if position.place is not None:
+            values[self._place_name] = msgspec.json.encode(position.place)
+        elif had_place:
+            values[self._place_name] = None
+        return {**values, self._name: msgspec.json.encode(asdict(batch))}
 
     def has_parts(self, batch: Batch) -> bool:
         """Return whether a part of a batch has been written."""
@@ -182,16 +197,32 @@ class ImportProgress:
         values |= dict.fromkeys(self.part_name(batch, part) for part in range(batch.parts))
         self._topic.write(self._name, values, lambda: self._check(batch))
 
+    @property
+    def _place_name(self) -> str:
+        return f"{self._name}/place"
+
+    def _files(self, found: Mapping[str, bytes]) -> set[str]:
+        prefix = f"{self._name}/file/"
+        return {name.removeprefix(prefix) for name in found if name.startswith(prefix)}
+
+    def _place(self, found: Mapping[str, bytes]) -> FilePlace | None:
+        place = found.get(self._place_name)
+        try:
+            return None if place is None else _place(place)
+        except UnreadableError as error:
+            raise self._unreadable(error) from error
+
     def _last(self, found: Mapping[str, bytes]) -> Batch:
         last = found.get(self._name)
         try:
             return Batch() if last is None else _batch(last)
         except UnreadableError as error:
-            message = f"The progress of import {self._name} cannot be read from topic {IMPORTS_TOPIC}: {error}"
-            hint = (
-                "If a newer version of Riverrun wrote it, use that version. Otherwise, check who writes to that topic."
-            )
-            raise RangeError(message, hint=hint) from error
+            raise self._unreadable(error) from error
+
+    def _unreadable(self, error: UnreadableError) -> RangeError:
+        message = f"The progress of import {self._name} cannot be read from topic {IMPORTS_TOPIC}: {error}"
+        hint = "If a newer version of Riverrun wrote it, use that version. Otherwise, check who writes to that topic."
+        return RangeError(message, hint=hint)
 
     def _check(self, expected: Batch) -> None:
         found = self.last()
@@ -200,3 +231,159 @@ class ImportProgress:
                 f"Import {self._name} is at batch {found.number} now, not {expected.number}: it also runs elsewhere"
             )
             raise TaskMigratedError(message)
+
+
+class Resumable(Protocol):
+    """A source that can go on at a position, and knows how far it has been read."""
+
+    def resume(self, position: Position) -> None:
+        """Go on at a position, with all files that were taken so far."""
+        ...
+
+    def position(self) -> Position:
+        """Return the position behind the last row that was read, with the files since the last commit."""
+        ...
+
+    def committed(self) -> None:
+        """Note that the position is committed."""
+        ...
+
+
+class TopicTarget:
+    """A topic as the target of a follower: records and the position of the source are one transaction.
+
+    Its transactional id is the lock of the import. So a second process with the import's name fences the first one, as does a
+    batch import that begins.
+
+    Args:
+        admin: Asks the brokers.
+        name: The import's name.
+        topic: The topic.
+        terms: What selects the rows.
+        source: The source.
+        dead_letters: The topic of rows that cannot become records, which have headers; empty to leave them out.
+    """
+
+    def __init__(
+        self, admin: Admin, name: str, topic: str, terms: Terms, source: Resumable, *, dead_letters: str = ""
+    ) -> None:
+        self._admin = admin
+        self._name = name
+        self._topic = topic
+        self._terms = terms
+        self._source = source
+        self._letters = dead_letters
+        self._progress = ImportProgress(admin, name)
+        self._producer: TransactionalProducer | None = None
+        self._last = Batch()
+        self._topic_id = ""
+        self._partitions: dict[str, int] = {}
+        self._had_place = False
+        self._pending: list[RawFields] = []
+
+    def begin(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
+        """Fence all earlier owners of the import, and let the source go on at the committed position.
+
+        Raises:
+            ConfigError: If a batch is unfinished, or another source or column was imported under this name.
+            RangeError: If the topic was recreated, or the progress cannot be read.
+            EngineError: If brokers do not answer.
+        """
+        self._pending.clear()
+        if self._producer is not None:
+            self._producer.close()
+            self._producer = None
+        if not partitions:
+            return {}
+        with self._told():
+            self._progress.create()
+            topics = [each for each in (self._topic, self._letters) if each]
+            self._admin.require(topics, f"import {self._name} writes to")
+            self._producer = TransactionalProducer(self._admin.kafka, lock_name(IMPORTS_TOPIC, self._name))
+            self._producer.init()
+            self._partitions = dict(self._admin.partitions(topics))
+            self._topic_id = self._admin.topic_ids([self._topic])[self._topic]
+            self._last, position = self._progress.position()
+        self._check(self._last)
+        self._had_place = position.place is not None
+        self._source.resume(position)
+        return dict.fromkeys(partitions, 0)
+
+    def write(self, batch: Sequence[RawFields]) -> None:
+        """Keep records until the commit, as transactions are short: readers wait for their end."""
+        self._pending += batch
+
+    def commit(self, _offsets: Mapping[TopicPartition, int]) -> None:
+        """Write the records and the position of the source in one transaction.
+
+        Raises:
+            TaskMigratedError: If another process has taken over the import. Nothing was written.
+            BrokerError: If brokers refuse a record. Nothing was written.
+            EngineError: If brokers do not answer. The next `begin` finds out whether the transaction happened.
+        """
+        position, now_ms, last = self._source.position(), SystemClock().now_ms(), self._last
+        batch = replace(
+            Batch(last.number + 1, terms=self._terms, topic_id=self._topic_id),
+            partitions=self._partitions[self._topic],
+            above=last.upto,
+            upto=position.upto,
+            after=position.after,
+        )
+        values = self._progress.moved(batch, position, had_place=self._had_place)
+        producer = self._producer
+        assert producer is not None  # noqa: S101 - followers commit only what they have begun
+        with self._told():
+            for record in self._pending:
+                self._send(producer, record)
+            for name, value in values.items():
+                producer.send(IMPORTS_TOPIC, name.encode(), value, now_ms, (), 0)
+            producer.commit({}, "")
+        self._last, self._had_place = batch, position.place is not None
+        self._pending.clear()
+        self._source.committed()
+
+    def _send(self, producer: TransactionalProducer, record: RawFields) -> None:
+        key, value, headers = record[RAW_KEY], record[RAW_VALUE], record[RAW_HEADERS]
+        topic = self._letters if headers else self._topic
+        if not topic:
+            return
+        count = self._partitions[topic]
+        partition = partition_for(key, count) if key is not None else zlib.crc32(value or b"") % count
+        producer.send(topic, key, value, record[RAW_TIMESTAMP], headers, partition)
+
+    def _check(self, last: Batch) -> None:
+        """Check that the progress is that of this import.
+
+        Raises:
+            ConfigError: If a batch is unfinished, or rows of another source or by another column were imported.
+            RangeError: If the topic was recreated.
+        """
+        name, terms = self._name, last.terms
+        if not last.number:
+            return
+        if not last.is_done:
+            message = f"Batch {last.number} of import {name} is not complete: it is under way, or was interrupted"
+            hint = f"Let the batch import of {terms.source} complete it, with --name {name}."
+            raise ConfigError(message, hint=hint)
+        if last.topic_id != self._topic_id:
+            message = f"Topic {self._topic} was recreated after import {name} had begun"
+            raise RangeError(message, hint="The new topic lacks the imported records. Rename the import.")
+        if terms.incremental != self._terms.incremental:
+            before, now = (column or "no column" for column in (terms.incremental, self._terms.incremental))
+            message = f"Import {name} has selected new rows by {before} so far, not by {now}"
+            raise ConfigError(message, hint="Rename the import: that imports everything.")
+        if terms.incremental is not None and terms.source != self._terms.source:
+            message = f"Import {name} has read {terms.source} so far, up to {last.upto}, not {self._terms.source}"
+            raise ConfigError(message, hint="Rename the import: that imports everything.")
+
+    @contextmanager
+    def _told(self) -> Iterator[None]:
+        """Translate errors after which another attempt may help."""
+        try:
+            yield
+        except UnknownOutcomeError as error:
+            raise EngineError(error.message) from error
+        except BrokerError as error:
+            if not error.retriable:
+                raise
+            raise EngineError(error.message) from error

@@ -1,27 +1,35 @@
-"""Turns rows of a source into records: keys, values, times and partitions, in parts."""
+"""Turns rows of a source into records: keys, values, times and partitions, in parts by Spark, or one by one without it."""
 
 from __future__ import annotations
 
+import datetime as dt
+import math
 import zlib
 from array import array
+from dataclasses import dataclass
+from decimal import Decimal
 from functools import reduce
 from operator import or_
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from riverrun.errors import DeserializationError
+from riverrun.errors import DeserializationError, RangeError, SerializationError
 from riverrun.partitioning import partition_for
+from riverrun.records import EPOCH, moment
 from riverrun.spark.failures import on_executor
-from riverrun.transfers.import_source import as_text
+from riverrun.spark.ranges import time_ms
+from riverrun.transfers.text_files import field_text
 from riverrun.transfers.text_frames import BAD, FILE, KEY, LINE, OBJECT, OWN, TIME, TIME_KIND, VALUE, name_of
+from riverrun.transfers.topic_serdes import from_text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
-    from riverrun.transfers.import_progress import Batch
-    from riverrun.transfers.specs import ImportSpec
+    from riverrun.serde.api import Serde
+    from riverrun.transfers.specs import Batch, ImportSpec
 
 _RISING = "rising"
 _DIGITS = r"^\s*-?[0-9]{7,}\s*$"
@@ -245,6 +253,15 @@ def _bytes(frame: Any, column: str) -> Any:
     return found if frame.schema[column].dataType.simpleString() == "binary" else found.cast("string").cast("binary")
 
 
+def as_text(value: str, kind: str) -> str:
+    """Return SQL that converts a value to text; times as microseconds, which do not depend on the time zone.
+
+    >>> as_text("at", "timestamp")
+    'CAST(unix_micros(at) AS STRING)'
+    """
+    return f"CAST({f'unix_micros({value})' if kind == 'timestamp' else value} AS STRING)"
+
+
 def _rising(frame: Any, column: str) -> Any:
     """Return the bytes of the incremental column, identical in every attempt."""
     from pyspark.sql import functions as f
@@ -276,3 +293,194 @@ def _time(spec: ImportSpec, frame: Any) -> tuple[Any, Any]:
     )
     problem = f.concat(f.lit(f"column {spec.timestamp} is not a time: "), f.substring(found, 1, _SHOWN_BYTES))
     return time, f.when(found.isNotNull() & time.isNull(), problem)
+
+
+_encode = msgspec.json.Encoder(decimal_format="number", enc_hook=str).encode
+_LONG_NUMBER = 7
+"""Digits from which on a text is a number of ms; shorter ones may be years."""
+_DAY_MS = 86_400_000
+
+
+@dataclass(frozen=True, slots=True)
+class SourceRow:
+    """A row of a source that is polled.
+
+    Args:
+        fields: Its columns: Python's values, or JSON as it is written.
+        place: Where it is, for messages.
+        text: The row as a JSON object, if the source has it so; None to make one of the columns.
+        problem: Why it cannot be read; None if it can.
+    """
+
+    fields: Mapping[str, Any]
+    place: str
+    text: str | None = None
+    problem: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RowForm:
+    """Makes records of rows, as `records_of` does.
+
+    Args:
+        key: Columns of keys, as in `ImportSpec`, like those below.
+        value: As above.
+        timestamp: As above.
+        missing_timestamp: As above.
+        not_a_number: As above.
+        key_serde: Writes keys; None for text.
+        value_serde: Writes values; None for text.
+    """
+
+    key: tuple[str, ...] = ()
+    value: str | None = None
+    timestamp: str | None = None
+    missing_timestamp: str = "fail"
+    not_a_number: str = "fail"
+    key_serde: Serde[Any] | None = None
+    value_serde: Serde[Any] | None = None
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Return the columns that rows must have."""
+        return tuple(name for name in (*self.key, self.value, self.timestamp) if name is not None)
+
+    def record(self, row: SourceRow, now_ms: int) -> tuple[bytes | None, bytes | None, int]:
+        """Return the key, the value and the event time of a row, ms since the epoch.
+
+        Args:
+            row: The row.
+            now_ms: The time of rows without one.
+
+        Raises:
+            SerializationError: If the row does not fit.
+        """
+        try:
+            if row.problem is not None:
+                raise ValueError(row.problem)  # noqa: TRY301 - it is reported as all others are
+            return (
+                _written_by(self.key_serde, self._key(row)),
+                _written_by(self.value_serde, self._value(row)),
+                self._time(row, now_ms),
+            )
+        except Exception as error:  # a serde may raise anything
+            message = f"{row.place} cannot become a record: {error}"
+            hint = "Correct the row, or let the import go on without such rows: deserialization_exception_handler."
+            raise SerializationError(message, hint=hint) from error
+
+    def shown(self, row: SourceRow) -> bytes:
+        """Return a row as JSON, for people."""
+        return _encode({"row": row.text} if row.text is not None else _plain(dict(row.fields), "null"))
+
+    def _key(self, row: SourceRow) -> str | bytes | None:
+        if not self.key:
+            return None
+        if len(self.key) == 1:
+            return _text_of(_field(row, self.key[0]))
+        parts = {name: _field(row, name) for name in sorted(self.key)}
+        return _encode(_plain(parts, self.not_a_number)).decode()
+
+    def _value(self, row: SourceRow) -> str | bytes | None:
+        if self.value is not None:
+            return _text_of(_field(row, self.value))
+        return row.text if row.text is not None else _encode(_plain(dict(row.fields), self.not_a_number)).decode()
+
+    def _time(self, row: SourceRow, now_ms: int) -> int:
+        found = None if self.timestamp is None else _time_of(row.fields.get(self.timestamp), self.timestamp)
+        if found is None:
+            if self.timestamp is not None and self.missing_timestamp == "fail":
+                message = (
+                    f'it has no event time in column {self.timestamp} (missing_timestamp = "now" takes the present)'
+                )
+                raise ValueError(message)
+            return now_ms
+        if found < 0:
+            message = f"it has an event time before 1970 ({found} ms)"
+            raise ValueError(message)
+        return found
+
+
+def _field(row: SourceRow, name: str) -> Any:
+    if name not in row.fields:
+        message = f"it has no {name}"
+        raise ValueError(message)
+    return row.fields[name]
+
+
+def _text_of(value: Any) -> str | bytes | None:
+    """Return a value as text or bytes, as Spark casts it."""
+    if isinstance(value, msgspec.Raw):
+        return field_text(value)
+    if value is None or isinstance(value, str | bytes):
+        return value
+    if isinstance(value, memoryview | bytearray):
+        return bytes(value)
+    if isinstance(value, bool):
+        return str(value).lower()
+    return _encode(_plain(value, "fail")).decode() if isinstance(value, dict | list) else str(value)
+
+
+def _written_by(serde: Serde[Any] | None, found: str | bytes | None) -> bytes | None:
+    if found is None:
+        return None
+    if serde is None or isinstance(found, bytes):
+        return found if isinstance(found, bytes) else found.encode()
+    return serde.serialize(from_text(serde, found))
+
+
+def _time_of(value: Any, column: str) -> int | None:
+    """Return an event time, ms since the epoch; times without a zone are UTC, and numbers are ms."""
+    found = field_text(value) if isinstance(value, msgspec.Raw) else value
+    match found:
+        case None:
+            return None
+        case bool():
+            pass
+        case int() | float() | Decimal():
+            return int(found)
+        case dt.datetime():
+            return (moment(found) - EPOCH) // dt.timedelta(milliseconds=1)
+        case dt.date():
+            return (found - EPOCH.date()).days * _DAY_MS
+        case str():
+            return _time_in(found.strip(), column)
+    message = f"column {column} is not a time: {str(found)[:_SHOWN_BYTES]}"
+    raise ValueError(message)
+
+
+def _time_in(text: str, column: str) -> int:
+    if len(text) >= _LONG_NUMBER and text.lstrip("-").replace(".", "", 1).isdigit():
+        return int(Decimal(text))
+    try:
+        return time_ms(text)
+    except RangeError as error:
+        message = f"column {column} is not a time: {text[:_SHOWN_BYTES]}"
+        raise ValueError(message) from error
+
+
+def _plain(value: Any, not_a_number: str) -> Any:
+    """Return a value as JSON has it: times in UTC to the microsecond, and no other numbers than finite ones.
+
+    Raises:
+        ValueError: If it has NaN or infinity, and these are not to be null.
+    """
+    match value:
+        case float() if not math.isfinite(value):
+            return _odd(not_a_number)
+        case Decimal() if not value.is_finite():
+            return _odd(not_a_number)
+        case dt.datetime():
+            return moment(value).astimezone(dt.UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+        case memoryview() | bytearray():
+            return bytes(value)
+        case dict():
+            return {str(name): _plain(each, not_a_number) for name, each in value.items()}
+        case list() | tuple():
+            return [_plain(each, not_a_number) for each in value]
+    return value
+
+
+def _odd(not_a_number: str) -> None:
+    if not_a_number == "fail":
+        message = 'it has NaN or infinity, which JSON does not have (not_a_number = "null" writes null)'
+        raise ValueError(message)

@@ -1,22 +1,28 @@
-"""Finds the new data of an import's source, and reads the rows of a batch."""
+"""Finds the new data of an import's source, and reads the rows of a batch by Spark, or of a source that is polled."""
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+import time
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import unquote
 
-from riverrun.errors import ConfigError
+from riverrun.errors import ConfigError, EngineError, SerializationError, TaskMigratedError
+from riverrun.hosting.process import SystemClock
+from riverrun.kafka.consumer import Polled
+from riverrun.processor.handlers import ERRORS_EXCEPTION, ERRORS_MESSAGE
 from riverrun.spark.databases import with_driver
 from riverrun.spark.failures import complaint, spark_failures
+from riverrun.transfers.import_rows import as_text
 from riverrun.transfers.specs import escaped, has_files, listing
 from riverrun.transfers.text_frames import OBJECT, OWN, is_text, text_frame
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from riverrun.transfers.import_progress import Batch
-    from riverrun.transfers.specs import ImportSpec
+    from riverrun.records import RawFields, TopicPartition
+    from riverrun.transfers.import_rows import RowForm, SourceRow
+    from riverrun.transfers.specs import Batch, ImportSpec
 
 _MAX_FILES = 1000
 """Maximum number of files of a batch, as one record holds their names."""
@@ -86,15 +92,6 @@ def reading(spec: ImportSpec, action: Callable[[], Any]) -> Any:
     except AnalysisException as error:
         message = f"{spec.format} source {spec.source} cannot be read: {complaint(error)}"
         raise ConfigError(message, hint="Check --format, --option and the columns.") from error
-
-
-def as_text(value: str, kind: str) -> str:
-    """Return SQL that converts a value to text; times as microseconds, which do not depend on the time zone.
-
-    >>> as_text("at", "timestamp")
-    'CAST(unix_micros(at) AS STRING)'
-    """
-    return f"CAST({f'unix_micros({value})' if kind == 'timestamp' else value} AS STRING)"
 
 
 def _reader(spec: ImportSpec, spark: Any) -> Any:
@@ -188,3 +185,179 @@ def _from_text(text: str, kind: str) -> str:
 def _literal(text: str) -> str:
     """Return a SQL string literal."""
     return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What one look at a source has found.
+
+    Args:
+        rows: Rows, which follow those of the look before.
+        has_more: Whether the next look may find more at once.
+        is_end: Whether everything has been read that was there when the source was opened.
+        again_seconds: When to look again if there was not more, if that is sooner than usual.
+    """
+
+    rows: Sequence[SourceRow]
+    has_more: bool = False
+    is_end: bool = False
+    again_seconds: float | None = None
+
+
+class PolledSource(Protocol):
+    """A source that can be asked for rows behind a position (`Resumable` says where that is)."""
+
+    def open(self) -> None:
+        """Connect, and check that the source has what is needed.
+
+        Raises:
+            EngineError: If it does not answer.
+            ConfigError: If it cannot be read.
+        """
+        ...
+
+    def close(self) -> None:
+        """Release connections."""
+        ...
+
+    def read(self, most: int) -> Found:
+        """Return rows behind the position, which moves behind them.
+
+        Args:
+            most: The number of rows to return, about.
+
+        Raises:
+            EngineError: If the source does not answer.
+            ConfigError: If it has changed so that it cannot be read.
+        """
+        ...
+
+    def waiting(self) -> int:
+        """Return how many rows, or files, are there behind the position."""
+        ...
+
+    def shown(self) -> str:
+        """Return the position for people."""
+        ...
+
+
+class PolledReader:
+    """Reads a source that is polled, as a follower reads the one partition of a topic. Offsets count rows since the start.
+
+    Args:
+        source: The source.
+        form: Makes records of rows.
+        poll_seconds: Time between two looks at a source that had nothing new.
+        continues: Whether rows that cannot become records become letters, which have headers; otherwise they are an error.
+        clock: Returns seconds that only rise.
+        pause: Waits for some seconds.
+    """
+
+    def __init__(
+        self,
+        source: PolledSource,
+        form: RowForm,
+        *,
+        poll_seconds: float,
+        continues: bool = False,
+        clock: Callable[[], float] = time.monotonic,
+        pause: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._source = source
+        self._form = form
+        self._poll_seconds = poll_seconds
+        self._continues = continues
+        self.skipped = 0
+        """Number of rows that could not become records."""
+        self._clock = clock
+        self._pause = pause
+        self._tp: TopicPartition | None = None
+        self._next = 0
+        self._look_at = 0.0
+
+    def assign(self, starts: Mapping[TopicPartition, int]) -> None:
+        """Open the source, and number its rows from this offset on.
+
+        Raises:
+            EngineError: If it does not answer.
+            ConfigError: If it cannot be read.
+        """
+        for tp, start in starts.items():
+            self._source.open()
+            self._tp, self._next, self._look_at = tp, start, self._clock()
+
+    def unassign(self, tps: Iterable[TopicPartition]) -> None:
+        """Close the source."""
+        if self._tp is not None and self._tp in set(tps):
+            self._tp = None
+            self._source.close()
+
+    def poll(self, max_records: int, timeout_s: float) -> Polled:
+        """Look at the source if it is time, and wait a moment if not.
+
+        Raises:
+            SerializationError: If a row cannot become a record.
+            EngineError: If the source does not answer.
+            ConfigError: If it has changed so that it cannot be read.
+        """
+        now = self._clock()
+        if self._tp is None or now < self._look_at:
+            self._pause(timeout_s if self._tp is None else min(timeout_s, self._look_at - now))
+            return Polled({}, {})
+        found = self._source.read(max_records)
+        if not found.has_more:
+            usual = self._poll_seconds
+            self._look_at = self._clock() + min(usual, usual if found.again_seconds is None else found.again_seconds)
+        now_ms, records = SystemClock().now_ms(), []
+        for row in found.rows:
+            records.append(self._record(row, now_ms, self._next))
+            self._next += 1
+        return Polled({self._tp: records} if records else {}, {self._tp: self._next} if found.is_end else {})
+
+    def known_ends(self, tps: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """Return the end: behind all rows, or files, that are known to be there. Empty while the source does not answer."""
+        try:
+            return {tp: self._next + self._source.waiting() for tp in tps if tp == self._tp}
+        except EngineError:
+            return {}
+
+    def _record(self, row: SourceRow, now_ms: int, offset: int) -> RawFields:
+        try:
+            return (*self._form.record(row, now_ms), offset, ())
+        except SerializationError as error:
+            if not self._continues:
+                raise
+            self.skipped += 1
+            cause = type(error.__cause__ or error).__name__
+            headers = ((ERRORS_EXCEPTION, cause.encode()), (ERRORS_MESSAGE, error.message.encode()))
+            return (None, self._form.shown(row), now_ms, offset, headers)
+
+
+class OnlyShare:
+    """The share of a process that reads a source alone.
+
+    Args:
+        tp: Stands for the source.
+        name: Name of the import, for messages.
+    """
+
+    def __init__(self, tp: TopicPartition, name: str) -> None:
+        self._tps: frozenset[TopicPartition] | None = frozenset({tp})
+        self._name = name
+
+    def poll(self, _give_up: Callable[[], None]) -> frozenset[TopicPartition] | None:
+        """Return the source once; it is never given up."""
+        given, self._tps = self._tps, None
+        return given
+
+    def rejoin(self) -> None:
+        """End this process, which another one has fenced.
+
+        Raises:
+            TaskMigratedError: Always.
+        """
+        message = f"Import {self._name} also runs elsewhere: another process has taken it over"
+        raise TaskMigratedError(message, hint="Run one process of an import at a time.")
+
+    def note(self, _offsets: Mapping[TopicPartition, int]) -> None:
+        """Take no copy: the topic of imports has the position."""

@@ -31,10 +31,10 @@ from riverrun.spark.failures import another_attempt_may_help, describe_error, on
 from riverrun.spark.ranges import RunRange
 from riverrun.spark.session import lazily
 from riverrun.spark.tasks.work import admin_here
-from riverrun.transfers.import_progress import IMPORTS_TOPIC, Batch, FinishedPart, ImportProgress, Terms
+from riverrun.transfers.import_progress import IMPORTS_TOPIC, FinishedPart, ImportProgress
 from riverrun.transfers.import_rows import records_of
 from riverrun.transfers.import_source import reading, rows_of, with_what_is_new
-from riverrun.transfers.specs import ImportSpec
+from riverrun.transfers.specs import Batch, ImportSpec, Terms
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -219,6 +219,7 @@ def run_import(
         raise ConfigError(message, hint="Allowed: fail, null")
     progress = ImportProgress(admin, spec.id)
     admin.require([spec.topic], f"import {spec.id} writes to")
+    _check_no_place(spec, progress)
     if here is not None and _has_nothing_new(spec, progress, here):
         _check_goes_on(spec, progress.last(), admin.topic_ids([spec.topic])[spec.topic])
         return ImportSummary(0, 0, 0)
@@ -240,6 +241,18 @@ def run_import(
             on_batch(ranges)
         if not (batch.files or batch.upto):
             return ImportSummary(read, written, batches)
+
+
+def _check_no_place(spec: ImportSpec, progress: ImportProgress) -> None:
+    """Check that polling has not taken a part of a file, which a batch would import as a whole.
+
+    Raises:
+        ConfigError: If it has.
+    """
+    place = progress.place()
+    if place is not None:
+        message = f"Import {spec.id} has taken {place.rows} rows of {place.file}, and not the rest"
+        raise ConfigError(message, hint=f"Let it go on where it stopped: riverrun import {spec.id}.")
 
 
 def _has_nothing_new(spec: ImportSpec, progress: ImportProgress, source: Path) -> bool:

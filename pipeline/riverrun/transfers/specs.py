@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import difflib
 import re
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
 from riverrun.decoders import (
     Natural,  # noqa: TC001 - msgspec reads the annotations
+    Small,  # noqa: TC001 - as above
     Word,  # noqa: TC001 - msgspec reads the annotations
 )
 from riverrun.errors import ConfigError
@@ -186,6 +187,71 @@ class ImportSpec:
     def id(self) -> str:
         """Return the name of its progress."""
         return self.name or self.topic
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """The conditions that select the rows of a batch and assign them to parts.
+
+    Args:
+        source: As in `ImportSpec`, like all fields.
+        format: As above.
+        schema: As above.
+        key: As above.
+        value: As above.
+        incremental: As above.
+    """
+
+    source: str = ""
+    format: str = ""
+    schema: str | None = None
+    key: tuple[str, ...] = ()
+    value: str | None = None
+    incremental: str | None = None
+
+    @classmethod
+    def of(cls, spec: ImportSpec) -> Terms:
+        """Return the terms of an import."""
+        return cls(spec.source, spec.format, spec.schema, tuple(spec.key), spec.value, spec.incremental)
+
+    def differences(self, other: Terms) -> str:
+        """Describe the differences to other terms.
+
+        >>> Terms("a", key=("id",)).differences(Terms("b", key=("id",)))
+        "source 'a', not 'b'"
+        """
+        there = asdict(other)
+        pairs = ((name, mine, there[name]) for name, mine in asdict(self).items())
+        return "; ".join(f"{name} {mine!r}, not {theirs!r}" for name, mine, theirs in pairs if mine != theirs)
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """One batch of an import.
+
+    Args:
+        number: Number of the batch.
+        partitions: Number of the topic's partitions at the time of planning.
+        parts: Number of its parts.
+        files: Its files.
+        above: Lower bound of the column, exclusive, as text; None for none.
+        upto: Upper bound of the column, inclusive.
+        is_done: Whether it is written completely.
+        terms: Select its rows, and assign them to parts.
+        topic_id: The brokers' id of the topic. A recreated topic has another id, and none of the records.
+        after: The key of the last row with the upper bound, as JSON, if rows are ordered by two columns.
+    """
+
+    number: Natural = 0
+    partitions: Small = 0
+    parts: Small = 0
+    files: tuple[str, ...] = ()
+    above: str | None = None
+    upto: str | None = None
+    is_done: bool = True
+    terms: Terms = Terms()
+    topic_id: Word = ""
+    after: str | None = None
 
 
 _BUILT_IN = ("avro", "binaryfile", "csv", "json", "jdbc", "orc", "parquet", "text", "xml")

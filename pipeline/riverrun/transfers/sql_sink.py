@@ -48,7 +48,13 @@ _LIBPQ = {
 """Options of PostgreSQL's client that notice a machine that is gone within half a minute, not after hours."""
 _POSTGRESQL_SESSION = ("SET lock_timeout = '20s'", "SET idle_in_transaction_session_timeout = '60s'")
 """A process that is stopped within a transaction would hold its locks for ever: PostgreSQL ends its session."""
-_UPSERTS: Mapping[str, Any] = {"postgresql": postgresql.insert, "sqlite": sqlite.insert}
+_IN_FILES = frozenset({"sqlite", "duckdb"})
+"""Databases that are files, without a server."""
+_UPSERTS: Mapping[str, Any] = {
+    "postgresql": postgresql.insert,
+    "sqlite": sqlite.insert,
+    "duckdb": postgresql.insert,
+}
 """Databases with `INSERT ... ON CONFLICT`. In all others, rows are deleted and added."""
 
 
@@ -66,7 +72,7 @@ class SqlSink:
 
     def __init__(self, table: SinkTable, url: str, name: str) -> None:
         self._table = table
-        self._engine = _engine(url)
+        self._engine = engine_of(url)
         self._place = self._engine.url.render_as_string(hide_password=True)
         self._dialect = self._engine.dialect.name
         self._rows = _rows_table(table, name, self._dialect)
@@ -230,7 +236,7 @@ class SqlSink:
             self._add(column)
 
     def _missing(self) -> list[sa.Column[Any]]:
-        known = {each["name"] for each in sa.inspect(self._engine).get_columns(self._rows.name, self._rows.schema)}
+        known = columns_of(self._engine, self._rows)
         return [column for column in self._rows.c if column.name not in known]
 
     def _create(self, table: sa.Table) -> None:
@@ -285,7 +291,7 @@ class SqlSink:
             raise self._error(error, doing, rows) from error
 
     def _error(self, error: SQLAlchemyError, doing: str, rows: Sequence[dict[str, Any]]) -> ConfigError | EngineError:
-        reason = _reason(error)
+        reason = reason_of(error)
         waiting = EngineError(f"The database {self._place} cannot {doing}: {reason}", hint="Check that it runs.")
         if getattr(error, "connection_invalidated", False) or not isinstance(error, StatementError):
             return waiting
@@ -313,13 +319,19 @@ class SqlSink:
         return ""
 
 
-def _reason(error: SQLAlchemyError) -> str:
+def columns_of(engine: sa.Engine, table: sa.Table | sa.TableClause) -> list[str]:
+    """Return the names of a table's columns, as its rows have them: not all dialects can describe tables."""
+    with engine.connect() as connection:
+        return list(connection.execute(sa.select(sa.text("*")).select_from(table).limit(0)).keys())
+
+
+def reason_of(error: SQLAlchemyError) -> str:
     """Return the first line of the driver's error."""
     found = str(getattr(error, "orig", None) or error).strip()
     return found.splitlines()[0] if found else type(error).__name__
 
 
-def _engine(url: str) -> sa.Engine:
+def engine_of(url: str) -> sa.Engine:
     """Return the engine of a database; it connects on demand.
 
     Raises:
@@ -327,8 +339,12 @@ def _engine(url: str) -> sa.Engine:
     """
     try:
         found = sa.make_url(url)
-        options: dict[str, Any] = {"pool_size": 1, "max_overflow": 2} if found.get_backend_name() != "sqlite" else {}
-        if found.get_backend_name() in {"postgresql", "sqlite", "mysql", "mariadb"}:
+        backend = found.get_backend_name()
+        options: dict[str, Any] = {"pool_size": 1, "max_overflow": 2} if backend not in _IN_FILES else {}
+        if backend == "duckdb":
+            _check_file(found)
+            options["poolclass"] = sa.NullPool  # a process that has the file open locks all others out
+        if backend in {"postgresql", "mysql", "mariadb", *_IN_FILES}:
             options["json_serializer"] = _json
         if found.get_driver_name() in {"psycopg2", "psycopg"}:
             options["connect_args"] = {name: value for name, value in _LIBPQ.items() if name not in found.query}
@@ -346,6 +362,17 @@ def _engine(url: str) -> sa.Engine:
     if engine.dialect.name == "postgresql":
         sa.event.listen(engine, "connect", _set_session)
     return engine
+
+
+def _check_file(url: sa.URL) -> None:
+    """Check that a database of DuckDB is a file.
+
+    Raises:
+        ConfigError: If it is in memory.
+    """
+    if url.database in {None, "", ":memory:"}:
+        message = "A database of DuckDB in memory ends with its connection"
+        raise ConfigError(message, hint="Name its file: duckdb:///shop.duckdb.")
 
 
 def _json(value: Any) -> str:
@@ -379,6 +406,7 @@ def _rows_table(table: SinkTable, name: str, dialect: str) -> sa.Table:
             _type(field, dialect, is_key=field.name in key),
             primary_key=field.name in key,
             autoincrement=False,
+            quote=True if dialect == "duckdb" else None,
         )
         for field in table.schema
     ]

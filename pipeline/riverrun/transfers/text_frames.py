@@ -246,7 +246,7 @@ def _csv_frame(spec: ImportSpec, lines: _Lines) -> Any:
     if schema is not None:
         names = [field.name for field in schema.fields if field.name not in lines.further]
     else:
-        names = _unique(head) if has_header else [f"_c{number}" for number in range(len(head))]
+        names = unique_names(head) if has_header else [f"_c{number}" for number in range(len(head))]
     is_text = None if schema is None else _are_texts(schema, names)
     parse = _CsvRows(form, names, is_text, mode_of(spec), has_header, _is(spec, "enforceSchema"))
     if schema is None:
@@ -300,7 +300,7 @@ class _CsvRows:
     def _check_header(self, found: tuple[int, Cells] | None, file: str) -> None:
         if found is None or self.is_by_position:
             return
-        names = _unique(found[1])
+        names = unique_names(found[1])
         if [name.lower() for name in names] != [name.lower() for name in self.names]:
             message = f"The header has the columns {', '.join(names)}, not {', '.join(self.names)}"
             hint = "Files of one import have one header; --option enforceSchema=true takes columns by position."
@@ -313,7 +313,7 @@ def _are_texts(schema: Any, names: Sequence[str]) -> list[bool]:
     return [isinstance(schema[name].dataType, StringType) for name in names]
 
 
-def _unique(cells: Cells) -> list[str]:
+def unique_names(cells: Cells) -> list[str]:
     """Return the names of a header's columns: numbers for empty ones, and added to those that occur twice, as in Spark."""
     names = [cell or f"_c{number}" for number, cell in enumerate(cells)]
     lower = [name.lower() for name in names]

@@ -1,0 +1,333 @@
+"""Tables and queries of any database that SQLAlchemy knows, polled by a column whose values only rise.
+
+Transactions that began earlier may commit later, with lower values. So rows are taken only when the table has had their value,
+or a higher one, for a while: the highest value of each look bounds the rows that a later look takes. No clock of the database,
+and no zone of its times, has a part in it. The database compares; Python carries values from one query to the next.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import time
+import uuid
+from collections import deque
+from contextlib import contextmanager
+from decimal import Decimal, InvalidOperation
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import sqlalchemy as sa
+from sqlalchemy.exc import ProgrammingError, SQLAlchemyError, StatementError
+
+from riverrun.errors import ConfigError, EngineError
+from riverrun.records import EPOCH, moment
+from riverrun.transfers.import_progress import Position
+from riverrun.transfers.import_rows import SourceRow
+from riverrun.transfers.import_source import Found
+from riverrun.transfers.sql_sink import columns_of, engine_of, reason_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from riverrun.config.imports import ImportConfig
+
+_MOST_COUNTED = 100_000
+"""Rows that wait are counted up to here."""
+_MICROSECOND = dt.timedelta(microseconds=1)
+_BACKWARDS_HINT = (
+    "If it was filled anew, rename the import, which imports everything."
+    ' If its newest rows were deleted, write backwards = "ignore".'
+)
+
+
+class PolledTable:
+    """A table, or a query.
+
+    Args:
+        config: What the file declares.
+        needed: Columns that records are made of.
+        clock: Returns seconds that only rise.
+
+    Raises:
+        ConfigError: If the URL is malformed, or its driver is missing.
+    """
+
+    def __init__(
+        self, config: ImportConfig, needed: Sequence[str] = (), *, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._engine = engine_of(config.source)
+        self._address = self._engine.url.render_as_string(hide_password=True)
+        self._what = f"Table {config.table}" if config.table else "The query"
+        self._columns = config.incremental
+        self._rising = sa.column(self._columns[0])
+        self._needed = tuple(dict.fromkeys((*config.incremental, *needed)))
+        self._table = _table(config.table) if config.table else None
+        self._from = _query(config.query, self._columns) if self._table is None else self._table
+        self._lag_seconds = config.lag_seconds
+        self._stops_backwards = config.backwards == "stop"
+        self._clock = clock
+        self._upto: str | None = None
+        self._key: str | None = None
+        self._highest: deque[tuple[float, Any]] = deque()
+
+    def resume(self, position: Position) -> None:
+        """Go on at a position."""
+        self._upto, self._key = position.upto, position.after
+
+    def position(self) -> Position:
+        """Return the position behind the last row that was read."""
+        return Position(self._upto, self._key)
+
+    def committed(self) -> None:
+        """Do nothing: the position is all there is."""
+
+    def open(self) -> None:
+        """Connect, and check the columns.
+
+        Raises:
+            EngineError: If the database does not answer.
+            ConfigError: If the table, or a column, does not exist.
+        """
+        self._highest.clear()
+        with self._told():
+            self._require(columns_of(self._engine, self._from))
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._engine.dispose()
+
+    def read(self, most: int) -> Found:
+        """Return the next rows that have been there for long enough.
+
+        Raises:
+            EngineError: If the database does not answer.
+            ConfigError: If the table, or a column, is gone, or the column has nulls, or lower values only.
+        """
+        with self._told(), self._engine.connect() as connection:
+            now = self._clock()
+            highest = connection.execute(sa.select(sa.func.max(self._rising)).select_from(self._from)).scalar()
+            self._refuse_nulls(connection)
+            self._note(now, highest)
+            since, bound = self._highest[0]
+            left = since + self._lag_seconds - now
+            if left > 0:
+                return Found((), again_seconds=left)
+            rows, has_more = self._rows(connection, bound, most)
+            if not rows and highest is not None:
+                self._refuse_fall(connection, highest)
+        found = [self._row(row) for row in rows]
+        if rows:
+            self._upto = _as_text(rows[-1][self._columns[0]], self._columns[0])
+            self._key = _as_json(rows[-1][self._columns[1]], self._columns[1]) if len(self._columns) > 1 else None
+        return Found(found, has_more=has_more, is_end=not has_more)
+
+    def waiting(self) -> int:
+        """Return the number of rows behind the position, a hundred thousand at most.
+
+        Raises:
+            EngineError: If the database does not answer.
+            ConfigError: If the table, or a column, is gone.
+        """
+        with self._told(), self._engine.connect() as connection:
+            highest = connection.execute(sa.select(sa.func.max(self._rising)).select_from(self._from)).scalar()
+            if highest is None:
+                return 0
+            rows = sa.select(sa.literal_column("1").label("one")).select_from(self._from).where(self._above(highest))
+            return int(
+                connection.execute(
+                    sa.select(sa.func.count()).select_from(rows.limit(_MOST_COUNTED).subquery())
+                ).scalar_one()
+            )
+
+    def shown(self) -> str:
+        """Return the position for people."""
+        if self._upto is None:
+            return "nothing yet"
+        return f"{self._columns[0]} {self._upto}" + ("" if self._key is None else f", {self._columns[1]} {self._key}")
+
+    def _note(self, now: float, highest: Any) -> None:
+        """Note the highest value, and forget values that later ones replace as the bound."""
+        self._highest.append((now, highest))
+        while len(self._highest) > 1 and self._highest[1][0] <= now - self._lag_seconds:
+            self._highest.popleft()
+
+    def _rows(self, connection: sa.Connection, bound: Any, most: int) -> tuple[list[Any], bool]:
+        """Return rows up to a bound, and whether there are more of them."""
+        if bound is None:
+            return [], False
+        upto = sa.and_(self._above(bound), self._rising <= _bound(bound))
+        order = [sa.column(name) for name in self._columns]
+        query = sa.select(sa.text("*")).select_from(self._from).order_by(*order)
+        rows = list(connection.execute(query.where(upto).limit(most)).mappings())
+        if len(rows) < most:
+            return rows, False
+        if len(self._columns) > 1:
+            return rows, True
+        # Rows with one value stay together: the next look begins above it.
+        last = rows[-1][self._columns[0]]
+        whole = [row for row in rows if row[self._columns[0]] != last]
+        if whole:
+            return whole, True
+        return list(connection.execute(query.where(self._rising == _bound(last))).mappings()), True
+
+    def _above(self, like: Any) -> Any:
+        """Return the condition of rows behind the position, whose value has the type of another one."""
+        if self._upto is None:
+            return sa.true()
+        last = _bound(self._like(self._upto, like))
+        if self._key is None:
+            return self._rising > last
+        key, value = sa.column(self._columns[1]), _bound(_of_json(self._key))
+        return sa.and_(self._rising >= last, sa.or_(self._rising > last, sa.and_(self._rising == last, key > value)))
+
+    def _like(self, text: str, like: Any) -> Any:
+        try:
+            return _of_text(text, like)
+        except (ValueError, InvalidOperation, OverflowError) as error:
+            message = f"{self._what} was imported up to {self._columns[0]} {text}, which now has values such as {like}"
+            raise ConfigError(message, hint="Rename the import: that imports everything.") from error
+
+    def _refuse_nulls(self, connection: sa.Connection) -> None:
+        nulls = sa.or_(*(sa.column(name).is_(None) for name in self._columns))
+        if connection.execute(sa.select(sa.literal_column("1")).select_from(self._from).where(nulls).limit(1)).first():
+            message = (
+                f"{self._what} at {self._address} has rows without {' or '.join(self._columns)}, which would be missed"
+            )
+            raise ConfigError(
+                message, hint="Fill the column, and declare it NOT NULL; or select other rows by a query."
+            )
+
+    def _refuse_fall(self, connection: sa.Connection, highest: Any) -> None:
+        """Refuse a table whose values are all below the position: rows with lower values would be missed."""
+        if not self._stops_backwards or self._upto is None:
+            return
+        reached = self._rising >= _bound(self._like(self._upto, highest))
+        if connection.execute(
+            sa.select(sa.literal_column("1")).select_from(self._from).where(reached).limit(1)
+        ).first():
+            return
+        what = f"{self._what} at {self._address} has no {self._columns[0]} above {highest}"
+        message = f"{what}, but was imported up to {self._upto}"
+        raise ConfigError(message, hint=_BACKWARDS_HINT)
+
+    def _row(self, row: Any) -> SourceRow:
+        fields = dict(row)
+        self._require(list(fields))
+        return SourceRow(fields, f"The row of {self._what.lower()} with {self._columns[0]} {fields[self._columns[0]]}")
+
+    def _require(self, there: Sequence[str]) -> None:
+        missing = [name for name in self._needed if name not in there]
+        if missing:
+            message = f"{self._what} at {self._address} has no column {', '.join(missing)}"
+            raise ConfigError(message, hint=f"It has: {', '.join(there)}.")
+
+    @contextmanager
+    def _told(self) -> Iterator[None]:
+        """Translate errors of the database."""
+        try:
+            yield
+        except SQLAlchemyError as error:
+            raise self._error(error) from error
+
+    def _error(self, error: SQLAlchemyError) -> ConfigError | EngineError:
+        reason = reason_of(error)
+        waiting = EngineError(f"The database {self._address} cannot be read: {reason}", hint="Check that it runs.")
+        if getattr(error, "connection_invalidated", False) or not isinstance(error, StatementError):
+            return waiting
+        try:
+            if self._table is not None and not sa.inspect(self._engine).has_table(self._table.name, self._table.schema):
+                return ConfigError(f"{self._what} at {self._address} does not exist, or no longer")
+            if self._table is not None:
+                self._require(columns_of(self._engine, self._table))
+        except ConfigError as missing:
+            return missing
+        except SQLAlchemyError:
+            return waiting
+        if isinstance(error, ProgrammingError) or reason.startswith("no such "):  # SQLite's error has another class
+            return ConfigError(f"{self._what} at {self._address} cannot be read: {reason}")
+        return waiting
+
+
+def _table(name: str) -> sa.TableClause:
+    schema, _, own = name.rpartition(".")
+    return sa.table(own, schema=schema or None)
+
+
+def _query(text: str, columns: Sequence[str]) -> Any:
+    r"""Return a query as a table. Its colons are no parameters of SQLAlchemy's.
+
+    >>> print(_query("SELECT a::int, 'x:y' FROM t", ["a"]).element)
+    SELECT a::int, 'x:y' FROM t
+    """
+    escaped = text.strip().rstrip(";").replace(":", "\\:")
+    return sa.text(escaped).columns(*(sa.column(name) for name in columns)).subquery("riverrun_query")
+
+
+def _bound(value: Any) -> Any:
+    """Return a value as a parameter that the driver takes as it is."""
+    return sa.bindparam(None, value, sa.types.NULLTYPE, unique=True)
+
+
+def _as_text(value: Any, column: str) -> str:
+    """Return a value of a rising column as text: times as microseconds, as batch imports note them.
+
+    >>> _as_text(dt.datetime(1970, 1, 1, 0, 0, 1), "at"), _as_text(7, "id")
+    ('1000000', '7')
+    """
+    match value:
+        case bool():
+            pass
+        case dt.datetime():
+            return str((moment(value) - EPOCH) // _MICROSECOND)
+        case int() | Decimal() | str():
+            return str(value)
+        case float():
+            return repr(value)
+        case dt.date():
+            return value.isoformat()
+    message = f"Column {column} has values such as {value!r}, which cannot be a position"
+    raise ConfigError(message, hint="Import by a column of numbers, dates, times or texts.")
+
+
+def _of_text(text: str, like: Any) -> Any:
+    """Reverse `_as_text` for the type of another value.
+
+    >>> _of_text("1000000", dt.datetime(2026, 1, 1)), _of_text("7", 1)
+    (datetime.datetime(1970, 1, 1, 0, 0, 1), 7)
+    """
+    match like:
+        case dt.datetime():
+            found = EPOCH + int(text) * _MICROSECOND
+            return found if like.tzinfo is not None else found.replace(tzinfo=None)
+        case dt.date():
+            return dt.date.fromisoformat(text)
+        case str():
+            return text
+    return type(like)(text)
+
+
+def _as_json(value: Any, column: str) -> str:
+    """Return a key as JSON, with its type if JSON does not have it."""
+    match value:
+        case bool():
+            pass
+        case int() | str():
+            return msgspec.json.encode(value).decode()
+        case uuid.UUID():
+            return msgspec.json.encode({"uuid": str(value)}).decode()
+        case Decimal():
+            return msgspec.json.encode({"decimal": str(value)}).decode()
+    message = f"Column {column} has values such as {value!r}, which cannot be a position"
+    raise ConfigError(message, hint="The second column is a key: numbers, texts or UUIDs.")
+
+
+def _of_json(text: str) -> Any:
+    """Reverse `_as_json`.
+
+    >>> [_of_json(_as_json(each, "id")) for each in (7, "x", Decimal("1.5"))]
+    [7, 'x', Decimal('1.5')]
+    """
+    found = msgspec.json.decode(text)
+    if not isinstance(found, dict):
+        return found
+    return uuid.UUID(found["uuid"]) if "uuid" in found else Decimal(found["decimal"])

@@ -1,0 +1,519 @@
+"""Imports that poll tables and files: each row becomes one record, whatever ends the process, and trouble is told clearly."""
+
+from __future__ import annotations
+
+import datetime as dt
+import gzip
+import json
+import sqlite3
+from dataclasses import dataclass, field, replace
+from decimal import Decimal
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pyarrow import parquet
+
+from riverrun.config.imports import ImportConfig
+from riverrun.errors import ConfigError, DeserializationError, EngineError, SerializationError, TaskMigratedError
+from riverrun.records import RAW_HEADERS, RAW_KEY, RAW_TIMESTAMP, RAW_VALUE, TopicPartition
+from riverrun.serde.serdes import LONG
+from riverrun.transfers.follower import Follower, FollowSettings
+from riverrun.transfers.import_progress import Position
+from riverrun.transfers.import_rows import RowForm, SourceRow
+from riverrun.transfers.import_source import OnlyShare, PolledReader
+from riverrun.transfers.polled_files import PolledFiles
+from riverrun.transfers.polled_table import PolledTable
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping, Sequence
+
+    from riverrun.records import RawFields
+
+TP = TopicPartition("orders", 0)
+ORDERS = ImportConfig(
+    "orders",
+    "orders",
+    table="orders",
+    incremental=("id",),
+    key=("id",),
+    lag_seconds=0,
+    poll_seconds=5,
+    retry_seconds=60,
+)
+FILES = ImportConfig("clicks", "clicks", format="json", poll_seconds=5, retry_seconds=60)
+
+
+@dataclass
+class Topic:
+    """A topic with transactions, and the position that is committed with the records."""
+
+    records: list[RawFields] = field(default_factory=list)
+    position: Position = field(default_factory=Position)
+    owner: object = None
+    fails: list[str] = field(default_factory=list)
+
+    def values(self) -> list[Any]:
+        return [msgspec.json.decode(record[RAW_VALUE] or b"null") for record in self.records]
+
+
+class Target:
+    """The topic as a follower's target, with the contract of `TopicTarget`."""
+
+    def __init__(self, topic: Topic, source: Any) -> None:
+        self._topic = topic
+        self._source = source
+        self._pending: list[RawFields] = []
+
+    def begin(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
+        self._pending = []
+        if partitions:
+            self._topic.owner = self
+            self._source.resume(self._topic.position)
+        return dict.fromkeys(partitions, 0)
+
+    def write(self, batch: Sequence[RawFields]) -> None:
+        self._pending += batch
+
+    def commit(self, _offsets: Mapping[TopicPartition, int]) -> None:
+        if self._topic.owner is not self:
+            message = "fenced"
+            raise TaskMigratedError(message)
+        what = self._topic.fails.pop() if self._topic.fails else ""
+        if what == "before":
+            message = "brokers do not answer"
+            raise EngineError(message)
+        moved = self._source.position()
+        self._topic.records += self._pending
+        self._topic.position = replace(moved, files=self._topic.position.files | moved.files)
+        self._pending = []
+        if what == "behind":  # the transaction happened, and its owner does not know
+            message = "no answer"
+            raise EngineError(message)
+        self._source.committed()
+
+
+class World:
+    """A source and a topic, a clock, and a process that imports."""
+
+    def __init__(self, config: ImportConfig, *, form: RowForm | None = None, commit_records: int = 3) -> None:
+        self.config = config
+        self.topic = Topic()
+        self.now = 0.0
+        self._form = form or RowForm(key=config.key, timestamp=config.timestamp or None)
+        self._settings = FollowSettings(commit_records=commit_records, retry_seconds=config.retry_seconds)
+        self.start()
+
+    def start(self) -> None:
+        """Begin anew, as a process that takes over from one that was killed."""
+        config = self.config
+        self.source: Any = (
+            PolledFiles(config) if config.format else PolledTable(config, self._form.columns, clock=lambda: self.now)
+        )
+        reader = PolledReader(
+            self.source,
+            self._form,
+            poll_seconds=config.poll_seconds,
+            has_letters=bool(config.dead_letters),
+            clock=lambda: self.now,
+            pause=self.wait,
+        )
+        self.follower: Follower[Any] = Follower(
+            OnlyShare(TP, config.name),
+            reader,
+            Target(self.topic, self.source),
+            lambda _tp, records: records,
+            lambda _tps: {},
+            self._settings,
+            clock=lambda: self.now,
+            pause=self.wait,
+        )
+
+    def wait(self, seconds: float) -> None:
+        self.now += seconds
+
+    def turn(self, times: int = 1) -> None:
+        for _ in range(times):
+            self.now += 0.01
+            self.follower.turn()
+
+    def catch_up(self) -> list[Any]:
+        """Import what is there by a new process, and return all values of the topic."""
+        self.start()
+        self.follower.follow(lambda: False, until_caught_up=True)
+        return self.topic.values()
+
+    def turn_until(self, seconds: float) -> None:
+        while self.now < seconds:
+            self.turn()
+
+
+class Database:
+    """A database of SQLite in a file."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.run("CREATE TABLE orders (id INTEGER, word TEXT)")
+
+    def run(self, *statements: str) -> list[tuple[Any, ...]]:
+        rows = []
+        with sqlite3.connect(self.path) as database:
+            for statement in statements:
+                rows = database.execute(statement).fetchall()
+        database.close()
+        return rows
+
+    def add(self, *ids: int) -> None:
+        self.run(*(f"INSERT INTO orders VALUES ({number}, 'w{number}')" for number in ids))
+
+    def world(self, **others: Any) -> World:
+        return World(replace(ORDERS, **{"source": f"sqlite:///{self.path}", **others}))
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Database:
+    return Database(tmp_path / "shop.db")
+
+
+def ids(values: Sequence[Any]) -> list[int]:
+    return [value["id"] for value in values]
+
+
+def test_rows_of_a_table_become_records_in_the_order_of_the_column(database: Database) -> None:
+    world = database.world()
+    database.add(3, 1, 2)
+    assert world.catch_up() == [{"id": n, "word": f"w{n}"} for n in (1, 2, 3)]
+    assert [record[RAW_KEY] for record in world.topic.records] == [b"1", b"2", b"3"]
+    database.add(5, 4)
+    assert ids(world.catch_up()) == [1, 2, 3, 4, 5]
+    assert world.topic.position == Position("5")
+    assert world.source.shown() == "id 5"
+
+
+def test_rows_that_appear_late_are_waited_for(database: Database) -> None:
+    world = database.world(lag_seconds=10, poll_seconds=1)
+    database.add(1, 3)
+    world.turn_until(8)
+    assert world.topic.records == []
+    database.add(2)
+    database.add(4)
+    assert world.follower.report().lag == 4
+    while not world.topic.records:
+        world.turn()
+    assert ids(world.topic.values()) == [1, 2, 3]
+    assert ids(world.catch_up()) == [1, 2, 3, 4]
+
+
+def test_rows_with_one_value_stay_together(database: Database) -> None:
+    database.run(*(f"INSERT INTO orders VALUES ({number // 1500}, 'w{number}')" for number in range(7_000)))
+    values = database.world().catch_up()
+    assert [value["word"] for value in values] == [f"w{number}" for number in range(7_000)]
+
+
+def test_a_change_time_and_a_key_find_changed_rows_again(database: Database) -> None:
+    database.run("CREATE TABLE users (name TEXT, n INTEGER, at TIMESTAMP)")
+    rows = [f"INSERT INTO users VALUES ('u{number:04}', 0, '2026-01-01 00:00:00')" for number in range(3_000)]
+    database.run(*rows)
+    config = {"table": "users", "incremental": ("at", "name"), "key": ("name",), "timestamp": "at"}
+    world = database.world(**config)
+    assert [value["name"] for value in world.catch_up()] == [f"u{number:04}" for number in range(3_000)]
+    assert world.topic.records[0][RAW_TIMESTAMP] == 1767225600000
+    database.run("UPDATE users SET n = 1, at = '2026-01-02 00:00:00' WHERE name = 'u0007'")
+    assert world.catch_up()[3_000:] == [{"name": "u0007", "n": 1, "at": "2026-01-02 00:00:00"}]
+    assert world.topic.position == Position("2026-01-02 00:00:00", '"u0007"')
+
+
+def test_a_query_selects_and_joins(database: Database) -> None:
+    database.add(1, 2, 3)
+    query = "SELECT id, word || ':x' AS word FROM orders WHERE id <> 2;"
+    assert database.world(table="", query=query).catch_up() == [
+        {"id": 1, "word": "w1:x"},
+        {"id": 3, "word": "w3:x"},
+    ]
+
+
+def test_rows_without_a_value_of_the_column_are_refused(database: Database) -> None:
+    database.run("INSERT INTO orders VALUES (NULL, 'x')")
+    with pytest.raises(ConfigError, match=r"Table orders at sqlite:.* has rows without id, which would be missed"):
+        database.world().catch_up()
+
+
+def test_a_table_that_was_filled_anew_is_noticed(database: Database) -> None:
+    world = database.world()
+    database.add(7, 8)
+    world.catch_up()
+    database.run("DELETE FROM orders")
+    assert len(world.catch_up()) == 2
+    database.add(1)
+    with pytest.raises(ConfigError, match=r"has no id above 1, but was imported up to 8"):
+        world.catch_up()
+    world.config = replace(world.config, backwards="ignore")
+    assert ids(world.catch_up()) == [7, 8]
+    database.add(9)
+    assert ids(world.catch_up()) == [7, 8, 9]
+
+
+@pytest.mark.parametrize(
+    ("statement", "message"),
+    [
+        ("DROP TABLE orders", "Table orders at sqlite:.*/shop.db does not exist, or no longer"),
+        ("ALTER TABLE orders DROP COLUMN id", "Table orders at sqlite:.*/shop.db has no column id"),
+        ("ALTER TABLE orders RENAME COLUMN id TO other", "has no column id"),
+    ],
+)
+def test_a_table_or_a_column_that_is_gone_ends_the_import(database: Database, statement: str, message: str) -> None:
+    database.add(1)
+    world = database.world(key=())
+    world.turn(3)
+    database.run(statement)
+    with pytest.raises(ConfigError, match=message):
+        world.turn_until(20)
+    with pytest.raises(ConfigError, match=message):
+        database.world(key=()).catch_up()
+
+
+def test_a_query_that_cannot_be_read_any_more_ends_the_import(database: Database) -> None:
+    world = database.world(table="", query="SELECT * FROM orders")
+    world.turn(3)
+    database.run("DROP TABLE orders")
+    with pytest.raises(ConfigError, match=r"The query at .* cannot be read: no such table: orders"):
+        world.turn_until(20)
+
+
+def test_a_source_that_does_not_answer_is_waited_for(database: Database) -> None:
+    database.add(1)
+    world = database.world(source=f"sqlite:///{database.path}?timeout=0")
+    busy = sqlite3.connect(database.path, isolation_level=None)
+    busy.execute("BEGIN EXCLUSIVE")
+    world.turn_until(20)
+    assert world.topic.records == []
+    busy.execute("COMMIT")
+    world.turn_until(60)
+    assert ids(world.topic.values()) == [1]
+    busy.execute("BEGIN EXCLUSIVE")
+    with pytest.raises(EngineError, match="cannot be read: database is locked"):
+        world.follower.follow(lambda: False)
+    busy.close()
+
+
+def write(path: Path, *lines: Any) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(f"{line if isinstance(line, str) else json.dumps(line)}\n" for line in lines))
+
+
+def files_in(path: Path, **others: Any) -> World:
+    form = others.pop("form", None)
+    path.mkdir(exist_ok=True)
+    return World(replace(FILES, source=str(path), **others), form=form)
+
+
+def test_files_are_taken_by_name_once_they_have_stopped_changing(tmp_path: Path) -> None:
+    world = files_in(tmp_path)
+    write(tmp_path / "b.json", {"n": 3}, {"n": 4})
+    write(tmp_path / "day=1/a.json", {"n": 5})
+    write(tmp_path / "a.json", {"n": 1}, {"n": 2})
+    write(tmp_path / "_tmp/x.json", {"n": 9})
+    write(tmp_path / ".c.json", {"n": 9})
+    (tmp_path / "empty.json").touch()
+    world.turn()
+    write(tmp_path / "b.json", {"n": 3}, {"n": 4}, {"n": 4.5})
+    world.turn_until(7)
+    assert [value["n"] for value in world.topic.values()] == [1, 2, 5]
+    assert world.follower.report().lag == 1
+    world.turn_until(20)
+    assert [value["n"] for value in world.topic.values()] == [1, 2, 5, 3, 4, 4.5]
+    assert world.source.shown() == "3 files"
+    write(tmp_path / "a.json", {"n": 7}, {"n": 8})
+    assert len(world.catch_up()) == 6
+    assert (tmp_path / "a.json").as_uri() in world.topic.position.files
+
+
+def test_files_that_appear_complete_are_taken_at_once(tmp_path: Path) -> None:
+    world = files_in(tmp_path, complete="at_once", pattern="*.json")
+    write(tmp_path / "a.json.tmp", {"n": 9})
+    write(tmp_path / "b c%.json", {"n": 1})
+    world.turn()
+    world.follower.follow(lambda: True)
+    assert world.now < 1
+    assert world.topic.values() == [{"n": 1}]
+    assert world.topic.position.files == {f"file://{tmp_path}/b%20c%25.json"}
+
+
+def test_a_large_file_goes_on_at_its_place(tmp_path: Path) -> None:
+    world = files_in(tmp_path, complete="at_once")
+    write(tmp_path / "a.json", *({"n": n} for n in range(5_000)))
+    world.turn(2)
+    place = world.topic.position.place
+    assert place is not None
+    assert place.rows == len(world.topic.records) == 4_000
+    assert [value["n"] for value in world.catch_up()] == list(range(5_000))
+    assert world.topic.position.place is None
+
+
+@pytest.mark.parametrize("change", ["changed", "gone"])
+def test_a_file_that_changes_while_it_is_taken_is_told(change: str, tmp_path: Path) -> None:
+    world = files_in(tmp_path, complete="at_once")
+    write(tmp_path / "a.json", *({"n": n} for n in range(5_000)))
+    world.turn()
+    if change == "gone":
+        (tmp_path / "a.json").unlink()
+    else:
+        write(tmp_path / "a.json", {"n": 0})
+    with pytest.raises(ConfigError, match=rf"a\.json .* {change}, of which 2000 rows were imported"):
+        world.catch_up()
+
+
+def test_csv_has_columns_of_text_and_parquet_its_own_types(tmp_path: Path) -> None:
+    write(tmp_path / "csv/a.csv", "id,word", '1,"a ""b"""', "2,")
+    csv = files_in(tmp_path / "csv", format="csv", options={"header": "true"}, complete="at_once", key=("id",))
+    assert csv.catch_up() == [{"id": "1", "word": 'a "b"'}, {"id": "2", "word": None}]
+    assert [record[RAW_KEY] for record in csv.topic.records] == [b"1", b"2"]
+    (tmp_path / "parquet").mkdir()
+    at = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
+    columns = {
+        "d": pa.array([Decimal("1.50")]),
+        "at": pa.array([at], pa.timestamp("ns", "UTC")),
+        "b": pa.array([b"\0"]),
+        "l": pa.array([[1]]),
+        "m": pa.array([[("k", 1)]], pa.map_(pa.string(), pa.int64())),
+    }
+    parquet.write_table(pa.table(columns), tmp_path / "parquet/a.parquet")
+    world = files_in(tmp_path / "parquet", format="parquet", complete="at_once", timestamp="at")
+    world.catch_up()
+    assert world.topic.records[0][RAW_VALUE] == (
+        b'{"d":1.50,"at":"2026-01-01T00:00:00.000000Z","b":"AA==","l":[1],"m":{"k":1}}'
+    )
+    assert world.topic.records[0][RAW_TIMESTAMP] == 1767225600000
+
+
+def test_compressed_files_are_read(tmp_path: Path) -> None:
+    with gzip.open(tmp_path / "a.json.gz", "wt") as file:
+        file.write('{"n":1}\n')
+    assert files_in(tmp_path, complete="at_once").catch_up() == [{"n": 1}]
+
+
+def test_bad_rows_end_the_import_or_become_letters(tmp_path: Path) -> None:
+    write(tmp_path / "a.json", {"id": 1}, "no json", {"id": "x"}, {"other": 1}, {"id": 2})
+    form = RowForm(key=("id",), key_serde=LONG)
+    with pytest.raises(SerializationError, match=r"Line 2 of .*a\.json cannot become a record: .*malformed"):
+        files_in(tmp_path, complete="at_once", form=form).catch_up()
+    world = files_in(tmp_path, complete="at_once", form=form, dead_letters="bad")
+    world.catch_up()
+    good = [record for record in world.topic.records if not record[RAW_HEADERS]]
+    assert [record[RAW_KEY] for record in good] == [bytes(7) + b"\1", bytes(7) + b"\2"]
+    letters = [dict(record[RAW_HEADERS]) for record in world.topic.records if record[RAW_HEADERS]]
+    problems = [letter["__streams.errors.message"] or b"" for letter in letters]
+    assert [b"malformed" in problems[0], b"Line 3" in problems[1], b"it has no id" in problems[2]] == [True] * 3
+
+
+def test_a_damaged_file_ends_the_import(tmp_path: Path) -> None:
+    (tmp_path / "a.parquet").write_bytes(b"nothing of the kind")
+    with pytest.raises(DeserializationError, match=r"Cannot read .*a\.parquet in"):
+        files_in(tmp_path, format="parquet", complete="at_once").catch_up()
+
+
+def test_a_directory_that_is_missing_is_waited_for(tmp_path: Path) -> None:
+    world = World(replace(FILES, source=str(tmp_path / "in"), complete="at_once"))
+    world.turn(2)
+    write(tmp_path / "in/a.json", {"n": 1})
+    assert world.catch_up() == [{"n": 1}]
+    world = World(replace(FILES, source=str(tmp_path / "never")))
+    with pytest.raises(EngineError, match="Cannot look into"):
+        world.follower.follow(lambda: False)
+    assert 60 <= world.now < 120
+
+
+def test_a_process_that_was_fenced_ends(database: Database) -> None:
+    first = database.world()
+    first.turn()
+    second = database.world()
+    second.topic = first.topic
+    second.start()
+    second.turn()
+    database.add(1, 2, 3, 4)
+    with pytest.raises(TaskMigratedError, match="Import orders also runs elsewhere"):
+        first.turn_until(20)
+    assert ids(second.catch_up()) == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize(
+    ("form", "fields", "key", "value", "time_ms"),
+    [
+        (RowForm(), {"a": 1, "b": None}, None, b'{"a":1,"b":null}', 5),
+        (RowForm(key=("b", "a"), value="b"), {"a": True, "b": "x"}, b'{"a":true,"b":"x"}', b"x", 5),
+        (RowForm(key=("a",), value="b"), {"a": True, "b": None}, b"true", None, 5),
+        (RowForm(key=("a",), value="b"), {"a": b"\0", "b": memoryview(b"\1")}, b"\0", b"\1", 5),
+        (RowForm(value="a", timestamp="b"), {"a": 1.5, "b": dt.date(1970, 1, 2)}, None, b"1.5", 86_400_000),
+        (RowForm(value="a", timestamp="b"), {"a": 1, "b": "1970-01-01 00:00:01"}, None, b"1", 1_000),
+        (RowForm(value="a", timestamp="b"), {"a": 1, "b": "1767225600000"}, None, b"1", 1767225600000),
+        (RowForm(value="a", timestamp="b", missing_timestamp="now"), {"a": 1, "b": None}, None, b"1", 5),
+        (
+            RowForm(not_a_number="null"),
+            {"a": float("nan"), "b": [Decimal("Infinity")]},
+            None,
+            b'{"a":null,"b":[null]}',
+            5,
+        ),
+    ],
+)
+def test_rows_become_keys_values_and_times(
+    form: RowForm, fields: dict[str, Any], key: bytes | None, value: bytes | None, time_ms: int
+) -> None:
+    assert form.record(SourceRow(fields, "Row 1"), 5) == (key, value, time_ms)
+
+
+@pytest.mark.parametrize(
+    ("form", "fields", "problem"),
+    [
+        (RowForm(), {"a": float("inf")}, "it has NaN or infinity, which JSON does not have"),
+        (RowForm(timestamp="a"), {"a": None}, "it has no event time in column a"),
+        (RowForm(timestamp="a"), {"a": -1}, "it has an event time before 1970"),
+        (RowForm(timestamp="a"), {"a": "soon"}, "column a is not a time: soon"),
+        (RowForm(key=("a",), key_serde=LONG), {"a": "x"}, "Row 1 cannot become a record"),
+        (RowForm(value="b"), {"a": 1}, "it has no b"),
+    ],
+)
+def test_a_row_that_does_not_fit_is_told(form: RowForm, fields: dict[str, Any], problem: str) -> None:
+    with pytest.raises(SerializationError, match=problem):
+        form.record(SourceRow(fields, "Row 1"), 5)
+
+
+ACTIONS = st.one_of(
+    st.tuples(st.just("append"), st.integers(1, 12)),
+    st.tuples(st.just("turn"), st.integers(1, 6)),
+    st.tuples(st.just("wait"), st.integers(1, 6)),
+    st.tuples(st.sampled_from(["kill", "before", "behind"]), st.just(0)),
+)
+
+
+@given(st.booleans(), st.lists(ACTIONS, min_size=5, max_size=30))
+@settings(max_examples=60, deadline=None)
+def test_a_topic_has_each_row_once_whatever_happens(of_files: bool, actions: list[tuple[str, int]]) -> None:
+    with TemporaryDirectory() as directory:
+        path, count = Path(directory), 0
+        database = Database(path / "shop.db")
+        world = files_in(path / "in") if of_files else database.world(lag_seconds=2)
+        for what, number in actions:
+            if what == "append":
+                added = range(count, count + number)
+                count += number
+                if of_files:
+                    write(path / f"in/{count:06}.json", *({"id": n} for n in added))
+                else:
+                    database.add(*added)
+            elif what == "turn":
+                world.turn(number)
+            elif what == "wait":
+                world.wait(number)
+            elif what == "kill":
+                world.start()
+            else:
+                world.topic.fails.append(what)
+            assert ids(world.topic.values()) == list(range(len(world.topic.records)))
+        world.topic.fails.clear()
+        assert ids(world.catch_up()) == list(range(count))

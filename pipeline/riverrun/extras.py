@@ -13,11 +13,12 @@ if TYPE_CHECKING:
 _PURPOSE: Mapping[str, str] = {
     "airflow": "DAGs and operators",
     "demo": "The demo",
+    "duckdb": "A database of DuckDB",
     "http": "The HTTP interface of instances",
     "iceberg": "A table of Iceberg",
     "quality": "A quality gate",
     "schemas": "A serde on a schema registry",
-    "sinks": "An export that is followed",
+    "sinks": "An export or an import that is followed",
     "snapshots": "A snapshot of state, or an archive of topics,",
     "spark": "Work on Spark",
     "sql": "A topology in SQL",
@@ -28,6 +29,8 @@ _OF_A_PROMPT: Mapping[str, str] = {"prompt_toolkit": _PROMPT, "pygments": _PROMP
 _EXTRA_OF: Mapping[str, str] = {
     "airflow": "airflow",
     "authlib": "schemas",
+    "duckdb": "duckdb",
+    "duckdb_engine": "duckdb",
     "fastapi": "http",
     "fastavro": "schemas",
     "fsspec": "snapshots",
@@ -57,7 +60,7 @@ def require_extra(extra: str) -> None:
     """Check that an extra is installed before any work begins that needs it.
 
     Args:
-        extra: `airflow`, `demo`, `http`, `iceberg`, `quality`, `schemas`, `sinks`, `snapshots`, `spark` or `sql`.
+        extra: `airflow`, `demo`, `duckdb`, `http`, `iceberg`, `quality`, `schemas`, `sinks`, `snapshots`, `spark` or `sql`.
 
     Raises:
         MissingExtraError: If one of its packages is not installed.

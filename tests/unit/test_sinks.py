@@ -6,11 +6,14 @@ import datetime as dt
 import io
 import json
 import sqlite3
+import subprocess
+import sys
 import uuid
 from dataclasses import replace
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
+import duckdb
 import fsspec
 import pyarrow as pa
 import pytest
@@ -44,6 +47,21 @@ def table_of(path: Path) -> SinkUnderTest:
             return database.execute("SELECT _partition, _offset FROM target").fetchall()
 
     return SinkUnderTest(lambda: SqlSink(sink_table(), f"sqlite:///{path}", "target"), places)
+
+
+def rows_of_duckdb(path: Path, sql: str) -> list[tuple[Any, ...]]:
+    with duckdb.connect(path) as database:
+        return database.execute(sql).fetchall()
+
+
+def table_of_duckdb(path: Path) -> SinkUnderTest:
+    def places() -> list[tuple[int, int]]:
+        try:
+            return rows_of_duckdb(path, "SELECT _partition, _offset FROM target")
+        except duckdb.CatalogException:
+            return []
+
+    return SinkUnderTest(lambda: SqlSink(sink_table(), f"duckdb:///{path}", "target"), places)
 
 
 def files_in(target: str, form: str) -> SinkUnderTest:
@@ -83,6 +101,7 @@ def iceberg_in(path: Path) -> SinkUnderTest:
 TARGETS: dict[str, Callable[[Path], SinkUnderTest]] = {
     "iceberg": iceberg_in,
     "sqlite": lambda path: table_of(path / "target.db"),
+    "duckdb": lambda path: table_of_duckdb(path / "target.duckdb"),
     "parquet": lambda path: files_in(str(path / "target"), "parquet"),
     "json": lambda path: files_in(str(path / "target"), "json"),
     "objects": lambda _path: files_in(f"memory://{uuid.uuid4().hex}", "json"),
@@ -205,6 +224,39 @@ def test_columns_hold_values_of_all_kinds(path: Path) -> None:
     assert sorted(files.places()) == [(0, 0), (0, 1)]
     (line,) = (path.parent / "lines").glob("sink-checks-*")
     assert b'"j":{"a":1.10}' in line.read_bytes()
+
+
+def test_duckdb_replaces_and_deletes_rows_and_has_columns_of_all_kinds(tmp_path: Path) -> None:
+    path = tmp_path / "target.duckdb"
+    table = with_column(with_column(sink_table(), "order", pa.decimal128(30, 2)), "tags", pa.list_(pa.string()))
+    table = replace(table, is_upsert=True)
+    url = f"duckdb:///{path}"
+    value = {"n": 1, "order": Decimal("123456789012345678.25"), "tags": ["a", None]}
+    written(SqlSink(table, url, "target"), batch(table.schema, {"n": 0}, value))
+    shown = "SELECT n, \"order\", tags->>'$[0]' FROM target"
+    assert rows_of_duckdb(path, shown) == [(1, Decimal("123456789012345678.25"), "a")]
+    written(SqlSink(table, url, "target"), batch(table.schema, None, start=2))
+    assert rows_of_duckdb(path, shown) == []
+    wider = with_column(table, "at", pa.timestamp("us", "UTC"))
+    at = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
+    written(SqlSink(wider, url, "target"), batch(wider.schema, {"n": 2, "at": at}, start=3))
+    assert rows_of_duckdb(path, 'SELECT n, epoch("at")::int FROM target') == [(2, 1767225600)]
+
+
+def test_a_file_of_duckdb_is_free_between_commits_and_waited_for(tmp_path: Path) -> None:
+    path = tmp_path / "target.duckdb"
+    sink = SqlSink(sink_table(), f"duckdb:///{path}", "target")
+    written(sink, batch(sink_table().schema, {"n": 1}))
+    code = f"import duckdb, time; held = duckdb.connect({str(path)!r}); print(held, flush=True); time.sleep(60)"
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline()
+        with pytest.raises(EngineError, match="Could not set lock on file"):
+            sink.begin([TP])
+        other.kill()
+    assert sink.begin([TP]) == {TP: 1}
+    with pytest.raises(ConfigError, match="A database of DuckDB in memory ends with its connection"):
+        SqlSink(sink_table(), "duckdb:///:memory:", "target")
 
 
 def test_new_columns_are_added_or_refused(path: Path) -> None:

@@ -7,7 +7,7 @@ paused, or cut off, is refused.
 
 from __future__ import annotations
 
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -26,6 +26,7 @@ from sqlalchemy.exc import (
 from sqlalchemy.schema import CreateColumn
 
 from riverrun.errors import ConfigError, EngineError, RangeError, TaskMigratedError
+from riverrun.extras import require_extra
 from riverrun.hosting.process import this_user
 from riverrun.processor.sinks import JSON_FIELD, OFFSET, OFFSETS_TABLE, PARTITION
 from riverrun.records import TopicPartition
@@ -93,7 +94,7 @@ class SqlSink:
         if not partitions:
             self._engine.dispose()
             return {}
-        with self._told(f"take over {len(partitions)} partitions"):
+        with self._told(f"take over {len(partitions)} partitions"), self._held():
             self._prepare()
             with self._engine.begin() as connection:
                 claimed = {tp: self._claim(connection, tp) for tp in sorted(partitions)}
@@ -282,6 +283,10 @@ class SqlSink:
         hint = f"Restore the table, or delete the export's rows in {self._offsets.fullname} to write everything again."
         return ConfigError(message, hint=hint)
 
+    def _held(self) -> AbstractContextManager[Any]:
+        """Keep a file of DuckDB open in between: each first connection opens it, and each last one closes it."""
+        return self._engine.connect() if self._dialect == "duckdb" else nullcontext()
+
     @contextmanager
     def _told(self, doing: str, rows: Sequence[dict[str, Any]] = ()) -> Iterator[None]:
         """Translate errors of the database."""
@@ -342,6 +347,7 @@ def engine_of(url: str) -> sa.Engine:
         backend = found.get_backend_name()
         options: dict[str, Any] = {"pool_size": 1, "max_overflow": 2} if backend not in _IN_FILES else {}
         if backend == "duckdb":
+            require_extra("duckdb")
             _check_file(found)
             options["poolclass"] = sa.NullPool  # a process that has the file open locks all others out
         if backend in {"postgresql", "mysql", "mariadb", *_IN_FILES}:
@@ -359,6 +365,8 @@ def engine_of(url: str) -> sa.Engine:
         raise ConfigError(
             message, hint="For example pip install psycopg2-binary for postgresql+psycopg2://."
         ) from error
+    if engine.dialect.name == "duckdb":
+        engine.dialect.supports_native_decimal = True  # otherwise they become floats on the way
     if engine.dialect.name == "postgresql":
         sa.event.listen(engine, "connect", _set_session)
     return engine

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from riverrun.config.archives import ArchiveConfig
 from riverrun.config.exports import COLUMN_TYPES, NUMBERS, OF_FILES, ExportConfig
+from riverrun.config.imports import CHOICES, OPTIONS, POLLING, ImportConfig
 from riverrun.config.parsing import CHOICES, HIGHEST, LOWEST, NOT_THE_USERS, TAKES_CODE
 from riverrun.config.sections import CLIENT_SETTINGS, CONSOLE_KEYS, CONSOLE_SERVER, SERDE_SETTINGS, AppConfig
 from riverrun.config.streams import OWN, PREFIXES, StreamsConfig, dotted
@@ -101,6 +102,16 @@ Exactly one of `table`, `format` and `sink` is set. A table of Iceberg has a `ca
 | Key | Type | Default | Meaning |
 |---|---|---|---|
 """
+_IMPORTS = """
+## `[imports.NAME]`
+
+A table or files, and the topic that `riverrun import NAME --follow` keeps up to date.
+Exactly one of `table`, `query` and `format` is set. Tables and queries need `incremental`.
+`${NAME}` in the source is replaced by an environment variable, `${file:/PATH}` by what that file says.
+
+| Key | Type | Default | Meaning |
+|---|---|---|---|
+"""
 _ARCHIVES = """
 ## `[archives.NAME]`
 
@@ -158,6 +169,8 @@ def page() -> str:
             *_app_rows(),
             _EXPORTS,
             *_export_rows(),
+            _IMPORTS,
+            *_import_rows(),
             _ARCHIVES,
             *_archive_rows(),
             _STREAMS,
@@ -218,6 +231,26 @@ def _export_rows() -> Iterator[str]:
         elif each.name != "name":
             default = _shown(each.default or None) if each.name != "topic" else "required"
             yield _row(f"`{each.name}`", _KINDS[str(each.type)], default, " ".join(_export_words(each.name, means)))
+
+
+def _import_rows() -> Iterator[str]:
+    means = meanings(ImportConfig)
+    for each in fields(ImportConfig):
+        if each.name == "options":
+            of = "; ".join(f"{form}: {', '.join(f'`{name}`' for name in names)}" for form, names in OPTIONS.items() if names)
+            yield _row("`[imports.NAME.options]`", "table", "empty", f"{means[each.name]} Of {of}.")
+        elif each.name != "name":
+            default = "required" if each.name in {"topic", "source"} else _shown(each.default or None)
+            default = "`0`" if each.default == 0 and each.name in POLLING else default
+            yield _row(f"`{each.name}`", _KINDS[str(each.type)], default, " ".join(_import_words(each.name, means)))
+
+
+def _import_words(key: str, means: Mapping[str, str]) -> Iterator[str]:
+    yield means[key]
+    if key in CHOICES:
+        yield f"Allowed: {', '.join(f'`{value}`' for value in CHOICES[key])}."
+    if key in POLLING:
+        yield f"At least {POLLING[key][0]}, at most {POLLING[key][1]}."
 
 
 def _archive_rows() -> Iterator[str]:

@@ -143,7 +143,7 @@ def test_the_configuration_that_a_page_shows_can_be_loaded(page: str, tmp_path: 
 def test_the_exports_that_the_guide_shows_can_be_declared(tmp_path: Path) -> None:
     shown = [found[1] for found in _FILE.finditer((DOCS / "how-to/follow.md").read_text())]
     names = {name for block in shown for name in re.findall(r"\[exports\.([\w-]+)\]", block)}
-    assert names == {"archive", "clicks-on", "lake", "orders", "shelf", "totals"}
+    assert names == {"analysis", "archive", "clicks-on", "lake", "orders", "shelf", "totals"}
     environ = {"SHOP_PASSWORD": "secret", "POD_NAME": "totals-1", "CATALOG_TOKEN": "secret"}
     content: dict[str, Any] = {"exports": {}}
     for block in map(tomllib.loads, shown):
@@ -154,6 +154,16 @@ def test_the_exports_that_the_guide_shows_can_be_declared(tmp_path: Path) -> Non
     assert all(project.export(name).topic for name in names)
     assert project.export("totals").target == "postgresql+psycopg2://shop:secret@db/shop"
     assert project.export("archive").consumer["group.instance.id"] == "totals-1"
+
+
+def test_the_imports_that_the_guide_shows_can_be_declared(tmp_path: Path) -> None:
+    shown = [tomllib.loads(found[1]) for found in _FILE.finditer((DOCS / "how-to/poll.md").read_text())]
+    tables = {name: table for block in shown for name, table in block["imports"].items()}
+    assert tables.keys() == {"clicks", "orders", "prices", "users"}
+    content = {**shown[0], "imports": tables}
+    project = ProjectConfig.read(tmp_path / "streams.toml", content, {"SHOP_PASSWORD": "secret"})
+    assert all(project.declared_import(name).topic == name for name in {*tables} - {"users"})
+    assert project.declared_import("orders").source == "postgresql+psycopg2://shop:secret@db/shop"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from riverrun.config.archives import ArchiveConfig
 from riverrun.config.exports import COLUMN_TYPES, NUMBERS, OF_FILES, ExportConfig
-from riverrun.config.imports import CHOICES, OPTIONS, POLLING, ImportConfig
+from riverrun.config.imports import CHOICES as IMPORT_CHOICES
+from riverrun.config.imports import OPTIONS, POLLING, ImportConfig
 from riverrun.config.parsing import CHOICES, HIGHEST, LOWEST, NOT_THE_USERS, TAKES_CODE
 from riverrun.config.sections import CLIENT_SETTINGS, CONSOLE_KEYS, CONSOLE_SERVER, SERDE_SETTINGS, AppConfig
 from riverrun.config.streams import OWN, PREFIXES, StreamsConfig, dotted
@@ -237,7 +238,9 @@ def _import_rows() -> Iterator[str]:
     means = meanings(ImportConfig)
     for each in fields(ImportConfig):
         if each.name == "options":
-            of = "; ".join(f"{form}: {', '.join(f'`{name}`' for name in names)}" for form, names in OPTIONS.items() if names)
+            of = "; ".join(
+                f"{form}: {', '.join(f'`{name}`' for name in names)}" for form, names in OPTIONS.items() if names
+            )
             yield _row("`[imports.NAME.options]`", "table", "empty", f"{means[each.name]} Of {of}.")
         elif each.name != "name":
             default = "required" if each.name in {"topic", "source"} else _shown(each.default or None)
@@ -247,8 +250,8 @@ def _import_rows() -> Iterator[str]:
 
 def _import_words(key: str, means: Mapping[str, str]) -> Iterator[str]:
     yield means[key]
-    if key in CHOICES:
-        yield f"Allowed: {', '.join(f'`{value}`' for value in CHOICES[key])}."
+    if key in IMPORT_CHOICES:
+        yield f"Allowed: {', '.join(f'`{value}`' for value in IMPORT_CHOICES[key])}."
     if key in POLLING:
         yield f"At least {POLLING[key][0]}, at most {POLLING[key][1]}."
 

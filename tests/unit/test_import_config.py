@@ -13,6 +13,7 @@ from riverrun.errors import ConfigError
 
 PATH = Path("/project/streams.toml")
 TABLE = {"topic": "orders", "source": "sqlite:///shop.db", "table": "orders", "incremental": ["id"]}
+LETTERS = "errors_dead_letter_queue_topic_name"
 FILES = {"topic": "clicks", "source": "in", "format": "csv"}
 
 
@@ -68,7 +69,9 @@ def test_secrets_of_the_source_are_looked_up_and_not_shown() -> None:
         (TABLE | {"topic": 3}, "imports.orders.topic is 3, not a string"),
         (TABLE | {"tble": "x"}, "unknown key imports.orders.tble"),
         (TABLE | {"target": "x"}, "unknown key imports.orders.target"),
-        (TABLE | {"dead_letters": "orders"}, "imports.orders.dead_letters is the topic of the records as well"),
+        (TABLE | {LETTERS: "orders"}, f"imports.orders.{LETTERS} is the topic of the records as well"),
+        (TABLE | {LETTERS: "bad"}, f"imports.orders.{LETTERS} has no effect, as the import ends at such a row"),
+        (TABLE | {"deserialization_exception_handler": "skip"}, "deserialization_exception_handler is 'skip'"),
         (TABLE | {"source": "${NO_SUCH}"}, "imports.orders.source"),
         (TABLE | {"metrics_server": "0.0.0.0:9101"}, "is 0.0.0.0:9101, which other machines reach, without a token"),
     ],

@@ -119,7 +119,7 @@ class World:
             self.source,
             self._form,
             poll_seconds=config.poll_seconds,
-            has_letters=bool(config.dead_letters),
+            continues=config.deserialization_exception_handler == "continue",
             clock=lambda: self.now,
             pause=self.wait,
         )
@@ -402,8 +402,9 @@ def test_bad_rows_end_the_import_or_become_letters(tmp_path: Path) -> None:
     form = RowForm(key=("id",), key_serde=LONG)
     with pytest.raises(SerializationError, match=r"Line 2 of .*a\.json cannot become a record: .*malformed"):
         files_in(tmp_path, complete="at_once", form=form).catch_up()
-    world = files_in(tmp_path, complete="at_once", form=form, dead_letters="bad")
+    world = files_in(tmp_path, complete="at_once", form=form, deserialization_exception_handler="continue")
     world.catch_up()
+    assert world.follower.report().skipped == 3
     good = [record for record in world.topic.records if not record[RAW_HEADERS]]
     assert [record[RAW_KEY] for record in good] == [bytes(7) + b"\1", bytes(7) + b"\2"]
     letters = [dict(record[RAW_HEADERS]) for record in world.topic.records if record[RAW_HEADERS]]

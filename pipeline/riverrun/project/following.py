@@ -448,7 +448,10 @@ def _polling(cluster: Cluster, config: ImportConfig, form: RowForm) -> tuple[Fol
     source = PolledFiles(config) if config.format else PolledTable(config, form.columns)
     incremental = ", ".join(config.incremental) or None
     terms = Terms(config.place, config.format or "jdbc", None, config.key, config.value or None, incremental)
-    letters, continues = config.errors_dead_letter_queue_topic_name, config.deserialization_exception_handler == "continue"
+    letters, continues = (
+        config.errors_dead_letter_queue_topic_name,
+        config.deserialization_exception_handler == "continue",
+    )
     target = TopicTarget(cluster.admin, config.name, config.topic, terms, source, dead_letters=letters)
     reader = PolledReader(source, form, poll_seconds=config.poll_seconds, continues=continues)
     settings = FollowSettings(

@@ -46,8 +46,9 @@ minute or so.
 _FOLLOWERS = """
 ## Followers
 
-A process that follows topics into an export or an archive, or a source into a topic, serves these. Its `metrics_server` says where.
-They are those of its last report, every ten seconds. Counters start at zero when it starts, or when another version goes live.
+A process that follows topics into an export or an archive, or a source into a topic, serves these if it has a
+`metrics_server`. They are those of its last report, every ten seconds. Counters start at zero when it starts, or when
+another version goes live.
 
 | Metric | Type | Labels | Meaning |
 |---|---|---|---|"""

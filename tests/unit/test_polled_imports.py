@@ -110,7 +110,7 @@ class World:
         self.start()
 
     def start(self) -> None:
-        """Begin anew, as a process that takes over from one that was killed."""
+        """Begin as a process that takes over from one that was killed."""
         config = self.config
         self.source: Any = (
             PolledFiles(config) if config.format else PolledTable(config, self._form.columns, clock=lambda: self.now)
@@ -130,6 +130,7 @@ class World:
             lambda _tp, records: records,
             lambda _tps: {},
             self._settings,
+            skipped=lambda: reader.skipped,
             clock=lambda: self.now,
             pause=self.wait,
         )

@@ -72,10 +72,10 @@ class ImportConfig:
         format: Format of files: `json` (an object on each line), `csv` or `parquet`; none for tables.
         options: Options of the format, by the names that Spark's readers have for them.
         pattern: Pattern that names of files must match, such as `*.json`; none for all but those that begin with `.` or `_`.
-        complete: When files are complete: `unchanged`, if size and time are those of the look before, or `at_once`, if
-            writers rename them into place, or the store shows files only when they are complete.
+        complete: When files are complete: `unchanged`, if size and time are those of the look before, or `at_once`. The latter
+            suits writers that rename files into place, and stores that show only complete files.
         incremental: Column of a table whose values only rise, or two: the time of the last change, and the key.
-        lag_seconds: How long rows of a table may appear after rows with a higher value: rows are taken when the table has had
+        lag_seconds: How long rows of a table may appear after rows with a higher value. Rows are taken when the table has had
             their value, or a higher one, for this long.
         backwards: What to do if all values of a table are below the last one that was taken: `stop`, or `ignore` it.
         app: The application that reads or writes the topic, and has its serdes; none for text and JSON.

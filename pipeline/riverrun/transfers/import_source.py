@@ -189,7 +189,7 @@ def _literal(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What one look at a source has found.
+    """The finds of one look at a source.
 
     Args:
         rows: Rows, which follow those of the look before.

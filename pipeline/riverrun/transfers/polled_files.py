@@ -1,7 +1,7 @@
 """New files on any store of fsspec, polled: JSON with an object on each line, CSV and Parquet.
 
 Files are told apart by their names, and taken in the order of these. The progress of an import names each file that was taken,
-as batch imports note them, and the number of rows of a file that was taken in part.
+as that of batch imports does. Of a file that was taken in part, it has the number of rows.
 """
 
 from __future__ import annotations
@@ -274,7 +274,7 @@ def _in_microseconds(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def _identity(name: str) -> str:
-    """Return what a file is told apart by, whoever has noted it: Spark has another name for the store S3.
+    """Return what a file is told apart by, whether Spark or polling has noted it. Spark has another name for the store S3.
 
     >>> _identity("s3a://in/a%20b.json"), _identity("file:/in/a.json")
     ('s3://in/a b.json', 'file:///in/a.json')

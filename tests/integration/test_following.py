@@ -22,7 +22,7 @@ from pyiceberg.catalog import load_catalog
 from riverrun.archive.manifest import ArchiveStore
 from riverrun.archive.parquet import read_file
 from riverrun.archive.upkeep import verify
-from riverrun.errors import ConfigError, DeserializationError, StreamsError
+from riverrun.errors import ConfigError, DeserializationError, SerializationError, StreamsError
 from riverrun.hosting.control_topic import ControlTopic, ReleaseRegistry
 from riverrun.hosting.process import SystemClock
 from riverrun.kafka.producer import TransactionalProducer
@@ -31,7 +31,8 @@ from riverrun.records import OffsetRange, TopicPartition
 from riverrun.spark.ranges import RunRange
 from riverrun.testing.sinks import SINK_CHECKS, SinkUnderTest, sink_table
 from riverrun.transfers.exports import EXPORTS_TOPIC
-from riverrun.transfers.specs import ExportBatch
+from riverrun.transfers.import_progress import IMPORTS_TOPIC, ImportProgress
+from riverrun.transfers.specs import Batch, ExportBatch, Terms
 from riverrun.transfers.sql_sink import SqlSink
 from tests.postgresql import PostgresServer, running_postgres
 from tests.waiting import DEADLINE_S, until
@@ -599,3 +600,43 @@ def test_kills_of_an_import_of_files_lose_and_double_no_line(project: Project) -
     assert status.batches
     project.riverrun.declared_import(project.topic).follow(until_caught_up=True)
     assert imported(project) == list(range(count))
+
+
+def test_an_import_goes_on_behind_a_batch_of_spark_and_writes_letters(project: Project) -> None:
+    admin, topic, path = project.broker.admin(), project.topic, project.directory / "shop.db"
+    engine = sa.create_engine(f"sqlite:///{path}")
+    project.broker.create(1, f"{topic}-bad")
+    with engine.begin() as connection:
+        connection.exec_driver_sql("CREATE TABLE orders (n INTEGER PRIMARY KEY, word TEXT)")
+        connection.exec_driver_sql("INSERT INTO orders VALUES (1, 'a'), (2, 'b'), (3, 'x'), (4, '5'), (5, 'y')")
+    done = Batch(1, PARTITIONS, terms=Terms("orders", "jdbc", incremental="n"), upto="2")
+    done = replace(done, topic_id=admin.topic_ids([topic])[topic])
+
+    def note(batch: Batch) -> None:
+        ControlTopic(admin, IMPORTS_TOPIC).write(topic, {topic: msgspec.json.encode(asdict(batch))})
+
+    def declare(**others: str) -> None:
+        lines = {"topic": f'"{topic}"', "source": '"sqlite:///shop.db"', "table": '"orders"', "lag_seconds": "0"}
+        lines |= {"incremental": '["n"]', "key": '["word"]', "key_serde": '"long"'} | others
+        project.declare("\n".join([f"[imports.{topic}]", *(f"{key} = {value}" for key, value in lines.items())]))
+
+    def catch_up() -> FollowReport:
+        return project.riverrun.declared_import(topic).follow(until_caught_up=True)
+
+    declare()
+    note(replace(done, is_done=False))
+    with pytest.raises(ConfigError, match=f"Batch 1 of import {topic} is not complete"):
+        catch_up()
+    note(done)
+    with pytest.raises(SerializationError, match="The row of table orders with n 3 cannot become a record"):
+        catch_up()
+    declare(deserialization_exception_handler='"continue"', errors_dead_letter_queue_topic_name=f'"{topic}-bad"')
+    assert (catch_up().skipped, imported(project)) == (2, [4])
+    assert [record.key for record in project.broker.read(topic)] == [(5).to_bytes(8, "big")]
+    assert [json.loads(letter.value or b"")["word"] for letter in project.broker.read(f"{topic}-bad")] == ["x", "y"]
+    assert catch_up().records == 0
+    assert ImportProgress(admin, topic).last().upto == "5"
+    declare(table='"others"')
+    with pytest.raises(ConfigError, match=f"Import {topic} has read orders so far, up to 5, not others"):
+        catch_up()
+    engine.dispose()

@@ -60,7 +60,7 @@ def test_secrets_of_the_source_are_looked_up_and_not_shown() -> None:
         (FILES | {"lag_seconds": 3}, "imports.orders.lag_seconds is of a database"),
         (FILES | {"format": "orc"}, "imports.orders.format is 'orc'"),
         (FILES | {"complete": "soon"}, "imports.orders.complete is 'soon'"),
-        (FILES | {"options": {"haeder": True}}, "unknown key imports.orders.options.haeder"),
+        (FILES | {"options": {"separator": ";"}}, "unknown key imports.orders.options.separator"),
         (FILES | {"format": "json", "options": {"header": True}}, "unknown key imports.orders.options.header"),
         (FILES | {"options": {"sep": ["x"]}}, "imports.orders.options.sep is not one value"),
         (TABLE | {"backwards": "go"}, "imports.orders.backwards is 'go'"),

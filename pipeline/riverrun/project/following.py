@@ -30,8 +30,9 @@ if TYPE_CHECKING:
     from riverrun.project.cluster import Cluster
     from riverrun.serde.api import Serde
     from riverrun.transfers.follower import Follower, FollowReport, FollowSettings
-    from riverrun.transfers.import_progress import Position
+    from riverrun.transfers.import_progress import Position, TopicTarget
     from riverrun.transfers.import_rows import RowForm
+    from riverrun.transfers.import_source import PolledSource
     from riverrun.transfers.sink_rows import SinkRows
     from riverrun.transfers.specs import Batch
     from riverrun.transfers.unreadable import ReadableRows
@@ -397,13 +398,16 @@ class FollowedImport:
         with reporting("import", config, on_report) as take:
             while True:
                 version = live.version()
-                follower, shown = _polling(self.cluster, config, _form(config, live, version))
+                polling = Polling.of(self.cluster, config, _form(config, live, version))
+                follower, shown = polling.follower, polling.source.shown
                 is_outdated = follower.follow(
                     ends,
                     until_caught_up=until_caught_up,
                     on_report=lambda report, shown=shown: take(_placed(report, shown())),  # type: ignore[misc]
                     report_seconds=report_seconds,
-                    is_outdated=partial(live.has_left, version),
+                    is_outdated=lambda version=version, topic=polling.topic: (  # type: ignore[misc]
+                        live.has_left(version) or topic.has_changed()
+                    ),
                 )
                 if not is_outdated:
                     return _placed(follower.report(), shown())
@@ -436,32 +440,54 @@ def _form(config: ImportConfig, live: LiveSerdes, version: str) -> RowForm:
     )
 
 
-def _polling(cluster: Cluster, config: ImportConfig, form: RowForm) -> tuple[Follower[Any], Callable[[], str]]:
-    """Return what polls a source into a topic, and a function that returns its place for people."""
-    from riverrun.transfers.follower import Follower, FollowSettings
-    from riverrun.transfers.import_progress import TopicTarget
-    from riverrun.transfers.import_source import OnlyShare, PolledReader
-    from riverrun.transfers.polled_files import PolledFiles
-    from riverrun.transfers.polled_table import PolledTable
-    from riverrun.transfers.specs import Terms
+@dataclass(frozen=True, slots=True)
+class Polling:
+    """The parts of an import that is at work.
 
-    source = PolledFiles(config) if config.format else PolledTable(config, form.columns)
-    incremental = ", ".join(config.incremental) or None
-    terms = Terms(config.place, config.format or "jdbc", None, config.key, config.value or None, incremental)
-    letters, continues = (
-        config.errors_dead_letter_queue_topic_name,
-        config.deserialization_exception_handler == "continue",
-    )
-    target = TopicTarget(cluster.admin, config.name, config.topic, terms, source, dead_letters=letters)
-    reader = PolledReader(source, form, poll_seconds=config.poll_seconds, continues=continues)
-    settings = FollowSettings(
-        commit_records=config.commit_records, commit_bytes=config.commit_bytes, retry_seconds=config.retry_seconds
-    )
-    share = OnlyShare(TopicPartition(config.topic, 0), config.name)
-    follower: Follower[Any] = Follower(
-        share, reader, target, lambda _tp, records: records, lambda _tps: {}, settings, skipped=lambda: reader.skipped
-    )
-    return follower, source.shown
+    Args:
+        follower: Lets records flow.
+        source: The source.
+        topic: The topic.
+    """
+
+    follower: Follower[Any]
+    source: PolledSource
+    topic: TopicTarget
+
+    @classmethod
+    def of(cls, cluster: Cluster, config: ImportConfig, form: RowForm) -> Polling:
+        """Put the parts of an import together.
+
+        Args:
+            cluster: Brokers.
+            config: What it declares.
+            form: How rows become records.
+
+        Raises:
+            ConfigError: If the URL of the source is malformed, or a package is missing that it needs.
+        """
+        from riverrun.transfers.follower import Follower, FollowSettings
+        from riverrun.transfers.import_progress import TopicTarget
+        from riverrun.transfers.import_source import OnlyShare, PolledReader
+        from riverrun.transfers.polled_files import PolledFiles
+        from riverrun.transfers.polled_table import PolledTable
+        from riverrun.transfers.specs import Terms
+
+        source = PolledFiles(config) if config.format else PolledTable(config, form.columns)
+        incremental = ", ".join(config.incremental) or None
+        terms = Terms(config.place, config.format or "jdbc", None, config.key, config.value or None, incremental)
+        letters = config.errors_dead_letter_queue_topic_name
+        topic = TopicTarget(cluster.admin, config.name, config.topic, terms, source, dead_letters=letters)
+        continues = config.deserialization_exception_handler == "continue"
+        reader = PolledReader(source, form, poll_seconds=config.poll_seconds, continues=continues)
+        settings = FollowSettings(
+            commit_records=config.commit_records, commit_bytes=config.commit_bytes, retry_seconds=config.retry_seconds
+        )
+        share, skipped = OnlyShare(TopicPartition(config.topic, 0), config.name), lambda: reader.skipped
+        follower: Follower[Any] = Follower(
+            share, reader, topic, lambda _tp, records: records, lambda _tps: {}, settings, skipped=skipped
+        )
+        return cls(follower, source, topic)
 
 
 def _placed(report: FollowReport, place: str) -> FollowReport:

@@ -342,6 +342,18 @@ class TopicTarget:
         self._pending.clear()
         self._source.committed()
 
+    def has_changed(self) -> bool:
+        """Return whether the topic was recreated, or has other partitions, since `begin`; False while brokers do not answer."""
+        if self._producer is None:
+            return False
+        try:
+            is_other = self._admin.topic_ids([self._topic]).get(self._topic) != self._topic_id
+            return is_other or dict(self._admin.partitions(self._partitions)) != self._partitions
+        except BrokerError as error:
+            if not error.retriable:
+                raise
+            return False
+
     def _send(self, producer: TransactionalProducer, record: RawFields) -> None:
         key, value, headers = record[RAW_KEY], record[RAW_VALUE], record[RAW_HEADERS]
         topic = self._letters if headers else self._topic

@@ -153,7 +153,7 @@ class _Form:
         if format_ in {"DELIMITED", "KAFKA", "NONE"}:
             return str(value).encode()
         text = json.dumps(value).encode()
-        if format_ == "JSON" or not columns:
+        if format_ in {"JSON", "DEBEZIUM_JSON"} or not columns:
             return text
         row = self._json(is_key=is_key).deserialize(text)
         return self._serde(is_key=is_key).serialize(row)

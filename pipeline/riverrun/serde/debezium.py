@@ -222,6 +222,15 @@ def row_now(change: RowChange[V] | None) -> V | None:
         return None
     if change.unavailable:
         raise ValueError(not_sent(change.unavailable))
+    return row_after(change)
+
+
+def row_after(change: RowChange[V]) -> V:
+    """Return the row after a change that is no deletion.
+
+    Raises:
+        ValueError: If there is none: the table was truncated, or the change is a message of the application.
+    """
     if change.after is None:
         cause = "its table was truncated" if change.op == TRUNCATE else f"a change with op {change.op!r} has no row"
         message = f"No row can be read: {cause}"

@@ -127,6 +127,8 @@ def _check(source: Source, start: int, act: str) -> None:
     problem = None
     if source.is_read_only:
         problem = f"Cannot {act} read-only {kind}: {source.name}"
+    elif source.layout.changes is not None:
+        problem = f"Cannot {act} {source.name}: {source.layout.value_format} is only read"
     elif source.layout.window is not None:
         problem = f"Cannot {act} windowed {kind}: {source.name}"
     elif source.layout.headers:
@@ -230,7 +232,8 @@ class PullQuery:
 def is_pull(select: Select, catalog: Catalog) -> bool:
     """Return whether workers can answer a SELECT: it reads the current rows of one stored table, row by row."""
     query = select.query
-    if select.follows or query.joins or query.group_by or query.partition_by or query.having or query.window:
+    clauses = (query.joins, query.group_by, query.partition_by, query.having, query.window, query.distinct)
+    if select.follows or any(clauses):
         return False
     return catalog.find(query.source.name, query.source.start).stored is not None
 

@@ -5,20 +5,34 @@ Tables that workers keep in stores, and the way their rows are made from store e
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import re
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from riverrun.serde.windowed import session_windowed, windowed
-from riverrun.sql.formats import key_serde, value_serde
+from riverrun.sql.formats import (
+    FORMATS_OF_CHANGES,
+    Changes,
+    key_serde,
+    named,
+    plain_key_format,
+    row_serde,
+    types_of_text,
+    value_serde,
+)
+from riverrun.sql.functions.date_formats import date_format
+from riverrun.sql.statement_parser import UNITS, checked_duration
 from riverrun.sql.statements import SqlError, nearest
+from riverrun.sql.types import HEADERS, Primitive
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from riverrun.serde.api import Serde
+    from riverrun.sql.columns_file import FoundColumns
     from riverrun.sql.schema_types import WrittenSchema
-    from riverrun.sql.statements import CreateSource, DropSource
+    from riverrun.sql.statements import Column, CreateSource, DropSource
     from riverrun.sql.types import Columns
 
 
@@ -71,12 +85,30 @@ _KNOWN = (
     "KEY_PROTOBUF_NULLABLE_REPRESENTATION",
     "WINDOW_TYPE",
     "WINDOW_SIZE",
+    "TTL",
+    "DEBEZIUM_TYPES",
 )
 
 PREFIX = "ksql.output.topic.name.prefix"
 """Property with the prefix of topics that statements do not name."""
+PSEUDO = frozenset({"ROWTIME", "ROWPARTITION", "ROWOFFSET", "WINDOWSTART", "WINDOWEND"})
+"""Names of columns that all sources have, or those with windows."""
 UNWRAPPED = "wrap.single.values is false"
 """Property that tells whether single values stand alone, for statements whose WITH does not."""
+_NOT_OF_CHANGES = (
+    "WINDOW_TYPE",
+    "WINDOW_SIZE",
+    "WRAP_SINGLE_VALUE",
+    "VALUE_DELIMITER",
+    "KEY_DELIMITER",
+    "VALUE_SCHEMA_ID",
+    "KEY_SCHEMA_ID",
+    "VALUE_SCHEMA_FULL_NAME",
+    "KEY_SCHEMA_FULL_NAME",
+)
+"""Properties that a source with a format of changes cannot have."""
+_MOST_DIGITS = 20
+"""Digits of a number that is too large anyhow."""
 _FORMATS = {
     "KEY_FORMAT": "ksql.persistence.default.format.key",
     "VALUE_FORMAT": "ksql.persistence.default.format.value",
@@ -88,7 +120,8 @@ class RecordLayout:
     """The form of a topic's records: columns, formats, windows.
 
     `headers` maps names of columns to the headers that they hold; an empty text stands for all headers. `schema` and
-    `key_schema` are the schemas that the statement names by their ids.
+    `key_schema` are the schemas that the statement names by their ids. `changes` tells how changes of rows are read, if the
+    topic has those of Debezium.
     """
 
     key: Columns
@@ -109,6 +142,7 @@ class RecordLayout:
     key_nullable: str | None = None
     schema: WrittenSchema | None = None
     key_schema: WrittenSchema | None = None
+    changes: Changes | None = None
 
     def serdes(self, used: frozenset[str] | None = None) -> tuple[Serde[Any], Serde[Any]]:
         """Return the serdes of keys, without their windows, and of values.
@@ -119,6 +153,8 @@ class RecordLayout:
         Raises:
             SqlError: If a format cannot hold the columns.
         """
+        if self.changes is not None:
+            return self.changes.serdes(self.key, self.value)
         keys = key_serde(
             self.key,
             self.key_format,
@@ -139,12 +175,17 @@ class RecordLayout:
         )
         return keys, values
 
+    def inner_serdes(self) -> tuple[Serde[Any], Serde[Any]]:
+        """Return the serdes of keys and rows of a topology that reads changes, in its own topics and stores."""
+        rows = named(row_serde([type_ for _, type_ in self.value]), self.value)
+        return key_serde(self.key, plain_key_format(self.key)), rows
+
 
 @dataclass(frozen=True, slots=True)
 class Source:
     """A stream or a table, and the topic that holds it.
 
-    Workers answer queries of a table that they keep in a store.
+    Workers answer queries of a table that they keep in a store. Rows of a table expire that were not updated for `ttl`.
     """
 
     name: str
@@ -153,6 +194,7 @@ class Source:
     layout: RecordLayout
     is_read_only: bool = False
     stored: StoredTable | None = None
+    ttl: timedelta | None = None
 
     def serdes(self, used: frozenset[str] | None = None) -> tuple[Serde[Any], Serde[Any]]:
         """Return the serdes of its keys, windowed or not, and of its values, as `RecordLayout.serdes` does."""
@@ -229,5 +271,187 @@ def checked_properties(statement: CreateSource, properties: Mapping[str, str]) -
         given.setdefault("VALUE_SCHEMA_FULL_NAME", given.pop("VALUE_AVRO_SCHEMA_FULL_NAME"))
     if statement.query is None:
         given = {name: properties[each].upper() for name, each in _FORMATS.items() if each in properties} | given
+    if "TTL" in given:
+        given["TTL"] = _time_to_live(statement, given["TTL"])
+    _check_changes(statement, given)
     given[UNWRAPPED] = properties.get("ksql.persistence.wrap.single.values", "true").lower() == "false"
     return given
+
+
+def _time_to_live(statement: CreateSource, value: Any) -> timedelta:
+    if not statement.is_table:
+        message = "TTL is a property of tables: rows of a stream do not stay"
+        raise SqlError(message, statement.start)
+    ttl_ms = _millis("TTL", str(value), statement.start)
+    if ttl_ms == 0:
+        message = "TTL must be more than 0"
+        raise SqlError(message, statement.start)
+    return timedelta(milliseconds=ttl_ms)
+
+
+def _check_changes(statement: CreateSource, given: dict[str, Any]) -> None:
+    """Make sure that properties fit a format of changes, and let keys have it as well.
+
+    Raises:
+        SqlError: If they do not.
+    """
+    format_ = given.get("VALUE_FORMAT")
+    problem = hint = None
+    if format_ not in FORMATS_OF_CHANGES:
+        if "DEBEZIUM_TYPES" in given:
+            problem = f"DEBEZIUM_TYPES needs a format of changes: {' or '.join(FORMATS_OF_CHANGES)}"
+    elif statement.query is not None:
+        problem, hint = f"Format {format_} is only read", "VALUE_FORMAT = 'JSON' or 'AVRO' writes rows."
+    elif given.setdefault("KEY_FORMAT", format_) != format_:
+        problem, hint = f"Keys and values of changes have one format: {format_}", f"FORMAT = '{format_}'"
+    elif wrong := [name for name in _NOT_OF_CHANGES if name in given]:
+        problem = f"{wrong[0]} does not fit changes of rows"
+    elif statement.is_table and "TIMESTAMP" in given:
+        problem = "A table of changes has the times of its records: its deletions have no columns"
+    if problem:
+        raise SqlError(problem, statement.start, hint=hint)
+
+
+def check_required(statement: CreateSource, given: Mapping[str, Any]) -> None:
+    """Make sure that a declared source has a topic and a format.
+
+    Raises:
+        SqlError: If it has not.
+    """
+    for name in ("KAFKA_TOPIC", "VALUE_FORMAT"):
+        if name not in given:
+            message = f'Missing required property "{name}" which has no default value.'
+            raise SqlError(message, statement.start)
+
+
+def declared(statement: CreateSource, given: Mapping[str, Any], found: FoundColumns) -> Source:
+    """Return the source that CREATE STREAM or TABLE declares, with all its columns.
+
+    Raises:
+        SqlError: If something does not fit.
+    """
+    keys = tuple((each.name, each.type) for each in statement.columns if each.is_key)
+    values = tuple((each.name, each.type) for each in statement.columns if not each.is_key and each.header is None)
+    _check_columns(statement, bool(keys))
+    window, size = given.get("WINDOW_TYPE"), given.get("WINDOW_SIZE")
+    if window not in {None, "SESSION", "TUMBLING", "HOPPING"}:
+        message = f"There is no window type {window}"
+        raise SqlError(message, statement.start, hint="There are SESSION, HOPPING and TUMBLING.")
+    layout = replace(
+        layout_of(keys, values, given, found, statement.start),
+        window=window,
+        window_ms=None if size is None else _millis("WINDOW_SIZE", str(size), statement.start),
+        changes=_changes(statement, values, given),
+        headers=tuple((each.name, each.header) for each in statement.columns if each.header is not None),
+    )
+    topic = str(given["KAFKA_TOPIC"])
+    return Source(statement.name, statement.is_table, topic, layout, statement.is_read_only, ttl=given.get("TTL"))
+
+
+def _changes(statement: CreateSource, columns: Columns, given: Mapping[str, Any]) -> Changes | None:
+    if given["VALUE_FORMAT"] not in FORMATS_OF_CHANGES:
+        return None
+    try:
+        types = types_of_text(str(given["DEBEZIUM_TYPES"])) if "DEBEZIUM_TYPES" in given else ()
+    except ValueError as error:
+        raise SqlError(str(error), statement.start, hint="'born io.debezium.time.Date, ...'") from None
+    found = Changes(given["VALUE_FORMAT"], statement.is_table, types)
+    found.check(columns)
+    return found
+
+
+def layout_of(key: Columns, value: Columns, given: Mapping[str, Any], found: FoundColumns, start: int) -> RecordLayout:
+    """Return the form of records with these columns that properties describe: without windows and headers.
+
+    Raises:
+        SqlError: If a property does not fit the columns.
+    """
+    return RecordLayout(
+        key=key,
+        value=value,
+        key_format=given.get("KEY_FORMAT", "KAFKA"),
+        value_format=given["VALUE_FORMAT"],
+        wrapped=_wrapping(given, value, start),
+        delimiter=given.get("VALUE_DELIMITER", ","),
+        key_delimiter=given.get("KEY_DELIMITER", ","),
+        timestamp=_timestamp(given, (*key, *value), start),
+        timestamp_format=given.get("TIMESTAMP_FORMAT"),
+        schema_name=given.get("VALUE_SCHEMA_FULL_NAME"),
+        key_schema_name=given.get("KEY_SCHEMA_FULL_NAME"),
+        nullable=given.get("VALUE_PROTOBUF_NULLABLE_REPRESENTATION"),
+        key_nullable=given.get("KEY_PROTOBUF_NULLABLE_REPRESENTATION"),
+        schema=found.value_schema,
+        key_schema=found.key_schema,
+    )
+
+
+def _check_columns(statement: CreateSource, has_key: bool) -> None:  # noqa: FBT001 - private
+    names = [each.name for each in statement.columns]
+    problem = None
+    if not names:
+        problem = "The statement does not define any columns."
+    elif len(set(names)) < len(names):
+        problem = f"Duplicate column names: {next(name for name in names if names.count(name) > 1)}"
+    elif PSEUDO & set(names):
+        problem = f"'{next(iter(PSEUDO & set(names)))}' is a reserved column name."
+    elif wrong_header := next(filter(None, map(_header_problem, statement.columns)), None):
+        problem = wrong_header
+    elif statement.is_table and not has_key:
+        problem = "Tables require a PRIMARY KEY. Please define the PRIMARY KEY."
+    elif any(each.is_primary != statement.is_table for each in statement.columns if each.is_key):
+        right, wrong = ("PRIMARY KEY", "KEY") if statement.is_table else ("KEY", "PRIMARY KEY")
+        problem = f"Column is a {wrong} column: a {'table' if statement.is_table else 'stream'} has {right} columns."
+    if problem:
+        raise SqlError(problem, statement.start)
+
+
+def _header_problem(column: Column) -> str | None:
+    if column.header == "" and column.type != HEADERS:
+        return f"Invalid type for HEADERS column: expected {HEADERS}, got {column.type}"
+    if column.header and column.type is not Primitive.BYTES:
+        return f"Invalid type for HEADER('{column.header}') column: expected BYTES, got {column.type}"
+    return None
+
+
+def _wrapping(given: Mapping[str, Any], values: Any, start: int) -> bool:
+    if "WRAP_SINGLE_VALUE" not in given:
+        return len(values) != 1 or not given.get(UNWRAPPED)
+    if len(values) != 1:
+        message = "'WRAP_SINGLE_VALUE' is only valid for single-field value schemas"
+        raise SqlError(message, start)
+    wraps, format_ = bool(given["WRAP_SINGLE_VALUE"]), str(given.get("VALUE_FORMAT", ""))
+    if not wraps and format_.startswith("PROTOBUF"):
+        message = f"Format '{format_}' does not support 'WRAP_SINGLE_VALUE' set to 'false'."
+        raise SqlError(message, start)
+    return wraps
+
+
+def _timestamp(given: Mapping[str, Any], columns: Any, start: int) -> str | None:
+    if "TIMESTAMP" not in given:
+        return None
+    types, name = dict(columns), str(given["TIMESTAMP"])
+    name = name[1:-1] if name.startswith("`") else name.upper()
+    if name not in types:
+        message = f"The TIMESTAMP column set in the WITH clause does not exist in the schema: '{name}'"
+        raise SqlError(message, start, hint=nearest(name, types))
+    fitting = {Primitive.STRING} if "TIMESTAMP_FORMAT" in given else {Primitive.BIGINT, Primitive.TIMESTAMP}
+    if "TIMESTAMP_FORMAT" in given:
+        try:
+            date_format(str(given["TIMESTAMP_FORMAT"]))
+        except ValueError as error:
+            raise SqlError(str(error), start, hint="No record would have a time.") from None
+    if types[name] not in fitting:
+        message = (
+            f"Timestamp column, `{name}`, should be BIGINT, TIMESTAMP, or a STRING with a timestamp_format specified"
+        )
+        raise SqlError(message, start)
+    return name
+
+
+def _millis(name: str, text: str, start: int) -> int:
+    match = re.fullmatch(r"\s*(\d+)\s+([A-Za-z]+)\s*", text)
+    unit = match[2].upper().removesuffix("S") if match else ""
+    if match is None or unit not in UNITS:
+        message = f"{name} {text!r} is not a duration such as '10 SECONDS'"
+        raise SqlError(message, start)
+    return checked_duration(int(match[1][:_MOST_DIGITS]) * UNITS[unit], start)

@@ -14,7 +14,17 @@ from riverrun.dsl.builder import StreamsBuilder
 from riverrun.sql.functions.registry import REGISTRY
 from riverrun.sql.planning.planner import StatementPlan, columns_next_to
 from riverrun.sql.statement_parser import KsqlParser, parse
-from riverrun.sql.statements import CreateSource, CustomType, InsertInto, Ksql, SqlError, nearest, words
+from riverrun.sql.statements import (
+    CreateSource,
+    CustomType,
+    DropSource,
+    InsertInto,
+    Ksql,
+    SetProperty,
+    SqlError,
+    nearest,
+    words,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -24,7 +34,7 @@ if TYPE_CHECKING:
     from riverrun.sql.catalog import Catalog, Source
     from riverrun.sql.columns_file import Resolver
     from riverrun.sql.functions.registry import Overload
-    from riverrun.sql.statements import Query, SetProperty, Statement
+    from riverrun.sql.statements import Query, Statement
 
 PROPERTIES: Mapping[str, tuple[str, ...]] = {"auto.offset.reset": ("earliest", "latest")}
 """The properties of SET, with their values."""
@@ -314,6 +324,10 @@ class Statements:
                 yield "INSERT INTO", each.name, self.catalog.sources[each.name].topic
             elif isinstance(each, CreateSource) and each.query is not None and each.name in self.catalog.sources:
                 yield "CREATE AS SELECT", each.name, self.catalog.sources[each.name].topic
+            late = () if isinstance(each, DropSource | SetProperty | CustomType) else (each.query and each.query.late)
+            for into in late or ():
+                if into.name in self.catalog.sources:
+                    yield "LATE INTO", into.name, self.catalog.sources[into.name].topic
 
     def _explained(self, command: Explain) -> ResultSet:
         plan = StatementPlan(StreamsBuilder(), self.catalog, columns=self.columns)
@@ -324,15 +338,23 @@ class Statements:
         return ResultSet(("Topology",), tuple((line,) for line in str(plan.builder.build().describe()).splitlines()))
 
     def _making(self, command: Explain) -> Statement:
-        """Return the statement that creates a source; the source is forgotten, so that it can be created again."""
+        """Return the statement that creates a source; what it creates is forgotten, so that it can be created again."""
         name = command.name or ""
-        made = [each for each in self.statements if isinstance(each, CreateSource) and each.query is not None]
-        found = [each for each in made if each.name == name]
+        made = [(each, _makes(each)) for each in self.statements if isinstance(each, CreateSource) and each.query]
+        found = [(each, names) for each, names in made if name in names]
         if not found:
             message = f"No statement creates {name} from a query"
-            raise SqlError(message, command.start, hint=nearest(name, [each.name for each in made]))
-        self.catalog.sources.pop(name, None)
-        return found[-1]
+            raise SqlError(message, command.start, hint=nearest(name, [each for _, names in made for each in names]))
+        statement, names = found[-1]
+        for each in names:
+            self.catalog.sources.pop(each, None)
+        return statement
+
+
+def _makes(statement: CreateSource) -> tuple[str, ...]:
+    """Return the sources that a statement creates: its own, and those of late rows."""
+    late = () if statement.query is None else statement.query.late
+    return (statement.name, *(each.name for each in late))
 
 
 def _topics(sources: Iterable[Source]) -> Iterable[tuple[Any, ...]]:

@@ -230,5 +230,8 @@ def _name_of(statement: Statement) -> str | None:
 def _digest(statement: Statement, tokens: list[Token], catalog: Catalog) -> str:
     said = [each.text if each.token_type in _AS_WRITTEN else each.text.upper() for each in tokens]
     source = catalog.sources.get(getattr(statement, "name", ""))
-    made = None if source is None else source.layout
+    made: Any = None if source is None else source.layout
+    query = statement.query if isinstance(statement, CreateSource | InsertInto) else None
+    if query is not None and query.late:  # their columns are those of the query's sources
+        made = (made, *(late.layout for each in query.late if (late := catalog.sources.get(each.name))))
     return hashlib.sha256(repr((said, made)).encode()).hexdigest()[:16]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from sqlglot import exp
@@ -14,12 +15,14 @@ from riverrun.sql.statements import (
     Column,
     CreateSource,
     CustomType,
+    DistinctOn,
     DropSource,
     From,
     InsertInto,
     Item,
     Join,
     Ksql,
+    LateInto,
     Query,
     SetProperty,
     SqlError,
@@ -32,6 +35,9 @@ from riverrun.sql.statements import (
 UNITS = {"MILLISECOND": 1, "SECOND": 1000, "MINUTE": 60_000, "HOUR": 3_600_000, "DAY": 86_400_000}
 
 
+_OVER_HINT = "TOPK and BOTTOMK list the first values of a group; SELECT DISTINCT ON ... WITHIN drops repeated rows."
+_BY_COUNT_HINT = "Windows by count are Python's: windowed_by(CountWindows.of(n))."
+_DISTINCT_HINT = "SELECT DISTINCT ON (id) ... FROM payments WITHIN 1 DAY"
 _LONGEST_MS = 999_999_999 * UNITS["DAY"]
 
 
@@ -204,6 +210,7 @@ class KsqlParser(ExpressionParser):
     def query(self) -> Query:
         """Take a SELECT."""
         self.expect("SELECT")
+        distinct = self._distinct_on() if self.is_next("DISTINCT") else None
         items = [self._item()]
         while self.word(","):
             items.append(self._item())
@@ -212,6 +219,7 @@ class KsqlParser(ExpressionParser):
         joins = []
         while (join := self._join_clause()) is not None:
             joins.append(join)
+        distinct = distinct and self._within(distinct)
         window = self._window_clause() if self.word("WINDOW") else None
         where = self.expression_of() if self.word("WHERE") else None
         partition_by = self._by("PARTITION") if self.word("PARTITION", "BY") else ()
@@ -232,7 +240,24 @@ class KsqlParser(ExpressionParser):
             group_by=group_by,
             having=having,
             is_final=is_final,
+            distinct=distinct,
         )
+
+    def _distinct_on(self) -> DistinctOn:
+        """Take DISTINCT ON and its columns; the times come behind the sources."""
+        start = self._curr.start
+        self.expect("DISTINCT")
+        if not self.word("ON"):
+            message = "SELECT DISTINCT takes ON and the columns that repetitions have in common"
+            raise SqlError(message, start, hint=_DISTINCT_HINT)
+        self.expect("(")
+        return DistinctOn(tuple(self.listed(self.expression_of)), 0, None, start)
+
+    def _within(self, distinct: DistinctOn) -> DistinctOn:
+        if not self.word("WITHIN"):
+            message = "SELECT DISTINCT ON takes WITHIN and a time behind FROM: how far apart repetitions are at most"
+            raise SqlError(message, distinct.start, hint=_DISTINCT_HINT)
+        return replace(distinct, within=self._duration(), grace=self._grace())
 
     def _by(self, what: str) -> tuple[exp.Expr, ...]:
         if self.is_next("ROLLUP", "CUBE", "GROUPING"):
@@ -257,12 +282,18 @@ class KsqlParser(ExpressionParser):
             self._advance(2)
             return Item(None, source=source, start=start)
         expression = self.expression_of()
+        if self.is_next("OVER") and self._next and self._next.text == "(":
+            message = "Functions OVER other rows are not supported"
+            raise self.fail(message, hint=_OVER_HINT)
         alias = None
         if self.word("AS") or (self._curr and not self.is_next(*RESERVED, ",", ";", ")")):
             alias, _ = self.name()
         return Item(expression, alias, start=token.start)
 
     def _from(self) -> From:
+        if self.is_next("("):
+            message = "A query within FROM is not supported"
+            raise self.fail(message, hint="Give it a name in an earlier statement: CREATE STREAM ... AS SELECT ...")
         name, start = self.name()
         alias = name
         if self.word("AS") or (
@@ -279,6 +310,7 @@ class KsqlParser(ExpressionParser):
             return None
         source = self._from()
         before = after = grace = None
+        late: tuple[LateInto, ...] = ()
         if self.word("WITHIN"):
             if self.word("("):
                 before = self._duration()
@@ -288,8 +320,30 @@ class KsqlParser(ExpressionParser):
             else:
                 before = after = self._duration()
             grace = self._grace()
+            late = self._late_of_join()
         self.expect("ON")
-        return Join(kind, source, self.expression_of(), before, after, grace)
+        return Join(kind, source, self.expression_of(), before, after, grace, late)
+
+    def _late_of_join(self) -> tuple[LateInto, ...]:
+        """Take LATE with an alias and a stream for one side, or for both."""
+        if not self.word("LATE"):
+            return ()
+        found = [self._late_of_side()]
+        while self.word(","):
+            found.append(self._late_of_side())
+        return tuple(found)
+
+    def _late_of_side(self) -> LateInto:
+        if self.is_next("INTO"):
+            message = "LATE names a source of the join before INTO"
+            raise self.fail(message, hint="LATE orders INTO late_orders, payments INTO late_payments")
+        source, _ = self.name()
+        return self._late_into(source)
+
+    def _late_into(self, source: str | None = None) -> LateInto:
+        self.expect("INTO")
+        name, start = self.name()
+        return LateInto(name, start, self._properties(), source)
 
     def _join_kind(self) -> str | None:
         for kind in ("INNER", "LEFT", "RIGHT", "FULL"):
@@ -312,7 +366,8 @@ class KsqlParser(ExpressionParser):
         unit = name.removesuffix("S")
         if unit not in UNITS:
             message = f"There is no unit of time {name}"
-            raise self.fail(message, token, nearest(name, [f"{unit}S" for unit in UNITS]))
+            hint = _BY_COUNT_HINT if unit in {"ROW", "RECORD"} else nearest(name, [f"{unit}S" for unit in UNITS])
+            raise self.fail(message, token, hint)
         return checked_duration(number * UNITS[unit], token.start)
 
     def _window_clause(self) -> WindowClause:
@@ -325,7 +380,7 @@ class KsqlParser(ExpressionParser):
         self.expect("(")
         if kind != "SESSION":
             self.expect("SIZE")
-        size, given = self._duration(), {}
+        size, given = self._duration(), dict[str, Any]()
         while self.word(","):
             word, start = self._curr.text.upper(), self._curr.start
             self._advance()
@@ -334,6 +389,8 @@ class KsqlParser(ExpressionParser):
             elif word == "GRACE":
                 self.expect("PERIOD")
                 given["grace"] = self._duration()
+            elif word == "LATE":
+                given["late"] = self._late_into()
             elif word == "ADVANCE" and kind == "HOPPING":
                 self.expect("BY")
                 given["advance"] = self._duration()

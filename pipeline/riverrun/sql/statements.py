@@ -107,6 +107,33 @@ class From:
 
 
 @dataclass(frozen=True, slots=True)
+class LateInto:
+    """LATE INTO: the stream that rows of a source go to if they come too late.
+
+    Args:
+        name: Name of the stream.
+        start: Its place.
+        properties: Properties of WITH.
+        source: Alias of the source, in joins; None in windows, which have one.
+    """
+
+    name: str
+    start: int
+    properties: Mapping[str, Any] = field(default_factory=dict)
+    source: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DistinctOn:
+    """DISTINCT ON: rows with equal values within a time are repetitions, of which the first remains. Times are in ms."""
+
+    nodes: tuple[exp.Expr, ...]
+    within: int
+    grace: int | None
+    start: int
+
+
+@dataclass(frozen=True, slots=True)
 class Join:
     """A join with one more source. Times are in ms."""
 
@@ -116,6 +143,7 @@ class Join:
     before: int | None = None
     after: int | None = None
     grace: int | None = None
+    late: tuple[LateInto, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +155,7 @@ class WindowClause:
     advance: int | None = None
     grace: int | None = None
     retention: int | None = None
+    late: LateInto | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +175,14 @@ class Query:
     having: exp.Expr | None = None
     is_final: bool = False
     needs_key: bool = True
+    distinct: DistinctOn | None = None
+
+    @property
+    def late(self) -> tuple[LateInto, ...]:
+        """Return the streams of late rows."""
+        of_joins = tuple(each for join in self.joins for each in join.late)
+        of_window = None if self.window is None else self.window.late
+        return of_joins if of_window is None else (*of_joins, of_window)
 
 
 @dataclass(frozen=True, slots=True)

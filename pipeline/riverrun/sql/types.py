@@ -110,6 +110,10 @@ Columns = tuple[tuple[str, SqlType], ...]
 """Names and types, in order."""
 
 
+HEADERS = Array(Struct((("KEY", Primitive.STRING), ("VALUE", Primitive.BYTES))))
+"""Type of a column that holds all headers."""
+
+
 def columns_text(columns: Columns) -> str:
     """Return names and types as written in statements.
 

@@ -261,9 +261,16 @@ def _declared(type_: SqlType) -> tuple[type | None, Any]:
     return _PLAIN.get(type_), _PLAIN.get(type_)
 
 
-def _fields_reader(columns: Columns) -> Callable[[Any], list[Any]]:
-    """Return a function that returns the values of columns from an object, with names in any case."""
-    readers = [(name, _PLAIN.get(type_), reader_of(type_)) for name, type_ in columns]
+def fields_reader(
+    columns: Columns, reader: Callable[[SqlType], Callable[[Any], Any]] = reader_of
+) -> Callable[[Any], list[Any]]:
+    """Return a function that returns the values of columns from an object, with names in any case.
+
+    Args:
+        columns: Names and types of the values.
+        reader: Returns the function that converts values to a type.
+    """
+    readers = [(name, _PLAIN.get(type_), reader(type_)) for name, type_ in columns]
     known: dict[tuple[str, ...], list[tuple[str | None, type | None, Callable[[Any], Any]]]] = {}
 
     def placed(names: tuple[str, ...]) -> list[tuple[str | None, type | None, Callable[[Any], Any]]]:
@@ -299,7 +306,7 @@ def read_column(name: str, read: Callable[[Any], Any], value: Any) -> None:
 
 
 def _struct_reader(columns: Columns) -> Callable[[Any], dict[str, Any]]:
-    names, read = [name for name, _ in columns], _fields_reader(columns)
+    names, read = [name for name, _ in columns], fields_reader(columns)
     return lambda value: dict(zip(names, read(value), strict=True))
 
 
@@ -366,7 +373,7 @@ def json_functions(
     numbers = {name: number for number, (name, _) in enumerate(read_columns)}
     parts = [JsonColumn(name, *_declared(type_), reader_of(type_)) for name, type_ in read_columns]
     places = [numbers.get(name) for name, _ in columns]
-    return _writer(columns), ObjectReader(parts, places, _fields_reader(read_columns), decode, options).reader()
+    return _writer(columns), ObjectReader(parts, places, fields_reader(read_columns), decode, options).reader()
 
 
 def _writer(columns: Columns) -> Callable[[Any], bytes]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from riverrun.serde.api import ITEM, Serde
 from riverrun.serde.serdes import BYTES, DOUBLE, INTEGER, LONG, STRING
 from riverrun.sql.formats.avro_rows import avro_serde
+from riverrun.sql.formats.debezium_rows import FORMATS_OF_CHANGES
 from riverrun.sql.formats.json_rows import json_serde
 from riverrun.sql.formats.json_schema_rows import json_schema_serde
 from riverrun.sql.formats.named_rows import named
@@ -124,8 +125,13 @@ def _value_serde(
             return _kafka(columns)
         case "DELIMITED":
             return delimited_serde(columns, delimiter)
+    if format_ in FORMATS_OF_CHANGES:
+        message = f"Format {format_} is one of values, for sources that are declared"
+        raise SqlError(message, hint=f"FORMAT = '{format_}' reads keys and values.")
     message = f"Format {format_} is not supported"
-    raise SqlError(message, hint=nearest(format_, FORMATS) or f"There are {', '.join(FORMATS)}.")
+    raise SqlError(
+        message, hint=nearest(format_, (*FORMATS, *FORMATS_OF_CHANGES)) or f"There are {', '.join(FORMATS)}."
+    )
 
 
 def _check_maps(format_: str, columns: Columns) -> None:
@@ -148,6 +154,11 @@ def _maps(type_: SqlType) -> Iterator[Map]:
         case Struct():
             for _, field in type_.fields:
                 yield from _maps(field)
+
+
+def plain_key_format(columns: Columns) -> str:
+    """Return the format of keys that others most likely have: `KAFKA` if it can hold them, otherwise `JSON`."""
+    return "KAFKA" if len(columns) == 1 and columns[0][1] in _KAFKA else "JSON"
 
 
 def key_serde(

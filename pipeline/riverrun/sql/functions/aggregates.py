@@ -354,25 +354,34 @@ def _number_of_extremes(call: AggregateCall, name: str) -> int:
 @aggregate("TOPK(value C, [others X...], k INTEGER) -> ARRAY<C>")
 def top(call: AggregateCall) -> Aggregate:
     """The `k` largest values; with other columns, structs of `sort_col`, `col0`, `col1` and so on."""
-    limit = _number_of_extremes(call, "TOPK")
+    return _extremes(call, "TOPK", largest=True)
+
+
+@aggregate("BOTTOMK(value C, [others X...], k INTEGER) -> ARRAY<C>")
+def bottom(call: AggregateCall) -> Aggregate:
+    """The `k` smallest values; with other columns, structs as of TOPK. ksqlDB has no such function."""
+    return _extremes(call, "BOTTOMK", largest=False)
+
+
+def _extremes(call: AggregateCall, name: str, *, largest: bool) -> Aggregate:
+    limit = _number_of_extremes(call, name)
     others = call.types[1:-1]
     if not others:
-        return _ranking(call.returns, limit, lambda value, *_: value, lambda item: item, list)
+        return _ranking(call.returns, limit, lambda value, *_: value, lambda item: item, largest=largest)
     names = [f"col{number}" for number in range(len(others))]
     row = Struct((("sort_col", call.types[0]), *zip(names, others, strict=True)))
 
     def item(value: Any, *values: Any) -> dict[str, Any]:
         return {"sort_col": value, **dict(zip(names, values, strict=False))}
 
-    return _ranking(Array(row), limit, item, lambda each: each["sort_col"], list)
+    return _ranking(Array(row), limit, item, lambda each: each["sort_col"], largest=largest)
 
 
 @aggregate("TOPKDISTINCT(value C, k INTEGER) -> ARRAY<C>")
 def top_distinct(call: AggregateCall) -> Aggregate:
     """The `k` largest values, each once."""
-    return _ranking(
-        call.returns, _number_of_extremes(call, "TOPKDISTINCT"), lambda value, *_: value, lambda item: item, distinct
-    )
+    limit = _number_of_extremes(call, "TOPKDISTINCT")
+    return _ranking(call.returns, limit, lambda value, *_: value, lambda item: item, distinct)
 
 
 def _ranking(
@@ -380,13 +389,18 @@ def _ranking(
     limit: int,
     item: Callable[..., Any],
     rank: Callable[[Any], Any],
-    once: Callable[[list[Any]], list[Any]],
+    once: Callable[[list[Any]], list[Any]] = list,
+    *,
+    largest: bool = True,
 ) -> Aggregate:
     def ranked(items: list[Any]) -> list[Any]:
-        return once(sorted(items, key=rank, reverse=True))[:limit]
+        return once(sorted(items, key=rank, reverse=largest))[:limit]
+
+    def is_behind(value: Any, last: Any) -> bool:
+        return bool(value <= last if largest else value >= last)
 
     def add(state: list[Any], value: Any, *values: Any) -> list[Any]:
-        if value is None or (len(state) == limit and value <= rank(state[-1])):
+        if value is None or (len(state) == limit and is_behind(value, rank(state[-1]))):
             return state
         return ranked([*state, item(value, *values)])
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +13,8 @@ from riverrun.processor.operator import written
 from riverrun.sql.expressions import Compiler, Field, check_known, find_field
 from riverrun.sql.formats import named, row_serde
 from riverrun.sql.functions import UnknownFunction, WrongArguments, find_aggregate, is_aggregate
-from riverrun.sql.row_code import First, GroupedAggregate, Results, States, digest_of, function_of, predicate_of
+from riverrun.sql.planning.relations import column_of
+from riverrun.sql.row_code import Code, First, GroupedAggregate, Results, States, digest_of, function_of, predicate_of
 from riverrun.sql.statements import SqlError, start_of
 from riverrun.sql.types import Primitive
 from riverrun.windows import SessionWindows, TimeWindows
@@ -21,14 +22,17 @@ from riverrun.windows import SessionWindows, TimeWindows
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from riverrun.dsl.grouped_streams import KGroupedStream
+    from riverrun.dsl.kstream import KStream
     from riverrun.dsl.ktable import KTable
     from riverrun.serde.api import Serde
-    from riverrun.sql.planning.relations import Relation
+    from riverrun.sql.planning.relations import LateRows, Relation
     from riverrun.sql.statements import WindowClause
     from riverrun.sql.types import Columns, SqlType
 
 _GRACE_MS = 86_400_000
 """Grace period of windows without GRACE PERIOD: a day."""
+TTL_PLACES = "TTL is for tables of topics, and for GROUP BY over streams without WINDOW"
 _BOUNDS = ("WINDOWSTART", "WINDOWEND")
 
 
@@ -94,6 +98,13 @@ class Calls:
                 found.set(name, [self.rewritten(each) if isinstance(each, exp.Expr) else each for each in value])
         return found
 
+    def keeping(self, relation: Relation, late: LateRows) -> _KeptRows:
+        """Let grouped rows have the whole row behind their other values, and return how to find it there."""
+        first = len(self.inputs)
+        self.inputs += [self.compiler.code(column_of(each)) for each in relation.fields]
+        codes = (Code(f"row[{first + number}]", each.type) for number, each in enumerate(relation.fields))
+        return _KeptRows(relation, tuple(codes), late)
+
     def _place(self, node: exp.Anonymous) -> int:
         if node in self.known:
             return self.known.index(node)
@@ -115,6 +126,24 @@ class Calls:
         self.known.append(node)
         self.calls.append(GroupedAggregate(function, tuple(range(first, first + len(codes)))))
         return len(self.known) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class _KeptRows:
+    """Whole rows of a relation behind the values that are grouped, to be found again when they are late."""
+
+    relation: Relation
+    codes: tuple[Code, ...]
+    late: LateRows
+
+    def consumer(self, *, is_keyed: bool) -> Callable[[KStream[Any, Any]], None]:
+        """Return the function that takes the stream of late records: whole rows under their own keys."""
+
+        def consume(stream: KStream[Any, Any]) -> None:
+            rows = stream.map_values(function_of({}, self.codes))
+            self.late(replace(self.relation, stream=rows) if is_keyed else self.relation.rekeyed(rows))
+
+        return consume
 
 
 def _literals(arguments: Sequence[exp.Expr]) -> dict[int, Any]:
@@ -143,8 +172,9 @@ def aggregated(
     having: exp.Expr | None,
     *,
     is_final: bool = False,
-    store: str | None = None,
+    kept: Materialized[Any, Any] | None = None,
     settings: Mapping[str, Any] | None = None,
+    late: LateRows | None = None,
 ) -> Aggregated:
     """Return the table of an aggregation.
 
@@ -155,8 +185,9 @@ def aggregated(
         projection: Expressions of the projection by the names of their columns.
         having: Condition that groups must meet; None for all.
         is_final: Whether each window is sent once, when it has closed.
-        store: Name of the store of states; generated if left out.
+        kept: How states are stored, without serdes.
         settings: Properties that functions read.
+        late: Called with rows that windows refuse as late; None to drop them.
 
     Raises:
         SqlError: If the query has a mistake.
@@ -167,6 +198,7 @@ def aggregated(
     if not calls.calls:
         message = "GROUP BY requires aggregate functions in either the SELECT or HAVING clause."
         raise SqlError(message, start_of(groups[0]))
+    late_rows = None if late is None else calls.keeping(relation, late)
     types = [each.type or Primitive.STRING for each in calls.inputs]
     row_of = function_of(calls.compiler.names, calls.inputs, calls.note)
     keys = named(row_serde(types[: len(groups)]), _named_columns(groups, types[: len(groups)], projection))
@@ -176,15 +208,16 @@ def aggregated(
     alone = {name: node for name, node in projection.items() if _is_state(node, calls)}
     states = named(row_serde(kinds, is_exact=is_exact), _named_columns(calls.known, kinds, alone))
     fold = _Fold(tuple(calls.calls), len(groups))
+    stored = replace(kept or Materialized(), value_serde=states)
+    _check_source(relation, window, groups[0], expires=stored.ttl is not None)
     if relation.table is not None:
-        if window is not None:
-            message = "WINDOW clause is only supported for streams."
-            raise SqlError(message, start_of(groups[0]))
-        table = _of_table(relation, row_of, fold, (keys, rows, states), groups, store)
+        table = _of_table(relation, row_of, fold, (keys, rows, states), groups, stored)
     else:
         is_keyed = _is_key(groups, relation)
         serdes = (relation.key_serde if is_keyed else keys, rows, states)
-        table = _of_stream(relation, row_of, fold, serdes, window, store, is_final=is_final, is_keyed=is_keyed)
+        grouped = _grouped(relation, row_of, fold, serdes, is_keyed=is_keyed)
+        consumer = None if late_rows is None else late_rows.consumer(is_keyed=is_keyed)
+        table = _of_stream(grouped, fold, stored, window, late=consumer, is_final=is_final)
     fields = _fields(types[: len(groups)], calls.calls, is_windowed=window is not None)
     to_row = fold.results(is_windowed=window is not None)
     results = table.map_values(to_row)
@@ -196,6 +229,15 @@ def aggregated(
     kind = None if window is None else window.kind
     window_ms = None if window is None or kind == "SESSION" else window.size
     return Aggregated(results, fields, rewritten, kind, window_ms, steps)
+
+
+def _check_source(relation: Relation, window: WindowClause | None, group: exp.Expr, *, expires: bool) -> None:
+    """Make sure that the rows of a source can be put into windows, and that those of a result can expire."""
+    if relation.table is not None and window is not None:
+        message = "WINDOW clause is only supported for streams."
+        raise SqlError(message, start_of(group))
+    if expires and (relation.table is not None or window is not None):
+        raise SqlError(TTL_PLACES, start_of(group))
 
 
 def _is_state(node: exp.Expr, calls: Calls) -> bool:
@@ -316,34 +358,40 @@ def _is_key(groups: Sequence[exp.Expr], relation: Relation) -> bool:
     return places == relation.key
 
 
-def _of_stream(
-    relation: Relation,
-    row_of: Callable[[Any], Any],
-    fold: _Fold,
-    serdes: _Serdes,
-    window: WindowClause | None,
-    store: str | None,
-    *,
-    is_final: bool,
-    is_keyed: bool,
-) -> KTable[Any, Any]:
-    keys, rows, states = serdes
+def _grouped(
+    relation: Relation, row_of: Callable[[Any], Any], fold: _Fold, serdes: _Serdes, *, is_keyed: bool
+) -> KGroupedStream[Any, Any]:
+    keys, rows, _ = serdes
     assert relation.stream is not None  # noqa: S101 - checked by the caller
     stream, options = relation.stream.map_values(row_of).filter(fold.grouped()), Grouped(keys, rows)
-    grouped = stream.group_by_key(options) if is_keyed else stream.group_by(fold.group(), options)
-    kept = None if window is None or window.retention is None else timedelta(milliseconds=window.retention)
-    stored: Materialized[Any, Any] = Materialized(name=store, value_serde=states, retention=kept)
+    return stream.group_by_key(options) if is_keyed else stream.group_by(fold.group(), options)
+
+
+def _of_stream(
+    grouped: KGroupedStream[Any, Any],
+    fold: _Fold,
+    stored: Materialized[Any, Any],
+    window: WindowClause | None,
+    *,
+    late: Callable[[KStream[Any, Any]], None] | None,
+    is_final: bool,
+) -> KTable[Any, Any]:
     if window is None:
         return grouped.aggregate(fold.initial, fold.adder(), stored)
+    if window.retention is not None:
+        stored = replace(stored, retention=timedelta(milliseconds=window.retention))
     emit = EmitStrategy.on_window_close() if is_final else EmitStrategy.on_window_update()
     grace = timedelta(milliseconds=_grace_ms(window, is_final=is_final))
     if window.kind == "SESSION":
         sessions = grouped.windowed_by(SessionWindows.of(timedelta(milliseconds=window.size), grace=grace))
+        sessions = sessions if late is None else sessions.late(late)
         return sessions.emit_strategy(emit).aggregate(fold.initial, fold.adder(), fold.merge, stored)
     windows = TimeWindows.of(timedelta(milliseconds=window.size), grace=grace)
     if window.advance is not None:
         windows = windows.advance_by(timedelta(milliseconds=window.advance))
-    return grouped.windowed_by(windows).emit_strategy(emit).aggregate(fold.initial, fold.adder(), stored)
+    timed = grouped.windowed_by(windows)
+    timed = timed if late is None else timed.late(late)
+    return timed.emit_strategy(emit).aggregate(fold.initial, fold.adder(), stored)
 
 
 def _grace_ms(window: WindowClause, *, is_final: bool) -> int:
@@ -359,9 +407,9 @@ def _of_table(
     fold: _Fold,
     serdes: _Serdes,
     groups: Sequence[exp.Expr],
-    store: str | None,
+    stored: Materialized[Any, Any],
 ) -> KTable[Any, Any]:
-    keys, rows, states = serdes
+    keys, rows, _ = serdes
     for each in fold.calls:
         if each.function.undo is None:
             message = "The aggregation function(s) cannot be applied to a table source, only to a stream source."
@@ -375,4 +423,4 @@ def _of_table(
         return (made[: fold.width], made) if is_grouped(key, made) else None
 
     table = relation.table.group_by(grouped, Grouped(keys, rows))
-    return table.aggregate(fold.initial, fold.adder(), fold.undo, Materialized(name=store, value_serde=states))
+    return table.aggregate(fold.initial, fold.adder(), fold.undo, stored)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
@@ -14,15 +15,15 @@ from riverrun.sql.expressions import Compiler, Field, find_field
 from riverrun.sql.formats import row_serde
 from riverrun.sql.planning.relations import Relation, rows_of
 from riverrun.sql.row_code import Beside, Code, function_of
-from riverrun.sql.statements import SqlError, start_of
+from riverrun.sql.statements import SqlError, nearest, start_of
 from riverrun.windows import JoinWindows
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from riverrun.dsl.kstream import KStream
     from riverrun.serde.api import Serde
-    from riverrun.sql.statements import Join
+    from riverrun.sql.statements import Join, LateInto
     from riverrun.sql.types import SqlType
 
 _GRACE_MS = 24 * 3_600_000
@@ -60,19 +61,28 @@ class _Side:
         return lambda row: None if row is None or (key := made(row)) == (None,) else key
 
 
-def joined_all(relations: Sequence[Relation], joins: Sequence[Join]) -> Relation:
+LateOfJoin = Callable[["LateInto", Relation], None]
+"""Takes the rows of one side of a join that came too late, for the stream of a LATE INTO."""
+
+
+def joined_all(relations: Sequence[Relation], joins: Sequence[Join], late: LateOfJoin) -> Relation:
     """Return all sources of a query, joined.
+
+    Args:
+        relations: The sources.
+        joins: The joins between them.
+        late: Called with late rows that a join has a stream for.
 
     Raises:
         SqlError: If a join has a mistake, or is of an unknown kind.
     """
     done = relations[0]
     for other, join in zip(relations[1:], joins, strict=True):
-        done = _joined(done, other, join)
+        done = _joined(done, other, join, late)
     return done
 
 
-def _joined(left: Relation, right: Relation, join: Join) -> Relation:
+def _joined(left: Relation, right: Relation, join: Join, late: LateOfJoin) -> Relation:
     start = join.source.start
     if any(each.source == right.name for each in left.fields):
         message = f"Each source of a join needs a name of its own: there are two {right.name}"
@@ -88,7 +98,7 @@ def _joined(left: Relation, right: Relation, join: Join) -> Relation:
     key_type: SqlType = mine.code.type
     _check_windows(left, right, join)
     if left.stream is not None and right.stream is not None:
-        return _of_streams(mine, theirs, join, key_type)
+        return _of_streams(mine, theirs, join, key_type, late)
     if left.stream is not None:
         return _with_table(mine, theirs, join, key_type)
     return _of_tables(mine, theirs, join, key_type)
@@ -151,13 +161,16 @@ def _side(relation: Relation, node: exp.Expr) -> _Side:
     return _Side(relation, node, code, place, compiler)
 
 
-def _of_streams(mine: _Side, theirs: _Side, join: Join, key_type: SqlType) -> Relation:
+def _of_streams(mine: _Side, theirs: _Side, join: Join, key_type: SqlType, late: LateOfJoin) -> Relation:
     keys = _key_serde(mine, theirs, key_type)
     left, right = _keyed(mine), _keyed(theirs)
     grace = timedelta(milliseconds=_GRACE_MS if join.grace is None else join.grace)
     windows = _sized(JoinWindows.of(timedelta(0), grace=grace), join.before, join.after)
     left_rows, right_rows = (row_serde([each.type for each in side.relation.fields]) for side in (mine, theirs))
-    options: StreamJoined[Any, Any, Any] = StreamJoined(keys, left_rows, right_rows)
+    late_left, late_right = _late_sides(mine, theirs, join, late)
+    options: StreamJoined[Any, Any, Any] = StreamJoined(
+        keys, left_rows, right_rows, late=late_left, other_late=late_right
+    )
     joiner = _joiner(mine.relation, theirs.relation)
     stream: Any
     if join.kind == "INNER":
@@ -167,10 +180,38 @@ def _of_streams(mine: _Side, theirs: _Side, join: Join, key_type: SqlType) -> Re
     elif join.kind == "FULL":
         stream = left.outer_join(right, joiner, windows=windows, joined=options)
     else:
-        turned: StreamJoined[Any, Any, Any] = StreamJoined(keys, right_rows, left_rows)
+        turned = replace(
+            options, value_serde=right_rows, other_value_serde=left_rows, late=late_right, other_late=late_left
+        )
         backwards = _sized(windows, join.after, join.before)
         stream = right.left_join(left, _swapped(joiner), windows=backwards, joined=turned)
     return _result(mine, theirs, join, keys, stream=stream)
+
+
+def _late_sides(
+    mine: _Side, theirs: _Side, join: Join, late: LateOfJoin
+) -> tuple[Callable[[Any], None] | None, Callable[[Any], None] | None]:
+    """Return what takes the late records of each side."""
+    found: dict[str, Callable[[Any], None]] = {}
+    aliases = list(dict.fromkeys(each.source for each in mine.relation.fields))
+    for into in join.late:
+        side = theirs if into.source == theirs.relation.name else mine if into.source in aliases else None
+        if side is None:
+            message = f"LATE {into.source}: this join has no source of that name"
+            raise SqlError(message, into.start, hint=nearest(str(into.source), [*aliases, theirs.relation.name]))
+        which = "right" if side is theirs else "left"
+        if which in found:
+            message = f"LATE {into.source}: the late rows of a side go to one stream"
+            raise SqlError(message, into.start)
+        found[which] = _late_of(side, into, late)
+    return found.get("left"), found.get("right")
+
+
+def _late_of(side: _Side, into: LateInto, late: LateOfJoin) -> Callable[[KStream[Any, Any]], None]:
+    def consume(stream: KStream[Any, Any]) -> None:
+        late(into, replace(side.relation, stream=stream) if side.is_key else side.relation.rekeyed(stream))
+
+    return consume
 
 
 def _sized(windows: JoinWindows, before_ms: int | None, after_ms: int | None) -> JoinWindows:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
@@ -13,14 +12,24 @@ from riverrun.dsl.options import Consumed, Materialized, Produced
 from riverrun.errors import TopologyError
 from riverrun.records import is_legal_topic
 from riverrun.serde.windowed import session_windowed, windowed
-from riverrun.sql.catalog import PREFIX, UNWRAPPED, Catalog, RecordLayout, Source, StoredTable, checked_properties
+from riverrun.sql.catalog import (
+    PREFIX,
+    PSEUDO,
+    Catalog,
+    RecordLayout,
+    Source,
+    StoredTable,
+    check_required,
+    checked_properties,
+    declared,
+    layout_of,
+)
 from riverrun.sql.coercion import is_widening
 from riverrun.sql.columns_file import ColumnsFile, FoundColumns, Unknown
-from riverrun.sql.formats import row_serde
-from riverrun.sql.functions.date_formats import date_format
+from riverrun.sql.formats import plain_key_format, row_serde
 from riverrun.sql.operators import cast, value_or_null
 from riverrun.sql.planning.queries import QueryResult, planned
-from riverrun.sql.planning.relations import HEADERS, PLACES, Relation, names_of, time_by, timed_stream, used_columns
+from riverrun.sql.planning.relations import PLACES, Relation, names_of, time_by, timed_stream, used_columns
 from riverrun.sql.planning.shared_topics import (
     SharedTopics,
     check_columns,
@@ -29,9 +38,8 @@ from riverrun.sql.planning.shared_topics import (
     row_of,
     rows_serde,
 )
-from riverrun.sql.statement_parser import UNITS, checked_duration, parse
-from riverrun.sql.statements import CreateSource, CustomType, DropSource, InsertInto, SetProperty, SqlError, nearest
-from riverrun.sql.types import Primitive
+from riverrun.sql.statement_parser import parse
+from riverrun.sql.statements import CreateSource, CustomType, DropSource, InsertInto, SetProperty, SqlError
 from riverrun.sql.values import shown
 
 if TYPE_CHECKING:
@@ -42,13 +50,9 @@ if TYPE_CHECKING:
     from riverrun.dsl.ktable import KTable
     from riverrun.serde.api import Serde
     from riverrun.sql.columns_file import Resolver
-    from riverrun.sql.statements import Column, Query, Statement
+    from riverrun.sql.statements import LateInto, Query, Statement
     from riverrun.sql.types import Columns
     from riverrun.topology.topology import Topology
-
-_MOST_DIGITS = 20
-"""Digits of a number that is too large anyhow."""
-_PSEUDO = {"ROWTIME", "ROWPARTITION", "ROWOFFSET", "WINDOWSTART", "WINDOWEND"}
 
 
 def build_sql(
@@ -178,6 +182,9 @@ class StatementPlan:
         given = checked_properties(statement, self.properties)
         query = statement.query
         source = self._declared(statement, given) if query is None else self._derived(statement, query, given)
+        if known is None and statement.name in self.catalog.sources:
+            message = f"{statement.name} is the stream of its own late rows, too"
+            raise SqlError(message, statement.start)
         source.serdes()
         if known is not None:
             self._check_unread(known, statement.start)
@@ -199,12 +206,37 @@ class StatementPlan:
 
     def _derived(self, statement: CreateSource, query: Query, given: Mapping[str, Any]) -> Source:
         store = self._new_store(statement.name) if statement.is_table else None
-        result = planned(query, self._relations(query), store, self.properties)
+        kept: Materialized[Any, Any] = Materialized(name=store, ttl=given.get("TTL"))
+        late = partial(self._send_late, query)
+        result = planned(query, self._relations(query), kept, settings=self.properties, late=late)
         if result.is_table != statement.is_table:
             wanted, made = ("TABLE", "STREAM") if statement.is_table else ("STREAM", "TABLE")
             message = f"The query produces a {made}: use CREATE {made} AS SELECT instead of CREATE {wanted} AS SELECT."
             raise SqlError(message, statement.start)
-        first = self.catalog.find(query.source.name, query.source.start).layout
+        return self._made(statement, given, result, self.catalog.find(query.source.name, query.source.start).layout)
+
+    def _send_late(self, query: Query, into: LateInto, result: QueryResult) -> None:
+        """Make the stream of late rows of a query's source."""
+        statement = CreateSource(into.name, is_table=False, start=into.start, properties=into.properties, query=query)
+        check_replacement(statement, self.catalog.sources.get(into.name))
+        sources = (query.source, *(join.source for join in query.joins))
+        origin = next((each for each in sources if each.alias == into.source), query.source)
+        given = checked_properties(statement, self.properties)
+        first = self.catalog.find(origin.name, origin.start).layout
+        self.catalog.sources[into.name] = self._made(statement, given, result, first)
+
+    def _made(
+        self, statement: CreateSource, given: Mapping[str, Any], result: QueryResult, first: RecordLayout
+    ) -> Source:
+        """Write the result of a query, and return the source that it is.
+
+        Args:
+            statement: The statement that makes it.
+            given: Its properties.
+            result: The rows.
+            first: The layout of the source that they come from, whose formats they have by default.
+        """
+        first = _writable(first)
         key_format = given.get("KEY_FORMAT", first.key_format)
         if key_format == "NONE" and result.key and "KEY_FORMAT" not in given:
             key_format = "KAFKA"
@@ -223,7 +255,7 @@ class StatementPlan:
         given = {**defaults, **given, "KEY_FORMAT": key_format}
         found = FoundColumns.of(statement, given, topic, self.columns)
         found.check(result.key, result.value)
-        layout = _layout(result.key, result.value, given, found, statement.start)
+        layout = layout_of(result.key, result.value, given, found, statement.start)
         layout = replace(layout, window=result.window, window_ms=result.window_ms)
         source = Source(statement.name, statement.is_table, topic, layout, stored=result.stored)
         self._write(result, source)
@@ -256,7 +288,12 @@ class StatementPlan:
         if target.layout.headers:
             message = f"Cannot insert into {target.name} because it has header columns"
             raise SqlError(message, statement.start)
-        result = planned(statement.query, self._relations(statement.query), settings=self.properties)
+        if target.layout.changes is not None:
+            message = f"Cannot insert into {target.name}: {target.layout.value_format} is only read"
+            raise SqlError(message, statement.start)
+        query = statement.query
+        late = partial(self._send_late, query)
+        result = planned(query, self._relations(query), settings=self.properties, late=late)
         widened = None if result.is_table else _widened(result, target.layout)
         if widened is None:
             made, wanted = (
@@ -312,32 +349,35 @@ class StatementPlan:
         keys, values = source.serdes(None if source.is_table else self.used.get(source.name))
         extractor = _extractor(source.layout)
         consumed: Consumed[Any, Any] = Consumed(keys, values, timestamp_extractor=extractor)
-        relation = Relation.of(source, alias, keys)
-        if self._is_placed(source):
-            return self._placed_table(source, relation, self.builder.stream(source.topic, consumed))
-        if source.is_table:
-            if source.name not in self.tables:
-                store = _store_of(source)
-                kept: Materialized[Any, Any] | None = Materialized(name=store) if store else None
-                self.tables[source.name] = self.builder.table(source.topic, consumed, kept)
-            return relation.with_table(self.tables[source.name])
-        return relation.with_stream(self.builder.stream(source.topic, consumed), used & _PSEUDO)
+        if not source.is_table or self._is_placed(source) or source.layout.changes is not None:
+            return self._read_stream(source, alias, used, self.builder.stream(source.topic, consumed))
+        if source.name not in self.tables:
+            self.tables[source.name] = self.builder.table(source.topic, consumed, _kept(source))
+        return Relation.of(source, alias, keys).with_table(self.tables[source.name])
 
     def _read_shared(self, source: Source, alias: str, used: set[str], layouts: Sequence[RecordLayout]) -> Relation:
         """Read a source whose topic other sources read as well: the topology reads it once, for all of them."""
-        keys, values = source.serdes()
+        keys, _values = source.serdes()
         own = row_of(layouts.index(source.layout))
         rows = rows_serde(*(replace(source, layout=each).serdes()[1] for each in layouts))
         extractor = _extractor(source.layout, own)
         read = self.builder.stream(source.topic, Consumed(keys, rows, timestamp_extractor=extractor))
-        relation, stream = Relation.of(source, alias, keys), read.map_values(own)
+        return self._read_stream(source, alias, used, read.map_values(own))
+
+    def _read_stream(self, source: Source, alias: str, used: set[str], stream: KStream[Any, Any]) -> Relation:
+        """Return a source whose rows come in a stream, also if it is a table."""
+        keys, values = source.serdes()
+        if source.layout.changes is not None:  # keys have other bytes here than in Debezium's topic
+            (keys, values), stream = source.layout.inner_serdes(), stream.select_key(_own_key)
+        relation = Relation.of(source, alias, keys)
+        if not source.is_table:
+            return relation.with_stream(stream, used & PSEUDO)
         if self._is_placed(source):
             return self._placed_table(source, relation, stream)
-        if source.is_table:
-            if source.name not in self.tables:
-                self.tables[source.name] = stream.to_table(Materialized(keys, values, name=_store_of(source)))
-            return relation.with_table(self.tables[source.name])
-        return relation.with_stream(stream, used & _PSEUDO)
+        if source.name not in self.tables:
+            options = replace(_kept(source), key_serde=keys, value_serde=values)
+            self.tables[source.name] = stream.to_table(options)
+        return relation.with_table(self.tables[source.name])
 
     def _is_placed(self, source: Source) -> bool:
         """Return whether rows of a table are kept with the times and places of their records, or their headers."""
@@ -345,13 +385,25 @@ class StatementPlan:
 
     def _placed_table(self, source: Source, relation: Relation, stream: KStream[Any, Any]) -> Relation:
         if source.name not in self.tables:
-            self.tables[source.name] = relation.placed_table(stream, _store_of(source))
+            self.tables[source.name] = relation.placed_table(stream, _kept(source))
         return relation.with_placed_table(self.tables[source.name])
 
 
-def _store_of(source: Source) -> str | None:
-    """Return the store in which a source table is kept for queries; None if it is not."""
-    return source.stored.store if source.stored and source.is_read_only else None
+def _kept(source: Source) -> Materialized[Any, Any]:
+    """Return how a source table is stored, without serdes: under a name if it is kept for queries."""
+    return Materialized(name=source.stored.store if source.stored and source.is_read_only else None, ttl=source.ttl)
+
+
+def _writable(layout: RecordLayout) -> RecordLayout:
+    """Return the layout from which results take their formats: that of a source, unless it is only read."""
+    if layout.changes is None:
+        return layout
+    written = layout.value_format.removeprefix("DEBEZIUM_")
+    return replace(layout, key_format=plain_key_format(layout.key), value_format=written, changes=None)
+
+
+def _own_key(key: Any, _row: Any) -> Any:
+    return key
 
 
 @dataclass(frozen=True, slots=True)
@@ -417,134 +469,6 @@ def _casting(casts: tuple[Callable[[Any], Any], ...]) -> Callable[[Any], Any]:
 
 def _columns_text(*columns: Any) -> str:
     return "[" + ", ".join(f"`{name}` {type_}" for part in columns for name, type_ in part) + "]"
-
-
-def check_required(statement: CreateSource, given: Mapping[str, Any]) -> None:
-    """Make sure that a declared source has a topic and a format.
-
-    Raises:
-        SqlError: If it has not.
-    """
-    for name in ("KAFKA_TOPIC", "VALUE_FORMAT"):
-        if name not in given:
-            message = f'Missing required property "{name}" which has no default value.'
-            raise SqlError(message, statement.start)
-
-
-def declared(statement: CreateSource, given: Mapping[str, Any], found: FoundColumns) -> Source:
-    """Return the source that CREATE STREAM or TABLE declares, with all its columns.
-
-    Raises:
-        SqlError: If something does not fit.
-    """
-    keys = tuple((each.name, each.type) for each in statement.columns if each.is_key)
-    values = tuple((each.name, each.type) for each in statement.columns if not each.is_key and each.header is None)
-    _check_columns(statement, bool(keys))
-    window, size = given.get("WINDOW_TYPE"), given.get("WINDOW_SIZE")
-    if window not in {None, "SESSION", "TUMBLING", "HOPPING"}:
-        message = f"There is no window type {window}"
-        raise SqlError(message, statement.start, hint="There are SESSION, HOPPING and TUMBLING.")
-    layout = replace(
-        _layout(keys, values, given, found, statement.start),
-        window=window,
-        window_ms=None if size is None else _millis(str(size), statement.start),
-        headers=tuple((each.name, each.header) for each in statement.columns if each.header is not None),
-    )
-    topic = str(given["KAFKA_TOPIC"])
-    return Source(statement.name, statement.is_table, topic, layout, statement.is_read_only)
-
-
-def _layout(key: Columns, value: Columns, given: Mapping[str, Any], found: FoundColumns, start: int) -> RecordLayout:
-    """Return the form of records with these columns that properties describe: without windows and headers."""
-    return RecordLayout(
-        key=key,
-        value=value,
-        key_format=given.get("KEY_FORMAT", "KAFKA"),
-        value_format=given["VALUE_FORMAT"],
-        wrapped=_wrapping(given, value, start),
-        delimiter=given.get("VALUE_DELIMITER", ","),
-        key_delimiter=given.get("KEY_DELIMITER", ","),
-        timestamp=_timestamp(given, (*key, *value), start),
-        timestamp_format=given.get("TIMESTAMP_FORMAT"),
-        schema_name=given.get("VALUE_SCHEMA_FULL_NAME"),
-        key_schema_name=given.get("KEY_SCHEMA_FULL_NAME"),
-        nullable=given.get("VALUE_PROTOBUF_NULLABLE_REPRESENTATION"),
-        key_nullable=given.get("KEY_PROTOBUF_NULLABLE_REPRESENTATION"),
-        schema=found.value_schema,
-        key_schema=found.key_schema,
-    )
-
-
-def _check_columns(statement: CreateSource, has_key: bool) -> None:  # noqa: FBT001 - private
-    names = [each.name for each in statement.columns]
-    problem = None
-    if not names:
-        problem = "The statement does not define any columns."
-    elif len(set(names)) < len(names):
-        problem = f"Duplicate column names: {next(name for name in names if names.count(name) > 1)}"
-    elif _PSEUDO & set(names):
-        problem = f"'{next(iter(_PSEUDO & set(names)))}' is a reserved column name."
-    elif wrong_header := next(filter(None, map(_header_problem, statement.columns)), None):
-        problem = wrong_header
-    elif statement.is_table and not has_key:
-        problem = "Tables require a PRIMARY KEY. Please define the PRIMARY KEY."
-    elif any(each.is_primary != statement.is_table for each in statement.columns if each.is_key):
-        right, wrong = ("PRIMARY KEY", "KEY") if statement.is_table else ("KEY", "PRIMARY KEY")
-        problem = f"Column is a {wrong} column: a {'table' if statement.is_table else 'stream'} has {right} columns."
-    if problem:
-        raise SqlError(problem, statement.start)
-
-
-def _header_problem(column: Column) -> str | None:
-    if column.header == "" and column.type != HEADERS:
-        return f"Invalid type for HEADERS column: expected {HEADERS}, got {column.type}"
-    if column.header and column.type is not Primitive.BYTES:
-        return f"Invalid type for HEADER('{column.header}') column: expected BYTES, got {column.type}"
-    return None
-
-
-def _wrapping(given: Mapping[str, Any], values: Any, start: int) -> bool:
-    if "WRAP_SINGLE_VALUE" not in given:
-        return len(values) != 1 or not given.get(UNWRAPPED)
-    if len(values) != 1:
-        message = "'WRAP_SINGLE_VALUE' is only valid for single-field value schemas"
-        raise SqlError(message, start)
-    wraps, format_ = bool(given["WRAP_SINGLE_VALUE"]), str(given.get("VALUE_FORMAT", ""))
-    if not wraps and format_.startswith("PROTOBUF"):
-        message = f"Format '{format_}' does not support 'WRAP_SINGLE_VALUE' set to 'false'."
-        raise SqlError(message, start)
-    return wraps
-
-
-def _timestamp(given: Mapping[str, Any], columns: Any, start: int) -> str | None:
-    if "TIMESTAMP" not in given:
-        return None
-    types, name = dict(columns), str(given["TIMESTAMP"])
-    name = name[1:-1] if name.startswith("`") else name.upper()
-    if name not in types:
-        message = f"The TIMESTAMP column set in the WITH clause does not exist in the schema: '{name}'"
-        raise SqlError(message, start, hint=nearest(name, types))
-    fitting = {Primitive.STRING} if "TIMESTAMP_FORMAT" in given else {Primitive.BIGINT, Primitive.TIMESTAMP}
-    if "TIMESTAMP_FORMAT" in given:
-        try:
-            date_format(str(given["TIMESTAMP_FORMAT"]))
-        except ValueError as error:
-            raise SqlError(str(error), start, hint="No record would have a time.") from None
-    if types[name] not in fitting:
-        message = (
-            f"Timestamp column, `{name}`, should be BIGINT, TIMESTAMP, or a STRING with a timestamp_format specified"
-        )
-        raise SqlError(message, start)
-    return name
-
-
-def _millis(text: str, start: int) -> int:
-    match = re.fullmatch(r"\s*(\d+)\s+([A-Za-z]+)\s*", text)
-    unit = match[2].upper().removesuffix("S") if match else ""
-    if match is None or unit not in UNITS:
-        message = f"WINDOW_SIZE {text!r} is not a duration such as '10 SECONDS'"
-        raise SqlError(message, start)
-    return checked_duration(int(match[1][:_MOST_DIGITS]) * UNITS[unit], start)
 
 
 def _extractor(layout: RecordLayout, row: Callable[[Any], Any] | None = None) -> Any:

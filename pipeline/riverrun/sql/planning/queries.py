@@ -3,30 +3,33 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from datetime import timedelta
+from functools import partial
 from itertools import chain, count
 from typing import TYPE_CHECKING, Any
 
 from sqlglot import exp
 
-from riverrun.dsl.options import Materialized
+from riverrun.dsl.options import Materialized, Repartitioned
 from riverrun.sql.catalog import StoredTable, chained
 from riverrun.sql.expressions import Compiler, Field, find_field
 from riverrun.sql.formats import named, row_serde
 from riverrun.sql.functions import is_aggregate
-from riverrun.sql.planning.aggregations import aggregated
+from riverrun.sql.planning.aggregations import TTL_PLACES, aggregated
 from riverrun.sql.planning.joins import joined_all
-from riverrun.sql.planning.relations import exploded, table_calls
+from riverrun.sql.planning.relations import exploded, rows_of, table_calls
 from riverrun.sql.row_code import Code, function_of, predicate_of
-from riverrun.sql.statements import SqlError, start_of
+from riverrun.sql.statements import From, Item, Query, SqlError, start_of
 from riverrun.sql.types import Map, Primitive
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from riverrun.dsl.kstream import KStream
     from riverrun.sql.planning.relations import Relation
-    from riverrun.sql.statements import Item, Query
+    from riverrun.sql.statements import DistinctOn, LateInto
     from riverrun.sql.types import Columns, SqlType
 
 
@@ -55,30 +58,53 @@ class ProjectedColumn:
     node: exp.Expr
 
 
+_WHOLE = Query((Item(None),), From("", "", 0))
+"""All columns of a source."""
 _BOUNDS = {"WINDOWSTART", "WINDOWEND"}
 _RESERVED = {"ROWTIME", "ROWPARTITION", "ROWOFFSET", *_BOUNDS}
 
 
+LateConsumer = Callable[["LateInto", QueryResult], None]
+"""Takes rows that came too late, for the stream of a LATE INTO."""
+
+
 def planned(
-    query: Query, relations: Sequence[Relation], store: str | None = None, settings: Mapping[str, Any] | None = None
+    query: Query,
+    relations: Sequence[Relation],
+    kept: Materialized[Any, Any] | None = None,
+    *,
+    settings: Mapping[str, Any] | None = None,
+    late: LateConsumer | None = None,
 ) -> QueryResult:
     """Return the result of a query.
 
     Args:
         query: The query.
         relations: Its sources.
-        store: Name of the store for a table; if left out, tables are stored as far as queries need it.
+        kept: How a table is stored, without serdes. Without a name, it is stored as far as queries need it.
         settings: Properties that functions read, from SET.
+        late: Called with late rows for each LATE INTO; None where there is no place for them.
 
     Raises:
         SqlError: If it has a mistake.
     """
     _check_clauses(query)
     _check_functions(query)
-    relation = _filtered(query, joined_all(relations, query.joins))
+    if query.late and late is None:
+        message = "LATE INTO makes a stream, as statements of a file do"
+        raise SqlError(message, query.late[0].start)
+
+    def sent(into: LateInto, rows: Relation) -> None:
+        assert late is not None  # noqa: S101 - only a LATE INTO has late rows
+        late(into, _plain(_WHOLE, rows, Materialized()))
+
+    relation = _filtered(query, joined_all(relations, query.joins, sent))
+    stored: Materialized[Any, Any] = kept or Materialized()
     if query.group_by:
-        return _aggregate_result(query, relation, store, settings or {})
-    return _plain(query, relation, store)
+        return _aggregate_result(query, relation, stored, settings or {}, sent)
+    if stored.ttl is not None:
+        raise SqlError(TTL_PLACES, query.source.start)
+    return _plain(query, relation, stored)
 
 
 def _check_clauses(query: Query) -> None:
@@ -89,10 +115,17 @@ def _check_clauses(query: Query) -> None:
         problem = "EMIT FINAL is only supported for windowed aggregations."
     if problem:
         raise SqlError(problem, query.source.start)
+    if query.distinct is not None and (query.group_by or not query.distinct.nodes):
+        message = "SELECT DISTINCT ON takes at least one column"
+        if query.group_by:
+            message = "SELECT DISTINCT ON drops repetitions of rows, and GROUP BY makes groups of them"
+        hint = "Drop repetitions in a statement of their own, and group its result." if query.group_by else None
+        raise SqlError(message, query.distinct.start, hint=hint)
 
 
 def _check_functions(query: Query) -> None:
-    for call in table_calls([query.where, query.having, *query.group_by, *query.partition_by]):
+    nodes = () if query.distinct is None else query.distinct.nodes
+    for call in table_calls([query.where, query.having, *query.group_by, *query.partition_by, *nodes]):
         message = f"Table function {call.this} can only be used in the projection"
         raise SqlError(message, start_of(call))
     for group in query.group_by:
@@ -234,8 +267,37 @@ def _own_name(node: exp.Expr) -> str | None:
     return str(node.expression.name) if isinstance(node, exp.Dot) else None
 
 
-def _plain(query: Query, relation: Relation, store: str | None) -> QueryResult:
+def _distinct(distinct: DistinctOn, query: Query, relation: Relation) -> Relation:
+    """Return a stream without repetitions. With PARTITION BY, those are found that other partitions had."""
+    if relation.stream is None:
+        message = "SELECT DISTINCT ON drops repetitions of a stream: a table has each row once"
+        raise SqlError(message, distinct.start)
+    stream, keys, rows = relation.stream, _keys(query, relation), rows_of(relation.fields)
+    if query.partition_by and keys:
+        key_serde = row_serde(_types(keys, relation))
+        stream = stream.select_key(_key_of(keys, relation)).repartition(Repartitioned(key_serde, rows))
+    elif relation.moves:
+        stream = stream.repartition(Repartitioned(relation.key_serde, rows))
+    nodes = [qualified(each, relation) for each in distinct.nodes]
+    once = stream.deduplicate(
+        timedelta(milliseconds=distinct.within),
+        by=_key_of(nodes, relation),
+        grace=None if distinct.grace is None else timedelta(milliseconds=distinct.grace),
+        materialized=Materialized(key_serde=row_serde(_types(nodes, relation))),
+    )
+    return replace(relation, stream=once)
+
+
+def _types(nodes: Sequence[exp.Expr], relation: Relation) -> list[SqlType]:
+    compiler = Compiler(relation.fields)
+    return [compiler.code(each).type or Primitive.STRING for each in nodes]
+
+
+def _plain(query: Query, relation: Relation, kept: Materialized[Any, Any]) -> QueryResult:
     """Return the result of a query without an aggregation."""
+    store = kept.name
+    if query.distinct is not None:
+        relation = _distinct(query.distinct, query, relation)
     outputs = outputs_of(query, relation)
     if query.partition_by and relation.table is not None:
         message = "PARTITION BY clause is not supported for tables."
@@ -274,8 +336,9 @@ def _plain(query: Query, relation: Relation, store: str | None) -> QueryResult:
     assert stream is not None  # noqa: S101 - a relation has one of both
     window, window_ms = relation.window, relation.window_ms
     if query.partition_by:
-        stream = stream.select_key(_key_of(keys, relation))
         window = window_ms = None
+        if query.distinct is None or not keys:
+            stream = stream.select_key(_key_of(keys, relation))
     return QueryResult(
         stream.map_values(make), is_table=False, key=key, value=value, shown=shown, window=window, window_ms=window_ms
     )
@@ -402,7 +465,14 @@ def split(
     return names, values
 
 
-def _aggregate_result(query: Query, relation: Relation, store: str | None, settings: Mapping[str, Any]) -> QueryResult:
+def _aggregate_result(
+    query: Query,
+    relation: Relation,
+    kept: Materialized[Any, Any],
+    settings: Mapping[str, Any],
+    late: Callable[[LateInto, Relation], None],
+) -> QueryResult:
+    store, into = kept.name, None if query.window is None else query.window.late
     outputs = outputs_of(query, relation)
     groups = [qualified(each, relation) for each in query.group_by]
     nodes = [qualified(each.node, _with_windows(query, relation)) for each in outputs]
@@ -414,8 +484,9 @@ def _aggregate_result(query: Query, relation: Relation, store: str | None, setti
         {each.name: node for each, node in zip(outputs, nodes, strict=True)},
         having,
         is_final=query.is_final,
-        store=store,
+        kept=kept,
         settings=settings,
+        late=None if into is None else partial(late, into),
     )
     key_names, values = split(outputs, nodes, groups, is_needed=query.needs_key)
     rewritten = dict(zip((each.name for each in outputs), done.nodes, strict=True))

@@ -8,13 +8,13 @@ Table functions of a projection: a row becomes several rows, one for each item o
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
 from sqlglot import exp
 
-from riverrun.dsl.options import Materialized
 from riverrun.processor.operator import written
 from riverrun.sql.expressions import Compiler, Field
 from riverrun.sql.formats import named, row_serde
@@ -28,13 +28,15 @@ from riverrun.sql.functions import (
 from riverrun.sql.functions.times import parse_timestamp
 from riverrun.sql.row_code import Code, WithKey, digest_of, function_of
 from riverrun.sql.statements import CreateSource, InsertInto, SqlError, start_of
-from riverrun.sql.types import Array, Primitive, Struct
+from riverrun.sql.types import HEADERS, Primitive
+from riverrun.windows import Window, Windowed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
 
     from riverrun.dsl.kstream import KStream
     from riverrun.dsl.ktable import KTable
+    from riverrun.dsl.options import Materialized
     from riverrun.serde.api import Serde
     from riverrun.sql.catalog import Source
     from riverrun.sql.statements import Query, Statement
@@ -45,6 +47,7 @@ def names_of(query: Query) -> set[str]:
     """Return the names of all columns in a query's expressions, without those that stars stand for."""
     roots = [item.expression for item in query.items]
     roots += [query.where, query.having, *query.partition_by, *query.group_by, *(join.on for join in query.joins)]
+    roots += () if query.distinct is None else query.distinct.nodes
     return {column.name for root in roots if root is not None for column in root.find_all(exp.Column)}
 
 
@@ -60,7 +63,8 @@ def used_columns(statements: Sequence[Statement]) -> Mapping[str, frozenset[str]
         query = statement.query if isinstance(statement, CreateSource | InsertInto) else None
         if query is None:
             continue
-        names, has_star = names_of(query), any(item.expression is None for item in query.items)
+        names = names_of(query)
+        has_star = bool(query.late) or any(item.expression is None for item in query.items)  # late rows are whole
         for source in (query.source, *(join.source for join in query.joins)):
             used.setdefault(source.name, set()).update(names)
             if has_star:
@@ -76,12 +80,21 @@ def _shared(statements: Sequence[Statement]) -> set[str]:
     return {each.name for each in made if names[each.name] > 1 or topics[each.topic] > 1}
 
 
+LateRows = Callable[["Relation"], None]
+"""Takes a stream of rows that came too late."""
+
+
+def column_of(field: Field) -> exp.Column:
+    """Return the expression of a column, with its source."""
+    return exp.Column(this=exp.Identifier(this=field.name), table=exp.Identifier(this=field.source))
+
+
 @dataclass(frozen=True, slots=True)
 class Relation:
     """A stream or table of rows. Keys are tuples of the values of the key's columns, windowed or not.
 
     For joined sources, `viable` holds the indexes of columns that contain the key: any of them may represent it. `tables` holds
-    the topics of the tables in it.
+    the topics of the tables in it. Rows that `moves` are in other partitions than their keys say, until they are repartitioned.
     """
 
     name: str
@@ -95,6 +108,7 @@ class Relation:
     is_joined: bool = False
     viable: tuple[int, ...] = ()
     tables: frozenset[str] = frozenset()
+    moves: bool = False
 
     @classmethod
     def of(cls, source: Source, alias: str, keys: Serde[Any]) -> Relation:
@@ -103,7 +117,10 @@ class Relation:
         values = [Field(name, type_, alias) for name, type_ in layout.value]
         fields = (*values, *(Field(name, type_, alias, is_key=True, is_source_key=True) for name, type_ in layout.key))
         tables = frozenset({source.topic} if source.is_table else ())
-        return cls(alias, fields, keys, layout.window, layout.window_ms, headers=layout.headers, tables=tables)
+        moves = layout.changes is not None and not source.is_table
+        return cls(
+            alias, fields, keys, layout.window, layout.window_ms, headers=layout.headers, tables=tables, moves=moves
+        )
 
     @property
     def key(self) -> tuple[int, ...]:
@@ -122,20 +139,24 @@ class Relation:
         """Return the relation with the rows of a table."""
         return replace(self, fields=self._with_bounds(), table=table.map_values(self._row_of()))
 
-    def placed_table(self, stream: KStream[Any, Any], store: str | None) -> KTable[Any, Any]:
+    def placed_table(self, stream: KStream[Any, Any], kept: Materialized[Any, Any]) -> KTable[Any, Any]:
         """Return the rows of a table, each with its headers and all pseudo columns.
 
         Args:
             stream: Its updates.
-            store: Name of its store; generated if left out.
+            kept: How it is stored, without serdes.
         """
         relation = self.with_stream(stream, PLACES)
         assert relation.stream is not None  # noqa: S101 - it has just been set
-        return relation.stream.to_table(Materialized(self.key_serde, rows_of(relation.fields), name=store))
+        return relation.stream.to_table(replace(kept, key_serde=self.key_serde, value_serde=rows_of(relation.fields)))
 
     def with_placed_table(self, table: KTable[Any, Any]) -> Relation:
         """Return the relation with the rows of a table from `placed_table`."""
         return replace(self, fields=self._with_columns([*self._headers, *map(_Place, PLACES)]), table=table)
+
+    def rekeyed(self, stream: KStream[Any, Any]) -> Relation:
+        """Return the relation with its rows under the keys that it has, which a repartitioning has changed."""
+        return replace(self, stream=stream.select_key(_own_key(self)))
 
     @property
     def _headers(self) -> list[_Place]:
@@ -145,7 +166,7 @@ class Relation:
         return (*self._with_bounds(), *map(self._placed, columns))
 
     def _with_bounds(self) -> tuple[Field, ...]:
-        bounds = ["WINDOWSTART", "WINDOWEND"] if self.window else []
+        bounds = _BOUNDS if self.window else ()
         return (*self.fields, *(self._placed(_Place(name)) for name in bounds))
 
     def _row_of(self) -> Callable[[Any, Any], Any]:
@@ -156,6 +177,20 @@ class Relation:
         return Field(place.name, place.type, self.name, is_pseudo=place.header is None)
 
 
+def _own_key(relation: Relation) -> Callable[[Any, Any], Any]:
+    """Return the function that makes the key of a row, of its columns."""
+    places, bounds = relation.key, tuple(n for n, each in enumerate(relation.fields) if each.name in _BOUNDS)
+    is_windowed = relation.window is not None
+
+    def key(_key: Any, row: Any) -> Any:
+        made = tuple(row[place] for place in places)
+        if not any(each is not None for each in made):
+            return None
+        return Windowed(made, Window(*(row[place] for place in bounds))) if is_windowed else made
+
+    return key
+
+
 def rows_of(fields: Sequence[Field]) -> Serde[Any]:
     """Return the serde of rows in stores, with their names; names that several sources have begin with the source's name."""
     names = [each.name for each in fields]
@@ -164,9 +199,8 @@ def rows_of(fields: Sequence[Field]) -> Serde[Any]:
     return named(rows, tuple(zip(unique, (each.type for each in fields), strict=True)))
 
 
+_BOUNDS = ("WINDOWSTART", "WINDOWEND")
 PLACES = ("ROWTIME", "ROWPARTITION", "ROWOFFSET")
-HEADERS = Array(Struct((("KEY", Primitive.STRING), ("VALUE", Primitive.BYTES))))
-"""Type of a column that holds all headers."""
 
 
 @dataclass(frozen=True, slots=True)

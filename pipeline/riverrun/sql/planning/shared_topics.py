@@ -58,7 +58,7 @@ def check_columns(known: Source, source: Source, start: int) -> None:
         problem = f"its topic is {known.topic}, not {source.topic}"
     elif after.value[: len(before.value)] != before.value:
         problem = "columns can only be added after the existing ones, not changed"
-    elif replace(after, value=before.value) != before:
+    elif known.ttl != source.ttl or replace(after, value=before.value) != before:
         problem = "its key, formats and properties must stay the same"
     if problem:
         message = f"Cannot replace {source.name}: {problem}"

@@ -251,6 +251,21 @@ STATEMENTS: Mapping[str, tuple[str, str]] = {
     "NUL in a name": (f"{SOURCE} CREATE STREAM y\0 AS SELECT * FROM orders;", "legal|x00|NUL"),
     "an unknown column of times": (SOURCE.replace("VALUE_FORMAT", "TIMESTAMP='zz', VALUE_FORMAT"), "ZZ"),
     "an unknown property": (SOURCE.replace("VALUE_FORMAT", "FOO='zz', VALUE_FORMAT"), "FOO"),
+    "late rows without a stream": (table("WINDOW TUMBLING (SIZE 1 DAY, LATE INTO)"), "name"),
+    "late rows into their source": (table("WINDOW TUMBLING (SIZE 1 DAY, LATE INTO orders)"), "ORDERS.*exists"),
+    "late rows into their result": (table("WINDOW TUMBLING (SIZE 1 DAY, LATE INTO y)"), "Y.*late"),
+    "late rows of no time": (f"{SOURCE}{OTHER} CREATE STREAM y AS SELECT * FROM orders a JOIN o2 b LATE a INTO c;", "ON"),
+    "DISTINCT without ON": (selected("n").replace("SELECT", "SELECT DISTINCT"), "DISTINCT.*ON"),
+    "DISTINCT without a time": (selected("n").replace("SELECT", "SELECT DISTINCT ON (n)"), "WITHIN"),
+    "DISTINCT ON nothing": (selected("n", " WITHIN 1 DAY").replace("SELECT", "SELECT DISTINCT ON ()"), "column"),
+    "ROW_NUMBER": (selected("ROW_NUMBER() OVER (PARTITION BY k ORDER BY n) AS r"), "OVER"),
+    "a query in FROM": ("CREATE STREAM y AS SELECT * FROM (SELECT * FROM orders);", "FROM"),
+    "windows of rows": (table("WINDOW TUMBLING (SIZE 3 ROWS)"), "ROWS"),
+    "a TTL of a stream": (SOURCE.replace("VALUE_FORMAT", "TTL='1 DAY', VALUE_FORMAT"), "TTL"),
+    "a TTL without a unit": (SOURCE.replace("STREAM", "TABLE").replace("VALUE_FORMAT", "TTL=5, VALUE_FORMAT"), "TTL"),
+    "format DEBEZIUM": (SOURCE.replace("'JSON'", "'DEBEZIUM'"), "DEBEZIUM"),
+    "changes with other columns": (SOURCE.replace("'JSON'", "'DEBEZIUM_JSON'"), "ITEM"),
+    "changes that are written": (selected("n").replace("y AS", "y WITH (FORMAT='DEBEZIUM_JSON') AS"), "DEBEZIUM_JSON"),
 }  # fmt: skip
 
 

@@ -322,7 +322,7 @@ class KsqlParser(ExpressionParser):
             grace = self._grace()
             late = self._late_of_join()
         self.expect("ON")
-        return Join(kind, source, self.expression_of(), before, after, grace, late)
+        return Join(kind, source, self.expression_of(), before, after, grace, late=late)
 
     def _late_of_join(self) -> tuple[LateInto, ...]:
         """Take LATE with an alias and a stream for one side, or for both."""

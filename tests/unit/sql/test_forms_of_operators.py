@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import uuid
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
@@ -16,6 +17,7 @@ from riverrun import (
     JSON,
     LONG,
     STRING,
+    Avro,
     Consumed,
     DeserializationError,
     Grouped,
@@ -27,6 +29,7 @@ from riverrun import (
     StreamsBuilder,
     TimeWindows,
 )
+from riverrun.serde.api import SerdePlace, placed
 from riverrun.serde.windowed import session_windowed, windowed
 from riverrun.sql import build_sql
 from riverrun.sql.commands import Statements, parse_commands
@@ -62,7 +65,7 @@ def records(*topics: str, within_ms: int = 60) -> st.SearchStrategy[list[Piped]]
 
 
 def sent(topology: Topology, piped: Iterable[Piped], *outputs: tuple[str, Any, Any]) -> list[list[Any]]:
-    """What a topology writes to some topics: keys, values and times."""
+    """Keys, values and times of the records that a topology writes to some topics."""
     with TopologyTestDriver(topology) as driver:
         for topic, key, value, time_ms in piped:
             driver.input_topic(topic, STRING, JSON).pipe_input(key, value, timestamp=time_ms)
@@ -359,6 +362,42 @@ def test_the_table_of_changes_is_that_of_python(changes: list[tuple[bytes, bytes
     python = after_changes(builder.build(), changes, LONG)
     statements = f"{CUSTOMERS} CREATE TABLE o AS SELECT * FROM customers;"
     assert after_changes(of(statements), changes, LONG) == python
+
+
+def test_changes_in_avro_are_read_by_the_schema_of_their_record() -> None:
+    fields = [
+        {"name": "id", "type": "long"},
+        {"name": "name", "type": "string"},
+        {"name": "since", "type": ["null", {"type": "int", "connect.name": "io.debezium.time.Date"}]},
+        {"name": "credit", "type": {"type": "bytes", "logicalType": "decimal", "precision": 8, "scale": 2}},
+        {"name": "seen", "type": {"type": "long", "logicalType": "timestamp-micros"}},
+    ]
+    of_row = {"type": "record", "name": "Value", "fields": fields}
+    parts = [{"name": "before", "type": ["null", of_row]}, {"name": "after", "type": ["null", "Value"]}]
+    of_change = {"type": "record", "name": "Envelope", "fields": [*parts, {"name": "op", "type": "string"}]}
+    of_key = {"type": "record", "name": "Key", "fields": fields[:1]}
+    registry = {"url": f"mock://{uuid.uuid4()}"}
+    keys, values = (
+        placed(
+            Avro(schema=json.dumps(schema)), SerdePlace("shop.customers", is_key=schema is of_key, registry=registry)
+        )
+        for schema in (of_key, of_change)
+    )
+    seen = datetime(1970, 1, 1, 0, 0, 1, 500_900, tzinfo=UTC)
+    ann = {"id": 7, "name": "Ann", "since": 1, "credit": Decimal("12.30"), "seen": seen}
+    statements = (
+        CUSTOMERS[: CUSTOMERS.index(",\n        DEBEZIUM_TYPES")].replace("_JSON", "_AVRO")
+        + """);
+        CREATE TABLE o WITH (VALUE_FORMAT = 'JSON') AS SELECT * FROM customers;"""
+    )
+    with TopologyTestDriver(of(statements), schema_registry=registry) as driver:
+        changes = driver.input_topic("shop.customers", BYTES, BYTES)
+        for change in ({"before": None, "after": ann, "op": "c"}, {"before": ann, "after": None, "op": "d"}):
+            changes.pipe_input(keys.serialize({"id": 7}), values.serialize(change))
+        assert driver.output_topic("O", LONG, JSON).read_key_values_to_list() == [
+            (7, {"NAME": "Ann", "SINCE": 1, "CREDIT": 12.3, "SEEN": 1500}),
+            (7, None),
+        ]
 
 
 def test_a_stream_of_changes_has_the_parts_of_the_envelope() -> None:

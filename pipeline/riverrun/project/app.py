@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from riverrun.project.release import AppRelease
     from riverrun.project.worker import AppWorker
     from riverrun.records import TopicPartition
+    from riverrun.runtime.recorded_answers import Answers
     from riverrun.spark.bounded_runs.job import RunSummary
     from riverrun.spark.ranges import RunRange
     from riverrun.topology.topology import Topology
@@ -263,12 +264,15 @@ class App:
         chosen = self.runs.bounded(start, to, advance_stream_time_to=advance_stream_time_to, engine=engine)
         return chosen.run(progress=progress)
 
-    def dry_run(self, start: str | RunRange = "committed", to: str = "latest") -> dict[str, Any]:
+    def dry_run(
+        self, start: str | RunRange = "committed", to: str = "latest", *, answers: Answers | None = None
+    ) -> dict[str, Any]:
         """Process a bounded range without committing anything.
 
         Args:
             start: As in `AppRuns.bounded`.
             to: As in `AppRuns.bounded`.
+            answers: Recorded answers of look-ups, or the file that has them, instead of calls.
 
         Returns:
             By public topic, a DataFrame of the records it would get (`riverrun.spark.dry_run.dry_run`).
@@ -276,7 +280,7 @@ class App:
         Raises:
             StreamsError: As in `BoundedRun.dry_run`.
         """
-        return self.runs.bounded(start, to).dry_run()
+        return self.runs.bounded(start, to).dry_run(answers=answers)
 
     # What there is
 

@@ -22,7 +22,7 @@ from pyiceberg.catalog import load_catalog
 from riverrun.archive.manifest import ArchiveStore
 from riverrun.archive.parquet import read_file
 from riverrun.archive.upkeep import verify
-from riverrun.errors import ConfigError, DeserializationError, SerializationError, StreamsError
+from riverrun.errors import ConfigError, DeserializationError, SerializationError, StreamsError, TopicError
 from riverrun.hosting.control_topic import ControlTopic, ReleaseRegistry
 from riverrun.hosting.process import SystemClock
 from riverrun.kafka.producer import TransactionalProducer
@@ -470,6 +470,30 @@ def test_the_commands_of_the_guide_write_files_and_show_the_lag(project: Project
     assert "Did you mean 'archive'?" in wrong.stderr
     both = riverrun(project.topic, "out", "--follow")
     assert "--follow takes the name of an export in streams.toml, and no target" in both.stderr
+
+
+def test_unreadable_records_become_dead_letters_and_the_rest_are_rows(project: Project, tmp_path: Path) -> None:
+    letters, file = f"{project.topic}-letters", tmp_path / "shop.db"
+    project.declare(
+        f'[exports.totals]\ntopic = "{project.topic}"\ntarget = "sqlite:///{file}"\ntable = "totals"\n'
+        'deserialization_exception_handler = "continue"\n'
+        f'errors_dead_letter_queue_topic_name = "{letters}"\n[exports.totals.columns]\nn = "bigint"\n'
+    )
+    project.broker.write(project.topic, [(b"k", value, 5) for value in (b'{"n": 1}', b'{"n": "x"}', b"{", b'{"n": 2}')])
+    with pytest.raises(TopicError, match=letters):
+        project.catch_up("totals")
+    project.broker.create(1, letters)
+    report = project.catch_up("totals")
+    assert (report.records, report.skipped) == (4, 2)
+    assert "4 records in 1 commit (2 unreadable ones skipped)" in str(report)
+    engine = sa.create_engine(f"sqlite:///{file}")
+    with engine.begin() as connection:
+        assert [tuple(row) for row in connection.exec_driver_sql("SELECT n FROM totals ORDER BY n")] == [(1,), (2,)]
+    engine.dispose()
+    found = project.broker.read(letters)
+    assert [record.value for record in found] == [b'{"n": "x"}', b"{"]
+    assert {dict(record.headers)["__streams.errors.topic"] for record in found} == {project.topic.encode()}
+    assert (project.catch_up("totals").records, len(project.broker.read(letters))) == (0, 2)
 
 
 def shown(page: str, kind: str) -> list[str]:

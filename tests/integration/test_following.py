@@ -450,25 +450,29 @@ def test_a_follower_goes_on_behind_the_last_batch_of_spark(project: Project, dat
         project.catch_up()
 
 
+def riverrun(project: Project, *words: str) -> subprocess.CompletedProcess[str]:
+    """Run a command on the project."""
+    command = [sys.executable, "-m", "riverrun.cli", "--config", str(project.directory / "streams.toml"), *words]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=DEADLINE_S)
+
+
 def test_the_commands_of_the_guide_write_files_and_show_the_lag(project: Project) -> None:
     project.declare(f'[exports.archive]\ntopic = "{project.topic}"\ntarget = "archive"\nformat = "parquet"\n')
     Writer(project.broker, project.topic).write(100)
-    config = ["--config", str(project.directory / "streams.toml"), "export"]
 
-    def riverrun(*words: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "riverrun.cli", *config, *words]
-        return subprocess.run(command, capture_output=True, text=True, check=False, timeout=DEADLINE_S)
+    def export(*words: str) -> subprocess.CompletedProcess[str]:
+        return riverrun(project, "export", *words)
 
-    assert riverrun("archive").stdout.splitlines()[-1] == "archive: 100 records in 1 commit"
-    shown = riverrun("archive", "--status").stdout.splitlines()
+    assert export("archive").stdout.splitlines()[-1] == "archive: 100 records in 1 commit"
+    shown = export("archive", "--status").stdout.splitlines()
     assert shown[0] == "group riverrun-export-archive is empty, 0 followers"
     assert shown[-1] == "0 offsets behind"
     assert len(list((project.directory / "archive").glob(f"{project.topic}-*.parquet"))) == PARTITIONS
-    wrong = riverrun("archive2", "--follow")
+    wrong = export("archive2", "--follow")
     assert (wrong.returncode, wrong.stdout) == (1, "")
     assert "has no export 'archive2'" in wrong.stderr
     assert "Did you mean 'archive'?" in wrong.stderr
-    both = riverrun(project.topic, "out", "--follow")
+    both = export(project.topic, "out", "--follow")
     assert "--follow takes the name of an export in streams.toml, and no target" in both.stderr
 
 
@@ -660,7 +664,12 @@ def test_an_import_goes_on_behind_a_batch_of_spark_and_writes_letters(project: P
     assert [json.loads(letter.value or b"")["word"] for letter in project.broker.read(f"{topic}-bad")] == ["x", "y"]
     assert catch_up().records == 0
     assert ImportProgress(admin, topic).last().upto == "5"
+    shown = riverrun(project, "import", topic, "--status").stdout.splitlines()
+    assert shown == ["2 commits from orders", "  up to 5"]
+    with engine.begin() as connection:
+        connection.exec_driver_sql("INSERT INTO orders VALUES (6, '7')")
+    assert riverrun(project, "import", topic).stdout.splitlines()[-1] == f"{topic}: 1 record in 1 commit"
     declare(table='"others"')
-    with pytest.raises(ConfigError, match=f"Import {topic} has read orders so far, up to 5, not others"):
+    with pytest.raises(ConfigError, match=f"Import {topic} has read orders so far, up to 6, not others"):
         catch_up()
     engine.dispose()

@@ -24,6 +24,10 @@ if TYPE_CHECKING:
     from riverrun.transfers.import_rows import RowForm, SourceRow
     from riverrun.transfers.specs import Batch, ImportSpec
 
+_ONE_HINT = (
+    "Run one process of an import at a time. If this was the only one, it had written nothing for longer than brokers"
+    " remember it (transactional.id.expiration.ms, a week): start it again."
+)
 _MAX_FILES = 1000
 """Maximum number of files of a batch, as one record holds their names."""
 _STRICT = {"xml": {"mode": "FAILFAST"}}
@@ -357,7 +361,7 @@ class OnlyShare:
             TaskMigratedError: Always.
         """
         message = f"Import {self._name} also runs elsewhere: another process has taken it over"
-        raise TaskMigratedError(message, hint="Run one process of an import at a time.")
+        raise TaskMigratedError(message, hint=_ONE_HINT)
 
     def note(self, _offsets: Mapping[TopicPartition, int]) -> None:
         """Take no copy: the topic of imports has the position."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import operator
 import pickle
 from collections import OrderedDict
@@ -9,7 +10,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 from itertools import permutations
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
 import msgspec
 import pytest
@@ -287,6 +288,55 @@ def test_expressions_become_lines_without_a_call() -> None:
     assert "_mapper(" not in loop
 
 
+def outcome(compute: Callable[[], Any]) -> Any:
+    """The result, or the error and its message."""
+    try:
+        return compute()
+    except Exception as error:  # noqa: BLE001 - any error
+        cause = error.__cause__ if isinstance(error, ProcessingError) and error.__cause__ else error
+        return type(cause).__name__
+
+
+ANY = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(-2, 2),
+    st.floats(),
+    st.sampled_from(["", "1", "a%d"]),
+    st.decimals(-2, 2, places=1),
+    st.dates(dt.date(2026, 1, 1), dt.date(2026, 1, 2)),
+    st.sampled_from([dt.datetime(2026, 1, 1), dt.datetime(2026, 1, 1, tzinfo=dt.UTC), dt.timedelta(days=1)]),  # noqa: DTZ001 - without a zone
+    st.lists(st.integers(0, 1), max_size=1),
+)
+LISTED = (1, "a%d", 0.5, dt.date(2026, 1, 1))
+OPERATIONS: dict[str, Callable[..., Any]] = {
+    **ARITHMETIC,
+    **COMPARISONS,
+    "isin": lambda one, _other: one in LISTED,
+    "negative": lambda one, _other: -one,
+}
+
+
+@given(first=ANY, second=ANY, sign=st.sampled_from(sorted(OPERATIONS)), default=ANY)
+def test_values_of_any_kind_have_the_results_and_errors_of_python(
+    first: Any, second: Any, sign: str, default: Any
+) -> None:
+    a, b, row = col("a"), col("b"), {"a": first, "b": second}
+    unary = {"isin": a.isin(*LISTED), "negative": -a}
+    expression = unary[sign] if sign in unary else OPERATIONS[sign](a, b)
+    is_null = first is None or (sign not in unary and second is None)
+
+    def expected() -> Any:
+        return None if is_null else OPERATIONS[sign](first, second)
+
+    assert repr(outcome(lambda: expression(row))) == repr(outcome(expected))
+    defaulted = expression if default is None else expression.if_null(default)
+    whole = Row.of({"x": expression, "y": defaulted, "z": expression.is_null()})
+    found = outcome(lambda: through(lambda s: s.map_values(whole), [row]))
+    if isinstance(found, list):
+        assert found[0][1]["z"] is is_null
+
+
 # Columns of JSON, read and written without a dict
 
 ATOMS = st.one_of(
@@ -315,15 +365,6 @@ RAW = st.one_of(
     ),
 )
 WRITTEN = {"n": col("n"), "twice": col("n") * 2, "x": col("x"), "again": col("x"), "é": lit("ü"), "Z": col("n") == 1}
-
-
-def outcome(compute: Callable[[], Any]) -> Any:
-    """The result, or the error and its message."""
-    try:
-        return compute()
-    except Exception as error:  # noqa: BLE001 - any error
-        cause = error.__cause__ if isinstance(error, ProcessingError) and error.__cause__ else error
-        return type(cause).__name__
 
 
 def as_bytes(build: Callable[[KStream[str, Any]], KStream[Any, Any]], source: Serde[Any], raw: list[bytes]) -> Any:
@@ -562,6 +603,17 @@ def test_columns_are_checked_where_the_serde_knows_the_type() -> None:
         with pytest.raises(TopologyError, match="Order has no column 'prize'") as raised:
             call()
         assert raised.value.hint == "Did you mean 'price'?"
+
+
+class Basket(TypedDict):
+    fruits: int
+
+
+def test_methods_of_dicts_are_no_columns() -> None:
+    stream = StreamsBuilder().stream("in", Consumed(STRING, JSON(Basket)))
+    stream.filter(col("fruits") > 1)
+    with pytest.raises(TopologyError, match="Basket has no column 'items'"):
+        stream.filter(col("items") > 1)
 
 
 def test_mistakes_have_clear_errors() -> None:

@@ -70,6 +70,8 @@ def test_a_table_of_iceberg_has_a_catalogue() -> None:
         "s3.secret-access-key": "secret",
     }
     assert "secret" not in repr(found)
+    beside = export(ICEBERG | {"catalog": {"type": "sql", "warehouse": "a lake, ü"}}).catalog
+    assert beside["warehouse"] == "file:///project/a lake, ü"
     remote = {"type": "rest", "uri": "https://catalog", "warehouse": "main"}
     assert export(ICEBERG | {"catalog": remote}).catalog == remote
 

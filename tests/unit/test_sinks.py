@@ -23,6 +23,7 @@ from pyiceberg.catalog import load_catalog
 from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.table import Table, Transaction
 
+from riverrun.config.exports import catalog_of
 from riverrun.errors import ConfigError, EngineError, RangeError, TaskMigratedError
 from riverrun.processor.sinks import JSON_FIELD, OFFSET, PARTITION, SinkBatch
 from riverrun.records import TopicPartition
@@ -79,7 +80,9 @@ def files_in(target: str, form: str) -> SinkUnderTest:
 
 
 def catalog_in(path: Path) -> dict[str, str]:
-    return {"type": "sql", "uri": f"sqlite:///{path}/catalog.db", "warehouse": path.as_uri()}
+    """A catalogue as streams.toml in that directory has it."""
+    catalog = {"type": "sql", "uri": "sqlite:///catalog.db", "warehouse": "a 100%20 lake, ü"}
+    return catalog_of(path / "streams.toml", "exports.rows.catalog", catalog, {})
 
 
 def rows_of_iceberg(path: Path) -> list[dict[str, Any]]:
@@ -437,6 +440,7 @@ def test_columns_of_iceberg_hold_values_of_all_kinds(tmp_path: Path) -> None:
     (found,) = rows_of_iceberg(tmp_path)
     assert {name: found[name] for name in row} == row
     lake(tmp_path, table).begin([TP])  # its types are those of the export
+    assert list((tmp_path / "a 100%20 lake, ü").rglob("*.parquet")), "the directory has the name that was given"
 
 
 def test_iceberg_gets_new_columns_and_nothing_else(tmp_path: Path) -> None:
@@ -505,7 +509,7 @@ def test_iceberg_refuses_what_cannot_be(tmp_path: Path) -> None:
         lake(tmp_path, replace(sink_table(), is_upsert=True))
     with pytest.raises(ConfigError, match=r"Cannot open lake\.rows of Iceberg"):
         IcebergSink(sink_table(), {"type": "nothing"}, "lake.rows").begin([TP])
-    nowhere = {"type": "sql", "uri": f"sqlite:///{tmp_path}/no/such/catalog.db", "warehouse": tmp_path.as_uri()}
+    nowhere = {"type": "sql", "uri": f"sqlite:///{tmp_path}/no/such/catalog.db", "warehouse": f"file://{tmp_path}"}
     with pytest.raises(EngineError, match="unable to open database file"):
         IcebergSink(sink_table(), nowhere, "lake.rows").begin([TP])
     written(lake(tmp_path), batch(sink_table().schema, {"n": 1}))

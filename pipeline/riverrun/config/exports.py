@@ -221,7 +221,8 @@ def catalog_of(path: Path, where: str, table: Any, environ: Mapping[str, str]) -
     if relative := _FILE.fullmatch(found.get("uri", "")):
         found["uri"] = f"{relative[1]}{(path.parent / relative[2]).resolve()}"
     if "warehouse" in found and "://" not in found["warehouse"] and found.get("type") != "rest":
-        found["warehouse"] = (path.parent / found["warehouse"]).resolve().as_uri()
+        # As it is: pyiceberg would take %20 for a part of the name.
+        found["warehouse"] = f"file://{(path.parent / found['warehouse']).resolve()}"
     return found
 
 

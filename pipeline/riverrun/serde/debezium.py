@@ -8,7 +8,7 @@ dates and times as ISO 8601, decimals as text with all digits. A class of rows t
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
 import msgspec
 
@@ -129,9 +129,11 @@ def _of_envelope(schema: Schema) -> _Converters:
     return _Converters(rows.get("before"), rows.get("after"))
 
 
-def changes_serde(
-    row: Any = None, types: Mapping[str, str] | None = None, envelopes: Serde[Any] = JSON
-) -> Serde[RowChange[Any]]:
+Types: TypeAlias = "Mapping[str, str] | tuple[tuple[str, str], ...] | None"
+"""Types by column, or pairs of both; the pairs are a part of fingerprints."""
+
+
+def changes_serde(row: Any = None, types: Types = None, envelopes: Serde[Any] = JSON) -> Serde[RowChange[Any]]:
     """Return the serde of changes.
 
     Args:
@@ -142,19 +144,23 @@ def changes_serde(
     Raises:
         ValueError: If a declared type does not exist.
     """
-    declared = declared_converters(types or {})
+    declared = declared_converters(dict(types or {}))
     name = f"debezium[{getattr(row, '__name__', row)}]" if row is not None else "debezium"
     return Serde(
         name,
         _written,
         _reader(_row_reader(row), declared, envelopes),
-        remake=(changes_serde, (row, types, envelopes)),
+        remake=(changes_serde, (row, _pairs(types), envelopes)),
         value_type=Any,
         plain=_plain,
     )
 
 
-def key_serde(key: Any = None, types: Mapping[str, str] | None = None, keys: Serde[Any] = JSON) -> Serde[Any]:
+def _pairs(types: Types) -> tuple[tuple[str, str], ...] | None:
+    return None if types is None else tuple(sorted(dict(types).items()))
+
+
+def key_serde(key: Any = None, types: Types = None, keys: Serde[Any] = JSON) -> Serde[Any]:
     """Return the serde of the keys of changes: the value of the only column of a primary key, or a dict of several.
 
     Args:
@@ -165,7 +171,7 @@ def key_serde(key: Any = None, types: Mapping[str, str] | None = None, keys: Ser
     Raises:
         ValueError: If a declared type does not exist.
     """
-    declared = declared_converters(types or {})
+    declared = declared_converters(dict(types or {}))
     make = _row_reader(key)
     schemas = _Schemas(column_converter)
     read_other = keys.deserialize
@@ -192,7 +198,7 @@ def key_serde(key: Any = None, types: Mapping[str, str] | None = None, keys: Ser
         name,
         _written_key,
         deserialize,
-        remake=(key_serde, (key, types, keys)),
+        remake=(key_serde, (key, _pairs(types), keys)),
         value_type=Any if key is None else key,
         immutable_types=PLAIN if key is None else immutable_types(key),
     )

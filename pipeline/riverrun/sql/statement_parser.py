@@ -389,13 +389,13 @@ class KsqlParser(ExpressionParser):
             elif word == "GRACE":
                 self.expect("PERIOD")
                 given["grace"] = self._duration()
-            elif word == "LATE":
+            elif word == "LATE" and "late" not in given:
                 given["late"] = self._late_into()
             elif word == "ADVANCE" and kind == "HOPPING":
                 self.expect("BY")
                 given["advance"] = self._duration()
             else:
-                message = f"Windows have no {word}"
+                message = f"Windows have no {'second ' if word == 'LATE' else ''}{word}"
                 raise SqlError(message, start)
         self.expect(")")
         return WindowClause(kind, size, **given)

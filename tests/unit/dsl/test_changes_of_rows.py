@@ -14,7 +14,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from riverrun import BYTES, JSON, STRING, Avro, Consumed, Materialized, Produced, RowChange, StreamsBuilder, Topology
+from riverrun import (
+    BYTES,
+    JSON,
+    STRING,
+    Avro,
+    Consumed,
+    KTable,
+    Materialized,
+    Produced,
+    RowChange,
+    StreamsBuilder,
+    Topology,
+)
 from riverrun.errors import StreamsError, TopologyError
 from riverrun.serde.api import SerdePlace, placed
 from riverrun.testing import TopologyTestDriver
@@ -386,3 +398,16 @@ def test_envelopes_in_avro_are_read_by_the_serde_that_is_named() -> None:
     change = read_changes.deserialize(values.serialize({"before": None, "after": after, "op": "c"}))
     assert change.after == Customer(7, "Ann", date(1970, 1, 2), Decimal("12.30"))
     assert read_changes.deserialize(read_changes.serialize(change)).after == change.after
+
+
+def test_another_type_of_a_column_changes_the_fingerprint() -> None:
+    def fingerprint(types: dict[str, str]) -> str:
+        builder = StreamsBuilder()
+        rows: KTable[Any, Any] = builder.table_from_changes("in", Consumed.debezium(types=types))
+        rows.to_stream().to("out")
+        return builder.build().fingerprint()
+
+    times = ["io.debezium.time.Timestamp", "io.debezium.time.MicroTimestamp"]
+    found = {fingerprint({"born": each}) for each in times} | {fingerprint(dict.fromkeys(["name"], times[0]))}
+    assert len(found) == 3
+    assert fingerprint({"a": times[0], "b": times[1]}) == fingerprint({"b": times[1], "a": times[0]})

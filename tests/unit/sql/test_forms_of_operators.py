@@ -464,6 +464,11 @@ COUNTED = "CREATE TABLE o AS SELECT u, COUNT(*) AS c FROM clicks"
 DECLARED = "CREATE TABLE t (id BIGINT PRIMARY KEY, n INTEGER) WITH (KAFKA_TOPIC = 't', "
 MISTAKES = {
     "late rows without a name": (f"{COUNTED} WINDOW TUMBLING (SIZE 1 DAY, LATE INTO) GROUP BY u;", "Expected a name", ""),
+    "late rows twice": (
+        f"{COUNTED} WINDOW TUMBLING (SIZE 1 DAY, LATE INTO a, LATE INTO b) GROUP BY u;",
+        "Windows have no second LATE",
+        "",
+    ),
     "late rows into a source": (
         f"{COUNTED} WINDOW TUMBLING (SIZE 1 DAY, LATE INTO clicks) GROUP BY u;",
         "Cannot add stream 'CLICKS': it already exists",

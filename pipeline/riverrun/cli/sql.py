@@ -25,7 +25,20 @@ if TYPE_CHECKING:
 
 _WORDS = (
     *("SHOW", "STREAMS", "TABLES", "TOPICS", "QUERIES", "FUNCTIONS", "DESCRIBE", "FUNCTION", "EXPLAIN", "PRINT"),
-    *("FROM", "BEGINNING", "INTERVAL", "LIMIT", "SELECT", "WHERE", "GROUP", "BY", "HAVING", "WINDOW", "TUMBLING"),
+    *(
+        "FROM",
+        "BEGINNING",
+        "INTERVAL",
+        "LIMIT",
+        "SELECT",
+        "DISTINCT",
+        "WHERE",
+        "GROUP",
+        "BY",
+        "HAVING",
+        "WINDOW",
+        "TUMBLING",
+    ),
     *("HOPPING", "SESSION", "SIZE", "JOIN", "LEFT", "WITHIN", "GRACE", "PERIOD", "ON", "EMIT", "CHANGES", "FINAL"),
     *("SET", "UNSET", "INSERT", "INTO", "VALUES", "DELETE", "TYPES"),
 )

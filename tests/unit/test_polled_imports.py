@@ -6,12 +6,14 @@ import datetime as dt
 import gzip
 import json
 import sqlite3
+import uuid
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
+import duckdb
 import msgspec
 import pyarrow as pa
 import pytest
@@ -227,6 +229,26 @@ def test_a_change_time_and_a_key_find_changed_rows_again(database: Database) -> 
     database.run("UPDATE users SET n = 1, at = '2026-01-02 00:00:00' WHERE name = 'u0007'")
     assert world.catch_up()[3_000:] == [{"name": "u0007", "n": 1, "at": "2026-01-02 00:00:00"}]
     assert world.topic.position == Position("2026-01-02 00:00:00", '"u0007"')
+
+
+def test_times_and_keys_of_all_kinds_are_positions(tmp_path: Path) -> None:
+    path = tmp_path / "shop.duckdb"
+    names = [uuid.UUID(int=number) for number in range(3)]
+    with duckdb.connect(path) as database:
+        database.execute("CREATE TABLE users (changed TIMESTAMPTZ, day DATE, amount DECIMAL(30, 2), name UUID)")
+        for number, name in enumerate(names):
+            values = [f"2026-01-0{number // 2 + 1} 00:00:00.000001+00", f"2026-01-0{number + 1}", f"{number}.50", name]
+            database.execute("INSERT INTO users VALUES (?, ?, ?, ?)", values)
+    config = replace(ORDERS, source=f"duckdb:///{path}", table="users", key=("name",))
+    for columns in (("changed", "name"), ("day",), ("amount",)):
+        world = World(replace(config, incremental=columns))
+        assert [value["name"] for value in world.catch_up()] == [str(name) for name in names]
+        with duckdb.connect(path) as database:
+            database.execute("INSERT INTO users SELECT '2027-01-01', '2027-01-01', max(amount) + 1, uuid() FROM users")
+        assert len(world.catch_up()) == 4
+        assert world.topic.values()[0]["changed"] == "2026-01-01T00:00:00.000001Z"
+        with duckdb.connect(path) as database:
+            database.execute("DELETE FROM users WHERE changed > '2026-06-01'")
 
 
 def test_a_query_selects_and_joins(database: Database) -> None:

@@ -68,11 +68,13 @@ class PolledTable:
         self._clock = clock
         self._upto: str | None = None
         self._key: str | None = None
+        self._shown = ""
         self._highest: deque[tuple[float, Any]] = deque()
 
     def resume(self, position: Position) -> None:
         """Go on at a position."""
         self._upto, self._key = position.upto, position.after
+        self._shown = position.upto or ""
 
     def position(self) -> Position:
         """Return the position behind the last row that was read."""
@@ -117,7 +119,8 @@ class PolledTable:
                 self._refuse_fall(connection, highest)
         found = [self._row(row) for row in rows]
         if rows:
-            self._upto = _as_text(rows[-1][self._columns[0]], self._columns[0])
+            last = rows[-1][self._columns[0]]
+            self._upto, self._shown = _as_text(last, self._columns[0]), str(last)
             self._key = _as_json(rows[-1][self._columns[1]], self._columns[1]) if len(self._columns) > 1 else None
         return Found(found, has_more=has_more, is_end=not has_more)
 
@@ -143,7 +146,7 @@ class PolledTable:
         """Return the position for people."""
         if self._upto is None:
             return "nothing yet"
-        return f"{self._columns[0]} {self._upto}" + ("" if self._key is None else f", {self._columns[1]} {self._key}")
+        return f"{self._columns[0]} {self._shown}" + ("" if self._key is None else f", {self._columns[1]} {self._key}")
 
     def _note(self, now: float, highest: Any) -> None:
         """Note the highest value, and forget values that later ones replace as the bound."""

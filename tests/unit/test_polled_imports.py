@@ -374,7 +374,8 @@ def test_a_large_file_goes_on_at_its_place(tmp_path: Path) -> None:
     place = world.topic.position.place
     assert place is not None
     assert place.rows == len(world.topic.records) == 4_000
-    assert [value["n"] for value in world.catch_up()] == list(range(5_000))
+    write(tmp_path / "b.json", {"n": 5_000})
+    assert [value["n"] for value in world.catch_up()] == list(range(5_001))
     assert world.topic.position.place is None
 
 

@@ -114,7 +114,7 @@ class PolledFiles:
         rows: list[SourceRow] = []
         while len(rows) < most and (self._place is not None or self._ready):
             self._read_on(rows, most)
-        has_more = self._place is not None or bool(self._ready)
+        has_more = self._place is not None or bool(self._ready) or not self._looks
         return Found(rows, has_more=has_more, is_end=not has_more and (self._is_at_once or self._looks > 1))
 
     def waiting(self) -> int:

@@ -14,6 +14,7 @@ from riverrun.hosting.process import SystemClock
 from riverrun.records import TopicPartition
 from riverrun.service.metrics import FollowerFigures, serving
 from riverrun.transfers.follower import FollowReport
+from tests.brokers import free_port
 
 HERE = ServerAddress("127.0.0.1", 0)
 
@@ -51,9 +52,9 @@ def test_callers_need_the_token_and_find_nothing_else() -> None:
 def test_an_address_in_use_is_told_and_one_is_free_again_afterwards() -> None:
     figures = FollowerFigures("export", "totals")
     with socket.socket() as taken:
-        taken.bind(HERE)
+        address = ServerAddress("127.0.0.1", free_port())  # clients of other processes do not get it meanwhile
+        taken.bind(address)
         taken.listen()
-        address = ServerAddress(*taken.getsockname())
         with pytest.raises(ConfigError, match=rf"Figures cannot be served at {address}: Address already in use"):
             serving(figures, address, "").__enter__()
     for _ in range(2):

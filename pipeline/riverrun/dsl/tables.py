@@ -21,6 +21,7 @@ from riverrun.operators.table_transforms import (
     transformed_getter,
 )
 from riverrun.operators.tables import StoreGetter
+from riverrun.processor.expressions import decision_of
 from riverrun.processor.suppliers import VALUE_TRANSFORMER, check_supplier, connected_stores, supplied
 from riverrun.state.api import StoreBuilder, StoreKind
 from riverrun.windows import millis
@@ -176,9 +177,10 @@ def filtered(
     negated: bool,
 ) -> Derived:
     """Return the rows that pass a predicate, or those that do not (`KTableImpl.doFilter`)."""
+    holds = decision_of(predicate)
 
     def keep(key: Any, value: Any) -> Any:
-        kept = predicate(key, value)
+        kept = holds(key, value)
         if kept is not True and kept is not False:
             kept = is_true(kept)
         return value if kept is not negated else None

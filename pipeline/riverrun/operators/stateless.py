@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass
+from itertools import chain
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from riverrun.arguments import is_true, refuse_unstarted
 from riverrun.errors import TopologyError
+from riverrun.processor.expressions import Expression, decision_of, tests_of
 from riverrun.processor.operator import block, lines_of
 
 if TYPE_CHECKING:
@@ -68,7 +70,7 @@ def call_of(at: EmitContext, name: str, function: Callable[[Any, Any], Any]) -> 
 def test_of(at: EmitContext, name: str, predicate: Callable[[Any, Any], bool]) -> str:
     """Return the test of a user's predicate; only results that are neither True nor False are looked at."""
     kept, otherwise = at.own("kept"), at.named("is_true", is_true)
-    return f"({kept} := {call_of(at, name, predicate)}) is True or ({kept} is not False and {otherwise}({kept}))"
+    return f"({kept} := {call_of(at, name, decision_of(predicate))}) is True or ({kept} is not False and {otherwise}({kept}))"
 
 
 def written_as(at: EmitContext, function: Any) -> Any:
@@ -218,7 +220,13 @@ class Peek:
 
 
 class PassThrough:
-    """Forwards everything (`PassThrough`), at the node where streams merge."""
+    """Forwards everything (`PassThrough`): at the node where streams merge, and at each branch."""
+
+    passes_values: ClassVar[bool] = True
+
+    def columns_read(self) -> tuple[str, ...]:
+        """Return no columns."""
+        return ()
 
     def lines(self, at: EmitContext) -> str:
         """Return the lines for one record."""
@@ -233,20 +241,34 @@ class Branch:
         children: Names of the nodes of the branches, in the same order; one more is the default branch.
     """
 
+    passes_values: ClassVar[bool] = True
+
     def __init__(self, predicates: Sequence[Callable[[Any, Any], bool]], children: Sequence[str]) -> None:
         self.predicates = predicates
         self.children = children
 
+    def columns_read(self) -> tuple[str, ...] | None:
+        """Return the columns that the predicates read; None if one of them needs the whole value."""
+        read = [columns_read_by(each) for each in self.predicates]
+        found = [each for each in read if each is not None]
+        return tuple(dict.fromkeys(chain.from_iterable(found))) if len(found) == len(read) else None
+
     def lines(self, at: EmitContext) -> str:
         """Return the lines for one record."""
         ways, word = [], "if"
-        for number, (predicate, child) in enumerate(zip(self.predicates, self.children, strict=False)):
-            ways.append(block(f"{word} {test_of(at, f'predicate_{number}', predicate)}:", at.to(child)))
+        for test, child in zip(self._tests(at), self.children, strict=False):
+            ways.append(block(f"{word} {test}:", at.to(child)))
             word = "elif"
         if len(self.children) > len(self.predicates):
             default = at.to(self.children[-1])
             ways.append(block("else:", default) if ways else default)
         return "\n".join(ways)
+
+    def _tests(self, at: EmitContext) -> list[str]:
+        expressions = [each for each in self.predicates if isinstance(each, Expression)]
+        if at.columns is not None and len(expressions) == len(self.predicates):
+            return tests_of(at, expressions)
+        return [test_of(at, f"predicate_{number}", predicate) for number, predicate in enumerate(self.predicates)]
 
 
 class Print:

@@ -21,7 +21,7 @@ from riverrun.processor.expression_code import ExpressionCode, columns_of, funct
 from riverrun.processor.operator import WRITTEN_AS, DictValue, TupleValue
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from riverrun.processor.expression_code import Place
     from riverrun.processor.operator import EmitContext, OneValue
@@ -64,6 +64,14 @@ class Expression:
         """
         return self._made(first if value is _ONLY else value)
 
+    def holds(self, first: Any, value: Any = _ONLY, /) -> Any:
+        """Tell whether it is True for a value, or for a key and a value: True or False, and None for None.
+
+        Raises:
+            ProcessingError: If the value has no such column, or the expression is not True, False or None.
+        """
+        return self._test(first if value is _ONLY else value)
+
     def check(self) -> None:
         """Make sure that it can be computed.
 
@@ -75,6 +83,10 @@ class Expression:
     @cached_property
     def _made(self) -> Callable[[Any], Any]:
         return function_of("expression", (self,), self._text)
+
+    @cached_property
+    def _test(self) -> Callable[[Any], Any]:
+        return function_of("test", (self,), lambda code, place: place(code.test(self)))
 
     def row(self, at: EmitContext) -> OneValue:
         """Return the lines that compute it of the value at a place."""
@@ -224,6 +236,18 @@ class Expression:
 
 setattr(Expression, WRITTEN_AS, True)
 setattr(Expression, STANDS_FOR, ("value", "key, value"))
+
+
+def decision_of(predicate: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the function that tells whether a predicate holds; of an expression, that is its test."""
+    return predicate.holds if isinstance(predicate, Expression) else predicate
+
+
+def tests_of(at: EmitContext, expressions: Sequence[Expression]) -> list[str]:
+    """Return the code that tells whether each expression holds, at a place whose value is taken apart into columns."""
+    code = ExpressionCode.of(*expressions)
+    place, _ = code.placed_at(at)
+    return [place(code.test(each)) for each in expressions]
 
 
 def col(name: str) -> Expression:

@@ -29,6 +29,7 @@ from riverrun import (
     JoinWindows,
     KStream,
     Materialized,
+    Named,
     Produced,
     Serde,
     StreamsBuilder,
@@ -416,6 +417,36 @@ def test_columns_of_json_are_read_and_written_without_a_dict() -> None:
     assert loop.count("{'total'") == 2  # for errors only
 
 
+@given(raw=st.lists(RAW, max_size=6))
+def test_branches_of_columns_of_json_go_where_functions_send_records(raw: list[bytes]) -> None:
+    builder = StreamsBuilder()
+    ways = builder.stream("in", Consumed(STRING, JSON)).split(named=Named("s-"))
+    ways = ways.branch(col("n") > 0, Branched("more")).branch((col("n") < 0) & (col("x") != 1), Branched("less"))
+    for name, stream in ways.default_branch(Branched("else")).items():
+        stream.filter(~col("x").is_null()).map_values(x=col("x")).to(name, Produced(STRING, JSON))
+    (code,) = fused_code(builder.build())
+    assert "predicate_" not in code.functions["KSTREAM-SOURCE-0000000000"]
+
+    def sent(data: bytes) -> list[tuple[str, bytes]]:
+        value = JSON.deserialize(data)
+        if value is None:
+            return []
+        n = value["n"]
+        way = "more" if n is not None and n > 0 else "else"
+        if n is not None and n <= 0 and value["x"] is not None and n < 0 and value["x"] != 1:
+            way = "less"
+        return [] if value["x"] is None else [(f"s-{way}", JSON.serialize({"x": value["x"]}))]
+
+    with TopologyTestDriver(builder.build()) as driver:
+        for data in raw:
+            expected = outcome(lambda data=data: sent(data))  # type: ignore[misc]
+            if isinstance(expected, str):
+                return
+            driver.input_topic("in", STRING, BYTES).pipe_input("k", data)
+            found = [(name, each.value) for name in ("s-more", "s-less", "s-else") for each in driver.read_raw(name)]
+            assert found == expected
+
+
 def test_a_dict_that_functions_get_as_well_is_made_once() -> None:
     seen: list[Any] = []
 
@@ -553,6 +584,35 @@ def test_only_true_false_and_null_are_tests(value: Any) -> None:
             expression({"a": value})
     with pytest.raises(ProcessingError, match="must be True, False or null"):
         through(lambda s: s.filter(col("a")), [{"a": value}])
+
+
+def kept_by(stream: KStream[str, Any], place: str) -> KStream[str, Any]:
+    table = stream.to_table(Materialized(key_serde=STRING, value_serde=JSON))
+    match place:
+        case "filter":
+            return stream.filter(col("a"))
+        case "filter_not":
+            return stream.filter_not(col("a"))
+        case "branch":
+            (found,) = stream.split(named=Named("s-")).branch(col("a")).no_default_branch().values()
+            return found
+        case _:
+            return table.filter(col("a")).to_stream()
+
+
+@pytest.mark.parametrize("place", ["filter", "filter_not", "branch", "table"])
+@pytest.mark.parametrize("config", [None, {"processing.exception.handler": "tests.handlers:stop"}])
+def test_only_tests_filter_whatever_the_handlers(place: str, config: Any) -> None:
+    builder = StreamsBuilder()
+    kept_by(builder.stream("in", Consumed(STRING, JSON)), place).to("out", Produced(STRING, JSON))
+    with TopologyTestDriver(builder.build(), config) as driver:
+        pipe = driver.input_topic("in", STRING, JSON).pipe_input
+        for value in (True, False, None):
+            pipe("k", {"a": value})
+        found = driver.output_topic("out", STRING, JSON).read_values_to_list()
+        assert [value["a"] for value in found if value] == ([False, None] if place == "filter_not" else [True])
+        with pytest.raises(ProcessingError, match="must be True, False or null, not 5"):
+            pipe("k", {"a": 5})
 
 
 def test_isin_compares_lists_and_dicts_as_well() -> None:

@@ -341,14 +341,14 @@ def declared(statement: CreateSource, given: Mapping[str, Any], found: FoundColu
         layout_of(keys, values, given, found, statement.start),
         window=window,
         window_ms=None if size is None else _millis("WINDOW_SIZE", str(size), statement.start),
-        changes=_changes(statement, values, given),
+        changes=_changes(statement, keys, values, given),
         headers=tuple((each.name, each.header) for each in statement.columns if each.header is not None),
     )
     topic = str(given["KAFKA_TOPIC"])
     return Source(statement.name, statement.is_table, topic, layout, statement.is_read_only, ttl=given.get("TTL"))
 
 
-def _changes(statement: CreateSource, columns: Columns, given: Mapping[str, Any]) -> Changes | None:
+def _changes(statement: CreateSource, key: Columns, columns: Columns, given: Mapping[str, Any]) -> Changes | None:
     if given["VALUE_FORMAT"] not in FORMATS_OF_CHANGES:
         return None
     try:
@@ -356,7 +356,7 @@ def _changes(statement: CreateSource, columns: Columns, given: Mapping[str, Any]
     except ValueError as error:
         raise SqlError(str(error), statement.start, hint="'born io.debezium.time.Date, ...'") from None
     found = Changes(given["VALUE_FORMAT"], statement.is_table, types)
-    found.check(columns)
+    found.check(key, columns)
     return found
 
 

@@ -29,7 +29,7 @@ from riverrun import (
     StreamsBuilder,
     TimeWindows,
 )
-from riverrun.serde.api import SerdePlace, placed
+from riverrun.serde.api import SerdePlace, placed, shown_reader
 from riverrun.serde.windowed import session_windowed, windowed
 from riverrun.sql import build_sql
 from riverrun.sql.commands import Statements, parse_commands
@@ -37,6 +37,7 @@ from riverrun.sql.planning.planner import StatementPlan
 from riverrun.sql.statement_files import statement_digests
 from riverrun.sql.statements import SqlError
 from riverrun.testing import TopologyTestDriver
+from riverrun.topology.nodes import SourceNode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -418,6 +419,27 @@ def test_a_stream_of_changes_has_the_parts_of_the_envelope() -> None:
     ]
 
 
+@pytest.mark.parametrize("more", ["", "CREATE STREAM s AS SELECT * FROM changes;"])
+def test_changes_are_shown_as_rows_and_deletions_as_none(more: str) -> None:
+    stream = "CREATE STREAM changes (id BIGINT KEY, op STRING) WITH (KAFKA_TOPIC = 'shop.customers', FORMAT = 'DEBEZIUM_JSON');"
+    topology = of(f"{CUSTOMERS} {stream} CREATE TABLE o AS SELECT * FROM customers; {more}")
+    (source,) = (
+        each for each in topology.nodes.values() if isinstance(each, SourceNode) and "shop" in repr(each.topics)
+    )
+    show = shown_reader(source.value_serde)
+    key, change = envelope("c", 7, {"name": "Ann", "since": 1, "credit": "BNI=", "seen": 0}, has_schema=True)
+    assert shown_reader(source.key_serde)(key) == {"ID": 7}
+    assert change is not None
+    row = {
+        "NAME": "Ann",
+        "SINCE": date(1970, 1, 2),
+        "CREDIT": Decimal("12.34"),
+        "SEEN": datetime(1970, 1, 1, tzinfo=UTC),
+    }
+    assert show(change) == ({**row, "OP": "c"} if more else row)
+    assert show(b'{"op": "d"}') == ({"OP": "d"} if more else None)
+
+
 def test_repetitions_in_a_stream_of_changes_are_dropped() -> None:
     statements = """CREATE STREAM changes (id BIGINT KEY, op STRING, ts_ms BIGINT)
         WITH (KAFKA_TOPIC = 'shop.customers', FORMAT = 'DEBEZIUM_JSON');
@@ -576,6 +598,11 @@ MISTAKES = {
         f"{DECLARED} FORMAT = 'DEBEZIUM_JSON', DEBEZIUM_TYPES = 'n io.debezium.time.Moon');",
         "there is no type 'io.debezium.time.Moon'",
         "",
+    ),
+    "a type of an unknown column": (
+        f"{DECLARED} FORMAT = 'DEBEZIUM_JSON', DEBEZIUM_TYPES = 'm io.debezium.time.Date');",
+        "the statement has no column m",
+        "N",
     ),
     "a column without its type": (
         f"{DECLARED} FORMAT = 'DEBEZIUM_JSON', DEBEZIUM_TYPES = 'n');",

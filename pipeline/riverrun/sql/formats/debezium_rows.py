@@ -16,7 +16,7 @@ from riverrun.serde.debezium import key_serde as serde_of_keys
 from riverrun.serde.serdes import JSON
 from riverrun.sql.formats.json_rows import fields_reader, reader_of
 from riverrun.sql.formats.named_rows import named
-from riverrun.sql.statements import SqlError
+from riverrun.sql.statements import SqlError, nearest
 from riverrun.sql.types import Array, Columns, Map, Primitive, SqlType, Struct, columns_text
 from riverrun.sql.values import timestamp_of_text
 
@@ -53,28 +53,37 @@ class Changes:
     is_row: bool
     types: tuple[tuple[str, str], ...] = ()
 
-    @property
-    def _name(self) -> str:
-        """Return a name that differs for sources that read records otherwise, for fingerprints."""
-        return ", ".join((f"sql-{self.format.lower()}", *(f"{column} {type_}" for column, type_ in self.types)))
+    def _named(self, types: tuple[tuple[str, str], ...]) -> str:
+        """Return a name that differs for sources that read records otherwise."""
+        return ", ".join((f"sql-{self.format.lower()}", *(f"{column} {type_}" for column, type_ in types)))
 
     @property
     def _inner(self) -> Serde[Any]:
         return Avro() if self.format == "DEBEZIUM_AVRO" else JSON
 
-    def check(self, columns: Columns) -> None:
-        """Make sure that a source can have these columns of values.
+    def check(self, key: Columns, columns: Columns) -> None:
+        """Make sure that a source can have these columns.
+
+        Args:
+            key: Columns of the key.
+            columns: Columns of values.
 
         Raises:
-            SqlError: If the envelope has no such column, or a type of DEBEZIUM_TYPES does not exist.
+            SqlError: If the envelope has no such column, or a column or a type of DEBEZIUM_TYPES does not exist.
         """
         for name, type_ in () if self.is_row else columns:
             fits = _ENVELOPE.get(name)
             if fits is None or not fits(type_):
                 message = f"A stream of changes has no column {name} {type_}"
                 raise SqlError(message, hint=f"It has {_ENVELOPE_TEXT}. A table has the columns of its rows.")
+        parts = [each for _, type_ in columns if not self.is_row and isinstance(type_, Struct) for each in type_.fields]
+        known = {name.upper() for name, _ in (*key, *(columns if self.is_row else parts))}
+        for column, _ in self.types:
+            if column.upper() not in known:
+                message = f"DEBEZIUM_TYPES: the statement has no column {column}"
+                raise SqlError(message, hint=nearest(column, known))
         try:
-            changes_serde(None, dict(self.types))
+            changes_serde(None, self.types)
         except ValueError as error:
             message = f"DEBEZIUM_TYPES: {error}"
             raise SqlError(message) from None
@@ -86,10 +95,11 @@ class Changes:
             key: Columns of the key.
             value: Columns of the row, or of the envelope.
         """
-        types = dict(self.types)
-        keys = change_keys(self._name, serde_of_keys(None, types, self._inner), key)
-        changes = changes_serde(None, types, self._inner)
-        return keys, (change_rows if self.is_row else change_envelopes)(self._name, changes, value)
+        of_key = _wanted(key)
+        key_types = tuple(each for each in self.types if each[0].upper() in of_key)
+        keys = change_keys(self._named(key_types), serde_of_keys(None, key_types, self._inner), key)
+        changes = changes_serde(None, self.types, self._inner)
+        return keys, (change_rows if self.is_row else change_envelopes)(self._named(self.types), changes, value)
 
 
 def types_of_text(text: str) -> tuple[tuple[str, str], ...]:

@@ -52,14 +52,20 @@ def named(serde: Serde[Any], columns: Columns, read: frozenset[str] | None = Non
         read: Columns that the serde reads, as values of others are None; all of them if left out.
     """
     shown = tuple(each for each in columns if read is None or each[0] in read)
-    plain = _plain_row(shown)
+    of_row = _plain_row(shown)
     places = [number for number, each in enumerate(columns) if each in shown]
+
+    def plain(row: Any) -> dict[str, Any] | None:
+        if row is None or len(shown) == len(columns):
+            return None if row is None else of_row(row)  # a deletion of Debezium, JSON's null
+        return of_row(tuple(row[place] for place in places))
+
     return replace(
         serde,
         remake=(named, (serde, columns, read)),
         place=None,  # its remake is placed
         value_type=_type_of_row(shown),
-        plain=plain if len(shown) == len(columns) else lambda row: plain(tuple(row[place] for place in places)),
+        plain=plain,
         of_text=_row_of_text(columns),
     )
 

@@ -125,7 +125,7 @@ def rows_serde(*serdes: Serde[Any]) -> Serde[tuple[Any, ...]]:
 
     def plain(rows: tuple[Any, ...]) -> dict[str, Any]:
         shown = (each.plain(row) for each, row in zip(serdes, rows, strict=True) if each.plain is not None)
-        return {name: value for row in shown for name, value in row.items()}
+        return {name: value for row in shown if row is not None for name, value in row.items()}
 
     def place(place: SerdePlace) -> Serde[tuple[Any, ...]]:
         return rows_serde(*(placed(each, place) for each in serdes))

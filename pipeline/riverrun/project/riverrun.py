@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 
     from riverrun.dsl.builder import StreamsBuilder
     from riverrun.project.archives import DeclaredArchive
-    from riverrun.project.following import FollowedExport, FollowedImport
+    from riverrun.project.following import FollowedExport
+    from riverrun.project.polled_imports import FollowedImport
     from riverrun.spark.ranges import RunRange
     from riverrun.transfers.exports import ExportSpec, ExportSummary
     from riverrun.transfers.imports import ImportSpec, ImportSummary
@@ -324,7 +325,7 @@ class Riverrun:
         Raises:
             ConfigError: If there is no such import, or its declaration has an error.
         """
-        from riverrun.project.following import FollowedImport
+        from riverrun.project.polled_imports import FollowedImport
 
         self._config.declared_import(name)
         return FollowedImport(self._cluster, self._config, name)

@@ -1,0 +1,202 @@
+"""Imports that poll a source: opens source and topic of `[imports.NAME]`.
+
+They are opened again whenever another version of the application goes live, whose serdes they use.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from riverrun.extras import require_extra
+from riverrun.project.following import LiveSerdes, reporting
+from riverrun.records import TopicPartition
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from riverrun.config import ProjectConfig
+    from riverrun.config.imports import ImportConfig
+    from riverrun.project.cluster import Cluster
+    from riverrun.transfers.follower import Follower, FollowReport
+    from riverrun.transfers.import_progress import Position, TopicTarget
+    from riverrun.transfers.import_rows import RowForm
+    from riverrun.transfers.import_source import PolledSource
+    from riverrun.transfers.specs import Batch
+
+
+@dataclass(frozen=True, slots=True)
+class ImportStatus:
+    """The state of an import, as the topic of imports has it.
+
+    Args:
+        batches: Number of commits, and of batches by Spark.
+        source: The source that was read; empty before the first commit.
+        upto: The value of the incremental column of the last row, as text; None for files, and before the first row.
+        files: Number of files that were taken.
+        file: The file that was taken in part; empty for none.
+        rows: The number of its rows that were taken.
+    """
+
+    batches: int
+    source: str
+    upto: str | None
+    files: int
+    file: str = ""
+    rows: int = 0
+
+    @classmethod
+    def of(cls, last: Batch, position: Position) -> ImportStatus:
+        """Return the state behind a batch."""
+        place = position.place
+        found = cls(last.number, last.terms.source, position.upto, len(position.files))
+        return found if place is None else replace(found, file=place.file, rows=place.rows)
+
+
+@dataclass(frozen=True, slots=True)
+class FollowedImport:
+    """An import of a project that polls a source.
+
+    Args:
+        cluster: Brokers.
+        project: The project that declares it.
+        name: Its name.
+    """
+
+    cluster: Cluster
+    project: ProjectConfig
+    name: str
+
+    @property
+    def config(self) -> ImportConfig:
+        """The import's configuration."""
+        return self.project.declared_import(self.name)
+
+    def follow(
+        self,
+        *,
+        until_caught_up: bool = False,
+        ends: Callable[[], bool] = lambda: False,
+        on_report: Callable[[FollowReport], None] = lambda _report: None,
+        report_seconds: float = 10.0,
+    ) -> FollowReport:
+        """Keep the topic up to date with the source, exactly once, until a stop is requested.
+
+        Args:
+            until_caught_up: Whether to stop at the present end of the source: a batch, which goes on where the last stopped.
+            ends: Returns whether a stop is requested; asked about ten times per second.
+            on_report: Called repeatedly with the progress.
+            report_seconds: Time between two reports.
+
+        Returns:
+            The last report.
+
+        Raises:
+            ConfigError: If the source cannot be read: a table or a column is gone, has nulls, or has only lower values.
+            EngineError: If the source, or brokers, do not answer for too long.
+            SerializationError: If a row cannot become a record.
+            TaskMigratedError: If another process has taken over the import.
+            RangeError: If the topic was recreated.
+            TopicError: If the topic does not exist.
+            BrokerError: If the brokers refuse.
+        """
+        require_extra("sinks")
+        config, live = self.config, LiveSerdes(self.cluster, self.project, self.config)
+        with reporting("import", config, on_report) as take:
+            while True:
+                version = live.version()
+                polling = Polling.of(self.cluster, config, _form(config, live, version))
+                follower, shown = polling.follower, polling.source.shown
+                is_outdated = follower.follow(
+                    ends,
+                    until_caught_up=until_caught_up,
+                    on_report=lambda report, shown=shown: take(_placed(report, shown())),  # type: ignore[misc]
+                    report_seconds=report_seconds,
+                    is_outdated=lambda version=version, topic=polling.topic: (  # type: ignore[misc]
+                        live.has_left(version) or topic.has_changed()
+                    ),
+                )
+                if not is_outdated:
+                    return _placed(follower.report(), shown())
+
+    def status(self) -> ImportStatus:
+        """Return how far the import has come.
+
+        Raises:
+            RangeError: If its progress cannot be read.
+            BrokerError: If the brokers do not answer.
+        """
+        from riverrun.transfers.import_progress import ImportProgress
+
+        return ImportStatus.of(*ImportProgress(self.cluster.admin, self.name).position())
+
+
+def _form(config: ImportConfig, live: LiveSerdes, version: str) -> RowForm:
+    """Return how rows become records, by the serdes of a version of the application."""
+    from riverrun.transfers.import_rows import RowForm
+
+    key_serde, value_serde = live.serdes(version)
+    return RowForm(
+        key=config.key,
+        value=config.value or None,
+        timestamp=config.timestamp or None,
+        missing_timestamp=config.missing_timestamp,
+        not_a_number=config.not_a_number,
+        key_serde=key_serde,
+        value_serde=value_serde,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Polling:
+    """The parts of an import that is at work.
+
+    Args:
+        follower: Lets records flow.
+        source: The source.
+        topic: The topic.
+    """
+
+    follower: Follower[Any]
+    source: PolledSource
+    topic: TopicTarget
+
+    @classmethod
+    def of(cls, cluster: Cluster, config: ImportConfig, form: RowForm) -> Polling:
+        """Put the parts of an import together.
+
+        Args:
+            cluster: Brokers.
+            config: What it declares.
+            form: How rows become records.
+
+        Raises:
+            ConfigError: If the URL of the source is malformed, or a package is missing that it needs.
+        """
+        from riverrun.transfers.follower import Follower, FollowSettings
+        from riverrun.transfers.import_progress import TopicTarget
+        from riverrun.transfers.import_source import OnlyShare, PolledReader
+        from riverrun.transfers.polled_files import PolledFiles
+        from riverrun.transfers.polled_table import PolledTable
+        from riverrun.transfers.specs import Terms
+
+        source = PolledFiles(config) if config.format else PolledTable(config, form.columns)
+        incremental = ", ".join(config.incremental) or None
+        terms = Terms(config.place, config.format or "jdbc", None, config.key, config.value or None, incremental)
+        letters = config.errors_dead_letter_queue_topic_name
+        topic = TopicTarget(cluster.admin, config.name, config.topic, terms, source, dead_letters=letters)
+        continues = config.deserialization_exception_handler == "continue"
+        reader = PolledReader(source, form, poll_seconds=config.poll_seconds, continues=continues)
+        settings = FollowSettings(
+            commit_records=config.commit_records, commit_bytes=config.commit_bytes, retry_seconds=config.retry_seconds
+        )
+        share, skipped = OnlyShare(TopicPartition(config.topic, 0), config.name), lambda: reader.skipped
+        follower: Follower[Any] = Follower(
+            share, reader, topic, lambda _tp, records: records, lambda _tps: {}, settings, skipped=skipped
+        )
+        return cls(follower, source, topic)
+
+
+def _placed(report: FollowReport, place: str) -> FollowReport:
+    """Return the report of an import, whose offsets only count rows."""
+    return replace(report, place=place, offsets={}, lags={})

@@ -12,7 +12,7 @@ import pytest
 from riverrun import BYTES, JSON, LONG, STRING, Serde, Window, Windowed, session_windowed, windowed
 from riverrun.config import StreamsConfig
 from riverrun.errors import ConfigError, DeserializationError
-from riverrun.processor.handlers import error_handlers
+from riverrun.processor.handlers import ProducerRecord, error_handlers
 from riverrun.processor.sinks import JSON_FIELD
 from riverrun.records import TopicPartition
 from riverrun.serde.windowed import NO_END_MS
@@ -22,7 +22,6 @@ from riverrun.transfers.unreadable import ReadableRows
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from riverrun.processor.handlers import ProducerRecord
     from riverrun.records import RawFields
 
 TP = TopicPartition("t", 2)
@@ -151,7 +150,7 @@ def raws(*values: bytes) -> list[RawFields]:
 
 
 def test_records_that_cannot_be_read_are_skipped_counted_and_logged(caplog: pytest.LogCaptureFixture) -> None:
-    found, rows = readable(letters := [])
+    found, rows = readable(letters := list[ProducerRecord]())
     batch = found.batch(TP, raws(GOOD, BAD, GOOD, BAD))
     assert batch is not None
     assert batch.rows() == rows.batch(TP, [raws(GOOD, BAD, GOOD)[place] for place in (0, 2)]).rows()
@@ -163,7 +162,7 @@ def test_records_that_cannot_be_read_are_skipped_counted_and_logged(caplog: pyte
 
 @pytest.mark.parametrize("handler", ["continue", "fail"])
 def test_records_that_cannot_be_read_become_dead_letters(handler: str) -> None:
-    found, _rows = readable(letters := [], handler, "letters")
+    found, _rows = readable(letters := list[ProducerRecord](), handler, "letters")
     if handler == "fail":
         with pytest.raises(DeserializationError, match=r"offset 8"):
             found.batch(TP, raws(GOOD, BAD, BAD))
@@ -176,7 +175,7 @@ def test_records_that_cannot_be_read_become_dead_letters(handler: str) -> None:
 
 
 def test_without_a_handler_a_record_that_cannot_be_read_is_an_error() -> None:
-    found, _rows = readable(letters := [], "fail")
+    found, _rows = readable(letters := list[ProducerRecord](), "fail")
     with pytest.raises(DeserializationError, match=r"offset 8"):
         found.batch(TP, raws(GOOD, BAD, GOOD))
     assert letters == []

@@ -402,7 +402,8 @@ def test_columns_of_json_have_the_bytes_and_errors_of_dicts(raw: list[bytes], na
         expected.append(outcome(lambda data=data: plainly(data)))  # type: ignore[misc]
         if isinstance(expected[-1], str):
             break
-    assert as_bytes(lambda s: s.filter(test).map_values(**dict(row.columns)), JSON, raw) == expected
+    columns: dict[str, Any] = dict(row.columns)
+    assert as_bytes(lambda s: s.filter(test).map_values(**columns), JSON, raw) == expected
 
 
 def test_columns_of_json_are_read_and_written_without_a_dict() -> None:
@@ -637,7 +638,7 @@ def test_the_error_of_a_property_is_not_that_of_a_missing_column() -> None:
 
         @property
         def total(self) -> int:
-            return {}["rate"]  # type: ignore[no-any-return]
+            return dict[str, int]()["rate"]
 
     with pytest.raises(ProcessingError, match=r"the column 'total' cannot be read \(KeyError: 'rate'\)"):
         (col("price") + col("total"))(Order())

@@ -12,8 +12,9 @@ import threading
 import time
 import uuid
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol, TypeVar
+from weakref import WeakKeyDictionary
 
 from riverrun.decoders import UnreadableError
 from riverrun.errors import (
@@ -39,6 +40,7 @@ from riverrun.hosting.release import (
 from riverrun.kafka.admin import TopicSpec
 from riverrun.kafka.producer import IdempotentProducer, TransactionalProducer
 from riverrun.kafka.ranges import read_range
+from riverrun.kafka.sending import time_limits
 from riverrun.records import OffsetRange, TopicPartition, shortened
 
 if TYPE_CHECKING:
@@ -62,6 +64,23 @@ BEAT_SECONDS = 15.0
 _CONFLICT_HINT = "Look at `riverrun release status`, then decide again."
 
 
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """The values of a topic up to an offset."""
+
+    topic_id: str
+    end: int
+    values: Mapping[str, bytes]
+
+
+_KNOWN: WeakKeyDictionary[Admin, dict[str, _Known]] = WeakKeyDictionary()
+"""By client and topic. Commands and servers look at a topic again and again, and nearly always nothing is new."""
+
+
+def _known_to(admin: Admin) -> dict[str, _Known]:
+    return _KNOWN.setdefault(admin, {})
+
+
 class ControlTopic:
     """A topic of values by name, created at the first write.
 
@@ -83,12 +102,23 @@ class ControlTopic:
         Raises:
             BrokerError: If brokers do not answer.
         """
-        if self._topic not in self._admin.partitions([self._topic]):
+        topic_id = self._admin.topic_ids([self._topic]).get(self._topic)
+        if topic_id is None:
             return {}
         end = self._admin.stable_end_offsets([self._tp])[self._tp]  # writers with other locks may go on
         start = self._admin.beginning_offsets([self._tp])[self._tp]
+        known = _known_to(self._admin).get(self._topic)
         found: dict[str, bytes] = {}
-        for _, records in read_range(self._admin, {self._tp: OffsetRange(start, end)}):
+        if known is not None and known.topic_id == topic_id and start <= known.end <= end:
+            found, start = dict(known.values), known.end
+        if start < end:
+            self._read_on(found, OffsetRange(start, end))
+            _known_to(self._admin)[self._topic] = _Known(topic_id, end, dict(found))
+        return found
+
+    def _read_on(self, found: dict[str, bytes], offsets: OffsetRange) -> None:
+        """Add the values of records, in their order."""
+        for _, records in read_range(self._admin, {self._tp: offsets}):
             for record in records:
                 name = _name_in(record.key)
                 if name is None:
@@ -96,7 +126,6 @@ class ControlTopic:
                 found.pop(name, None)
                 if record.value is not None:
                     found[name] = record.value
-        return found
 
     def write(self, lock: str, values: Mapping[str, bytes | None], check: Callable[[], None] = lambda: None) -> None:
         """Write values atomically; of several concurrent writers with one lock, one succeeds.
@@ -117,8 +146,7 @@ class ControlTopic:
         try:
             producer.init()
             check()
-            for name, value in values.items():
-                producer.send(self._topic, name.encode(), value, SystemClock().now_ms(), (), 0)
+            self._send(producer, values)
             producer.commit({}, "")
         finally:
             producer.close()
@@ -132,11 +160,16 @@ class ControlTopic:
         self.create()
         producer = IdempotentProducer(self._admin.kafka)
         try:
-            for name, value in values.items():
-                producer.send(self._topic, name.encode(), value, SystemClock().now_ms(), (), 0)
+            self._send(producer, values)
             producer.flush()
         finally:
             producer.close()
+
+    def _send(self, producer: TransactionalProducer | IdempotentProducer, values: Mapping[str, bytes | None]) -> None:
+        sender = producer.new_sender()
+        sender.learn_limits(time_limits(self._admin, [self._topic]))  # it would ask through a client of its own
+        for name, value in values.items():
+            sender.send(self._topic, name.encode(), value, SystemClock().now_ms(), (), 0)
 
     def create(self) -> None:
         """Create the topic if it does not exist.

@@ -9,6 +9,7 @@ import pytest
 
 from riverrun.hosting import control_topic
 from riverrun.hosting.control_topic import ControlTopic
+from riverrun.kafka.ranges import read_range
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -51,11 +52,10 @@ def test_nothing_is_read_twice(broker: Broker, unique: str, monkeypatch: pytest.
     read: list[int] = []
 
     def counted(admin: Any, ranges: Any) -> Iterator[Any]:
-        for tp, records in control_topic_read_range(admin, ranges):
+        for tp, records in read_range(admin, ranges):
             read.extend(record.offset for record in records)
             yield tp, records
 
-    control_topic_read_range = control_topic.read_range
     monkeypatch.setattr(control_topic, "read_range", counted)
     admin = broker.admin()
     for number in range(3):

@@ -65,6 +65,10 @@ def test_one_page_shows_workers_lag_runs_and_releases_of_a_project(group: Group)
             states = [each["state"] for each in live.get("instances", [])]
             return (live["group"], states, live.get("lag")) == ("stable", ["running"], 0)
 
+        def has_kept() -> bool:
+            past = httpx.get(f"{group.url(0)}/history", headers=OF_WORKERS, timeout=DEADLINE_S).json()
+            return {"rate", "lag", "threads/1/process", "threads/1/poll"} <= set(past["series"])
+
         group.until_done()
         group.until(is_settled, "was seen to run")
         state = seen()
@@ -78,8 +82,7 @@ def test_one_page_shows_workers_lag_runs_and_releases_of_a_project(group: Group)
         assert (candidate["version"], candidate["members"], candidate["lag"]) == ("v2", 0, 100)
         assert (app["release"]["step"], app["history"][0]["by"]) == ("planned", "bob")
         assert [(run["id"], run["records_in"]) for run in state["runs"]] == [("r1", 7)]
-        past = httpx.get(f"{group.url(0)}/history", headers=OF_WORKERS, timeout=DEADLINE_S).json()
-        assert {"rate", "lag", "threads/1/process", "threads/1/poll"} <= past["series"].keys()
+        group.until(has_kept, "kept what its threads did")
         refused = httpx.get(f"{address}apps/{group.name}/difference", headers=SHOWN, timeout=DEADLINE_S)
         assert refused.status_code == 409, refused.text
     finally:

@@ -11,7 +11,7 @@ import pytest
 
 from riverrun import BYTES, JSON, LONG, STRING, Serde, Window, Windowed, session_windowed, windowed
 from riverrun.config import StreamsConfig
-from riverrun.errors import ConfigError, DeserializationError
+from riverrun.errors import ConfigError, DeserializationError, ProcessingError
 from riverrun.processor.handlers import ProducerRecord, error_handlers
 from riverrun.processor.sinks import JSON_FIELD
 from riverrun.records import TopicPartition
@@ -20,7 +20,7 @@ from riverrun.transfers.sink_rows import SinkRows
 from riverrun.transfers.unreadable import ReadableRows
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from riverrun.records import RawFields
 
@@ -158,6 +158,20 @@ def test_records_that_cannot_be_read_are_skipped_counted_and_logged(caplog: pyte
     assert (found.skipped, letters) == (3, [])
     assert "export totals in task 0_2 failed: DeserializationError: A value cannot be read" in caplog.text
     assert "(topic t, partition 2, offset 10)" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("handler", "why"),
+    [
+        (dict[object, Any]().__getitem__, "Fatal user code error in deserialization error callback: KeyError"),
+        (id, "The deserialization exception handler returned .*, not a Response"),
+    ],
+)
+def test_a_handler_that_cannot_decide_about_a_record_is_named(handler: Callable[[object], Any], why: str) -> None:
+    rows = readable(list[ProducerRecord]())[1]
+    found = ReadableRows("totals", rows.batch, lambda where, _record, _error: handler(where), lambda _letters: None)
+    with pytest.raises(ProcessingError, match=why):
+        found.batch(TP, raws(GOOD, BAD))
 
 
 @pytest.mark.parametrize("handler", ["continue", "fail"])

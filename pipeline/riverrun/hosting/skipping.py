@@ -16,7 +16,7 @@ from riverrun.hosting.ownership import fence, fence_named, transactional_id
 from riverrun.hosting.process import SystemClock, this_user
 from riverrun.kafka.producer import TransactionalProducer
 from riverrun.kafka.ranges import read_range
-from riverrun.processor.handlers import ErrorHandlerContext, dead_letter_queue_record
+from riverrun.processor.handlers import context_of, dead_letter_queue_record
 from riverrun.records import OffsetRange, RawRecord, TaskId, TopicPartition
 from riverrun.runtime.packs import opened, unguarded, writer_of
 from riverrun.runtime.times import OffsetMetadata
@@ -171,17 +171,7 @@ def _send_letter(application: Application, skip: Skip, owner: TransactionalProdu
     if topic is None:
         return
     record = skip.record
-    where = ErrorHandlerContext(
-        topic=skip.tp.topic,
-        partition=skip.tp.partition,
-        offset=record.offset,
-        headers=record.headers,
-        processor_node_id="skip",
-        task_id=skip.task_id,
-        timestamp=record.timestamp,
-        source_raw_key=record.key,
-        source_raw_value=record.value,
-    )
+    where = context_of(skip.tp, record, "skip", skip.task_id)
     letter = dead_letter_queue_record(topic, where, ProcessingError(f"Skipped by {this_user()}"))
     owner.send(letter.topic, letter.key, letter.value, letter.timestamp, letter.headers, letter.partition)
 

@@ -19,14 +19,14 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from riverrun.arguments import HANDLER
 from riverrun.config import load_attribute
-from riverrun.errors import ConfigError
+from riverrun.errors import USER_ERRORS, ConfigError, ProcessingError, as_exception
 from riverrun.records import check_headers
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from riverrun.config import StreamsConfig
-    from riverrun.records import ConsumerRecord, Headers, Record, TaskId
+    from riverrun.records import ConsumerRecord, Headers, RawFields, Record, TaskId, TopicPartition
 
 log = logging.getLogger(__name__)
 
@@ -253,6 +253,53 @@ class LogAndFail:
 
 
 Handler: TypeAlias = "DeserializationExceptionHandler | ProcessingExceptionHandler | ProductionExceptionHandler"
+
+
+def context_of(tp: TopicPartition, record: RawFields, node: str, task_id: TaskId) -> ErrorHandlerContext:
+    """Return the context of a failure at a record as it was read.
+
+    Args:
+        tp: The partition that it was read from.
+        record: The record.
+        node: The node that failed.
+        task_id: The task in which it failed.
+    """
+    key, value, timestamp, offset, headers = record
+    return ErrorHandlerContext(
+        *(tp.topic, tp.partition, offset, headers),
+        processor_node_id=node,
+        task_id=task_id,
+        timestamp=timestamp,
+        source_raw_key=key,
+        source_raw_value=value,
+    )
+
+
+def decision_of(
+    handler: Handler, asked: str, where: ErrorHandlerContext, record: Any, exception: Exception
+) -> Response:
+    """Return a handler's decision.
+
+    Args:
+        handler: The handler.
+        asked: Its kind, for messages: `deserialization`, `processing` or `production`.
+        where: The context of the failure.
+        record: The record.
+        exception: The failure.
+
+    Raises:
+        ProcessingError: If the handler fails itself, or returns something else.
+    """
+    try:
+        response = handler(where, record, exception)
+    except USER_ERRORS as error:  # the handler is user code, too
+        fatal = as_exception(error)
+        message = f"Fatal user code error in {asked} error callback: {type(fatal).__name__}: {fatal}"
+        raise ProcessingError(message) from fatal
+    if not isinstance(response, Response):
+        message = f"The {asked} exception handler returned {response!r}, not a Response"
+        raise ProcessingError(message) from exception
+    return response
 
 
 def error_handlers(streams: StreamsConfig) -> ErrorHandlers:

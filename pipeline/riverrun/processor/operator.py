@@ -340,7 +340,7 @@ class ReadsColumns(Protocol):
 
     @property
     def passes_values(self) -> bool:
-        """Whether it forwards the values that it gets, rather than others."""
+        """Whether it forwards the values that it gets."""
         ...
 
     def columns_read(self) -> tuple[str, ...] | None:

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from riverrun.config import load_attribute
-from riverrun.errors import USER_ERRORS, ReleaseError, StreamsError, as_exception
-from riverrun.processor.handlers import ErrorHandlerContext, Response, Result
+from riverrun.errors import USER_ERRORS, ProcessingError, ReleaseError, StreamsError, as_exception
+from riverrun.processor.handlers import Result, context_of, decision_of
 from riverrun.records import RAW_KEY, RAW_VALUE, Record, TaskId, counted
 from riverrun.state.api import StoreKind
 from riverrun.state.stores.window import WINDOW_SUFFIX
@@ -103,26 +103,12 @@ class Migration:
         """
         if self.handler is None:
             self._stop(fields, error)
-        key, value, timestamp, offset, headers = fields
-        where = ErrorHandlerContext(
-            topic=tp.topic,
-            partition=tp.partition,
-            offset=offset,
-            headers=headers,
-            processor_node_id=self.before.name,
-            task_id=TaskId(self.sub_topology, tp.partition),
-            timestamp=timestamp,
-            source_raw_key=key,
-            source_raw_value=value,
-        )
+        where = context_of(tp, fields, self.before.name, TaskId(self.sub_topology, tp.partition))
         try:
-            response = self.handler(where, record, error)
-        except USER_ERRORS as failed:
-            message = f"processing.exception.handler failed at a row of store {self.before.name}: {_described(failed)}"
-            raise ReleaseError(message) from failed
-        if not isinstance(response, Response):
-            message = f"processing.exception.handler returned {response!r}, not a Response"
-            raise ReleaseError(message)
+            response = decision_of(self.handler, "processing", where, record, error)
+        except ProcessingError as fatal:
+            message = f"A row of store {self.before.name} cannot be decided about: {fatal.message}"
+            raise ReleaseError(message) from fatal
         if response.result is not Result.RESUME:
             self._stop(fields, error)
         self.left_out += 1

@@ -25,7 +25,7 @@ from riverrun.errors import (
     as_exception,
 )
 from riverrun.operators.process import UserFixedKeyProcessor, UserProcessor
-from riverrun.processor.handlers import DropReason, ErrorHandlerContext, Response, Result
+from riverrun.processor.handlers import DropReason, ErrorHandlerContext, Result, context_of, decision_of
 from riverrun.records import ConsumerRecord, Record
 from riverrun.runtime.context import GLOBAL_TASK
 from riverrun.serde.api import hint_of
@@ -33,7 +33,13 @@ from riverrun.serde.api import hint_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from riverrun.processor.handlers import ErrorHandlers, Handler, ProducerRecord, SerializationExceptionOrigin
+    from riverrun.processor.handlers import (
+        ErrorHandlers,
+        Handler,
+        ProducerRecord,
+        Response,
+        SerializationExceptionOrigin,
+    )
     from riverrun.records import Headers, RawRecord, Send, TaskId, TopicPartition
     from riverrun.runtime.context import TaskContext
 
@@ -137,17 +143,7 @@ class Failures:
         """
         handler = self._handlers.deserialization
         if handler is not None:
-            where = ErrorHandlerContext(
-                topic=tp.topic,
-                partition=tp.partition,
-                offset=raw.offset,
-                headers=raw.headers,
-                processor_node_id=node,
-                task_id=self._task_id,
-                timestamp=raw.timestamp,
-                source_raw_key=raw.key,
-                source_raw_value=raw.value,
-            )
+            where = context_of(tp, raw, node, self._task_id)
             record = ConsumerRecord(raw.key, raw.value, raw.timestamp, raw.headers, *tp, raw.offset)
             asked = "deserialization"
             if self._goes_on(self._ask(handler, where, record, error, asked), DropReason.UNDECODABLE):
@@ -231,12 +227,10 @@ class Failures:
     def _ask(self, handler: Handler, where: ErrorHandlerContext, record: Any, error: Exception, asked: str) -> Response:
         """Return the handler's answer; its dead letters are sent in any case."""
         try:
-            response = handler(where, record, error)
-        except USER_ERRORS as error_of_it:  # the handler is user code, too
-            fatal = as_exception(error_of_it)
-            self._give_up(f"Fatal user code error in {asked} error callback: {type(fatal).__name__}: {fatal}", fatal)
-        if not isinstance(response, Response):
-            self._give_up(f"The {asked} exception handler returned {response!r}, not a Response", error)
+            response = decision_of(handler, asked, where, record, error)
+        except ProcessingError as fatal:
+            self._decided = fatal
+            raise
         for letter in response.dead_letter_queue_records:
             self._send(letter.topic, letter.key, letter.value, letter.timestamp, letter.headers, letter.partition)
         if response.result is Result.RESUME:
@@ -248,10 +242,6 @@ class Failures:
             self._context.drop(reason)
             return True
         return False
-
-    def _give_up(self, message: str, cause: Exception) -> NoReturn:
-        self._decided = ProcessingError(message)
-        raise self._decided from cause
 
     def _fail(self, what: str, error: Exception) -> NoReturn:
         """Stop the task; nodes above do not ask their handlers about this failure again."""

@@ -301,8 +301,9 @@ class TopicTarget:
             self._admin.require(topics, f"import {self._name} writes to")
             self._producer = TransactionalProducer(self._admin.kafka, lock_name(IMPORTS_TOPIC, self._name))
             self._producer.init()
-            self._partitions = dict(self._admin.partitions(topics))
-            self._topic_id = self._admin.topic_ids([self._topic])[self._topic]
+            found = self._admin.topics(topics)
+            self._partitions = {name: topic.partitions for name, topic in found.items()}
+            self._topic_id = found[self._topic].id
             self._last, position = self._progress.position()
         self._check(self._last)
         self._had_place = position.place is not None
@@ -347,12 +348,13 @@ class TopicTarget:
         if self._producer is None:
             return False
         try:
-            is_other = self._admin.topic_ids([self._topic]).get(self._topic) != self._topic_id
-            return is_other or dict(self._admin.partitions(self._partitions)) != self._partitions
+            found = self._admin.topics(self._partitions)
         except BrokerError as error:
             if not error.retriable:
                 raise
             return False
+        is_same = self._topic in found and found[self._topic].id == self._topic_id
+        return not is_same or {name: topic.partitions for name, topic in found.items()} != self._partitions
 
     def _send(self, producer: TransactionalProducer, record: RawFields) -> None:
         key, value, headers = record[RAW_KEY], record[RAW_VALUE], record[RAW_HEADERS]

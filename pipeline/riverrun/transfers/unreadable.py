@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from riverrun.errors import DeserializationError, ProcessingError
-from riverrun.processor.handlers import ErrorHandlerContext, Response, Result
+from riverrun.errors import DeserializationError
+from riverrun.processor.handlers import Result, context_of, decision_of
 from riverrun.records import RAW_HEADERS, RAW_KEY, RAW_OFFSET, RAW_TIMESTAMP, RAW_VALUE, ConsumerRecord, TaskId
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from riverrun.processor.handlers import DeserializationExceptionHandler, ProducerRecord
+    from riverrun.processor.handlers import DeserializationExceptionHandler, ProducerRecord, Response
     from riverrun.processor.sinks import SinkBatch
     from riverrun.records import RawFields, TopicPartition
 
@@ -78,22 +78,6 @@ class ReadableRows:
         self, handler: DeserializationExceptionHandler, tp: TopicPartition, record: RawFields, error: Exception
     ) -> Response:
         key, value, headers = record[RAW_KEY], record[RAW_VALUE], record[RAW_HEADERS]
-        where = ErrorHandlerContext(
-            topic=tp.topic,
-            partition=tp.partition,
-            offset=record[RAW_OFFSET],
-            headers=headers,
-            processor_node_id=f"export {self.export}",
-            task_id=TaskId(0, tp.partition),
-            timestamp=record[RAW_TIMESTAMP],
-            source_raw_key=key,
-            source_raw_value=value,
-        )
-        place = tp.topic, tp.partition, record[RAW_OFFSET]
-        response = handler(where, ConsumerRecord(key, value, record[RAW_TIMESTAMP], headers, *place), error)
-        if not isinstance(response, Response):
-            message = (
-                f"The deserialization exception handler of export {self.export} returned {response!r}, not a Response"
-            )
-            raise ProcessingError(message) from error
-        return response
+        where = context_of(tp, record, f"export {self.export}", TaskId(0, tp.partition))
+        given = ConsumerRecord(key, value, record[RAW_TIMESTAMP], headers, *tp, record[RAW_OFFSET])
+        return decision_of(handler, "deserialization", where, given, error)

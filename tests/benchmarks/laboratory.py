@@ -65,7 +65,7 @@ if TYPE_CHECKING:
 _QUERY_SECONDS, _QUERIES = 2.0, 5_000
 """Queries are asked for so long, or so many."""
 _PAUSE_SECONDS = 0.02
-_HELD = re.compile(r"has held for mark \w+ for (\d+\.\d+) s")
+_HELD = re.compile(r"paused at barrier \w+ for (\d+\.\d+) s")
 _SETTLED_SECONDS = 10.0
 _UNTIL_KILLED_SECONDS = 12.0
 """A killed instance is replaced at once, and the next kill comes so much later."""

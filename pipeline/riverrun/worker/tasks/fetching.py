@@ -153,7 +153,7 @@ _PAUSED_ABOVE = 50_000
 """With this many records of one input at hand, it is paused, so that memory stays bounded."""
 
 
-_FETCHED_BYTES = 4096
+_FETCHED_BYTES = 65_536
 _SHORTEST_WAIT_MS, _LONGEST_WAIT_MS = 25, 50
 """A shorter wait makes more requests where nothing comes. All consumers have the longest one (`kafka.consumer`)."""
 

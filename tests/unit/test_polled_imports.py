@@ -17,6 +17,7 @@ import duckdb
 import msgspec
 import pyarrow as pa
 import pytest
+import sqlalchemy as sa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyarrow import parquet
@@ -33,7 +34,7 @@ from riverrun.transfers.polled_files import PolledFiles
 from riverrun.transfers.polled_table import PolledTable
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
 
     from riverrun.records import RawFields
 
@@ -174,6 +175,11 @@ class Database:
     def add(self, *ids: int) -> None:
         self.run(*(f"INSERT INTO orders VALUES ({number}, 'w{number}')" for number in ids))
 
+    def scans(self, query: str) -> int:
+        """Return how often a query reads whole tables, as SQLite plans it."""
+        steps = self.run(f"EXPLAIN QUERY PLAN {query.replace('?', '1')}")
+        return sum(step[-1].startswith("SCAN") and "CONSTANT" not in step[-1] for step in steps)
+
     def world(self, **others: Any) -> World:
         return World(replace(ORDERS, **{"source": f"sqlite:///{self.path}", **others}))
 
@@ -260,10 +266,80 @@ def test_a_query_selects_and_joins(database: Database) -> None:
     ]
 
 
-def test_rows_without_a_value_of_the_column_are_refused(database: Database) -> None:
+@pytest.mark.parametrize("index", ["", "CREATE INDEX by_id ON orders (id)"])
+def test_rows_without_a_value_of_the_column_are_refused(database: Database, index: str) -> None:
+    database.run(index)
     database.run("INSERT INTO orders VALUES (NULL, 'x')")
-    with pytest.raises(ConfigError, match=r"Table orders at sqlite:.* has rows without id, which would be missed"):
+    refused = pytest.raises(ConfigError, match=r"Table orders at sqlite:.* has rows without id, which would be missed")
+    with refused:
         database.world().catch_up()
+    database.run("UPDATE orders SET id = 1")
+    world = database.world()
+    assert ids(world.catch_up()) == [1]
+    database.run("INSERT INTO orders VALUES (NULL, 'y')")
+    with refused:
+        world.turn_until(20)
+
+
+def test_a_key_that_appears_late_is_taken_with_the_value_of_the_last(database: Database) -> None:
+    world = database.world(incremental=("id", "word"))
+    database.run("INSERT INTO orders VALUES (1, 'b')")
+    world.turn_until(10)
+    database.run("INSERT INTO orders VALUES (1, 'c')")
+    assert [value["word"] for value in world.catch_up()] == ["b", "c"]
+    database.run("INSERT INTO orders VALUES (2, NULL)")
+    with pytest.raises(ConfigError, match="has rows without id or word"):
+        world.catch_up()
+
+
+@pytest.fixture
+def asked() -> Iterator[list[str]]:
+    """Return the queries that databases have been asked, which grow."""
+    queries: list[str] = []
+
+    def note(_connection: Any, _cursor: Any, query: str, *_others: Any) -> None:
+        if not query.startswith("PRAGMA"):
+            queries.append(query)
+
+    sa.event.listen(sa.Engine, "before_cursor_execute", note)
+    yield queries
+    sa.event.remove(sa.Engine, "before_cursor_execute", note)
+
+
+@pytest.mark.parametrize("index", ["", "CREATE INDEX by_id ON orders (id)"])
+def test_a_look_that_finds_nothing_new_is_one_query(database: Database, index: str, asked: list[str]) -> None:
+    database.run(index)
+    database.add(1, 2)
+    world = database.world()
+    world.turn_until(11)
+    assert ids(world.topic.values()) == [1, 2]
+    asked.clear()
+    world.turn_until(21)
+    assert len(asked) == 2
+    assert database.scans(asked[-1]) == (0 if index else 1)
+    assert world.follower.report().lag == 0
+
+
+def test_a_look_at_a_table_with_two_columns_is_two_queries(database: Database, asked: list[str]) -> None:
+    database.add(1, 2)
+    world = database.world(incremental=("id", "word"))
+    world.turn_until(11)
+    asked.clear()
+    world.turn_until(21)
+    assert len(asked) == 4
+
+
+def test_parts_of_what_a_look_has_found_need_no_further_look(database: Database, asked: list[str]) -> None:
+    database.run(*(f"INSERT INTO orders VALUES ({number}, 'x')" for number in range(7_000)))
+    assert len(database.world().catch_up()) == 7_000
+    assert sum("AS highest" in query for query in asked) == 1
+
+
+def test_a_view_of_a_table_is_asked_as_its_index_answers(database: Database, asked: list[str]) -> None:
+    database.run("CREATE INDEX by_id ON orders (id)", "CREATE VIEW seen AS SELECT * FROM orders")
+    database.add(1, 2)
+    assert ids(database.world(table="seen").catch_up()) == [1, 2]
+    assert database.scans(next(query for query in asked if "AS highest" in query)) == 0
 
 
 def test_a_table_that_was_filled_anew_is_noticed(database: Database) -> None:

@@ -3,6 +3,8 @@
 Transactions that began earlier may commit later, with lower values. So rows are taken only when the table has had their value,
 or a higher one, for a while: the highest value of each look bounds the rows that a later look takes. No clock of the database,
 and no zone of its times, has a part in it. The database compares; Python carries values from one query to the next.
+
+A look is one query. An index answers both of its questions at once; without one, they share a scan.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ import uuid
 from collections import deque
 from contextlib import contextmanager
 from decimal import Decimal, InvalidOperation
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import msgspec
 import sqlalchemy as sa
@@ -64,17 +66,21 @@ class PolledTable:
         self._table = _table(config.table) if config.table else None
         self._from = _query(config.query, self._columns) if self._table is None else self._table
         self._lag_seconds = config.lag_seconds
+        self._poll_seconds = config.poll_seconds
         self._stops_backwards = config.backwards == "stop"
         self._clock = clock
+        self._look = _look_by_index(self._from, self._columns)
         self._upto: str | None = None
         self._key: str | None = None
         self._shown = ""
         self._highest: deque[tuple[float, Any]] = deque()
+        self._has_more = False
 
     def resume(self, position: Position) -> None:
         """Go on at a position."""
         self._upto, self._key = position.upto, position.after
         self._shown = position.upto or ""
+        self._has_more = False
 
     def position(self) -> Position:
         """Return the position behind the last row that was read."""
@@ -91,8 +97,12 @@ class PolledTable:
             ConfigError: If the table, or a column, does not exist.
         """
         self._highest.clear()
+        self._has_more = False
         with self._told():
             self._require(columns_of(self._engine, self._from))
+            if self._table is not None:
+                has_index = _may_have_index(self._engine, self._table, self._columns[0])
+                self._look = (_look_by_index if has_index else _look_by_scan)(self._table, self._columns)
 
     def close(self) -> None:
         """Close the connections."""
@@ -106,23 +116,22 @@ class PolledTable:
             ConfigError: If the table, or a column, is gone, or the column has nulls, or lower values only.
         """
         with self._told(), self._engine.connect() as connection:
-            now = self._clock()
-            highest = connection.execute(sa.select(sa.func.max(self._rising)).select_from(self._from)).scalar()
-            self._refuse_nulls(connection)
-            self._note(now, highest)
-            since, bound = self._highest[0]
-            left = since + self._lag_seconds - now
-            if left > 0:
-                return Found((), again_seconds=left)
-            rows, has_more = self._rows(connection, bound, most)
-            if not rows and highest is not None:
-                self._refuse_fall(connection, highest)
+            rows = self._rows_at_hand(connection, most)
+            if not rows:
+                self._note(connection)
+                since, bound = self._highest[0]
+                left = since + self._lag_seconds - self._clock()
+                if left > 0:
+                    return Found((), again_seconds=left)
+                rows = self._rows(connection, bound, most)
+                if not rows:
+                    self._refuse_fall(connection, self._highest[-1][1])
         found = [self._row(row) for row in rows]
         if rows:
             last = rows[-1][self._columns[0]]
             self._upto, self._shown = _as_text(last, self._columns[0]), str(last)
             self._key = _as_json(rows[-1][self._columns[1]], self._columns[1]) if len(self._columns) > 1 else None
-        return Found(found, has_more=has_more, is_end=not has_more)
+        return Found(found, has_more=self._has_more, is_end=not self._has_more)
 
     def waiting(self) -> int:
         """Return the number of rows behind the position, a hundred thousand at most.
@@ -132,7 +141,9 @@ class PolledTable:
             ConfigError: If the table, or a column, is gone.
         """
         with self._told(), self._engine.connect() as connection:
-            highest = connection.execute(sa.select(sa.func.max(self._rising)).select_from(self._from)).scalar()
+            highest = self._highest[-1][1] if self._highest else None
+            if highest is None:
+                highest = connection.execute(_highest(self._from, self._rising)).scalar()
             if highest is None:
                 return 0
             rows = sa.select(sa.literal_column("1").label("one")).select_from(self._from).where(self._above(highest))
@@ -148,30 +159,42 @@ class PolledTable:
             return "nothing yet"
         return f"{self._columns[0]} {self._shown}" + ("" if self._key is None else f", {self._columns[1]} {self._key}")
 
-    def _note(self, now: float, highest: Any) -> None:
-        """Note the highest value, and forget values that later ones replace as the bound."""
+    def _note(self, connection: sa.Connection) -> None:
+        """Look: note the highest value, and forget values that later ones replace as the bound."""
+        now = self._clock()
+        highest, has_nulls = connection.execute(self._look).one()
+        if has_nulls:
+            self._refuse_nulls()
         self._highest.append((now, highest))
         while len(self._highest) > 1 and self._highest[1][0] <= now - self._lag_seconds:
             self._highest.popleft()
 
-    def _rows(self, connection: sa.Connection, bound: Any, most: int) -> tuple[list[Any], bool]:
-        """Return rows up to a bound, and whether there are more of them."""
-        if bound is None:
-            return [], False
+    def _rows_at_hand(self, connection: sa.Connection, most: int) -> list[Any]:
+        """Return further rows up to the bound of the last look, which is not repeated for each part of what it has found."""
+        if not self._has_more or self._clock() >= self._highest[-1][0] + self._poll_seconds:
+            return []
+        return self._rows(connection, self._highest[0][1], most)
+
+    def _rows(self, connection: sa.Connection, bound: Any, most: int) -> list[Any]:
+        """Return rows up to a bound, and note whether there are more of them."""
+        self._has_more = False
+        if bound is None or (len(self._columns) == 1 and self._is_reached(bound)):
+            return []
         upto = sa.and_(self._above(bound), self._rising <= _bound(bound))
         order = [sa.column(name) for name in self._columns]
         query = sa.select(sa.text("*")).select_from(self._from).order_by(*order)
         rows = list(connection.execute(query.where(upto).limit(most)).mappings())
-        if len(rows) < most:
-            return rows, False
-        if len(self._columns) > 1:
-            return rows, True
+        self._has_more = len(rows) >= most
+        if not self._has_more or len(self._columns) > 1:
+            return rows
         # Rows with one value stay together: the next look begins above it.
         last = rows[-1][self._columns[0]]
         whole = [row for row in rows if row[self._columns[0]] != last]
-        if whole:
-            return whole, True
-        return list(connection.execute(query.where(self._rising == _bound(last))).mappings()), True
+        return whole or list(connection.execute(query.where(self._rising == _bound(last))).mappings())
+
+    def _is_reached(self, value: Any) -> bool:
+        """Return whether the position has just this value: a row with a key would have to be above its key as well."""
+        return self._upto is not None and _as_text(value, self._columns[0]) == self._upto
 
     def _above(self, like: Any) -> Any:
         """Return the condition of rows behind the position, whose value has the type of another one."""
@@ -190,19 +213,15 @@ class PolledTable:
             message = f"{self._what} was imported up to {self._columns[0]} {text}, which now has values such as {like}"
             raise ConfigError(message, hint="Rename the import: that imports everything.") from error
 
-    def _refuse_nulls(self, connection: sa.Connection) -> None:
-        nulls = sa.or_(*(sa.column(name).is_(None) for name in self._columns))
-        if connection.execute(sa.select(sa.literal_column("1")).select_from(self._from).where(nulls).limit(1)).first():
-            message = (
-                f"{self._what} at {self._address} has rows without {' or '.join(self._columns)}, which would be missed"
-            )
-            raise ConfigError(
-                message, hint="Fill the column, and declare it NOT NULL; or select other rows by a query."
-            )
+    def _refuse_nulls(self) -> NoReturn:
+        message = (
+            f"{self._what} at {self._address} has rows without {' or '.join(self._columns)}, which would be missed"
+        )
+        raise ConfigError(message, hint="Fill the column, and declare it NOT NULL; or select other rows by a query.")
 
     def _refuse_fall(self, connection: sa.Connection, highest: Any) -> None:
         """Refuse a table whose values are all below the position: rows with lower values would be missed."""
-        if not self._stops_backwards or self._upto is None:
+        if not self._stops_backwards or self._upto is None or highest is None or self._is_reached(highest):
             return
         reached = self._rising >= _bound(self._like(self._upto, highest))
         if connection.execute(
@@ -254,6 +273,42 @@ class PolledTable:
 def _table(name: str) -> sa.TableClause:
     schema, _, own = name.rpartition(".")
     return sa.table(own, schema=schema or None)
+
+
+def _highest(rows: Any, rising: Any) -> Any:
+    return sa.select(sa.func.max(rising)).select_from(rows)
+
+
+def _is_null(columns: Sequence[str]) -> Any:
+    return sa.or_(*(sa.column(name).is_(None) for name in columns))
+
+
+def _look_by_index(rows: Any, columns: Sequence[str]) -> Any:
+    """Return the query of a look that an index answers: the highest value, and 1 if there are nulls, each on its own."""
+    nulls = sa.select(sa.literal_column("1")).select_from(rows).where(_is_null(columns)).limit(1)
+    highest = _highest(rows, sa.column(columns[0])).scalar_subquery()
+    return sa.select(highest.label("highest"), nulls.scalar_subquery().label("nulls"))
+
+
+def _look_by_scan(rows: Any, columns: Sequence[str]) -> Any:
+    """Return the query of a look that reads all rows once: the highest value, and 1 if there are nulls."""
+    nulls = sa.case((_is_null(columns), sa.literal_column("1")), else_=sa.literal_column("0"))
+    both = sa.func.max(sa.column(columns[0])).label("highest"), sa.func.max(nulls).label("nulls")
+    return sa.select(*both).select_from(rows)
+
+
+def _may_have_index(engine: sa.Engine, table: sa.TableClause, column: str) -> bool:
+    """Return whether an index of a table begins with a column; True also if the database does not tell, as for views."""
+    place = sa.inspect(engine)
+    try:
+        if table.name not in place.get_table_names(table.schema):
+            return True
+        found = [place.get_pk_constraint(table.name, table.schema)["constrained_columns"]]
+        found += [index["column_names"] for index in place.get_indexes(table.name, table.schema)]
+        found += [unique["column_names"] for unique in place.get_unique_constraints(table.name, table.schema)]
+    except (NotImplementedError, ProgrammingError):  # DuckDB's catalogue differs from PostgreSQL's
+        return True
+    return any(names and (names[0] or "").lower() == column.lower() for names in found)
 
 
 def _query(text: str, columns: Sequence[str]) -> Any:

@@ -35,11 +35,11 @@ def test_statements_have_one_result_on_every_host(host: Host) -> None:
     def build(builder: StreamsBuilder) -> Topology:
         return build_sql(text, builder)
 
-    inputs: dict[str, list[tuple[bytes, bytes, int]]] = {}
+    inputs: dict[str, list[tuple[bytes, bytes | None, int]]] = {}
     for record in case["inputs"]:
         key = record["key"] if isinstance(record["key"], str) else json.dumps(record["key"])
-        written = (key.encode(), json.dumps(record["value"]).encode(), record["timestamp"])
-        inputs.setdefault(record["topic"], []).append(written)
+        value = None if record["value"] is None else json.dumps(record["value"]).encode()
+        inputs.setdefault(record["topic"], []).append((key.encode(), value, record["timestamp"]))
     wanted: dict[str, list[dict[str, Any]]] = {}
     for record in case["outputs"]:
         wanted.setdefault(record["topic"], []).append(record)
@@ -52,7 +52,7 @@ def test_statements_have_one_result_on_every_host(host: Host) -> None:
 def shown_record(record: Any, *, is_windowed: bool) -> tuple[str, int | None, Any, int]:
     """Key, start of the window, value and time of a record."""
     key, start = (record.key[:-8], int.from_bytes(record.key[-8:])) if is_windowed else (record.key, None)
-    return key.decode(), start, json.loads(record.value), record.timestamp
+    return key.decode(), start, json.loads(record.value or b"null"), record.timestamp
 
 
 def expected(record: dict[str, Any]) -> tuple[str, int | None, Any, int]:

@@ -83,6 +83,12 @@ class Consumed(Generic[K, V]):
     'string'
     >>> by_own_time = Consumed(STRING, JSON, timestamp_extractor=lambda record, _partition_time_ms: record.value["at_ms"])
 
+    Deletions from a table reach its extractor as well, and have no value:
+
+    >>> def time_of(record, _partition_time_ms):
+    ...     return record.timestamp if record.value is None else record.value["at_ms"]
+    >>> rows = Consumed(STRING, JSON, timestamp_extractor=time_of)
+
     Args:
         key_serde: Reads keys.
         value_serde: Reads values.
@@ -133,7 +139,7 @@ class Consumed(Generic[K, V]):
                 `{"born": "io.debezium.time.Date", "price": "org.apache.kafka.connect.data.Decimal(2)"}`.
             keys: Reads keys that are not JSON as dicts: `Avro()`.
             envelopes: Reads values that are not JSON as dicts: `Avro()`.
-            timestamp_extractor: As of `Consumed`. The time of a change in the database is `source["ts_ms"]`.
+            timestamp_extractor: As of `Consumed`. The time of a change in the database is `source["ts_ms"]`; tombstones have no value.
             offset_reset_policy: As of `Consumed`.
             name: Name of the source node.
 

@@ -37,6 +37,7 @@ Decoded: TypeAlias = "tuple[Any, Any, int, int, Headers]"
 """A record that a source has decoded: key, value, event time (ms), offset, headers. A plain tuple, for speed."""
 Loop: TypeAlias = "Callable[[RecordQueue, int, int], int]"
 """`(queue, limit, last_time_ms) -> done`: processes up to `limit` records of a queue, none later; returns their number."""
+_NO_VALUE = "A deletion has no value: let the extractor return record.timestamp for it."
 _TIMESTAMP: Final = 2
 _OFFSET: Final = 3
 
@@ -279,7 +280,7 @@ class RecordQueue:
         except USER_ERRORS as raised:
             error = as_exception(raised)
             message = f"Timestamp extractor of {self.node.name} failed: {type(error).__name__}: {error}"
-            raise DeserializationError(message) from error
+            raise DeserializationError(message, hint=_NO_VALUE if value is None else None) from error
         if not is_time(found):
             message = f"Timestamp extractor of {self.node.name} returned {found!r}: event times are whole numbers of ms"
             raise DeserializationError(message)

@@ -69,3 +69,11 @@ def test_without_a_handler_it_stops_the_task_and_names_record_and_remedy(extract
     assert raised.value.coordinates == {"task": "0_0", "topic": "in", "partition": 0, "offset": 1}
     assert raised.value.hint is not None
     assert "riverrun skip APP in-0@1" in raised.value.hint
+
+
+def test_an_extractor_that_fails_at_a_deletion_is_told_that_there_is_no_value() -> None:
+    with (
+        TopologyTestDriver(topology(lambda record, _: len(record.value))) as driver,
+        pytest.raises(DeserializationError, match=r"A deletion has no value: .* return record\.timestamp for it"),
+    ):
+        driver.input_topic("in", STRING, STRING).pipe_input("a", None, timestamp=5)

@@ -66,6 +66,48 @@ def test_the_time_of_shared_records_is_read_from_a_column_of_each_stream() -> No
     assert found == [[({"Y": 1}, 77)], [({"Y": "1"}, 77)]]
 
 
+AT = "WITH (KAFKA_TOPIC = 't', VALUE_FORMAT = 'JSON', TIMESTAMP = 'ts');"
+TIMED = f"CREATE TABLE a (k STRING PRIMARY KEY, x INT, ts BIGINT) {AT}"
+SEEN = f"CREATE STREAM b (id STRING KEY, ts BIGINT) {AT}"
+ROWS: Sequence[dict[str, int] | None] = [{"X": 1, "TS": 77}, None, {"X": 2, "TS": 5000}, {"X": 3, "TS": 80}, None]
+
+
+@pytest.mark.parametrize("declared", ["CREATE TABLE", "CREATE SOURCE TABLE"])
+@pytest.mark.parametrize(("columns", "also"), [("k, x", ""), ("k, x, ROWTIME AS at", ""), ("k, x", SEEN)])
+def test_a_tombstone_deletes_a_row_whose_time_is_in_a_column(declared: str, columns: str, also: str) -> None:
+    """It has no columns, so the time of its record counts, though rows may have later ones."""
+    sources = TIMED.replace("CREATE TABLE", declared) + also
+    streamed = "CREATE STREAM ob AS SELECT id, ts FROM b;" if also else ""
+    rows = outputs(f"{sources} CREATE TABLE oa AS SELECT {columns} FROM a; {streamed}", "OA", values=ROWS)[0]
+    assert [(value and value["X"], time_ms) for value, time_ms in rows] == [
+        (1, 77),
+        (None, 1001),
+        (2, 5000),
+        (3, 80),
+        (None, 1004),
+    ]
+
+
+@pytest.mark.parametrize("also", ["", TIMED + "CREATE TABLE oa AS SELECT k, x FROM a;"])
+def test_a_null_of_a_stream_has_no_time_in_a_column(also: str) -> None:
+    found = outputs(f"{also} {SEEN} CREATE STREAM ob AS SELECT id, ts FROM b;", "OB", values=ROWS)[0]
+    assert [time_ms for _, time_ms in found] == [77, 5000, 80]
+
+
+def test_a_tombstone_has_the_time_of_its_key_if_that_is_the_column() -> None:
+    at = AT.replace("'ts'", "'k', TIMESTAMP_FORMAT = 'HH'")
+    declared = f"CREATE TABLE a (k STRING PRIMARY KEY, x INT) {at}"
+    with TopologyTestDriver(
+        build_sql(f"{declared} CREATE TABLE oa AS SELECT k, x FROM a;", StreamsBuilder())
+    ) as driver:
+        for value in (b'{"X": 1}', None):
+            driver._pipe("t", b"01", value, 1000, ())
+        assert [(each.value, each.timestamp) for each in driver.read_raw("OA")] == [
+            (b'{"X":1}', 3_600_000),
+            (None, 3_600_000),
+        ]
+
+
 MIXED = TWO.replace("CREATE STREAM b (id STRING KEY", "CREATE TABLE b (id STRING PRIMARY KEY")
 
 

@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from riverrun.dsl.builder import StreamsBuilder
     from riverrun.dsl.kstream import KStream
     from riverrun.dsl.ktable import KTable
+    from riverrun.records import ConsumerRecord
     from riverrun.serde.api import Serde
     from riverrun.sql.columns_file import Resolver
     from riverrun.sql.statements import LateInto, Query, Statement
@@ -347,7 +348,7 @@ class StatementPlan:
             if is_mixed or len(layouts) > 1:
                 return self._read_shared(source, alias, used, layouts)
         keys, values = source.serdes(None if source.is_table else self.used.get(source.name))
-        extractor = _extractor(source.layout)
+        extractor = _extractor(source.layout, has_deletions=source.is_table)
         consumed: Consumed[Any, Any] = Consumed(keys, values, timestamp_extractor=extractor)
         if not source.is_table or self._is_placed(source) or source.layout.changes is not None:
             return self._read_stream(source, alias, used, self.builder.stream(source.topic, consumed))
@@ -360,9 +361,12 @@ class StatementPlan:
         keys, _values = source.serdes()
         own = row_of(layouts.index(source.layout))
         rows = rows_serde(*(replace(source, layout=each).serdes()[1] for each in layouts))
-        extractor = _extractor(source.layout, own)
-        read = self.builder.stream(source.topic, Consumed(keys, rows, timestamp_extractor=extractor))
-        return self._read_stream(source, alias, used, read.map_values(own))
+        has_deletions = source.topic in self.shared.mixed
+        extractor = _extractor(source.layout, own, has_deletions=has_deletions)
+        read = self.builder.stream(source.topic, Consumed(keys, rows, timestamp_extractor=extractor)).map_values(own)
+        if has_deletions and not source.is_table and source.layout.timestamp in dict(source.layout.value):
+            read = read.filter(_has_row)  # the time of a deletion is for the table
+        return self._read_stream(source, alias, used, read)
 
     def _read_stream(self, source: Source, alias: str, used: set[str], stream: KStream[Any, Any]) -> Relation:
         """Return a source whose rows come in a stream, also if it is a table."""
@@ -471,17 +475,38 @@ def _columns_text(*columns: Any) -> str:
     return "[" + ", ".join(f"`{name}` {type_}" for part in columns for name, type_ in part) + "]"
 
 
-def _extractor(layout: RecordLayout, row: Callable[[Any], Any] | None = None) -> Any:
-    """Return the timestamp extractor; `row` returns the layout's row of a value, if a value is not just that."""
+def _itself(row: Any) -> Any:
+    return row
+
+
+def _has_row(_key: Any, row: Any) -> bool:
+    return row is not None
+
+
+def _extractor(
+    layout: RecordLayout, row: Callable[[Any], Any] | None = None, *, has_deletions: bool = False
+) -> Callable[[ConsumerRecord[Any, Any], int], int] | None:
+    """Return the timestamp extractor for a layout; None if times are those of the records.
+
+    Args:
+        layout: The layout.
+        row: Returns the layout's row of a value, if a value is not just that.
+        has_deletions: Whether a table is read, whose deletions have no columns: they have the times of their records.
+    """
     if layout.timestamp is None:
         return None
     names, time_of = [name for name, _ in layout.value], time_by(layout.timestamp_format)
-    if layout.timestamp in names:
-        place = names.index(layout.timestamp)
-        if row is not None:
-            return lambda record, _partition_time: -1 if record.value is None else time_of(row(record.value)[place])
-        return lambda record, _partition_time: -1 if record.value is None else time_of(record.value[place])
-    place = [name for name, _ in layout.key].index(layout.timestamp)
-    return lambda record, _partition_time: (
-        -1 if record.key is None else time_of(getattr(record.key, "key", record.key)[place])
-    )
+    if layout.timestamp not in names:
+        place = [name for name, _ in layout.key].index(layout.timestamp)
+        return lambda record, _partition_time: (
+            -1 if record.key is None else time_of(getattr(record.key, "key", record.key)[place])
+        )
+    place = names.index(layout.timestamp)
+    if has_deletions:
+        own = row or _itself
+        return lambda record, _partition_time: (
+            record.timestamp if record.value is None else time_of(own(record.value)[place])
+        )
+    if row is not None:
+        return lambda record, _partition_time: -1 if record.value is None else time_of(row(record.value)[place])
+    return lambda record, _partition_time: -1 if record.value is None else time_of(record.value[place])

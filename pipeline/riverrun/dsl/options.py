@@ -139,7 +139,8 @@ class Consumed(Generic[K, V]):
                 `{"born": "io.debezium.time.Date", "price": "org.apache.kafka.connect.data.Decimal(2)"}`.
             keys: Reads keys that are not JSON as dicts: `Avro()`.
             envelopes: Reads values that are not JSON as dicts: `Avro()`.
-            timestamp_extractor: As of `Consumed`. The time of a change in the database is `source["ts_ms"]`; tombstones have no value.
+            timestamp_extractor: As of `Consumed`. The time of a change in the database is `source["ts_ms"]`; tombstones have
+                no value.
             offset_reset_policy: As of `Consumed`.
             name: Name of the source node.
 

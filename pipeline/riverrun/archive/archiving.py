@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
-from riverrun.archive.manifest import ArchivedFile, ArchiveStore, TopicManifest
+from riverrun.archive.manifest import ArchivedFile, ArchiveStore, TopicManifest, nothing_of
 from riverrun.decoders import json_decoder
 from riverrun.errors import ArchiveError
 from riverrun.kafka.ranges import read_fields
@@ -162,19 +162,18 @@ def begun(admin: Admin, topic: str, found: TopicManifest | None, url: str) -> To
     """
     described = admin.topics([topic])[topic]
     times = admin.topic_configs([topic]).get(topic, {}).get("message.timestamp.type", "CreateTime")
-    if found is None:
-        return TopicManifest(topic, described.id, described.partitions, times)
+    found = found or nothing_of(topic)
     require_same_topic(found, described.id, url)
-    return replace(found, partitions=described.partitions, timestamp_type=times)
+    return replace(found, topic_id=described.id, partitions=described.partitions, timestamp_type=times)
 
 
 def require_same_topic(manifest: TopicManifest, topic_id: str, url: str) -> None:
-    """Make sure that an archive is of the topic that brokers have now.
+    """Make sure that an archive is of the topic that brokers have now, if anything of it was archived.
 
     Raises:
         ArchiveError: If the topic was deleted and created again since.
     """
-    if manifest.topic_id != topic_id:
+    if manifest.topic_id not in {"", topic_id}:
         message = (
             f"The archive at {url} is of an earlier topic {manifest.topic} (id {manifest.topic_id}, now {topic_id})"
         )

@@ -85,7 +85,8 @@ class TopicManifest:
 
     Args:
         topic: Its name.
-        topic_id: The brokers' id of it: a topic that is created again has another one.
+        topic_id: The brokers' id of it: a topic that is created again has another one. Empty if nothing was archived yet, so
+            that any topic of that name may be.
         partitions: Number of partitions when it was archived last.
         timestamp_type: Meaning of its records' times: `CreateTime` or `LogAppendTime`.
         number: Number of the manifest.
@@ -154,6 +155,11 @@ class TopicManifest:
         fields = asdict(self)
         del fields["_by_partition"]
         return msgspec.json.encode(fields)
+
+
+def nothing_of(topic: str) -> TopicManifest:
+    """Return the manifest of a topic of which nothing was archived. Number 0 has not been written."""
+    return TopicManifest(topic, "", 0)
 
 
 class _Stored(msgspec.Struct):
@@ -226,6 +232,14 @@ class ArchiveStore:
     def topics(self) -> list[str]:
         """Return the sorted names of the topics in the archive."""
         return sorted(name for name in self._names() if self._manifests(name))
+
+    def unlisted(self) -> list[str]:
+        """Return the sorted names of the topics that have data files and no manifest: their first archivers died, or work.
+
+        Raises:
+            ArchiveError: If the file store does not answer.
+        """
+        return sorted(name for name in self._names() if not self._manifests(name) and self.data(name))
 
     def manifest(self, topic: str) -> TopicManifest | None:
         """Return the latest manifest of a topic; None if there is nothing of it.

@@ -138,6 +138,9 @@ class ArchiveSink:
                 )
                 message = f"Another archiver {doing}"
                 raise TaskMigratedError(message)
+            if not found.topic_id:  # leftovers were swept before anything was archived
+                first = self._first[topic]
+                found = replace(found, topic_id=first.topic_id, timestamp_type=first.timestamp_type)
             partitions = max(found.partitions, self._first[topic].partitions)
             changed = replace(found.with_files(files), partitions=partitions, by=self._by, written_ms=self._now_ms())
             if (written := self._store.commit_unless_taken(changed)) is not None:

@@ -11,6 +11,9 @@ first takes away their chance to list it, and does not trust clocks for that:
 An archiver or a compaction that had uploaded such a file has read manifest N or an earlier one. It lists files in the next
 number only, which is taken, so it is refused. A follower lists its files in any later manifest, so it compares. If `swept` is
 above the number that it knew before it wrote them, they may be gone. It then begins again behind the last listed offset.
+A topic without a manifest has number 0. Its sweep writes number 1, without files and without the topic's id, and the first
+archiver goes on from there. That manifest stays: without it, an archiver that was paused could write number 1.
+
 A list of files may lack a file, which then stays. It may not lack a manifest; lists of S3, Google Cloud Storage, Azure Blob
 Storage and local disks do not.
 

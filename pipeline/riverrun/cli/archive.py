@@ -16,7 +16,7 @@ from riverrun.records import counted
 
 if TYPE_CHECKING:
     from riverrun.archive.archiving import Archived
-    from riverrun.archive.manifest import TopicManifest
+    from riverrun.archive.manifest import ArchivedFile, TopicManifest
     from riverrun.project.archives import Archives
     from riverrun.project.riverrun import Riverrun
 
@@ -111,7 +111,8 @@ def list_topics(
     as_json: AsJson = False,
 ) -> None:
     """List the archived ranges of each topic, with their gaps and times."""
-    found = _archives(context, url).topics()
+    archives = _archives(context, url)
+    found = archives.topics()
     if as_json:
         for manifest in found:
             typer.echo(manifest.encode().decode())
@@ -121,6 +122,8 @@ def list_topics(
             typer.echo(line)
     if not found:
         typer.echo("nothing is archived")
+    for topic in archives.unlisted():
+        typer.echo(f"{topic}: has files that no manifest lists (riverrun archive verify {topic})")
 
 
 @app.command()
@@ -131,11 +134,15 @@ def verify(context: typer.Context, topics: Topics, url: Url = None) -> None:
     """
     archives, is_damaged = _archives(context, url), False
     for topic in topics:
-        count = 0
-        for damage in archives.verify(topic):
+        files = count = 0
+
+        def note(_file: ArchivedFile) -> None:
+            nonlocal files
+            files += 1
+
+        for damage in archives.verify(topic, note):
             typer.echo(f"{topic}: {damage.reason}")
             count += 1
-        files = len(archives.topic(topic).files)
         typer.echo(f"{topic}: {counted(files, 'file')} verified, {count} damaged")
         for left in archives.leftovers(topic):
             size = left.size / _MEBIBYTE

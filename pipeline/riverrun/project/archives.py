@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from riverrun.archive.archiving import archive_topic, in_this_process, on_spark
-from riverrun.archive.manifest import ArchiveStore
+from riverrun.archive.manifest import ArchiveStore, nothing_of
 from riverrun.archive.upkeep import compact, compact_by_key, drop_before, leftovers, sweep, verify
 from riverrun.errors import ArchiveError, EngineError, StreamsError
 from riverrun.extras import require_extra
@@ -218,7 +218,16 @@ class Archives:
         Raises:
             ArchiveError: If the archive cannot be read.
         """
-        return [self.topic(name) for name in self._store.topics()]
+        found = [self._store.manifest(name) for name in self._store.topics()]
+        return [each for each in found if each is not None and each.topic_id]
+
+    def unlisted(self) -> list[str]:
+        """Return the names of topics that have files and no manifest, by name: their first archivers died, or are at work.
+
+        Raises:
+            ArchiveError: If the archive cannot be read.
+        """
+        return self._store.unlisted()
 
     def topic(self, name: str) -> TopicManifest:
         """Return what there is of a topic.
@@ -227,11 +236,23 @@ class Archives:
             ArchiveError: If there is nothing, or it cannot be read.
         """
         found = self._store.manifest(name)
-        if found is None:
-            known = ", ".join(self._store.topics()) or "nothing"
+        if found is None or not found.topic_id:
+            known = ", ".join(each.topic for each in self.topics()) or "nothing"
+            hint = f"It has {known}."
+            if self._store.data(name):
+                hint = f"{hint} Files of {name} that no manifest lists: riverrun archive verify {name}"
             message = f"The archive at {self.url} has nothing of topic {name}"
-            raise ArchiveError(message, hint=f"It has {known}.")
+            raise ArchiveError(message, hint=hint)
         return found
+
+    def _with_leftovers(self, name: str) -> TopicManifest:
+        """Return what there is of a topic, also if its archivers have left files only.
+
+        Raises:
+            ArchiveError: If there is nothing, or it cannot be read.
+        """
+        found = self._store.manifest(name) or nothing_of(name)  # before the files, which an archiver may list meanwhile
+        return found if found.number or self._store.data(name) else self.topic(name)
 
     def verify(self, name: str, on_file: Callable[[ArchivedFile], None] = lambda _file: None) -> Iterator[Damage]:
         """Yield the files of a topic that are missing or damaged.
@@ -243,7 +264,7 @@ class Archives:
         Raises:
             ArchiveError: If there is nothing of the topic.
         """
-        return verify(self._store, self.topic(name), on_file)
+        return verify(self._store, self._with_leftovers(name), on_file)
 
     def leftovers(self, name: str) -> list[Leftover]:
         """Return the data files of a topic that no manifest lists: those of killed archivers, and of archivers at work.
@@ -254,7 +275,7 @@ class Archives:
         Raises:
             ArchiveError: If there is nothing of the topic, or the archive cannot be read.
         """
-        return leftovers(self._store, self.topic(name))
+        return leftovers(self._store, self._with_leftovers(name))
 
     def drop_leftovers(self, name: str, hours: float = LEFTOVER_HOURS) -> list[Leftover]:
         """Remove the data files of a topic that no manifest lists, and return what is gone.
@@ -270,7 +291,7 @@ class Archives:
         """
         now_ms, by = SystemClock().now_ms(), self._cluster.by or ""
         before_ms = now_ms - round(hours * 3_600_000)
-        return sweep(self._store, self.topic(name), before_ms, now_ms=now_ms, by=by)[1]
+        return sweep(self._store, self._with_leftovers(name), before_ms, now_ms=now_ms, by=by)[1]
 
     def compact(self, name: str, below: int = SMALL_FILE) -> TopicManifest:
         """Join small files of a topic that follow each other. Replaced files stay until the next compaction.

@@ -90,7 +90,7 @@ class Trial:
         self._global = {topic for declared in topology.global_stores for topic in declared.source.topics}
         self._whole = {*whole, *self._global}
         found = {topic: self._store.manifest(topic) for topic in sorted(application_topics)}
-        self._manifests = {topic: manifest for topic, manifest in found.items() if manifest is not None}
+        self._manifests = {topic: manifest for topic, manifest in found.items() if manifest and manifest.topic_id}
         self.missing = sorted(found.keys() - self._manifests.keys())
         """Inputs that the archive has nothing of."""
         if not self._manifests:

@@ -23,7 +23,7 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import CommitFailedException, TableAlreadyExistsError
 from pyiceberg.table import Table, TableProperties, Transaction
 
-from riverrun.archive.manifest import TopicManifest
+from riverrun.archive.manifest import nothing_of
 from riverrun.archive.parquet import SCHEMA
 from riverrun.errors import ConfigError, EngineError
 from riverrun.records import counted
@@ -32,7 +32,7 @@ from riverrun.transfers.iceberg import ATTEMPTS, opened_catalog, told, without_r
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from riverrun.archive.manifest import ArchiveStore
+    from riverrun.archive.manifest import ArchiveStore, TopicManifest
 
 SUMMARY = "riverrun-archive"
 """Name of the property in the summary of a snapshot: what of the topic the snapshot has, as JSON."""
@@ -90,7 +90,7 @@ class ArchiveTable:
         with told("show the archive in", self.name):
             for _ in range(ATTEMPTS):
                 table = self._opened()  # before the manifest, which is never the older one
-                manifest = self._store.manifest(self._topic) or TopicManifest(self._topic, "", 0)
+                manifest = self._store.manifest(self._topic) or nothing_of(self._topic)
                 summary = _summary(manifest)
                 snapshot = table.current_snapshot()
                 if snapshot and snapshot.summary and snapshot.summary.additional_properties.get(SUMMARY) == summary:

@@ -13,11 +13,15 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from typer.testing import CliRunner
 
-from riverrun.archive.manifest import ArchivedFile, ArchiveStore, TopicManifest
+from riverrun.archive.manifest import ArchivedFile, ArchiveStore, TopicManifest, nothing_of
 from riverrun.archive.parquet import FileWriter, offset_at, read_file
 from riverrun.archive.upkeep import compact, compact_by_key, drop_before, leftovers, sweep, verify
-from riverrun.errors import ArchiveError
+from riverrun.cli.main import app as commands
+from riverrun.errors import ArchiveError, StreamsError
+from riverrun.project.archives import Archives
+from riverrun.project.riverrun import Riverrun
 from riverrun.records import OffsetRange
 
 if TYPE_CHECKING:
@@ -215,6 +219,69 @@ def test_only_old_files_that_no_manifest_needs_are_swept(tmp_path: Path) -> None
     assert (gone, swept.swept, swept.by) == ([left], manifest.number + 1, "ann")
     assert store.data("orders").keys() == {swept.files[0].name, *swept.replaced}
     assert (tmp_path / "orders/data/00000/notes.txt").exists()
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    """Return the file of a project, whose brokers nobody asks."""
+    path = tmp_path / "streams.toml"
+    path.write_text('[kafka]\n"bootstrap.servers" = "127.0.0.1:1"\n')
+    return path
+
+
+@pytest.fixture(params=["", "memory://archives"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """Return the place of an archive, on the disk or in memory."""
+    return f"{request.param}/{tmp_path.name}" if request.param else str(tmp_path)
+
+
+def test_what_killed_archivers_have_left_of_a_topic_without_a_manifest_is_swept(place: str, config: Path) -> None:
+    project, store = Archives(Riverrun(config).cluster, place), ArchiveStore(place)
+    with pytest.raises(ArchiveError, match="has nothing of topic orders"):
+        project.drop_leftovers("orders")
+    written = archived(store, [(b"k", b"v", 1, 0, ())], 1).files
+    assert (project.topics(), project.unlisted()) == ([], ["orders"])
+    assert list(project.verify("orders")) == []
+    assert [left.name for left in project.leftovers("orders")] == [written[0].name]
+    with pytest.raises(ArchiveError, match="that no manifest lists: riverrun archive verify orders"):
+        project.topic("orders")
+    assert project.drop_leftovers("orders") == []  # they are young
+    assert [left.name for left in project.drop_leftovers("orders", hours=-1)] == [written[0].name]
+    assert store.data("orders") == {}
+    assert (project.topics(), project.unlisted(), project.leftovers("orders")) == ([], [], [])
+    with pytest.raises(ArchiveError, match="Another archiver has written manifest 1"):  # that was paused, and goes on
+        store.commit(TopicManifest("orders", "id", 1).with_files(written), written)
+
+
+def test_commands_show_and_drop_leftovers_of_a_topic_without_a_manifest(tmp_path: Path, config: Path) -> None:
+    def ask(*words: str) -> str:
+        done = CliRunner().invoke(
+            commands, ["--config", str(config), "archive", *words, "--url", str(tmp_path / "all")]
+        )
+        return done.stdout + (str(done.exception) if isinstance(done.exception, StreamsError) else "")
+
+    store = ArchiveStore(str(tmp_path / "all"))
+    (left,) = archived(store, [(b"k", b"v", 1, 0, ())], 1).files
+    seen = "orders: has files that no manifest lists (riverrun archive verify orders)\n"
+    assert ask("list") == f"nothing is archived\n{seen}"
+    verified = "orders: 0 files verified, 0 damaged\n"
+    assert ask("verify", "orders").startswith(f"{verified}orders: no manifest lists {left.name} of 20")
+    os.utime(store.path("orders", left.name), (0, 0))
+    assert ask("drop", "orders", "--leftovers") == "orders: 1 leftover file dropped, 0.0 MiB\n"
+    assert ask("verify", "orders") == verified
+    assert "has nothing of topic others" in ask("verify", "others")
+    assert "has nothing of topic orders" in ask("drop", "orders", "--yes")
+
+
+def test_an_archiver_that_lists_its_first_files_meanwhile_refuses_a_sweep(place: str) -> None:
+    store = ArchiveStore(place)
+    written = archived(store, [(b"k", b"v", 1, 0, ())], 1).files
+    store.commit(TopicManifest("orders", "id", 1).with_files(written))
+    with pytest.raises(ArchiveError, match="Another archiver has written manifest 1"):
+        sweep(store, nothing_of("orders"), 2**50, now_ms=1, by="")
+    latest = store.manifest("orders")
+    assert latest is not None
+    assert list(verify(store, latest)) == leftovers(store, latest) == []
 
 
 def test_an_archiver_at_work_refuses_a_sweep_or_is_refused(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from riverrun.archive import archiving
 from riverrun.archive.archiving import archive_topic, in_this_process
-from riverrun.archive.manifest import ArchiveStore, TopicManifest
+from riverrun.archive.manifest import ArchiveStore, TopicManifest, nothing_of
 from riverrun.archive.parquet import read_file
 from riverrun.archive.sink import ArchiveSink, RawBatch
 from riverrun.archive.upkeep import compact, leftovers, sweep, verify
@@ -69,7 +69,7 @@ class Archive:
         return ArchiveSink(store, self.admin, by="ann", now_ms=lambda: 1, may_skip=may_skip)
 
     def manifest(self) -> TopicManifest:
-        return self.store.manifest(TOPIC) or TopicManifest(TOPIC, "id", PARTITIONS)
+        return self.store.manifest(TOPIC) or nothing_of(TOPIC)
 
     def rows_of(self, tp: TopicPartition) -> list[int]:
         files = self.manifest().of(tp.partition)
@@ -148,12 +148,14 @@ def test_an_owner_that_another_one_has_overtaken_is_refused_and_leaves_no_file(t
 
 
 @pytest.mark.parametrize("moment", ["manifest", "commit_unless_taken"])
-def test_a_paused_owner_whose_files_were_swept_begins_again(tmp_path: Path, moment: str) -> None:
+@pytest.mark.parametrize("listed", [0, 1])
+def test_a_paused_owner_whose_files_were_swept_begins_again(tmp_path: Path, moment: str, listed: int) -> None:
     archive = Archive(str(tmp_path))
     sink = archive.sink()
     sink.begin(TPS)
-    sink.write(records(0))
-    sink.commit({TPS[0]: 1})
+    if listed:
+        sink.write(records(0))
+        sink.commit({TPS[0]: 1})
     sink.write(records(1))
     asked = getattr(ArchiveStore, moment)
 
@@ -166,10 +168,11 @@ def test_a_paused_owner_whose_files_were_swept_begins_again(tmp_path: Path, mome
         patch.setattr(ArchiveStore, moment, swept_before)
         with pytest.raises(TaskMigratedError, match=f"Another archiver has swept the files of {TOPIC}"):
             sink.commit({TPS[0]: 2})
-    assert sink.begin(TPS)[TPS[0]] == 1
-    sink.write(records(1))
+    assert sink.begin(TPS)[TPS[0]] == listed
+    sink.write(records(*range(listed, 2)))
     sink.commit({TPS[0]: 2})
     assert archive.rows_of(TPS[0]) == [0, 1]
+    assert archive.manifest().topic_id == "id"
     assert list(verify(archive.store, archive.manifest())) == []
     assert leftovers(archive.store, archive.manifest()) == []
 

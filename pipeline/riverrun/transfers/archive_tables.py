@@ -11,26 +11,26 @@ its metadata here, since engines refuse to expire them then.
 from __future__ import annotations
 
 import re
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
-from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import CommitFailedException, TableAlreadyExistsError
-from pyiceberg.table import Table, TableProperties, Transaction
 
 from riverrun.archive.manifest import nothing_of
 from riverrun.archive.parquet import SCHEMA
 from riverrun.errors import ConfigError, EngineError
 from riverrun.records import counted
-from riverrun.transfers.iceberg import ATTEMPTS, opened_catalog, told, without_retries
+from riverrun.transfers.iceberg import ATTEMPTS, opened_catalog, swap_files, told, without_retries
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from pyiceberg.catalog import Catalog
+    from pyiceberg.table import Table
 
     from riverrun.archive.manifest import ArchiveStore, TopicManifest
 
@@ -45,8 +45,6 @@ _PROPERTIES = {
     "write.metadata.previous-versions-max": "20",
 }
 _MOST_SNAPSHOTS, _KEPT_SNAPSHOTS = 200, 100
-_READERS = 8
-"""Footers of Parquet files that are read at a time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,22 +110,17 @@ class ArchiveTable:
             CommitFailedException: If anybody has changed it since.
             FileNotFoundError: If a file of the manifest is gone.
         """
-        from pyiceberg.io.pyarrow import parquet_file_to_data_file  # noqa: PLC0415 - loads pandas
-
         wanted = {self._location(file.name) for file in manifest.files if file.name}
         there = {task.file.file_path: task.file for task in table.scan().plan_files()}
         gone = [file for path, file in there.items() if path not in wanted]
-        with ThreadPoolExecutor(_READERS) as readers:
-            read = partial(parquet_file_to_data_file, table.io, table.metadata)
-            added = [*readers.map(read, sorted(wanted - there.keys()))]
-        transaction = Transaction(without_retries(table))
-        update = transaction.update_snapshot(snapshot_properties={SUMMARY: summary})
-        with update.overwrite() if gone else update.merge_append() as files:
-            for file in gone:
-                files.delete_data_file(file)
-            for file in added:
-                files.append_data_file(file)
-        _forget_snapshots(transaction.commit_transaction())
+        added, properties = sorted(wanted - there.keys()), {SUMMARY: summary}
+        if gone:
+            changed = swap_files(table, gone, added, properties)
+        else:
+            transaction = without_retries(table)
+            transaction.add_files(added, snapshot_properties=properties, check_duplicate_files=False)
+            changed = transaction.commit_transaction()
+        _forget_snapshots(changed)
         return Shown(self.name, len(added), len(gone))
 
     @cached_property
@@ -142,30 +135,22 @@ class ArchiveTable:
         """
         own = {_OF: f"{self._topic} at {self._store.url}"}
         if not self._catalog.table_exists(self.name):
-            self._catalog.create_namespace_if_not_exists(Catalog.namespace_from(self.name))
+            self._catalog.create_namespace_if_not_exists(self.name.rpartition(".")[0])
             try:
-                table = self._catalog.create_table(self.name, SCHEMA, properties={**_PROPERTIES, **own})
+                return self._catalog.create_table(self.name, SCHEMA, properties={**_PROPERTIES, **own})
             except TableAlreadyExistsError:  # another process was faster
                 pass
-            else:
-                return _with_names(table)
         table = self._catalog.load_table(self.name)
         found = table.properties.get(_OF)
         if found != own[_OF]:
             message = f"Table {self.name} of Iceberg shows {found or 'no archive'}, not {own[_OF]}"
             raise ConfigError(message, hint="Choose another namespace, or drop the table.")
-        return table if TableProperties.DEFAULT_NAME_MAPPING in table.properties else _with_names(table)
+        return table
 
     def _location(self, name: str) -> str:
         url = self._store.url.rstrip("/")
         place = url if "://" in url else f"file://{Path(url).resolve()}"
         return f"{place}/{self._topic}/data/{name}"
-
-
-def _with_names(table: Table) -> Table:
-    """Return the table with the property by which it finds columns by their names: files of archives have no numbers."""
-    mapping = table.schema().name_mapping.model_dump_json()
-    return Transaction(table).set_properties({TableProperties.DEFAULT_NAME_MAPPING: mapping}).commit_transaction()
 
 
 def _summary(manifest: TopicManifest) -> str:

@@ -1,20 +1,31 @@
-"""Access to tables of Apache Iceberg: catalogues, commits that are not repeated, and errors in words."""
+"""Access to tables of Apache Iceberg: catalogues, commits that are not repeated, and errors in words.
+
+What Riverrun needs of pyiceberg beyond its documented API is here alone: `without_retries`, `swap_files` and `types_of`. If a
+version lacks it, they say so.
+"""
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
+from itertools import count
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
+import pyiceberg
 from pyiceberg.catalog import load_catalog
 from pyiceberg.exceptions import BadRequestError, ForbiddenError, NotInstalledError, UnauthorizedError
-from pyiceberg.table import Table, TableProperties
 
 from riverrun.errors import ConfigError, EngineError, StreamsError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from pyiceberg.catalog import Catalog
+    from pyiceberg.manifest import DataFile
+    from pyiceberg.table import Table, Transaction
+    from pyiceberg.types import IcebergType
 
 ATTEMPTS = 100
 """How often a commit is repeated because others have changed the table."""
@@ -23,6 +34,11 @@ _REFUSED = (
     *(ImportError, PermissionError, TypeError, ValueError),
 )
 """Errors of settings, tables and values, which no repetition mends."""
+SUPPORTED = "0.12"
+"""The version of pyiceberg that has all that is needed beyond its documented API."""
+_RETRIES = "commit.retry.num-retries"
+_READERS = 8
+"""Footers of Parquet files that are read at a time."""
 
 
 def opened_catalog(properties: Mapping[str, str]) -> Catalog:
@@ -31,11 +47,90 @@ def opened_catalog(properties: Mapping[str, str]) -> Catalog:
     return load_catalog(others.pop("name", "default"), **others)
 
 
-def without_retries(table: Table) -> Table:
-    """Return the table as one whose commits pyiceberg does not repeat; the stored properties stay as they are."""
-    properties = {**table.metadata.properties, TableProperties.COMMIT_NUM_RETRIES: "0"}
-    metadata = table.metadata.model_copy(update={"properties": properties})
-    return Table(table.name(), metadata, table.metadata_location, table.io, table.catalog, table.config)
+def without_retries(table: Table) -> Transaction:
+    """Return a transaction of the table as it was loaded, which pyiceberg does not repeat; the stored properties stay.
+
+    Raises:
+        ConfigError: If pyiceberg has no such way.
+    """
+    with _needing("commits that are not repeated"):
+        table.metadata = table.metadata.model_copy(update={"properties": {**table.properties, _RETRIES: "0"}})
+        if table.properties.get(_RETRIES) != "0":
+            raise AttributeError(_RETRIES)
+    return table.transaction()
+
+
+def swap_files(table: Table, gone: Iterable[DataFile], added: Iterable[str], summary: Mapping[str, str]) -> Table:
+    """Take files out of a table as it was loaded, and register others, in one snapshot. No file of theirs is touched.
+
+    Args:
+        table: The table.
+        gone: The files that leave it.
+        added: Places of Parquet files.
+        summary: Properties of the snapshot.
+
+    Returns:
+        The table now.
+
+    Raises:
+        ConfigError: If pyiceberg has no such way.
+        CommitFailedException: If anybody has changed the table since.
+        FileNotFoundError: If a file is gone.
+    """
+    transaction = without_retries(table)
+    with _needing("snapshots of chosen files"):
+        from pyiceberg.io.pyarrow import parquet_file_to_data_file  # noqa: PLC0415 - loads pandas
+
+        update = transaction.update_snapshot(snapshot_properties=dict(summary)).overwrite()
+        remove, add = update.delete_data_file, update.append_data_file
+    with ThreadPoolExecutor(_READERS) as readers:
+        files = [*readers.map(partial(parquet_file_to_data_file, table.io, table.metadata), added)]
+    with update:
+        for file in gone:
+            remove(file)
+        for file in files:
+            add(file)
+    return transaction.commit_transaction()
+
+
+def types_of(schema: pa.Schema) -> dict[str, IcebergType]:
+    """Return the types that columns of Arrow have in a table of Iceberg, by name.
+
+    Raises:
+        ConfigError: If pyiceberg does not say.
+    """
+    with _needing("types of columns"):
+        from pyiceberg.io.pyarrow import pyarrow_to_schema  # noqa: PLC0415 - loads pandas
+    numbers = count(1)
+    numbered = pyarrow_to_schema(pa.schema([_numbered(field, numbers) for field in schema]))
+    return {field.name: field.field_type for field in numbered.fields}
+
+
+def _numbered(field: pa.Field, numbers: Iterator[int]) -> pa.Field:
+    """Return a column with the numbers by which Iceberg knows it and its parts."""
+    kind, number = field.type, next(numbers)
+    if pa.types.is_struct(kind):
+        kind = pa.struct([_numbered(part, numbers) for part in kind])
+    elif pa.types.is_map(kind):
+        kind = pa.map_(_numbered(kind.key_field, numbers), _numbered(kind.item_field, numbers))
+    elif pa.types.is_list(kind):
+        kind = pa.list_(_numbered(kind.value_field, numbers))
+    return field.with_type(kind).with_metadata({"PARQUET:field_id": str(number)})
+
+
+@contextmanager
+def _needing(what: str) -> Iterator[None]:
+    """Tell that this version of pyiceberg lacks something that is only looked up here.
+
+    Raises:
+        ConfigError: If it does.
+    """
+    try:
+        yield
+    except (ImportError, AttributeError, TypeError) as error:
+        message = f"pyiceberg {pyiceberg.__version__} has no {what}, or has them in another form"
+        hint = f"Install pyiceberg {SUPPORTED}, with which this version of Riverrun was tested."
+        raise ConfigError(message, hint=hint) from error
 
 
 @contextmanager

@@ -12,17 +12,18 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pyarrow as pa
-from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import CommitFailedException, TableAlreadyExistsError
-from pyiceberg.table import Table, Transaction
 
 from riverrun.decoders import Natural, Small, Word, foreign_decoder
 from riverrun.errors import ConfigError, EngineError, RangeError, TaskMigratedError
 from riverrun.records import TopicPartition, counted
-from riverrun.transfers.iceberg import ATTEMPTS, opened_catalog, told, without_retries
+from riverrun.transfers.iceberg import ATTEMPTS, opened_catalog, told, types_of, without_retries
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
+
+    from pyiceberg.catalog import Catalog
+    from pyiceberg.table import Table
 
     from riverrun.processor.sinks import SinkBatch, SinkTable
 
@@ -124,7 +125,7 @@ class IcebergSink:
                 raise TaskMigratedError(message)
         reached = found | {tp.partition: offset for tp, offset in offsets.items()}
         offsets_there = msgspec.json.encode(Progress(self._table.topic_id, dict(sorted(reached.items())))).decode()
-        transaction = Transaction(without_retries(table))
+        transaction = without_retries(table)
         transaction.append(rows, snapshot_properties={self._key: offsets_there})
         transaction.set_properties({self._key: offsets_there})
         transaction.commit_transaction()
@@ -166,7 +167,7 @@ class IcebergSink:
         """Return the table, which is made if there is none."""
         catalog = self._catalog = opened_catalog(self._properties)
         if not catalog.table_exists(self._name):
-            catalog.create_namespace_if_not_exists(Catalog.namespace_from(self._name))
+            catalog.create_namespace_if_not_exists(self._name.rpartition(".")[0])
             try:
                 return catalog.create_table(self._name, self._table.schema)
             except TableAlreadyExistsError:  # another follower was faster
@@ -179,9 +180,7 @@ class IcebergSink:
         Raises:
             ConfigError: If it lacks some that may not be added, or has some of other types.
         """
-        from pyiceberg.io.pyarrow import _pyarrow_to_schema_without_ids  # noqa: PLC0415 - loads pandas
-
-        own = {field.name: field.field_type for field in _pyarrow_to_schema_without_ids(self._table.schema).fields}
+        own = types_of(self._table.schema)
         there = {field.name: field.field_type for field in table.schema().fields}
         for name in own.keys() & there.keys():
             if _shape(own[name]) != _shape(there[name]):

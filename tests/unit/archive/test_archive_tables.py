@@ -7,16 +7,22 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pyiceberg.io.pyarrow
+import pyiceberg.table
 import pytest
 from pyiceberg.catalog import load_catalog
 from pyiceberg.table import Transaction
+from pyiceberg.table.update.snapshot import UpdateSnapshot
 
 from riverrun.archive.manifest import ArchiveStore, TopicManifest
 from riverrun.archive.parquet import FileWriter, read_file
 from riverrun.archive.upkeep import compact, drop_before
 from riverrun.errors import ConfigError, EngineError
-from riverrun.transfers import archive_tables
+from riverrun.records import TopicPartition
+from riverrun.testing.sinks import sink_table
+from riverrun.transfers import archive_tables, iceberg
 from riverrun.transfers.archive_tables import SUMMARY, ArchiveTable, Shown
+from riverrun.transfers.iceberg_sink import IcebergSink
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -196,6 +202,33 @@ def test_a_table_never_deletes_files_and_forgets_old_snapshots(lake: Lake, monke
     assert len(lake.loaded().snapshots()) <= 3
     assert lake.loaded().properties["gc.enabled"] == "false"
     assert lake.is_shown()
+
+
+def test_the_version_of_pyiceberg_is_one_whose_undocumented_parts_were_looked_at() -> None:
+    """Look at what `riverrun.transfers.iceberg` needs beyond the documented API before you change this."""
+    assert pyiceberg.__version__.rpartition(".")[0] == iceberg.SUPPORTED == "0.12"
+
+
+def test_a_version_of_pyiceberg_that_lacks_what_is_needed_is_told(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    lake.archive(0)
+    lake.archive(1)
+    lake.table().show()
+    sink = IcebergSink(sink_table(), lake.catalog, "raw.rows")
+    lacks = r"pyiceberg 0\.12\.\d+ has no %s, or has them in another form\nHint: Install pyiceberg 0\.12,"
+    with monkeypatch.context() as patch:
+        patch.delattr(UpdateSnapshot, "overwrite")
+        lake.archive(2)
+        assert lake.table().show() == Shown(TABLE, added=1)  # by the documented API
+        lake.compact()
+        with pytest.raises(ConfigError, match=lacks % "snapshots of chosen files"):
+            lake.table().show()
+        patch.delattr(pyiceberg.io.pyarrow, "pyarrow_to_schema")
+        with pytest.raises(ConfigError, match=lacks % "types of columns"):
+            sink.begin([TopicPartition("rows", 0)])
+        patch.delattr(pyiceberg.table.Table, "properties")
+        with pytest.raises(ConfigError, match=lacks % "commits that are not repeated"):
+            iceberg.without_retries(lake.loaded())
+    assert lake.table().show() == Shown(TABLE, added=1, removed=3)
 
 
 def test_a_manifest_without_other_files_changes_the_facts_only(lake: Lake) -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import gzip
 import json
 import random
-from contextlib import nullcontext
+import sqlite3
+from contextlib import closing, nullcontext
 from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import pairwise
@@ -13,27 +14,33 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from riverrun import Riverrun
+from riverrun import JSON, LONG, STRING, Consumed, Grouped, Produced, Riverrun, StreamsBuilder
 from riverrun.errors import BrokerError, ConfigError, DeserializationError, EngineError, RangeError, TopicError
 from riverrun.hosting.progress import Progress, telling
 from riverrun.partitioning import partition_for
 from riverrun.project.archives import Archives
 from riverrun.records import OffsetRange, TopicPartition
 from riverrun.spark import databases
+from riverrun.spark.bounded_runs.job import run
 from riverrun.spark.databases import literal, with_driver
 from riverrun.spark.failures import spark_failures
+from riverrun.spark.ranges import resolve
+from riverrun.testing import TopologyTestDriver
 from riverrun.transfers import exports, jdbc
 from riverrun.transfers.exports import ExportSpec, ExportSummary, run_export
 from riverrun.transfers.imports import ImportSpec, run_import
+from tests.conformance.hosts import on_executor
 from tests.presence import present
 from tests.spark_sessions import session_with
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterable, Iterator
     from pathlib import Path
 
     from pyspark.sql import SparkSession
 
+    from riverrun import Topology
+    from riverrun.records import RawRecord
     from riverrun.spark.ranges import RunRange
     from tests.brokers import Broker
 
@@ -284,6 +291,55 @@ def test_a_table_is_imported_by_a_column_that_rises(
 
 
 @pytest.mark.parametrize("has_jvm", [True, False], ids=["by the driver", "as over Spark Connect"])
+def totals(name: str) -> Callable[[StreamsBuilder], Topology]:
+    def build(builder: StreamsBuilder) -> Topology:
+        orders = builder.stream(name, Consumed(STRING, JSON))
+        amounts = orders.map_values(lambda order: order["amount"]).group_by_key(Grouped(STRING, LONG))
+        amounts.reduce(lambda one, other: one + other).to_stream().to(f"{name}.out", Produced(STRING, LONG))
+        return builder.build()
+
+    return build
+
+
+def by_key(records: Iterable[RawRecord]) -> dict[bytes, list[tuple[bytes | None, int]]]:
+    found: dict[bytes, list[tuple[bytes | None, int]]] = {}
+    for record in records:
+        found.setdefault(present(record.key), []).append((record.value, record.timestamp))
+    return found
+
+
+def test_a_bounded_run_over_a_polled_topic_has_the_results_of_the_tables_rows(
+    broker: Broker, unique: str, tmp_path: Path, spark: SparkSession
+) -> None:
+    broker.create(2, unique, f"{unique}.out")
+    (tmp_path / "streams.toml").write_text(
+        f'[kafka]\n"bootstrap.servers" = "{broker.bootstrap_servers}"\n'
+        f'[imports.{unique}]\ntopic = "{unique}"\nsource = "sqlite:///{tmp_path}/shop.db"\ntable = "orders"\n'
+        'incremental = ["n"]\nkey = ["who"]\ntimestamp = "at"\nlag_seconds = 0\ncommit_records = 1000\n'
+    )
+    polled = Riverrun(tmp_path / "streams.toml").declared_import(unique)
+
+    def add(first: int, last: int) -> None:
+        shop.executemany("INSERT INTO orders VALUES (?, ?, ?, ?)", ((n, f"u{n % 7}", n, n) for n in range(first, last)))
+        shop.commit()
+
+    with closing(sqlite3.connect(tmp_path / "shop.db")) as shop:
+        shop.execute("CREATE TABLE orders (n INTEGER, who TEXT, amount INTEGER, at INTEGER)")
+        add(1, 5_001)
+        polled.follow(ends=lambda: polled.status().batches > 0)
+        assert 0 < int(polled.status().upto or 0) < 5_000
+        add(5_001, 5_501)
+        polled.follow(until_caught_up=True)
+        orders = shop.execute("SELECT n, who, amount, at FROM orders ORDER BY n").fetchall()
+    build = totals(unique)
+    connected = broker.connected(broker.application(unique, build(StreamsBuilder()), tmp_path))
+    run(connected, resolve(connected), spark, on_executor(build))
+    with TopologyTestDriver(build(StreamsBuilder())) as driver:
+        for _, who, amount, at in orders:
+            driver.input_topic(unique, STRING, JSON).pipe_input(who, {"amount": amount}, timestamp=at)
+        assert by_key(broker.read(f"{unique}.out")) == by_key(driver.read_raw(f"{unique}.out"))
+
+
 def test_records_are_added_to_a_table_once_whenever_an_export_dies(
     broker: Broker, unique: str, tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, *, has_jvm: bool
 ) -> None:

@@ -218,6 +218,22 @@ def test_rows_that_appear_late_are_waited_for(database: Database) -> None:
     assert ids(world.catch_up()) == [1, 2, 3, 4]
 
 
+def test_the_duration_of_a_look_is_no_time_that_a_value_was_there(database: Database) -> None:
+    world = database.world(lag_seconds=10, poll_seconds=1)
+    database.add(1, 3)
+
+    def last(_connection: Any, _cursor: Any, query: str, *_others: Any) -> None:
+        world.now += 20 * ("AS highest" in query)
+
+    sa.event.listen(sa.Engine, "after_cursor_execute", last)
+    world.turn()
+    sa.event.remove(sa.Engine, "after_cursor_execute", last)
+    world.turn_until(25)
+    database.add(2)
+    world.turn_until(40)
+    assert ids(world.topic.values()) == [1, 2, 3]
+
+
 def test_rows_with_one_value_stay_together(database: Database) -> None:
     database.run(*(f"INSERT INTO orders VALUES ({number // 1500}, 'w{number}')" for number in range(7_000)))
     values = database.world().catch_up()

@@ -118,9 +118,9 @@ class PolledTable:
         with self._told(), self._engine.connect() as connection:
             rows = self._rows_at_hand(connection, most)
             if not rows:
-                self._note(connection)
+                begun = self._note(connection)
                 since, bound = self._highest[0]
-                left = since + self._lag_seconds - self._clock()
+                left = since + self._lag_seconds - begun
                 if left > 0:
                     return Found((), again_seconds=left)
                 rows = self._rows(connection, bound, most)
@@ -159,15 +159,22 @@ class PolledTable:
             return "nothing yet"
         return f"{self._columns[0]} {self._shown}" + ("" if self._key is None else f", {self._columns[1]} {self._key}")
 
-    def _note(self, connection: sa.Connection) -> None:
-        """Look: note the highest value, and forget values that later ones replace as the bound."""
-        now = self._clock()
+    def _note(self, connection: sa.Connection) -> float:
+        """Look: note the highest value, and forget values that later ones replace as the bound.
+
+        A look may take long. The value was there at its end, and the rows of this look may be those of its beginning.
+
+        Returns:
+            The time at which the look began.
+        """
+        begun = self._clock()
         highest, has_nulls = connection.execute(self._look).one()
         if has_nulls:
             self._refuse_nulls()
-        self._highest.append((now, highest))
-        while len(self._highest) > 1 and self._highest[1][0] <= now - self._lag_seconds:
+        self._highest.append((self._clock() if self._lag_seconds else begun, highest))
+        while len(self._highest) > 1 and self._highest[1][0] <= begun - self._lag_seconds:
             self._highest.popleft()
+        return begun
 
     def _rows_at_hand(self, connection: sa.Connection, most: int) -> list[Any]:
         """Return further rows up to the bound of the last look, which is not repeated for each part of what it has found."""

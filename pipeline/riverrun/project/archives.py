@@ -237,7 +237,7 @@ class Archives:
         """
         found = self._store.manifest(name)
         if found is None or not found.topic_id:
-            known = ", ".join(each.topic for each in self.topics()) or "nothing"
+            known = ", ".join(each for each in self._store.topics() if each != name) or "nothing"
             hint = f"It has {known}."
             if self._store.data(name):
                 hint = f"{hint} Files of {name} that no manifest lists: riverrun archive verify {name}"

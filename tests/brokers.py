@@ -8,7 +8,7 @@ import random
 import socket
 import time
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
@@ -54,8 +54,13 @@ class Broker:
     def kafka(self) -> dict[str, str]:
         return {"bootstrap.servers": self.bootstrap_servers}
 
-    def admin(self) -> Admin:
+    @cached_property
+    def _admin(self) -> Admin:
         return Admin(self.kafka)
+
+    def admin(self) -> Admin:
+        """A client that asks this broker, which all tests share: one per question would be most of a broker's work."""
+        return self._admin
 
     def connected(self, application: Application) -> ConnectedApplication:
         return ConnectedApplication(application, self.admin())
@@ -84,7 +89,7 @@ class Broker:
         until(lambda: config.items() <= admin.topic_config(topic).items(), f"had {config}")
 
     def write(self, topic: str, records: Iterable[Input], partition: int | None = None) -> None:
-        producer = IdempotentProducer(self.kafka)
+        producer = IdempotentProducer(self.kafka, admin=self._admin)
         for key, value, timestamp in records:
             producer.send(topic, key, value, timestamp, (), partition)
         producer.flush()

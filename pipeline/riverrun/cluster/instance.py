@@ -97,7 +97,7 @@ class Channel:
         """
         if self._producer is None:
             _create(self._admin)
-            self._producer = IdempotentProducer(self._admin.kafka)
+            self._producer = IdempotentProducer(self._admin.kafka, admin=self._admin)
         now_ms = SystemClock().now_ms()
         try:
             self._producer.send(DEPLOYMENTS_TOPIC, self._key, msgspec.json.encode(message), now_ms, (), 0)

@@ -172,7 +172,7 @@ def _write(
     of: int,
     on_progress: Callable[[str, int, int], None],
 ) -> None:
-    producer = IdempotentProducer(admin.kafka)
+    producer = IdempotentProducer(admin.kafka, admin=admin)
     for number, (key, value, timestamp) in enumerate(records):
         if number % _TOLD_EVERY == 0:
             on_progress(topic, number, of)

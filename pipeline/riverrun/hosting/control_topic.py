@@ -40,7 +40,6 @@ from riverrun.hosting.release import (
 from riverrun.kafka.admin import TopicSpec
 from riverrun.kafka.producer import IdempotentProducer, TransactionalProducer
 from riverrun.kafka.ranges import read_range
-from riverrun.kafka.sending import time_limits
 from riverrun.records import OffsetRange, TopicPartition, shortened
 
 if TYPE_CHECKING:
@@ -142,7 +141,9 @@ class ControlTopic:
         """
         self.create()
         name = lock_name(self._topic, lock)
-        producer = TransactionalProducer(self._admin.kafka, name, transaction_timeout_ms=_TRANSACTION_MS)
+        producer = TransactionalProducer(
+            self._admin.kafka, name, transaction_timeout_ms=_TRANSACTION_MS, admin=self._admin
+        )
         try:
             producer.init()
             check()
@@ -158,7 +159,7 @@ class ControlTopic:
             BrokerError: If brokers refuse or do not answer.
         """
         self.create()
-        producer = IdempotentProducer(self._admin.kafka)
+        producer = IdempotentProducer(self._admin.kafka, admin=self._admin)
         try:
             self._send(producer, values)
             producer.flush()
@@ -166,10 +167,8 @@ class ControlTopic:
             producer.close()
 
     def _send(self, producer: TransactionalProducer | IdempotentProducer, values: Mapping[str, bytes | None]) -> None:
-        sender = producer.new_sender()
-        sender.learn_limits(time_limits(self._admin, [self._topic]))  # it would ask through a client of its own
         for name, value in values.items():
-            sender.send(self._topic, name.encode(), value, SystemClock().now_ms(), (), 0)
+            producer.send(self._topic, name.encode(), value, SystemClock().now_ms(), (), 0)
 
     def create(self) -> None:
         """Create the topic if it does not exist.

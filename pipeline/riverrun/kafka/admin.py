@@ -19,8 +19,8 @@ from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource
 
 from riverrun.errors import OpenTransactionError, TopicError
 from riverrun.kafka.errors import DENIED, MISSING_TOPIC, UNREACHABLE
-from riverrun.kafka.groups import GroupProgress, Groups, GroupState
-from riverrun.kafka.librdkafka import end_in_background, kept
+from riverrun.kafka.groups import GroupClients, GroupProgress, Groups, GroupState
+from riverrun.kafka.librdkafka import kept
 from riverrun.kafka.reaching import require_answer
 from riverrun.kafka.requests import REQUEST_SECONDS, Leaders, Requests, log_sizes
 from riverrun.records import TopicPartition, counted, is_legal_topic
@@ -137,6 +137,7 @@ class Admin:
         self._client = self._requests.client
         self._leaders = Leaders(self._requests)
         self._groups = Groups(self._requests)
+        self._group_clients = GroupClients(self._requests)
 
     def behind(self, earlier: EarlierRecords | None) -> Admin:
         """Return a client, on the same connections, for which these records come first in the logs of topics."""
@@ -370,11 +371,8 @@ class Admin:
         partitions = [ClientTopicPartition(*tp) for tp in tps]
         if not partitions:
             return {}
-        consumer = self._requests.consumer(group, isolation)
-        try:
+        with self._group_clients.client(group, isolation) as consumer:
             found = self._stable_offsets(consumer, group, partitions, patience_s)
-        finally:
-            end_in_background(consumer.close, group)
         return {
             TopicPartition(tp.topic, tp.partition): CommittedOffset(tp.offset, tp.metadata or "")
             for tp in found

@@ -1,24 +1,28 @@
 """Asks the coordinators of groups for members and positions, and deletes groups.
 
-Reads the progress of a group repeatedly.
+Reads the committed offsets of groups, once or repeatedly.
 """
 
 from __future__ import annotations
 
+import threading
 import time
+import weakref
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import Consumer, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as ClientTopicPartition
 
 from riverrun.errors import BrokerError
 from riverrun.kafka import librdkafka
 from riverrun.kafka.librdkafka import end_in_background
 from riverrun.kafka.requests import CLIENT_ID, REQUEST_SECONDS
+from riverrun.kafka.tokens import keep_logged_in, renew
 from riverrun.records import TopicPartition
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from riverrun.kafka.coordinators import CoordinatorRequest
     from riverrun.kafka.requests import Requests
@@ -152,6 +156,72 @@ class Groups:
                     raise
             time.sleep(_PAUSE_SECONDS)
             attempt += 1
+
+
+_IDLE = 2
+"""Number of idle clients that are kept: whoever takes tasks of an application over asks for one group again and again."""
+
+
+class GroupClients:
+    """Keeps clients that have read committed offsets of a group, for the next question about that group.
+
+    A client that makes its connections and finds the coordinator costs more than the question. Each is used by one thread at
+    a time. Those that are idle at the end are closed.
+
+    Args:
+        requests: Creates clients.
+    """
+
+    def __init__(self, requests: Requests) -> None:
+        self._requests = requests
+        self._idle: list[tuple[tuple[str, str], Consumer]] = []
+        self._lock = threading.Lock()
+        # At its end, the process closes connections anyway.
+        weakref.finalize(self, _close_all, self._idle).atexit = False
+        keep_logged_in(self, requests.kafka)
+
+    def renew_tokens(self) -> None:
+        """See `LoggedIn.renew_tokens`. Clients in use are not idle for long."""
+        with self._lock:
+            for _, client in self._idle:
+                renew(client)
+
+    @contextmanager
+    def client(self, group: str, isolation: str) -> Iterator[Consumer]:
+        """Lend a client of a group. One whose question failed is not used again.
+
+        Args:
+            group: The group.
+            isolation: Whether it reads uncommitted offsets.
+        """
+        which = (group, isolation)
+        client = self._taken(which) or self._requests.consumer(group, isolation)
+        try:
+            yield client
+        except BaseException:
+            end_in_background(client.close, group)
+            raise
+        self._keep(which, client)
+
+    def _taken(self, which: tuple[str, str]) -> Consumer | None:
+        with self._lock:
+            for place, (known, client) in enumerate(self._idle):
+                if known == which:
+                    del self._idle[place]
+                    return client
+        return None
+
+    def _keep(self, which: tuple[str, str], client: Consumer) -> None:
+        with self._lock:
+            self._idle.append((which, client))
+            surplus = self._idle[:-_IDLE]
+            del self._idle[:-_IDLE]
+        _close_all(surplus)
+
+
+def _close_all(clients: list[tuple[tuple[str, str], Consumer]]) -> None:
+    for (group, _), client in clients:
+        end_in_background(client.close, group)
 
 
 class GroupProgress:

@@ -51,6 +51,13 @@ class TransactionalProducer:
     It has no delivery callbacks. The library may call one while it raises an error, which Python does not allow, and
     each call takes the interpreter's lock once per record. The transaction's error contains the refused record's topic
     and the reason.
+
+    Args:
+        kafka: Client properties; security properties pass through.
+        transactional_id: What it is to own.
+        transaction_timeout_ms: How long a transaction may stay open, ms.
+        overrides: Producer properties of the user (`producer.` prefix).
+        admin: Asks the brokers for limits of record times; without it, a client is made for that.
     """
 
     def __init__(
@@ -60,6 +67,7 @@ class TransactionalProducer:
         *,
         transaction_timeout_ms: int = 60_000,
         overrides: Mapping[str, str] | None = None,
+        admin: Admin | None = None,
     ) -> None:
         forced = {"transactional.id": transactional_id, "transaction.timeout.ms": transaction_timeout_ms}
         self.transactional_id = transactional_id
@@ -67,7 +75,7 @@ class TransactionalProducer:
         self._servers = kafka.get("bootstrap.servers", "")
         self._timeout_ms = transaction_timeout_ms
         self._began = 0.0
-        self._client = SendingClient(kafka, {**(overrides or {}), **forced}, self._begin, self._refusal)
+        self._client = SendingClient(kafka, {**(overrides or {}), **forced}, self._begin, self._refusal, admin)
         self.new_sender = self._client.new_sender
         """Makes a further sender, for a task that shares this producer."""
         self._sender = self.new_sender()
@@ -217,9 +225,12 @@ class IdempotentProducer:
     Args:
         kafka: Client properties; security properties pass through.
         overrides: Producer properties of the user (`producer.` prefix).
+        admin: Asks the brokers for limits of record times; without it, a client is made for that.
     """
 
-    def __init__(self, kafka: Mapping[str, str], overrides: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, kafka: Mapping[str, str], overrides: Mapping[str, str] | None = None, *, admin: Admin | None = None
+    ) -> None:
         refused: list[tuple[str, KafkaError]] = []
         self._refused = refused  # not a method as callback: a client in a cycle would live until garbage collection
         self._servers = kafka.get("bootstrap.servers", "")
@@ -230,7 +241,7 @@ class IdempotentProducer:
 
         own = {"delivery.report.only.error": True, "on_delivery": delivered}
         begin, explain = lambda: None, lambda error, topic: streams_error(error, f"write to {topic}")
-        self._client = SendingClient(kafka, {**(overrides or {}), **own}, begin, explain)
+        self._client = SendingClient(kafka, {**(overrides or {}), **own}, begin, explain, admin)
         self.new_sender = self._client.new_sender
         """Makes a further sender, for a task that shares this producer."""
         self._sender = self.new_sender()

@@ -95,11 +95,11 @@ class RecordTimes:
     """Checks times before a record is sent; nearly all records need no check.
 
     Args:
-        kafka: Client properties.
+        admin: Returns a client that asks the brokers.
     """
 
-    def __init__(self, kafka: Mapping[str, str]) -> None:
-        self._kafka = kafka
+    def __init__(self, admin: Callable[[], Admin]) -> None:
+        self._admin = admin
         self._limits: dict[str, TimeLimits] = {}
         self._are_old_refused = False
         self._ahead_ms = USUALLY_AHEAD_MS
@@ -136,7 +136,7 @@ class RecordTimes:
     def _asked(self, topic: str) -> TimeLimits:
         """Look up a topic's limits. Without an answer, brokers will report refused records."""
         try:
-            return time_limits(Admin(self._kafka), [topic]).get(topic, TimeLimits())
+            return time_limits(self._admin(), [topic]).get(topic, TimeLimits())
         except BrokerError:
             return TimeLimits()
 
@@ -173,7 +173,7 @@ class RecordSender:
         self._targets: dict[str, str] = {}
         self._published: Mapping[str, str] = {}
         self._earlier: dict[str, int] = {}
-        self._times = RecordTimes(client.kafka)
+        self._times = RecordTimes(client.admin)
         self.send = self._sending()
         """Sends a record: see `RecordCollector.send`. Errors are those of the producer."""
 
@@ -277,6 +277,7 @@ class SendingClient:
         properties: Properties of this client, which override the others.
         begin: Called before a sender's first record of a topic, and again before the first one after `end`.
         explain: Translates a refusal of the library: `(error, topic)`.
+        admin: Asks the brokers. Without it, each sender that needs an answer makes a client for that.
     """
 
     def __init__(
@@ -285,8 +286,9 @@ class SendingClient:
         properties: Mapping[str, Any],
         begin: Callable[[], None],
         explain: Callable[[KafkaError, str], StreamsError],
+        admin: Admin | None = None,
     ) -> None:
-        self.kafka = kafka
+        self.admin: Callable[[], Admin] = (lambda: Admin(kafka)) if admin is None else lambda: admin
         self.begin = begin
         self._explain = explain
         self._senders: list[ref[RecordSender]] = []

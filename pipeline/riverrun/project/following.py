@@ -266,7 +266,8 @@ class FollowedExport:
 
             def write(letters: Sequence[ProducerRecord]) -> None:
                 if not producers:
-                    producers.append(stack.enter_context(closing(IdempotentProducer(self.cluster.admin.kafka))))
+                    producer = IdempotentProducer(self.cluster.admin.kafka, admin=self.cluster.admin)
+                    producers.append(stack.enter_context(closing(producer)))
                 for letter in letters:
                     key, value, partition = letter.key, letter.value, letter.partition
                     producers[0].send(letter.topic, key, value, letter.timestamp, letter.headers, partition)

@@ -103,6 +103,7 @@ def import_rows(
             transactional_id(connected.id, "import"),
             transaction_timeout_ms=_TRANSACTION_MS,
             overrides=connected.application.config.streams.producer,
+            admin=connected.admin,
         )
         opened.callback(producer.close)
         producer.init()

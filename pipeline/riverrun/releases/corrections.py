@@ -127,7 +127,7 @@ class Corrections:
         admin, staging, name = new.admin, staging_name(new.id, topic), f"{self._app}-corrections-{topic}"
         topic_id = admin.topic_ids([staging])[staging]
         tps = [TopicPartition(staging, number) for number in range(admin.partitions([staging])[staging])]
-        producer = TransactionalProducer(admin.kafka, name, transaction_timeout_ms=LONGEST_TRANSACTION_MS)
+        producer = TransactionalProducer(admin.kafka, name, transaction_timeout_ms=LONGEST_TRANSACTION_MS, admin=admin)
         try:
             producer.init()
             self._registry.require(mine)
@@ -257,7 +257,7 @@ def copy_partitions(
         BrokerError: If brokers refuse or do not answer.
     """
     producer, kept_in = (
-        TransactionalProducer(admin.kafka, name, transaction_timeout_ms=LONGEST_TRANSACTION_MS),
+        TransactionalProducer(admin.kafka, name, transaction_timeout_ms=LONGEST_TRANSACTION_MS, admin=admin),
         group or name,
     )
     try:

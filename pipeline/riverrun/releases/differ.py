@@ -176,7 +176,9 @@ class Differ:
             return self._publish(check, switch, side, is_settled=is_settled, covers=covers)
 
     def _publish(self, check: Callable[[], None], switch: str, side: Side, *, is_settled: bool, covers: Covers) -> int:
-        producer = TransactionalProducer(self._admin.kafka, self._name, transaction_timeout_ms=LONGEST_TRANSACTION_MS)
+        producer = TransactionalProducer(
+            self._admin.kafka, self._name, transaction_timeout_ms=LONGEST_TRANSACTION_MS, admin=self._admin
+        )
         try:
             producer.init()
             check()

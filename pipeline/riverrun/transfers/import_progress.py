@@ -299,7 +299,9 @@ class TopicTarget:
             self._progress.create()
             topics = [each for each in (self._topic, self._letters) if each]
             self._admin.require(topics, f"import {self._name} writes to")
-            self._producer = TransactionalProducer(self._admin.kafka, lock_name(IMPORTS_TOPIC, self._name))
+            self._producer = TransactionalProducer(
+                self._admin.kafka, lock_name(IMPORTS_TOPIC, self._name), admin=self._admin
+            )
             self._producer.init()
             found = self._admin.topics(topics)
             self._partitions = {name: topic.partitions for name, topic in found.items()}

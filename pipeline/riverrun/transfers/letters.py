@@ -254,7 +254,7 @@ class DeadLetters:
 
     def _decide(self, letters: Sequence[DeadLetter], state: str, value: bytes | None) -> int:
         self._admin.create_topics([TopicSpec(LETTERS_TOPIC, 1, _CONFIG)])
-        producer = TransactionalProducer(self._admin.kafka, lock_name(LETTERS_TOPIC, self.topic))
+        producer = TransactionalProducer(self._admin.kafka, lock_name(LETTERS_TOPIC, self.topic), admin=self._admin)
         try:
             producer.init()
             known = self._known()  # under the lock: a predecessor is fenced, and has committed or not

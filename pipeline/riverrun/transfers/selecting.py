@@ -118,7 +118,7 @@ def write(rows: Sequence[WrittenRow], admin: Admin, schema_registry: Mapping[str
         for serde, is_key in zip(source.serdes(), (True, False), strict=True)
     )
     now_ms = SystemClock().now_ms()
-    producer = IdempotentProducer(admin.kafka)
+    producer = IdempotentProducer(admin.kafka, admin=admin)
     try:
         for row in rows:
             key = None if row.key is None or set(row.key) == {None} else keys.serialize(row.key)

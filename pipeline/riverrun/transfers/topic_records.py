@@ -327,7 +327,7 @@ def write_lines(admin: Admin, topic: str, lines: Iterable[bytes], form: LineForm
         message = f"{topic} is an internal topic of the brokers: writing to it would damage their data"
         raise ConfigError(message)
     admin.require([topic], "this command writes to")
-    producer, clock = IdempotentProducer(admin.kafka), SystemClock()
+    producer, clock = IdempotentProducer(admin.kafka, admin=admin), SystemClock()
     try:
         for number, line in enumerate(lines, 1):
             raw = line.rstrip(b"\r\n")

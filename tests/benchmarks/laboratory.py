@@ -40,10 +40,12 @@ from steady import DRAINED_S, steady
 from topologies import table_sum, table_sum_more
 
 from riverrun import Riverrun
+from riverrun.apps.delays import FLIGHTS, build
 from riverrun.archive.archiving import archive_topic, in_this_process
 from riverrun.archive.manifest import ArchiveStore
-from riverrun.archive.one_log import with_archive
+from riverrun.archive.one_log import archived_ranges, with_archive
 from riverrun.config import ProjectConfig
+from riverrun.demo.data import expected, load, published
 from riverrun.hosting.release import staging_name
 from riverrun.kafka.admin import TopicSpec
 from riverrun.kafka.producer import IdempotentProducer
@@ -67,6 +69,7 @@ _QUERY_SECONDS, _QUERIES = 2.0, 5_000
 _PAUSE_SECONDS = 0.02
 _HELD = re.compile(r"paused at barrier \w+ for (\d+\.\d+) s")
 _SETTLED_SECONDS = 10.0
+FLIGHTS_OF_A_YEAR = 336_776
 _UNTIL_KILLED_SECONDS = 12.0
 """A killed instance is replaced at once, and the next kill comes so much later."""
 
@@ -116,7 +119,7 @@ class Laboratory:
             RuntimeError: If it dies, gets stuck, or writes something else than expected.
         """
         name = re.sub(r"\W+", "-", f"{row.name} {side} {guarantee} {number}")
-        if row.kind in {"task", "serde"}:  # it makes its own
+        if row.kind in {"task", "serde", "flights"}:  # it makes its own
             source = Input(row.keys, name, 0, self.records)
         elif row.per_second:
             source = self._made(Input(row.keys, name, 0, partitions=row.partitions), row.keys)
@@ -130,6 +133,8 @@ class Laboratory:
 
     def records_of(self, row: Row) -> int:
         """How many records the figures of a row are of."""
+        if row.kind == "flights":
+            return FLIGHTS_OF_A_YEAR
         return int(row.per_second * self.steady_seconds) if row.per_second else self.records
 
     def input(self, keys: int, side: str = JSON) -> Input:
@@ -437,6 +442,34 @@ def archive(laboratory: Laboratory, run: Run) -> Figures:
     return {"seconds": seconds, "speed": count / seconds, "cpu": cpu_seconds / count * 1_000_000}
 
 
+def flights(laboratory: Laboratory, run: Run) -> Figures:
+    """How long a year of the demo's flights takes: from their topic, or from its archive."""
+    url = str(laboratory.directory / "archive-of-flights") if run.side == ARCHIVE else ""
+    config = {"bounded.engine": "local", "state.dir": "state", "archive.url": url}
+    app = Riverrun(kafka=laboratory.kafka, directory=run.directory).app(run.name, build, config=config)
+    admin = laboratory.admin
+    load(admin, app.config, lambda *_: None)
+    if url:
+        archive_topic(ArchiveStore(url), admin, FLIGHTS, in_this_process(url, admin))
+        ends = admin.settled_end_offsets(run.source.partitions_of(FLIGHTS))
+        archived = archived_ranges(url, admin, ends)
+        if any(archived[tp] != OffsetRange(0, end) for tp, end in ends.items()):
+            message = f"The archive has {archived}, and the topic ends at {ends}"
+            raise RuntimeError(message)
+    began, began_cpu = time.perf_counter(), time.process_time()
+    app.run()
+    seconds, cpu_seconds = time.perf_counter() - began, time.process_time() - began_cpu
+    if published(admin) != expected(cancelled_count_as_on_time=True):
+        message = "the published delays are not those of pandas"
+        raise RuntimeError(message)
+    laboratory.clean(run)
+    return {
+        "seconds": seconds,
+        "speed": FLIGHTS_OF_A_YEAR / seconds,
+        "cpu": cpu_seconds / FLIGHTS_OF_A_YEAR * 1_000_000,
+    }
+
+
 def carry(laboratory: Laboratory, run: Run) -> Figures:
     """How long a version takes that writes one more output, until it stands where the live one does."""
     names = {"BENCH_INPUT": run.source.views, "BENCH_TABLE": run.source.users, "BENCH_OUTPUT": run.target}
@@ -518,6 +551,7 @@ MEASURE: Mapping[str, Callable[[Laboratory, Run], Figures]] = {
     "gate": gate,
     "bounded": bounded,
     "archive": archive,
+    "flights": flights,
     "carry": carry,
 }
 """By kind of row."""

@@ -175,6 +175,18 @@ KINDS: Mapping[str, Kind] = {
         ),
         charted=("records/s", "records per second"),
     ),
+    "flights": Kind(
+        "A bounded run in one process, without Spark, from the first flight to the last: start-up, joins, state, its\n"
+        "changelog, and the output are in the seconds. Flights come from the topic, or from an archive of it on the same\n"
+        "disk. The output is compared with pandas. CPU seconds are those of this process, per million flights.",
+        (
+            Column("s", "seconds", 1),
+            Column("flights/s", "speed"),
+            Column("ratio", "speed", is_ratio=True),
+            Column("CPU", "cpu", 1),
+        ),
+        charted=("flights/s", "flights per second"),
+    ),
     "carry": Kind(
         "Start and reprocess of a release in one process, without Spark, until the new version stands where the live one\n"
         "does. It computes everything, or carries state (`--carry`). CPU seconds are those of this process.",

@@ -337,6 +337,16 @@ GROUPS: dict[str, tuple[Row, ...]] = {
             guarantees=(EXACTLY_ONCE,),
         ),
     ),
+    "flights": (
+        Row(
+            "a year of flights",
+            "flights",
+            "",
+            "The demo's delays per hour, computed from all flights of 2013 into fresh state.",
+            (TOPIC, ARCHIVE),
+            guarantees=(EXACTLY_ONCE,),
+        ),
+    ),
     "carried": (
         Row(
             "one more output",

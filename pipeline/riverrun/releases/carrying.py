@@ -145,7 +145,7 @@ class Carrying:
         self._copy(live, new, plan, mark, carry)
         compact_again(live.admin, carry.settings)
         stay = [topic for topic in tables(new.application) if plan.outputs[topic].fate is Fate.CARRIED]
-        self.corrections.keep(new, release, topics=stay, is_settled=False)
+        self.corrections.fill(new, release, stay)
         part = self._compute(new, plan, mark, carry)
         _Tasks(live, new, plan, mark, carry).stand(part)
         shutil.rmtree(_directory(new), ignore_errors=True)

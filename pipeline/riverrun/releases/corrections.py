@@ -6,13 +6,13 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, TypeAlias
 
 from riverrun.errors import TaskMigratedError, VersionConflictError
-from riverrun.hosting.progress import tell
+from riverrun.hosting.progress import counted_batches, tell
 from riverrun.hosting.release import staging_name
 from riverrun.kafka.producer import LONGEST_TRANSACTION_MS, TransactionalProducer
 from riverrun.kafka.ranges import read_fields
-from riverrun.records import RAW_OFFSET, OffsetRange, TopicPartition
+from riverrun.records import RAW_KEY, RAW_OFFSET, OffsetRange, TopicPartition
 from riverrun.releases.differ import Differ, everything
-from riverrun.releases.difference import Side
+from riverrun.releases.difference import Side, keyless
 from riverrun.releases.topology import logs, outputs, tables
 from riverrun.releases.versions import create_staging
 
@@ -159,28 +159,77 @@ class Corrections:
         finally:
             producer.close()
 
-    def keep(
-        self,
-        old: ConnectedApplication,
-        mine: Release,
-        *,
-        topics: Iterable[str] | None = None,
-        is_settled: bool = True,
-    ) -> None:
-        """Make a version's staging tables equal to what is public. A rollback starts from them, or a candidate that takes over.
+    def keep(self, old: ConnectedApplication, mine: Release, *, is_settled: bool = True) -> None:
+        """Make a version's staging tables equal to what is public. A rollback starts from them.
 
         Args:
             old: The version.
             mine: The release, as it was written last.
-            topics: The tables; all by default.
             is_settled: Whether nothing publishes at present. If something does, this call only leaves less to do later.
 
         Raises:
             VersionConflictError: If another process has taken the release over.
         """
         create_staging(old)
-        for topic in tables(old.application) if topics is None else topics:
-            self._brought(old, topic, f"{old.id}-keep-{topic}", mine, Side.NEW, is_settled=is_settled)
+        for topic in tables(old.application):
+            self._brought(old, topic, _keeper(old, topic), mine, Side.NEW, is_settled=is_settled)
+
+    def fill(self, new: ConnectedApplication, mine: Release, topics: Iterable[str]) -> None:
+        """Let staging tables of a candidate have the rows that are public at present, and that others may go on changing.
+
+        A table that is empty is filled as the public one is read. One that an earlier call has begun with is compared.
+
+        Args:
+            new: The candidate.
+            mine: The release, as it was written last.
+            topics: The tables.
+
+        Raises:
+            ReleaseError: If a public record has no key.
+            VersionConflictError: If another process has taken the release over.
+        """
+        create_staging(new)
+        for topic in topics:
+            staging = staging_name(new.id, topic)
+            tps = [TopicPartition(staging, n) for n in range(new.admin.partitions([staging])[staging])]
+            if any(new.admin.written_offsets(tps).values()):
+                self._brought(new, topic, _keeper(new, topic), mine, Side.NEW, is_settled=False)
+            else:
+                with _conflicts(mine):
+                    self._filled(new, topic, staging, mine)
+
+    def _filled(self, new: ConnectedApplication, topic: str, staging: str, mine: Release) -> None:
+        """Write the last row of each key, as far as few rows at a time show which that is."""
+        admin = new.admin
+        rows: dict[tuple[int, bytes], RawFields] = {}
+        tps = [TopicPartition(topic, n) for n in range(admin.partitions([topic])[topic])]
+        producer = TransactionalProducer(
+            admin.kafka, _keeper(new, topic), transaction_timeout_ms=LONGEST_TRANSACTION_MS, admin=admin
+        )
+
+        def write() -> None:
+            for (partition, key), (_, value, timestamp, _, headers) in rows.items():
+                producer.send(staging, key, value, timestamp, headers, partition)
+            rows.clear()
+            producer.commit({}, "")
+
+        try:
+            producer.init()
+            self._registry.require(mine)
+            starts, ends = admin.beginning_offsets(tps), admin.stable_end_offsets(tps)
+            ranges = {tp: OffsetRange(min(starts[tp], end), end) for tp, end in ends.items()}
+            everything = sum(each.size for each in ranges.values())
+            for tp, batch in counted_batches(f"publish to {staging}", read_fields(admin, ranges), everything):
+                for fields in batch:
+                    key = fields[RAW_KEY]
+                    if key is None:
+                        raise keyless(tp, fields[RAW_OFFSET])
+                    rows[tp.partition, key] = fields
+                if len(rows) >= _TRANSACTION_RECORDS:
+                    write()
+            write()
+        finally:
+            producer.close()
 
     def _brought(
         self,
@@ -216,6 +265,11 @@ def ends_of_staged_logs(version: ConnectedApplication) -> dict[str, int]:
         ends = admin.settled_end_offsets(TopicPartition(name, n) for n in range(topic.partitions))
         found |= {published_name(topic.id, tp): end for tp, end in ends.items()}
     return found
+
+
+def _keeper(version: ConnectedApplication, topic: str) -> str:
+    """Return the transactional id of those that write public rows to a staging table."""
+    return f"{version.id}-keep-{topic}"
 
 
 @contextmanager

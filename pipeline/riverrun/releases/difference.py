@@ -130,7 +130,7 @@ class DifferenceIndex:
         rows: dict[bytes, bytes | None] = {}
         for key, value, timestamp, offset, headers in records:
             if key is None:
-                raise _keyless(tp, offset)
+                raise keyless(tp, offset)
             rows[prefix + key] = None if value is None else _encoded(value, timestamp, headers)
         other = self._tables[Side.NEW if side is Side.OLD else Side.OLD].get
         is_differing = self._differing.get
@@ -226,7 +226,8 @@ def _hashes(where: bytes, value: bytes) -> tuple[int, int]:
     return part, int.from_bytes(key.digest(), "big")
 
 
-def _keyless(tp: TopicPartition, offset: int) -> ReleaseError:
+def keyless(tp: TopicPartition, offset: int) -> ReleaseError:
+    """Return the error for a record without a key in a topic that is a table."""
     message = f"{tp} has a record without a key at offset {offset}: {tp.topic} cannot be compared as a table"
     hint = 'If each record counts, declare the public topic a log: [apps.NAME.outputs] "TOPIC" = "log".'
     return ReleaseError(message, hint=hint)

@@ -42,6 +42,32 @@ def owner_of(file: str, line: int | None) -> str:
     return owners[line - 1] if line is not None and 0 < line <= len(owners) else ""
 
 
+def owner_before(file: str, line: int | None) -> str:
+    """Return the owner of the call that a generated function has made last before it reached a line; empty if there is none.
+
+    That is the nearest call above that is indented no deeper: deeper ones may have been left out.
+
+    Args:
+        file: The file name of its code.
+        line: The number of the line, from 1; None between lines.
+    """
+    owners = _owners.get(file, ())
+    if line is None or not 0 < line <= len(owners):
+        return ""
+    lines = linecache.getlines(file)
+    depth = _depth(lines[line - 1])
+    above = ((lines[number], owners[number]) for number in range(line - 2, -1, -1))
+    return next((owner for text, owner in above if _depth(text) <= depth and _calls(text)), "")
+
+
+def _depth(line: str) -> int:
+    return len(line) - len(line.lstrip(" "))
+
+
+def _calls(line: str) -> bool:
+    return "(" in line or line.strip() == "else:"  # what follows is deeper, and has calls
+
+
 def generated(label: str, text: str, names: dict[str, Any]) -> Callable[..., Any]:
     """Make a function from generated text, and keep its lines for tools that show them.
 

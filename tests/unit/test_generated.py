@@ -6,7 +6,7 @@ import linecache
 import os
 from typing import TYPE_CHECKING, Any
 
-from riverrun.generated import generated, text_of
+from riverrun.generated import generated, marked, owner_before, text_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -47,3 +47,17 @@ def test_a_function_may_end_while_linecache_looks_for_changed_files(
     monkeypatch.setattr(os, "stat", dropping)
     linecache.checkcache()
     assert not made
+
+
+def test_the_call_before_a_line_is_the_nearest_one_that_is_no_deeper() -> None:
+    lines = [
+        marked("def run(first, second, last):", "source"),
+        marked("    if first():", "filter"),
+        marked("        second()", "below"),
+        marked("    value = 1", "mapper"),
+        marked("    last(value)", "mapper"),
+    ]
+    made = generated("with owners", "\n".join(lines), {})
+    file = made.__code__.co_filename
+    assert [owner_before(file, number) for number in range(7)] == ["", "", "source", "filter", "filter", "filter", ""]
+    assert owner_before(file, None) == owner_before("elsewhere.py", 1) == ""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field, replace
 from textwrap import indent
+from types import BuiltinFunctionType, MethodDescriptorType
 from typing import TYPE_CHECKING, Any
 
 from riverrun.errors import USER_ERRORS
@@ -42,12 +43,14 @@ _PLACE = "@"
 """Begins a line that stands for the lines of a node; the number of the node and its record follows."""
 _SINK = """\
 try:
-    sink_key = None if {lacks_key} else {written_key}
+    {key_line}
     sink_value = {written}{chosen}
 except user_errors:  # the plain function tries again, and asks the handler
     {name}({key}, {value}, timestamp, headers)
 else:
     send({name}_topic, sink_key, sink_value, timestamp, {headers}, {where})"""
+_IN_C = BuiltinFunctionType | MethodDescriptorType
+"""Such functions write a key quickly. Python handles signals after their call, so a sample there tells of the node above."""
 _INNER = """
     where = None if {key} is None else partition_for({name}_inner({key}), partitions({name}_topic))"""
 
@@ -312,13 +315,22 @@ class FunctionWriter:
                 where = f"{name}_where"
             else:
                 chosen, where = _INNER.format(name=name, key=key), "where"
-        keyed = {"key": key, "written_key": written_key, "lacks_key": given.lacks_key or f"{key} is None"}
+        key_line = f"sink_key = None if {given.lacks_key or f'{key} is None'} else {written_key}"
+        if isinstance(node.key_serde.serialize, _IN_C) and len(node.parents) == 1:
+            key_line = marked(key_line, node.parents[0])
         headers = "headers"
         if node.topic in self.nodes.sub.repartition_topics:
             self.names |= {"reserved": RESERVED, "guarded": guarded}
             headers = "headers if not headers or headers[-1][0] not in reserved else guarded(headers)"
         return _SINK.format(
-            name=name, **keyed, value=value, written=written, chosen=checked + chosen, where=where, headers=headers
+            name=name,
+            key=key,
+            key_line=key_line,
+            value=value,
+            written=written,
+            chosen=checked + chosen,
+            where=where,
+            headers=headers,
         )
 
     def _written_columns(self, name: str, serde: Serde[Any], given: RecordVars) -> tuple[str, str]:

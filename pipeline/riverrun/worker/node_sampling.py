@@ -2,7 +2,8 @@
 
 Operators are fused, so marks around each of them would cost as much as the operators do. Instead, the instance signals its
 processes every few milliseconds. Python calls the handler of a signal between two instructions of the main thread, which is the
-stream thread. The handler looks at the frame there: each line of a generated function belongs to a node.
+stream thread. The handler looks at the frame there: each line of a generated function belongs to a node. Python does so only
+at calls and in loops, so what has just been called is not what took the time.
 
 The clock is a thread of the instance, as it must not wait for the interpreter of the process that it samples: a thread there
 would mostly be let in when the stream thread waits, and would blame the node that waits. The signal is `SIGURG`, which does
@@ -11,14 +12,18 @@ nothing to a process without a handler, and which processes must bear at any tim
 
 from __future__ import annotations
 
+import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 from collections import defaultdict
 from contextlib import contextmanager, suppress
+from opcode import opmap
 from typing import TYPE_CHECKING
 
-from riverrun.generated import owner_of
+from riverrun.generated import owner_before, owner_of
 from riverrun.runtime.failures import Failures
 
 if TYPE_CHECKING:
@@ -31,20 +36,35 @@ SIGNAL = signal.SIGURG
 """Asks a stream thread at which node it is."""
 
 
+_CLOCK = """\
+import os, sys, time
+process, number, seconds = int(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3])
+while os.getppid() == process:
+    os.kill(process, number)
+    time.sleep(seconds)
+"""
 _APART = 20
 """Signals are ignored after a sample for so many times as long as it took."""
 _PUNCTUATE = Failures.punctuate.__code__
-_METHODS = frozenset({"process", "advance_stream_time", "head", "pop"})
+_METHODS = frozenset({"process", "advance_stream_time", "finish", "head", "pop"})
 """Methods of operators, and of inputs' queues, in which time is spent."""
+_RESUME = opmap["RESUME"]
 
 
 def node_at(frame: FrameType | None, node_of: Callable[[object], str]) -> str:
-    """Return the innermost node whose code runs, or has called what runs; empty if there is none.
+    """Return the innermost node whose code has run, or has called what has run; empty if there is none.
+
+    Python handles a signal at the next call, so a function that has just been called has not taken the time. What ran before
+    the call has: the caller, or in a generated function the node of the call before.
 
     Args:
-        frame: The innermost frame.
+        frame: The innermost frame, whose code has been interrupted.
         node_of: Returns the node whose operator or queue an object is (`Task.node_of`).
     """
+    if frame is not None and _has_just_begun(frame):
+        frame = frame.f_back
+        if frame is not None and (node := owner_before(frame.f_code.co_filename, frame.f_lineno)):
+            return node
     while frame is not None:
         code = frame.f_code
         node = owner_of(code.co_filename, frame.f_lineno)
@@ -56,6 +76,11 @@ def node_at(frame: FrameType | None, node_of: Callable[[object], str]) -> str:
             return node
         frame = frame.f_back
     return ""
+
+
+def _has_just_begun(frame: FrameType) -> bool:
+    code, at = frame.f_code.co_code, frame.f_lasti
+    return 0 <= at < len(code) - 1 and code[at] == _RESUME and code[at + 1] == 0
 
 
 class NodeTimes:
@@ -92,6 +117,27 @@ class NodeTimes:
         self._sampled_at, ended = now, time.perf_counter()
         # A thousand frames of a recursion may take longer than the interval: nothing else would run.
         self._not_before = ended + _APART * (ended - now)
+
+
+@contextmanager
+def clocked(interval_ms: int) -> Iterator[None]:
+    """Signal this process at an interval within this context, from a process that ends with it.
+
+    Args:
+        interval_ms: The interval, ms (`node.sample.interval.ms`); 0 for no signals.
+    """
+    if not interval_ms:
+        yield
+        return
+    arguments = [str(os.getpid()), str(int(SIGNAL)), str(interval_ms / 1000)]
+    command = [sys.executable, "-I", "-S", "-c", _CLOCK, *arguments]
+    with subprocess.Popen(
+        command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, start_new_session=True
+    ) as clock:
+        try:
+            yield
+        finally:
+            clock.kill()
 
 
 @contextmanager

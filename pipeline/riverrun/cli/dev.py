@@ -18,7 +18,7 @@ import typer
 
 from riverrun.cli.project import App, Version, settings_of, tell_of_staging, told
 from riverrun.cli.signals import Ending, stop_then_end
-from riverrun.cli.worker import show_restore, show_state
+from riverrun.cli.worker import run_sampled, show_restore, show_state
 from riverrun.config.code import is_users, users_line
 from riverrun.errors import ConfigError, RecordError
 from riverrun.records import counted
@@ -115,7 +115,7 @@ class DevSession:
         tell_of_staging(running.application)
         if not self._may_be_stopped_by(running.stop):
             return
-        summary = running.run()
+        summary = run_sampled(running)
         typer.echo(f"{counted(summary.processed, 'record')} processed in {counted(summary.commits, 'commit')}")
 
     def _passes(self, tests: Path) -> bool:

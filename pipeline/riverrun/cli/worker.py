@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 
 _RESTORE_LINES = 100_000
 """Number of records between two lines about a restore."""
+_LEAST_SHARE = 0.005
+"""Nodes that take less of the time are not shown, as in the console."""
+_SHOWN_NODES = 5
 
 
 class WorkerHost(StrEnum):
@@ -126,7 +129,33 @@ def _alone(running: Worker, ending: Ending, *, until_caught_up: bool) -> WorkerS
             end_now()
 
     ending.ask(stop_then_end(stop))
-    return running.run(until_caught_up=until_caught_up)
+    return running.run(until_caught_up=True) if until_caught_up else run_sampled(running)
+
+
+def run_sampled(running: Worker) -> WorkerSummary:
+    """Run a worker until it is stopped, with samples of where its time goes; then print its busiest nodes."""
+    from riverrun.worker.node_sampling import sampled
+
+    times = running.node_times
+    with sampled(times, running.application.config.streams.node_sample_interval_ms):
+        summary = running.run()
+        busy = busy_text(times.shares())
+    if busy:
+        typer.echo(f"Busy nodes: {busy}")
+    return summary
+
+
+def busy_text(shares: Mapping[str, float]) -> str:
+    """Return the busiest nodes with their shares of the time, in words; empty if none was busy.
+
+    >>> busy_text({"totals": 0.384, "a-sink": 0.012, "a-source": 0.004})
+    'totals 38.4 %, a-sink 1.2 %'
+
+    Args:
+        shares: Shares of the time by node, the largest one first.
+    """
+    busy = [f"{node} {share:.1%}".replace("%", " %") for node, share in shares.items() if share >= _LEAST_SHARE]
+    return ", ".join(busy[:_SHOWN_NODES])
 
 
 def _in_group(running: AppWorker, ending: Ending) -> WorkerSummary:

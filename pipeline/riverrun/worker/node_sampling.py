@@ -6,7 +6,8 @@ stream thread. The handler looks at the frame there: each line of a generated fu
 at calls and in loops, so what has just been called is not what took the time.
 
 The clock is a thread of the instance, as it must not wait for the interpreter of the process that it samples: a thread there
-would mostly be let in when the stream thread waits, and would blame the node that waits. The signal is `SIGURG`, which does
+would mostly be let in when the stream thread waits, and would blame the node that waits. So a worker that runs all tasks in
+its own process has a clock that is a small process (`sampled`). The signal is `SIGURG`, which does
 nothing to a process without a handler, and which processes must bear at any time. System calls go on after it.
 """
 
@@ -96,17 +97,24 @@ class NodeTimes:
     def __init__(self, node_of: Callable[[object], str]) -> None:
         self._node_of = node_of
         self._seconds: defaultdict[str, float] = defaultdict(float)
-        self._sampled_at = time.perf_counter()
+        self._started_at = self._sampled_at = time.perf_counter()
         self._not_before = 0.0
 
     def start(self) -> None:
         """Take a sample at each signal from now on. Called in the main thread."""
+        self._started_at = self._sampled_at = time.perf_counter()
         signal.signal(SIGNAL, self._sample)
         signal.siginterrupt(SIGNAL, False)  # noqa: FBT003 - takes no keywords
 
     def seconds(self) -> Mapping[str, float]:
         """Return the time spent at each node, s; nodes that were never met are left out."""
         return {node: spent for node, spent in list(self._seconds.items()) if node}
+
+    def shares(self) -> Mapping[str, float]:
+        """Return the time spent at each node as a share of the time since the start, the largest one first."""
+        passed = time.perf_counter() - self._started_at
+        largest = sorted(self.seconds().items(), key=lambda spent: -spent[1])
+        return {node: spent / passed for node, spent in largest}
 
     def _sample(self, _signal: int, frame: FrameType | None) -> None:
         now = time.perf_counter()
@@ -120,20 +128,42 @@ class NodeTimes:
 
 
 @contextmanager
-def clocked(interval_ms: int) -> Iterator[None]:
-    """Signal this process at an interval within this context, from a process that ends with it.
+def sampled(times: NodeTimes, interval_ms: int) -> Iterator[None]:
+    """Take samples of this process within this context, which its main thread enters.
 
     Args:
-        interval_ms: The interval, ms (`node.sample.interval.ms`); 0 for no signals.
+        times: Takes the samples.
+        interval_ms: The interval, ms (`node.sample.interval.ms`); 0 for no samples.
+
+    Raises:
+        OSError: If the machine has no resources for the clock's process.
     """
     if not interval_ms:
         yield
         return
+    before = signal.getsignal(SIGNAL)
+    times.start()
+    try:
+        with clocked(interval_ms):
+            yield
+    finally:
+        signal.signal(SIGNAL, before)
+
+
+@contextmanager
+def clocked(interval_ms: int) -> Iterator[None]:
+    """Signal this process at an interval within this context, from a process that ends with it.
+
+    Args:
+        interval_ms: The interval, ms.
+
+    Raises:
+        OSError: If the machine has no resources for the process.
+    """
     arguments = [str(os.getpid()), str(int(SIGNAL)), str(interval_ms / 1000)]
     command = [sys.executable, "-I", "-S", "-c", _CLOCK, *arguments]
-    with subprocess.Popen(
-        command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, start_new_session=True
-    ) as clock:
+    nowhere = subprocess.DEVNULL
+    with subprocess.Popen(command, stdin=nowhere, stdout=nowhere, stderr=nowhere, start_new_session=True) as clock:
         try:
             yield
         finally:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from riverrun.hosting.application import Application
     from riverrun.hosting.release import Release
     from riverrun.records import TopicPartition
+    from riverrun.worker.node_sampling import NodeTimes
     from riverrun.worker.states import WorkerSummary
 
 
@@ -62,6 +63,11 @@ class Worker:
     def application(self) -> Application:
         """Return the application that it runs."""
         return self._application
+
+    @property
+    def node_times(self) -> NodeTimes:
+        """Return the time that it has spent at nodes, if samples are taken (`node_sampling.sampled`)."""
+        return self._thread.figures.nodes
 
     def stop(self) -> None:
         """Ask the worker to finish the records at hand, commit, and release its tasks. May be called from a signal handler."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import multiprocessing
-import os
 import signal
 import sys
 import threading
@@ -29,7 +28,7 @@ from riverrun import (
     session_windowed,
 )
 from riverrun.testing import TopologyTestDriver
-from riverrun.worker.node_sampling import SIGNAL, NodeTimes, node_at, signalled
+from riverrun.worker.node_sampling import SIGNAL, NodeTimes, node_at, sampled, signalled
 from riverrun.worker.spawning import start_child
 
 if TYPE_CHECKING:
@@ -155,24 +154,12 @@ def test_code_outside_of_nodes_has_none() -> None:
     assert node_at(None, lambda _thing: "") == ""
 
 
-def sampled(topology: Topology, pipe: Callable[[TopologyTestDriver], None]) -> NodeTimes:
-    """Process with a signal every millisecond, which this process sends itself from a thread."""
-    driver, over, before = TopologyTestDriver(topology), threading.Event(), signal.getsignal(SIGNAL)
+def sampling(topology: Topology, pipe: Callable[[TopologyTestDriver], None]) -> NodeTimes:
+    """Process with samples, with another process as the clock."""
+    driver = TopologyTestDriver(topology)
     times = NodeTimes(lambda thing: next(iter(driver._tasks.values())).node_of(thing))
-    times.start()
-
-    def run() -> None:
-        while not over.wait(0.001):
-            os.kill(os.getpid(), SIGNAL)
-
-    sender = threading.Thread(target=run)
-    sender.start()
-    try:
+    with sampled(times, 1):
         pipe(driver)
-    finally:
-        over.set()
-        sender.join()
-        signal.signal(SIGNAL, before)
     return times
 
 
@@ -187,7 +174,10 @@ def test_the_node_that_computes_most_has_most_of_the_time() -> None:
         for number in range(1_000):
             topic.pipe_input("k", str(number))
 
-    seconds = sampled(builder.build(), pipe).seconds()
+    times = sampling(builder.build(), pipe)
+    seconds, shares = times.seconds(), times.shares()
+    assert [*shares] == sorted(seconds, key=seconds.__getitem__, reverse=True)
+    assert sum(shares.values()) <= 1
     assert "" not in seconds
     assert max(seconds, key=seconds.__getitem__) == "dear"
     assert seconds["dear"] > 2 * sum(spent for node, spent in seconds.items() if node != "dear")
@@ -205,7 +195,7 @@ def test_a_recursion_without_end_fails_as_it_does_without_samples() -> None:
 
     builder = StreamsBuilder()
     builder.stream("in", Consumed(STRING, STRING)).map_values(caught).to("out", Produced(STRING, STRING))
-    sampled(builder.build(), lambda driver: driver.input_topic("in", STRING, STRING).pipe_input("k", "v"))
+    sampling(builder.build(), lambda driver: driver.input_topic("in", STRING, STRING).pipe_input("k", "v"))
 
 
 def counting(line: Connection) -> None:
@@ -251,3 +241,14 @@ def test_an_interval_of_zero_sends_nothing() -> None:
 
     with signalled(0, refuse):
         assert "node-samples" not in [thread.name for thread in threading.enumerate()]
+
+
+@pytest.mark.parametrize("interval_ms", [0, 1])
+def test_what_handles_the_signal_is_restored_after_samples_of_this_process(interval_ms: int) -> None:
+    def own(_signal: int, _frame: object) -> None:
+        """Do nothing."""
+
+    before = signal.signal(SIGNAL, own)
+    with sampled(NodeTimes(lambda _thing: ""), interval_ms):
+        assert (signal.getsignal(SIGNAL) is own) == (interval_ms == 0)
+    assert signal.signal(SIGNAL, before) is own

@@ -32,9 +32,10 @@ from riverrun.runtime.layout import full_name
 from riverrun.runtime.lookups import PendingLookups, lookups_of
 from riverrun.runtime.packs import PackedInput, unguarded_records
 from riverrun.runtime.processing import Processing
+from riverrun.runtime.progress import Progress
 from riverrun.runtime.serde_places import KeyBytes, teller
 from riverrun.runtime.state_manager import ProcessorStateManager
-from riverrun.runtime.times import ObservedTimes, OffsetMetadata
+from riverrun.runtime.times import ObservedTimes
 from riverrun.state.api import KeepsTimes
 
 if TYPE_CHECKING:
@@ -89,7 +90,6 @@ class Task:
             failures=self._failures,
             watch=ports.watch,
         )
-        self._times = ObservedTimes(dict(self._keepers_of_times()))
         self._sources = {
             full_name(spec.sub_topology, spec.application_id, topic): source
             for source in spec.sub_topology.sources
@@ -102,16 +102,20 @@ class Task:
         lookups = lookups_of(self._nodes)
         self._lookups = self._pending(lookups) if lookups else None
         self._barrier = BarrierHandler(self._queues, self._packs.__contains__)
+        self._progress = Progress(
+            spec.inputs,
+            self._context,
+            queues=self._queues,
+            packs=self._packs,
+            times=ObservedTimes(dict(self._keepers_of_times())),
+            barrier=self._barrier,
+            dropped=lambda: self.dropped,
+        )
         for tp in spec.inputs:
             self._queues.register(self._new_queue(tp))
         self._is_running = False
         self._has_progress = False
-        self._tells_next_times = False
         self._prepared = TaskCommit({}, ())
-        self._topics: Mapping[TopicPartition, Mapping[str, int]] = {}
-        self._owner = ""
-        self._dropped_before: Counter[str] = Counter()
-        self._begun: dict[TopicPartition, int] = {}
 
     def stores(self) -> Mapping[str, Any]:
         """Return the task's stores by name, for reading."""
@@ -181,18 +185,7 @@ class Task:
             topics: Ids of topics to commit with each input.
             owner: The owner to commit (`OffsetMetadata.owner`).
         """
-        self._topics, self._owner = topics, owner
-        for queue in self._queues.all():
-            if queue.tp in committed:
-                offset, metadata = committed[queue.tp]
-                queue.next_offset = self._begun[queue.tp] = offset
-                known = OffsetMetadata.decode(metadata)
-                queue.partition_time = known.partition_time
-                if queue.tp in self._packs:
-                    self._packs[queue.tp].begin(offset, known.taken)
-                self._take_over(known)
-                self._context.stream_time = max(self._context.stream_time, queue.partition_time)
-        self._times.resume()
+        self._progress.resume(committed, topics, owner)
         self._context.enter(None, self._ports.clock.now_ms(), ())  # the time of records written during the start
         self._nodes.init()
         self._is_running = True
@@ -206,14 +199,6 @@ class Task:
             yield f"punctuations {name}", self._nodes.contexts[name].schedules
             if isinstance(operator, KeepsTimes):
                 yield f"node {name}", operator
-
-    def _take_over(self, committed: OffsetMetadata) -> None:
-        """Take over kept times and counts; every input has a copy, and the latest counts (`ProcessorMetadata.update`)."""
-        self._dropped_before |= Counter(committed.dropped)
-        known = self._context.processor_metadata
-        for key, time_ms in committed.processor_metadata.items():
-            known[key] = max(time_ms, known.get(key, time_ms))
-        self._times.learn(committed.times)
 
     def add_records(self, tp: TopicPartition, records: Sequence[RawFields]) -> int:
         """Append records of an input after those already added; return their number, with the content of packs counted."""
@@ -289,7 +274,7 @@ class Task:
 
     def tell_next_times(self, *, tells: bool) -> None:
         """Set whether commits report, with each offset, to which event time the next record brings the input."""
-        self._tells_next_times = tells
+        self._progress.tells_next_times = tells
 
     def next_times(self) -> dict[TopicPartition, int]:
         """Return, per input with a record at hand, the event time (ms) to which that record brings it."""
@@ -457,7 +442,7 @@ class Task:
             self.finish_lookups()
             self._flush()
         written = self._stores.send_changes(self._fail_to_log)
-        self._prepared = TaskCommit(dict(self._committable()), written)
+        self._prepared = TaskCommit(dict(self._progress.offsets()), written)
         self._has_progress = self._context.has_skipped = self._context.commit_requested = False
         if self._context.sources is not None:
             self._context.sources.clear()
@@ -473,10 +458,8 @@ class Task:
 
     def _fail_to_log(self, store: str, error: RefusedRecordError) -> NoReturn:
         """Name the records that may have caused a change that cannot be logged; the exact one is unknown."""
-        begun = {tp: offset for tp, (offset, _metadata) in self._prepared.offsets.items()} or self._begun
-        read = ((tp, begun.get(tp, 0), offset) for tp, (offset, _metadata) in self._committable())
-        ranges = ", ".join(f"{tp}@{first} to {last - 1}" for tp, first, last in read if first < last)
-        message = f"{error.message} (task {self.spec.id}, store {store}, from one of {ranges or 'no record'})"
+        read = self._progress.read_since(self._prepared.offsets)
+        message = f"{error.message} (task {self.spec.id}, store {store}, from one of {read or 'no record'})"
         raise RefusedRecordError(message, hint=error.hint) from error
 
     def post_commit(self, positions: Mapping[TopicPartition, int]) -> None:
@@ -503,30 +486,6 @@ class Task:
         if self._is_running:
             self._is_running = False
             self._nodes.close()
-
-    def _committable(self) -> Iterator[tuple[TopicPartition, tuple[int, str]]]:
-        kept, times, barrier = self._context.processor_metadata, self._times.current(), self._barrier.acknowledge()
-        dropped = self.dropped
-        dropped.update(self._dropped_before)
-        for tp in self.spec.inputs:
-            queue = self._queue(tp)
-            next_time = queue.next_time() if self._tells_next_times else -1  # skips undecodable records
-            offset = queue.committable_offset()
-            if offset >= 0:
-                taken = self._packs[tp].taken(offset, queue.waiting_at(offset)) if tp in self._packs else 0
-                topics = self._topics.get(tp, {})
-                metadata = OffsetMetadata(
-                    queue.partition_time,
-                    kept,
-                    taken,
-                    times,
-                    next_time,
-                    barrier=barrier,
-                    topics=topics,
-                    dropped=dropped,
-                    owner=self._owner,
-                )
-                yield tp, (offset, metadata.encode())
 
     def _pending(self, lookups: Mapping[str, StreamLookup]) -> PendingLookups:
         from riverrun.runtime.event_loop import LOOKUPS, DaemonThreads  # noqa: PLC0415 - slow to load, and only look-ups need it

@@ -41,6 +41,13 @@ WORDS = """
 def greeting(name):
     return f"{word} {{name}}"
 """
+SLOW = """
+import time
+
+def greeting(name):
+    time.sleep(0.3)
+    return f"well {name}"
+"""
 TEST = """
 from {name}_words import greeting
 
@@ -117,9 +124,11 @@ def test_each_save_runs_the_new_code_if_it_can_be_read_and_passes_its_tests(proj
     project.words.write_text("def greeting(name):\n    return 1 / 0\n")
     failed = f"{project.words.name}, line 2, in greeting: return 1 / 0"
     until(lambda: failed in project.log(), "failed", project.log, turn=lambda: project.write("failing"))
-    project.save("well")
+    project.words.write_text(SLOW)
     project.until_it_answers("well ann", "failing")
 
     project.process.send_signal(signal.SIGINT)
     assert project.process.wait(DEADLINE_S) == 0
-    assert " processed in " in project.log().rstrip().splitlines()[-1]
+    *_, busy, done = project.log().rstrip().splitlines()
+    assert busy.startswith("Busy nodes: KSTREAM-MAPVALUES-0000000001 ")
+    assert " processed in " in done

@@ -111,12 +111,15 @@ class NodeTimes:
         return {node: spent for node, spent in list(self._seconds.items()) if node}
 
     def shares(self) -> Mapping[str, float]:
-        """Return the time spent at each node as a share of the time since the start, the largest one first."""
-        passed = time.perf_counter() - self._started_at
+        """Return the share of the time from the start to the last sample that was spent at each node, the largest one first."""
+        passed = self._sampled_at - self._started_at
         largest = sorted(self.seconds().items(), key=lambda spent: -spent[1])
         return {node: spent / passed for node, spent in largest}
 
     def _sample(self, _signal: int, frame: FrameType | None) -> None:
+        if _is_debugged():
+            signal.signal(SIGNAL, signal.SIG_IGN)
+            return
         now = time.perf_counter()
         if now < self._not_before:
             return
@@ -127,9 +130,15 @@ class NodeTimes:
         self._not_before = ended + _APART * (ended - now)
 
 
+def _is_debugged() -> bool:
+    """Return whether pdb, or another debugger of its kind, follows this thread. Its steps would lead into the handler."""
+    bdb = sys.modules.get("bdb")
+    return bdb is not None and isinstance(getattr(sys.gettrace(), "__self__", None), bdb.Bdb)
+
+
 @contextmanager
 def sampled(times: NodeTimes, interval_ms: int) -> Iterator[None]:
-    """Take samples of this process within this context, which its main thread enters.
+    """Take samples of this process within this context, which its main thread enters. They end when a debugger stops it.
 
     Args:
         times: Takes the samples.

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import multiprocessing
+import pdb  # noqa: T100 - a debugger is tested
 import signal
 import sys
 import threading
@@ -30,6 +32,7 @@ from riverrun import (
 from riverrun.testing import TopologyTestDriver
 from riverrun.worker.node_sampling import SIGNAL, NodeTimes, node_at, sampled, signalled
 from riverrun.worker.spawning import start_child
+from tests.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
@@ -241,6 +244,25 @@ def test_an_interval_of_zero_sends_nothing() -> None:
 
     with signalled(0, refuse):
         assert "node-samples" not in [thread.name for thread in threading.enumerate()]
+
+
+class Patient(io.StringIO):
+    """Types the next command when the signal has come, as it does while a person thinks."""
+
+    def readline(self, size: int | None = -1, /) -> str:
+        until(lambda: signal.getsignal(SIGNAL) is signal.SIG_IGN, "ended the samples", lambda: "")
+        return super().readline(-1 if size is None else size)
+
+
+def test_steps_of_a_debugger_do_not_lead_into_samples() -> None:
+    shown = io.StringIO()
+    with sampled(NodeTimes(lambda _thing: ""), 1):
+        debugger = pdb.Pdb(stdin=Patient("step\n" * 5 + "continue\n"), stdout=shown, readrc=False)
+        debugger.set_trace()
+        for _ in range(3):
+            str(sum(range(100_000)))
+    assert shown.getvalue().count("(Pdb)") == 6
+    assert "node_sampling.py(" not in shown.getvalue().replace("test_node_sampling.py(", "")
 
 
 @pytest.mark.parametrize("interval_ms", [0, 1])

@@ -249,7 +249,7 @@ def test_an_interval_of_zero_sends_nothing() -> None:
 class Patient(io.StringIO):
     """Types the next command when the signal has come, as it does while a person thinks."""
 
-    def readline(self, size: int | None = -1, /) -> str:
+    def readline(self, size: int | None = -1, /) -> str:  # type: ignore[override] # both bases of `StringIO` have it
         until(lambda: signal.getsignal(SIGNAL) is signal.SIG_IGN, "ended the samples", lambda: "")
         return super().readline(-1 if size is None else size)
 

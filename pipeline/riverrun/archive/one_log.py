@@ -15,7 +15,7 @@ from riverrun.records import RAW_OFFSET, OffsetRange, TopicPartition
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from riverrun.archive.manifest import TopicManifest
+    from riverrun.archive.manifest import ArchivedFile, TopicManifest
     from riverrun.kafka.admin import Admin
     from riverrun.records import RawFields
 
@@ -28,7 +28,8 @@ _COMPARED = 100
 class ArchivedLog:
     """The records that an archive has in front of topics (`EarlierRecords`).
 
-    Manifests are read when a topic is asked for, and again if a range needs more than they list.
+    Manifests are read when a topic is asked for. They are read again if a range needs more than they list, or if one of their
+    files is gone: a process may live longer than files that are compacted.
 
     Args:
         url: Place of the archive.
@@ -74,10 +75,19 @@ class ArchivedLog:
         """
         from riverrun.archive.parquet import read_file  # noqa: PLC0415 - pyarrow loads for long
 
-        manifest = self._covering(tp, wanted)
-        for file in manifest.of(tp.partition):
-            if file.start < wanted.end and file.end > wanted.start:
-                yield from read_file(self._store, tp.topic, file, wanted)
+        manifest: TopicManifest | None = self._covering(tp, wanted)
+        while manifest is not None:
+            try:
+                for file in _overlapping(manifest, tp, wanted):
+                    for batch in read_file(self._store, tp.topic, file, wanted):
+                        yield batch
+                        wanted = OffsetRange(batch[-1][RAW_OFFSET] + 1, wanted.end) if batch else wanted
+            except ArchiveError:
+                manifest = self._later(manifest, tp, wanted)
+                if manifest is None:
+                    raise
+            else:
+                return
 
     def offset_at(self, tp: TopicPartition, wanted: OffsetRange, time_ms: int) -> int | None:
         """Return the offset of the first record of a range with a time or a later one; None if there is none.
@@ -87,11 +97,18 @@ class ArchivedLog:
         """
         from riverrun.archive.parquet import offset_at  # noqa: PLC0415 - pyarrow loads for long
 
-        for file in self._covering(tp, wanted).of(tp.partition):
-            if file.start < wanted.end and file.end > wanted.start:
-                found = offset_at(self._store, tp.topic, file, wanted, time_ms)
-                if found is not None:
-                    return found
+        manifest: TopicManifest | None = self._covering(tp, wanted)
+        while manifest is not None:
+            try:
+                offsets = (
+                    offset_at(self._store, tp.topic, file, wanted, time_ms)
+                    for file in _overlapping(manifest, tp, wanted)
+                )
+                return next((found for found in offsets if found is not None), None)
+            except ArchiveError:
+                manifest = self._later(manifest, tp, wanted)
+                if manifest is None:
+                    raise
         return None
 
     def _reaching(
@@ -130,6 +147,18 @@ class ArchivedLog:
         message = f"The archive at {self._url} lacks a part of {tp}@{wanted}"
         raise ArchiveError(message, hint=f"riverrun archive list {self._url} shows its ranges.")
 
+    def _later(self, known: TopicManifest, tp: TopicPartition, wanted: OffsetRange) -> TopicManifest | None:
+        """Return a manifest that has a range, if it is another one than that which has just named a file in vain.
+
+        Raises:
+            ArchiveError: If the archive lacks a part of the range by now.
+        """
+        with self._lock:
+            if self._manifests.get(tp.topic) == known:  # another thread may have read a later one
+                self._manifests.pop(tp.topic)
+        found = self._covering(tp, wanted)
+        return None if found == known else found
+
     def _check(
         self, admin: Admin, found: Mapping[TopicPartition, OffsetRange], starts: Mapping[TopicPartition, int]
     ) -> None:
@@ -155,6 +184,11 @@ class ArchivedLog:
         if other is not None:
             message = f"The archive at {self._url} has another record at {tp}@{other[RAW_OFFSET]} than the topic"
             raise ArchiveError(message, hint="It is the archive of another cluster's topic, or was changed.")
+
+
+def _overlapping(manifest: TopicManifest, tp: TopicPartition, wanted: OffsetRange) -> Iterator[ArchivedFile]:
+    """Yield the files that may have records of a range."""
+    return (file for file in manifest.of(tp.partition) if file.start < wanted.end and file.end > wanted.start)
 
 
 @cache

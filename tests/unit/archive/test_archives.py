@@ -16,13 +16,14 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from riverrun.archive.manifest import ArchivedFile, ArchiveStore, TopicManifest, nothing_of
+from riverrun.archive.one_log import ArchivedLog
 from riverrun.archive.parquet import FileWriter, offset_at, read_file
 from riverrun.archive.upkeep import compact, compact_by_key, drop_before, leftovers, sweep, verify
 from riverrun.cli.main import app as commands
 from riverrun.errors import ArchiveError, StreamsError
 from riverrun.project.archives import Archives
 from riverrun.project.riverrun import Riverrun
-from riverrun.records import OffsetRange
+from riverrun.records import OffsetRange, TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -171,6 +172,32 @@ def test_readers_of_an_earlier_manifest_find_its_files_until_the_next_compaction
     with pytest.raises(ArchiveError, match="cannot be read"):
         read(store, manifest)
     assert compact(store, again, below=2**20, now_ms=3, by="ann") == again
+
+
+@pytest.mark.parametrize("upkeep", ["compacted twice", "archived again"])
+def test_a_process_that_lives_long_reads_on_where_files_were_replaced(tmp_path: Path, upkeep: str) -> None:
+    store, log = ArchiveStore(str(tmp_path)), ArchivedLog(str(tmp_path))
+    records: list[RawFields] = [(b"k", b"v", n, n, ()) for n in range(2_000)]
+    manifest = TopicManifest("orders", "id", 1)
+    for start in range(0, 2_000, 500):
+        with FileWriter(store, "orders", 0, start) as writer:
+            writer.write(records[start : start + 500])
+            manifest = store.commit(manifest.with_files(writer.files(start + 500)))
+    tp, all_of_it = TopicPartition("orders", 0), OffsetRange(0, 2_000)
+    batches = log.read(tp, all_of_it)
+    found = list(next(batches))
+    if upkeep == "compacted twice":
+        for now_ms in (1, 2):
+            manifest = compact(store, manifest, below=2**20, now_ms=now_ms, by="ann")
+    else:
+        store.forget("orders")
+        store.commit(archived(store, records, 2_000))
+    assert log.offset_at(tp, all_of_it, 1_700) == 1_700
+    assert found + [record for batch in batches for record in batch] == records
+    assert [record for batch in log.read(tp, OffsetRange(100, 900)) for record in batch] == records[100:900]
+    store.forget("orders")
+    with pytest.raises(ArchiveError):
+        list(log.read(tp, all_of_it))
 
 
 KEYS = st.none() | st.sampled_from([b"", b"a", b"b", b"c", b"d"])

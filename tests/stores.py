@@ -22,6 +22,7 @@ class Context:
     partition: int = 0
     offset: int = 0
     timestamp: int = 7
+    stream_time: int = -1
     headers: Headers = ()
     record_metadata: RecordMetadata | None = None
     keeps_sources: bool = False

@@ -17,7 +17,7 @@ from riverrun.dsl.kstream import KStream
 from riverrun.dsl.ktable import GlobalKTable, KTable
 from riverrun.dsl.options import Materialized
 from riverrun.dsl.plan import Plan
-from riverrun.dsl.tables import TimeToLive, stored_node, table_store
+from riverrun.dsl.tables import NoTtl, TimeToLive, check_without_ttl, stored_node, table_store
 from riverrun.errors import TopologyError
 from riverrun.operators.tables import GlobalTableSource, StoreGetter, TableSource
 from riverrun.topology.assembly import add_node
@@ -230,6 +230,7 @@ class StreamsBuilder:
         if options.is_versioned:
             message = "GlobalKTables cannot be versioned."
             raise TopologyError(message)
+        check_without_ttl(options, NoTtl.GLOBAL)
         store_name = self._plan.table_name(options, f"{topic}-")
         source_name = self._plan.processor_name("KSTREAM-SOURCE-", consumed.name and f"{consumed.name}-source")
         name = self._plan.processor_name("KTABLE-SOURCE-", consumed.name)

@@ -18,7 +18,7 @@ from riverrun.dsl.grouping import (
 )
 from riverrun.dsl.kinds import checked
 from riverrun.dsl.options import Materialized, name_of
-from riverrun.dsl.tables import stored_node, table_store
+from riverrun.dsl.tables import TimeToLive, stored_node, table_store
 from riverrun.operators.aggregations import Aggregator, StreamAggregate
 from riverrun.operators.stateless import PassThrough
 from riverrun.windows import SessionWindows
@@ -229,10 +229,16 @@ class CogroupedKStream(Generic[K, VO]):
         """
         plan, options = self._cogrouping.plan, materialized or Materialized()
         store_name = plan.table_name(options, _PREFIX)
-        store = table_store(plan, store_name, options, self._cogrouping.key_serde, None)
+        store = table_store(plan, store_name, options, self._cogrouping.key_serde, None, expires=True)
+        lived = TimeToLive.of(options)
 
         def operator_of(aggregator: Aggregator) -> OperatorOf:
-            return lambda store, node: StreamAggregate(store.name, aggregator, send_old_values=node.sends_old_values)
+            def made(store: StoreBuilder, node: TableNode) -> Operator:
+                table = StreamAggregate(store.name, aggregator, send_old_values=node.sends_old_values)
+                expiring: Operator = lived.applied(table, store, node)
+                return expiring
+
+            return made
 
         return self._cogrouping.aggregate(
             store,
@@ -240,7 +246,7 @@ class CogroupedKStream(Generic[K, VO]):
             key_serde=store.key_serde,
             initializer=initializer,
             operator_of=operator_of,
-            covers=(),
+            covers=lived.functions,
             given=name_of(named),
         )
 

@@ -11,7 +11,7 @@ from riverrun.dsl.named_aggregates import NamedAggregates, unnamed
 from riverrun.dsl.options import Materialized, Named, name_of, with_value_serde
 from riverrun.dsl.plan import Plan, serde_of
 from riverrun.dsl.ranking import Ranking
-from riverrun.dsl.tables import stored_node, table_store
+from riverrun.dsl.tables import TimeToLive, stored_node, table_store
 from riverrun.operators.table_aggregations import TableAggregate, TableAggregator
 from riverrun.processor.aggregates import FIELD
 from riverrun.serde.internal import change_serde
@@ -186,15 +186,17 @@ class KGroupedTable(Generic[K, V]):
         sink = plan.processor_name("KSTREAM-SINK-", given and f"{given}-sink")
         source = plan.processor_name("KSTREAM-SOURCE-", given and f"{given}-source")
         name = plan.processor_name(prefix, given)
-        store = table_store(plan, store_name, options, self._options.key_serde, None)
+        store = table_store(plan, store_name, options, self._options.key_serde, None, expires=True)
         source = self._repartitioned(store_name, sink, source)
-        node = stored_node(name, store_name, is_versioned=options.is_versioned)
+        node, lived = stored_node(name, store_name, is_versioned=options.is_versioned), TimeToLive.of(options)
 
         def operator() -> Operator:
-            return TableAggregate(store_name, aggregator, send_old_values=node.sends_old_values)
+            table = TableAggregate(store_name, aggregator, send_old_values=node.sends_old_values)
+            made: Operator = lived.applied(table, store, node)
+            return made
 
         def write(topology: Topology) -> None:
-            topology.add_processor(name, operator, source, functions=(prefix, *functions))
+            topology.add_processor(name, operator, source, functions=(prefix, *functions, *lived.functions))
             topology.add_state_store(store, name)
 
         plan.add_step(write)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from riverrun.arguments import refuse_unstarted
 from riverrun.dsl.options import EmitStrategy, name_of
 from riverrun.dsl.plan import TableNode, repartition, serde_of
-from riverrun.dsl.tables import TimeToLive, check_supplied, stored_node, table_store
+from riverrun.dsl.tables import NoTtl, TimeToLive, check_supplied, check_without_ttl, stored_node, table_store
 from riverrun.errors import TopologyError
 from riverrun.operators.aggregations import Aggregator, ClosingWindows, StreamWindowAggregate
 from riverrun.operators.count_windows import StreamCountWindows, open_windows
@@ -116,6 +116,7 @@ def windowed_store(
             entries; if the supplier is one for other windows; if a serde is missing.
     """
     _check_supplied(options, windows)
+    check_without_ttl(options, NoTtl.WINDOWS)
     if options.is_versioned:
         message = f"Store {name} stores windows: it cannot be versioned"
         raise TopologyError(message, hint="Leave history_retention out.")
@@ -393,9 +394,9 @@ class Grouping(Generic[K, V]):
         self._check_serdes()
         store_name = self.plan.table_name(options, _COUNT_WINDOWS)
         name = self.plan.processor_name(_COUNT_WINDOWS, name_of(named))
-        if options.is_versioned or options.max_entries is not None:
+        if options.is_versioned or options.max_entries is not None or options.ttl is not None:
             message = f"Store {store_name} has windows that are not full: it cannot forget them"
-            raise TopologyError(message, hint="Leave history_retention and max_entries out.")
+            raise TopologyError(message, hint="Leave history_retention, max_entries and ttl out.")
         store = table_store(self.plan, store_name, options, self.key_serde, None)
         aggregates = store.value_serde
         store = replace(store, value_serde=open_windows(aggregates))

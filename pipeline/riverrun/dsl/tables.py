@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 from riverrun.arguments import is_true
@@ -24,6 +25,7 @@ from riverrun.operators.tables import StoreGetter
 from riverrun.processor.expressions import decision_of
 from riverrun.processor.suppliers import VALUE_TRANSFORMER, check_supplier, connected_stores, supplied
 from riverrun.state.api import StoreBuilder, StoreKind
+from riverrun.state.builders import ttl_millis
 from riverrun.windows import millis
 
 if TYPE_CHECKING:
@@ -70,6 +72,7 @@ def table_store(
     """
     if not expires:
         check_without_ttl(options)
+    ttl_ms = ttl_millis(options.ttl)
     check_supplied(options, StoreKind.KEY_VALUE, StoreKind.VERSIONED)
     history_ms = 0 if options.history_retention is None else millis(options.history_retention, "history retention")
     return StoreBuilder(
@@ -83,22 +86,37 @@ def table_store(
         log_config=options.log_config,
         retention_ms=history_ms,
         max_entries=options.max_entries,
+        ttl_ms=ttl_ms,
+        table_expires=ttl_ms is not None,
     )
 
 
-def check_without_ttl(options: Materialized[Any, Any] | None) -> None:
-    """Refuse a time to live where rows depend on those of another table, or on windows.
+class NoTtl(Enum):
+    """Tells why rows cannot have a time to live, and what to do instead."""
+
+    DERIVED = (
+        "Rows can have a ttl in StreamsBuilder.table, to_table and aggregations without windows only",
+        "Set it where the rows come from: what is derived from them expires with them.",
+    )
+    WINDOWS = (
+        "Windows cannot have a ttl: they are kept for a time after they begin, however often they are updated",
+        "Set that time: Materialized(retention=...).",
+    )
+    GLOBAL = (
+        "A global table cannot have a ttl: its topic keeps the rows, and each instance reads it at its own pace",
+        "Write tombstones to the topic, or read it with StreamsBuilder.table.",
+    )
+
+
+def check_without_ttl(options: Materialized[Any, Any] | None, why: NoTtl = NoTtl.DERIVED) -> None:
+    """Refuse a time to live where rows cannot have one.
 
     Raises:
         TopologyError: If there is one.
     """
     if options is not None and options.ttl is not None:
-        message = (
-            "Rows can have a ttl in StreamsBuilder.table, to_table and aggregations of streams without windows only"
-        )
-        raise TopologyError(
-            message, hint="Set it where the rows come from: what is derived from them expires with them."
-        )
+        message, hint = why.value
+        raise TopologyError(message, hint=hint)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,11 +136,7 @@ class TimeToLive:
         Raises:
             TopologyError: If it is no positive whole number of ms.
         """
-        ttl_ms = None if options.ttl is None else millis(options.ttl, "ttl")
-        if ttl_ms == 0:
-            message = "ttl must be positive"
-            raise TopologyError(message)
-        return cls(ttl_ms)
+        return cls(ttl_millis(options.ttl))
 
     @property
     def functions(self) -> tuple[Any, ...]:

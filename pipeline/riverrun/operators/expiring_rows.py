@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from functools import partial
 from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING, Any
@@ -14,6 +15,28 @@ if TYPE_CHECKING:
     from riverrun.processor.operator import Operator, OperatorContext
     from riverrun.records import Headers
     from riverrun.serde.api import Serde
+
+
+@dataclass(slots=True)
+class _Waiting:
+    """The rows of a store that wait for their expiry, for all operators that write it.
+
+    Args:
+        observed: The highest time so far, ms.
+        heap: When rows are looked at, ms, with the bytes of their keys.
+        due: By key, the time at which it is looked at next, ms.
+        is_loaded: Whether the rows that the store had at the start wait as well.
+    """
+
+    observed: int = -1
+    heap: list[tuple[int, bytes]] = field(default_factory=list)
+    due: dict[bytes, int] = field(default_factory=dict)
+    is_loaded: bool = False
+
+    def add(self, key_bytes: bytes, due_ms: int) -> None:
+        """Let a row wait until a time, ms."""
+        self.due[key_bytes] = due_ms
+        heappush(self.heap, (due_ms, key_bytes))
 
 
 class ExpiringRows:
@@ -41,64 +64,64 @@ class ExpiringRows:
         self._key_bytes, self._key_of = key_serde.serialize, key_serde.deserialize
         self._ttl_ms = ttl_ms
         self._send_old_values = send_old_values
-        self._observed = -1
-        self._waiting: list[tuple[int, bytes]] = []
-        self._due: dict[bytes, int] = {}
-        """By key, the time at which it is looked at next, ms."""
+        self._waiting = _Waiting()
         self._store: Any
         self._rows: TableStore
         self._context: OperatorContext
 
     def init(self, context: OperatorContext) -> None:
-        """Open the store, and let its rows wait."""
+        """Open the store, and let its rows wait. Operators of one store (`cogroup`) share them, and the highest time."""
         self._context = context
         self._rows = TableStore(context, self.rows_in, send_old_values=self._send_old_values)
         self._table.init(context)
         self._store = context.get_state_store(self.rows_in)
-        self._due = {self._key_bytes(key): row.timestamp + self._ttl_ms for key, row in self._store.all()}
-        self._waiting = [(due_ms, key) for key, due_ms in self._due.items()]
-        heapify(self._waiting)
+        own = self._waiting
+        self._waiting = waiting = context.shared(f"rows that expire in {self.rows_in}", lambda: own)
+        waiting.observed = max(waiting.observed, own.observed)
+        if not waiting.is_loaded:
+            waiting.is_loaded = True
+            waiting.due = {self._key_bytes(key): row.timestamp + self._ttl_ms for key, row in self._store.all()}
+            waiting.heap = [(due_ms, key) for key, due_ms in waiting.due.items()]
+            heapify(waiting.heap)
 
     def times(self) -> tuple[int, ...]:
         """Return the highest time so far, ms."""
-        return (self._observed,)
+        return (self._waiting.observed,)
 
     def resume(self, times: Sequence[int]) -> None:
         """Continue from the committed times, so that rows expire as they would have."""
-        self._observed = times[0]
+        self._waiting.observed = times[0]
 
     def process(self, key: Any, value: Any, timestamp: int, headers: Headers) -> None:
         """Let rows expire, then process a record, whose own row may have expired on arrival."""
-        if timestamp > self._observed:
-            self._observed = timestamp
+        waiting = self._waiting
+        if timestamp > waiting.observed:
+            waiting.observed = timestamp
             self._expire()
         self._table.process(key, value, timestamp, headers)
         if key is None or value is None:
             return
         key_bytes, due_ms = self._key_bytes(key), timestamp + self._ttl_ms
-        known = self._due.get(key_bytes)
+        known = waiting.due.get(key_bytes)
         if known is None or due_ms < known:
-            self._wait(key_bytes, due_ms)
-            if due_ms <= self._observed:
+            waiting.add(key_bytes, due_ms)
+            if due_ms <= waiting.observed:
                 self._expire()
 
     def advance_stream_time(self, time_ms: int) -> None:
         """Let the rows expire that a record of this time would let expire."""
-        if time_ms > self._observed:
-            self._observed = time_ms
+        if time_ms > self._waiting.observed:
+            self._waiting.observed = time_ms
             self._expire()
-
-    def _wait(self, key_bytes: bytes, due_ms: int) -> None:
-        self._due[key_bytes] = due_ms
-        heappush(self._waiting, (due_ms, key_bytes))
 
     def _expire(self) -> None:
         waiting = self._waiting
-        while waiting and waiting[0][0] <= self._observed:
-            looked_at_ms, key_bytes = heappop(waiting)
-            if self._due.get(key_bytes) != looked_at_ms:
+        heap, due = waiting.heap, waiting.due
+        while heap and heap[0][0] <= waiting.observed:
+            looked_at_ms, key_bytes = heappop(heap)
+            if due.get(key_bytes) != looked_at_ms:
                 continue  # it was updated by an older record, and is looked at earlier
-            del self._due[key_bytes]
+            del due[key_bytes]
             key = self._key_of(key_bytes)
             row = self._store.get(key)
             if row is None:
@@ -107,7 +130,7 @@ class ExpiringRows:
             if due_ms == looked_at_ms:
                 self._context.acting_at(due_ms, partial(self._delete, key, due_ms))
             else:
-                self._wait(key_bytes, due_ms)
+                waiting.add(key_bytes, due_ms)
 
     def _delete(self, key: Any, time_ms: int) -> None:
         self._rows.update(key, None, self._rows.replaced(key), time_ms, ())

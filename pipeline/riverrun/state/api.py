@@ -188,6 +188,8 @@ class StoreBuilder:
         max_entries: Key-value stores: number of keys to keep, those used last. None keeps all.
         emits_final: Window and session stores: whether an aggregation forwards closed windows only.
         grace_ms: How late records may be that change the content; None if the content does not depend on their order.
+        ttl_ms: Key-value stores: how long a row is kept after its last write, in stream time, ms; None for ever.
+        table_expires: Whether the operator of a table deletes rows after `ttl_ms`, and forwards that, instead of the store.
     """
 
     name: str
@@ -205,6 +207,8 @@ class StoreBuilder:
     source_topic: str | None = None
     max_entries: int | None = None
     grace_ms: int | None = None
+    ttl_ms: int | None = None
+    table_expires: bool = False
 
 
 Place: TypeAlias = "tuple[str | None, int, int]"
@@ -262,6 +266,11 @@ class UpdateContext(Protocol):
     @property
     def timestamp(self) -> int:
         """Event time of the current record, ms; the changelog timestamp of stores without timestamps."""
+        ...
+
+    @property
+    def stream_time(self) -> int:
+        """The task's highest event time so far, ms; -1 before the first record."""
         ...
 
     @property

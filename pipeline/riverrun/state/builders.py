@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
-from riverrun.arguments import DURATION, NUMBER, SERDE, TEXT, takes
+from riverrun.arguments import DURATION, NUMBER, SERDE, TEXT, optional, takes
 from riverrun.errors import TopologyError
 from riverrun.records import is_legal_topic
 from riverrun.state.api import StoreBuilder, StoreKind
@@ -123,7 +123,7 @@ class Stores:
         return StoreSupplier(name, StoreKind.SESSION, persistent=False, retention_ms=retention_ms)
 
     @staticmethod
-    @takes(key_serde=SERDE, value_serde=SERDE)
+    @takes(key_serde=SERDE, value_serde=SERDE, ttl=optional(DURATION))
     def key_value_store(
         name: str | StoreSupplier,
         key_serde: Serde[K],
@@ -133,6 +133,7 @@ class Stores:
         caching: bool = False,
         logging: bool = True,
         log_config: Mapping[str, str] | None = None,
+        ttl: timedelta | None = None,
     ) -> StoreBuilder:
         """Describe a key-value store.
 
@@ -144,9 +145,12 @@ class Stores:
             caching: Whether to hold back updates and forward one per key and commit.
             logging: Whether to write changes to a changelog topic.
             log_config: Topic settings that override the defaults of the changelog topic.
+            ttl: Time to live: a row that was not written for so long, in stream time, is deleted. Nothing is forwarded, and
+                reads do not prolong it.
 
         Raises:
-            TopologyError: If the name cannot be part of a topic's name, or the supplied store is of another kind.
+            TopologyError: If the name cannot be part of a topic's name, or the supplied store is of another kind. Also if
+                `ttl` is not a positive whole number of ms, or the supplied store has a number of entries as well.
         """
         supplier = name if isinstance(name, StoreSupplier) else StoreSupplier(name, StoreKind.KEY_VALUE, persistent)
         if supplier.kind is not StoreKind.KEY_VALUE:
@@ -162,10 +166,13 @@ class Stores:
             logging=logging,
             log_config=log_config,
         )
-        return replace(builder, max_entries=supplier.max_entries)
+        if ttl is not None and supplier.max_entries is not None:
+            message = f"Store {supplier.name} has a ttl, so it cannot have max_entries"
+            raise TopologyError(message, hint="Leave one of them out: a row that expires, or keys that were used last.")
+        return replace(builder, max_entries=supplier.max_entries, ttl_ms=ttl_millis(ttl))
 
     @staticmethod
-    @takes(name=TEXT, key_serde=SERDE, value_serde=SERDE)
+    @takes(name=TEXT, key_serde=SERDE, value_serde=SERDE, ttl=optional(DURATION))
     def timestamped_key_value_store(
         name: str,
         key_serde: Serde[K],
@@ -175,15 +182,16 @@ class Stores:
         caching: bool = False,
         logging: bool = True,
         log_config: Mapping[str, str] | None = None,
+        ttl: timedelta | None = None,
     ) -> StoreBuilder:
         """Describe a key-value store with the time of each key's last update: `ValueAndTimestamp`.
 
-        Arguments are those of `key_value_store`.
+        Arguments are those of `key_value_store`. With a `ttl`, a row lives from its own time.
 
         Raises:
-            TopologyError: If the name cannot be part of a topic's name.
+            TopologyError: If the name cannot be part of a topic's name, or `ttl` is not a positive whole number of ms.
         """
-        return _store(
+        builder = _store(
             name,
             StoreKind.TIMESTAMPED_KEY_VALUE,
             key_serde=key_serde,
@@ -193,6 +201,7 @@ class Stores:
             logging=logging,
             log_config=log_config,
         )
+        return replace(builder, ttl_ms=ttl_millis(ttl))
 
     @staticmethod
     @takes(name=TEXT, key_serde=SERDE, value_serde=SERDE, retention=DURATION, window_size=DURATION)
@@ -347,6 +356,21 @@ class Stores:
             log_config=log_config,
             times=times,
         )
+
+
+def ttl_millis(ttl: timedelta | None) -> int | None:
+    """Convert a time to live to whole ms; None stays.
+
+    Raises:
+        TopologyError: If it is not a positive whole number of ms.
+    """
+    if ttl is None:
+        return None
+    ttl_ms = millis(ttl, "ttl")
+    if ttl_ms == 0:
+        message = "ttl must be positive"
+        raise TopologyError(message)
+    return ttl_ms
 
 
 def _store(

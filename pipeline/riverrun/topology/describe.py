@@ -1,4 +1,4 @@
-"""Produces the text of Kafka Streams' `Topology.describe()`, character by character.
+"""Produces the text of Kafka Streams' `Topology.describe()`, character by character, with times to live in addition.
 
 The iteration order of Java's `HashSet` of strings, in which Kafka Streams prints some names.
 """
@@ -85,7 +85,9 @@ def _describe_node(node: Node, family: _Family, sub: SubTopology) -> str:
         case _:
             accessed = sub.store_access.get(node.name, ())
             added = hash_order([store.name for store in sub.stores if store.name in accessed])
-            stores = ", ".join(hash_order(added, room_for_all=True))  # a copy of the set into which it was filled
+            lives = {store.name: f" (ttl: {store.ttl_ms} ms)" for store in sub.stores if store.ttl_ms is not None}
+            names = hash_order(added, room_for_all=True)  # a copy of the set into which it was filled
+            stores = ", ".join(name + lives.get(name, "") for name in names)
             head = f"    Processor: {node.name} (stores: [{stores}])\n"
             return f"{head}      --> {children}\n      <-- {parents}\n"
 

@@ -105,7 +105,8 @@ def _node(work: _Work, node: Node, stores: tuple[str, ...]) -> tuple[object, ...
 def _store(work: _Work, builder: StoreBuilder) -> tuple[object, ...]:
     serdes = work.code(builder.key_serde), work.code(builder.value_serde)
     limit = () if builder.max_entries is None else (builder.max_entries,)
-    return builder.kind.value, *serdes, builder.logging, builder.retention_ms, builder.window_size_ms, *limit
+    lives = () if builder.ttl_ms is None or builder.table_expires else ("ttl", builder.ttl_ms)  # else its node has it
+    return builder.kind.value, *serdes, builder.logging, builder.retention_ms, builder.window_size_ms, *limit, *lives
 
 
 def _digest(*parts: object) -> str:

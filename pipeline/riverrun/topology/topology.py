@@ -301,6 +301,7 @@ class Topology:
         if global_store.store.logging:
             message = f"Global store {global_store.store.name} must not have a changelog: its topic is one"
             raise TopologyError(message)
+        _check_keeps_rows(global_store.store)
         self._parts.order += [global_store.source.name, global_store.processor.name]
         self._parts.global_stores[global_store.store.name] = global_store
         return self
@@ -332,7 +333,11 @@ class Topology:
             key_serde: Reads keys; the store's serde.
             value_serde: Reads values; the store's serde.
             timestamp_extractor: `(record, partition_time_ms) -> event_time_ms`; by default the record's own timestamp.
+
+        Raises:
+            TopologyError: If a name is taken, or rows of the store have a time to live.
         """
+        _check_keeps_rows(builder)
         self.add_source(
             source_name,
             topic,
@@ -530,3 +535,10 @@ class Topology:
             if isinstance(self._parts.nodes[parent], SinkNode):
                 message = f"Sink {parent} cannot be the parent of {name}"
                 raise TopologyError(message)
+
+
+def _check_keeps_rows(builder: StoreBuilder) -> None:
+    """Refuse a store that is filled from a topic and would delete rows that the topic has."""
+    if builder.ttl_ms is not None:
+        message = f"Store {builder.name} cannot have a ttl: a topic fills it, and keeps the rows"
+        raise TopologyError(message, hint="Write tombstones to the topic, or copy its rows to a store of a processor.")

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from riverrun.state.api import StoreKind, idle
 from riverrun.state.stores.buffer import SuppressionBuffer
+from riverrun.state.stores.expiring import ExpiringKeyValueStore
 from riverrun.state.stores.join_window import JoinWindowStateStore, ListValueStateStore
 from riverrun.state.stores.key_value import KeyValueStateStore
 from riverrun.state.stores.session import SessionStateStore
@@ -42,6 +43,8 @@ def open_store(
             return ListValueStateStore(builder, backend, context)
         case StoreKind.VERSIONED:
             return VersionedStateStore(builder, backend, context)
+        case _ if builder.ttl_ms is not None and not builder.table_expires:
+            return ExpiringKeyValueStore(builder, backend, context, pause)
         case _:
             return KeyValueStateStore(builder, backend, context, pause)
 

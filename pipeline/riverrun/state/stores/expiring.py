@@ -1,0 +1,203 @@
+"""Key-value stores of processors whose rows expire: each row is deleted when it has not been written for a time."""
+
+from __future__ import annotations
+
+import struct
+from heapq import heapify, heappop, heappush
+from typing import TYPE_CHECKING, Any
+
+from riverrun.state.api import StoreKind, idle
+from riverrun.state.stores.key_value import KeyValueStateStore
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from riverrun.state.api import ChangelogBatch, Puts, StateBackend, StateStore, StoreBuilder, UpdateContext
+
+_TIME = struct.Struct(">q")
+_NEVER = 2**63 - 1
+
+
+class ExpiringKeyValueStore(KeyValueStateStore):
+    """A key-value store whose rows live for `ttl_ms` after their last write; reads do not prolong it.
+
+    The time of a write is the task's stream time. Rows with times of their own (`ValueAndTimestamp`) live from these.
+    Whoever reads, writes or commits the store first deletes the rows that stream time has passed. So nobody reads an expired
+    row, and each commit has the deletions up to its stream time, wherever commits are.
+
+    The changelog has the time of a write as the time of its record, and the time of expiry as that of a deletion. The times
+    of rows without own times are in a table next to the rows, so that rows of a store that had no `ttl` are read as well:
+    these live from the first time that they are seen.
+
+    The keys of all rows are in memory, with the times of their writes. Each row waits in a heap; one that was written
+    meanwhile waits again when its turn comes.
+
+    Args:
+        builder: The store, with its time to live.
+        backend: The backend.
+        context: The record being processed, and the stream time.
+        pause: Called now and then while the cache is flushed.
+    """
+
+    def __init__(
+        self,
+        builder: StoreBuilder,
+        backend: StateBackend,
+        context: UpdateContext,
+        pause: Callable[[], None] = idle,
+    ) -> None:
+        super().__init__(builder, backend, context, pause)
+        self._ttl_ms = builder.ttl_ms or 0
+        self._have_times = builder.kind is StoreKind.TIMESTAMPED_KEY_VALUE
+        self._times_in = f"{builder.name}-times"
+        self._stored_times = backend.table(self._times_in)
+        self._new_times: dict[bytes, bytes | None] = {}
+        self._is_loaded = False
+        self._written: dict[bytes, int] = {}
+        """By store key, the time of a row's last write, ms."""
+        self._looked_at: dict[bytes, int] = {}
+        """By store key, the time at which a row is looked at next, ms."""
+        self._waiting: list[tuple[int, bytes]] = []
+        self._next_ms = 0
+        """The first of these times; 0 until the rows are loaded."""
+
+    def get(self, key: Any) -> Any:
+        """Return the value, or None."""
+        self._expire()
+        return super().get(key)
+
+    def put(self, key: Any, value: Any) -> None:
+        """Set the value, which lives from now on, or from its own time; None deletes."""
+        self._load()
+        self._expire()
+        super().put(key, value)
+        store_key = self._keys.written(key)
+        if value is None:
+            self._written.pop(store_key, None)
+            self._note_time(store_key, None)
+            return
+        time_ms = self._time_of(value)
+        self._written[store_key] = time_ms
+        self._note_time(store_key, time_ms)
+        self._wait(store_key, time_ms + self._ttl_ms)
+        self._expire()  # its own time may be long past
+
+    def flush(self) -> None:
+        """Delete the rows that have expired, and pass held-back updates to the listener."""
+        self._expire()
+        super().flush()
+
+    def pending(self) -> Puts:
+        """Return the pending writes in the backend's form."""
+        times: Puts = {self._times_in: self._new_times} if self._new_times else {}
+        return {**super().pending(), **times}
+
+    def committed(self) -> None:
+        """Forget the pending writes, which are in the backend."""
+        super().committed()
+        self._new_times = {}
+
+    def restore(self, batch: ChangelogBatch) -> Puts:
+        """Convert changelog records to the backend's form; their times are those of the writes."""
+        self._is_loaded, self._next_ms = False, 0
+        puts = super().restore(batch)
+        if not self._have_times:
+            rows = zip(batch.keys(), batch.values(), batch.timestamps(), strict=True)
+            puts[self._times_in] = {key: None if value is None else _TIME.pack(time) for key, value, time in rows}
+        return puts
+
+    def _scan_bytes(
+        self, lower: bytes | None, upper: bytes | None, *, reverse: bool = False
+    ) -> Iterator[tuple[bytes, bytes]]:
+        self._expire()
+        return super()._scan_bytes(lower, upper, reverse=reverse)
+
+    def _time_of(self, value: Any) -> int:
+        """Return the time from which a value lives, ms: before the first record, that of the host's clock."""
+        if self._have_times:
+            return int(value[1])
+        context = self._context
+        return context.timestamp if context.stream_time < 0 else context.stream_time
+
+    def _note_time(self, store_key: bytes, time_ms: int | None) -> None:
+        """Make a time that of the row's record in the changelog, and keep it next to the row; None for a deletion."""
+        if self._have_times:
+            return
+        self._new_times[store_key] = None if time_ms is None else _TIME.pack(time_ms)
+        if time_ms is not None:
+            self._date(store_key, time_ms)
+
+    def _date(self, store_key: bytes, time_ms: int) -> None:
+        """Make a time (ms) that of the changelog's record about the last update of a key."""
+        if self._cache is None:
+            self._core.times[store_key] = time_ms
+        else:
+            self._cache.entries[store_key].timestamp = time_ms
+
+    def _wait(self, store_key: bytes, due_ms: int) -> None:
+        """Let a row be looked at, at the latest at this time, ms."""
+        known = self._looked_at.get(store_key)
+        if known is None or due_ms < known:
+            self._looked_at[store_key] = due_ms
+            heappush(self._waiting, (due_ms, store_key))
+            self._next_ms = self._waiting[0][0]
+
+    def _expire(self) -> None:
+        """Delete the rows that stream time has passed, in the order of their expiry, then of the bytes of their keys."""
+        now_ms = self._context.stream_time
+        if now_ms < self._next_ms:
+            return
+        self._load()
+        waiting = self._waiting
+        while waiting and waiting[0][0] <= now_ms:
+            looked_at_ms, store_key = heappop(waiting)
+            if self._looked_at.get(store_key) != looked_at_ms:
+                continue  # it was written with an earlier time of its own, and was looked at before
+            del self._looked_at[store_key]
+            written_ms = self._written.get(store_key)
+            if written_ms is None:
+                continue
+            due_ms = written_ms + self._ttl_ms
+            if due_ms == looked_at_ms:
+                self._delete(store_key, due_ms)
+            else:
+                self._wait(store_key, due_ms)
+        self._next_ms = waiting[0][0] if waiting else _NEVER
+
+    def _delete(self, store_key: bytes, due_ms: int) -> None:
+        del self._written[store_key]
+        if self._cache is None:
+            self._core.write(store_key, None, due_ms)
+        else:
+            self._cache.put(store_key, self._key_of(store_key), None, self._context)
+            self._date(store_key, due_ms)
+        if not self._have_times:
+            self._new_times[store_key] = None
+
+    def _load(self) -> None:
+        """Let the rows of the store wait, once it has been restored."""
+        if self._is_loaded:
+            return
+        self._is_loaded = True
+        self._written = dict(self._times_of_rows())
+        self._looked_at = {store_key: time_ms + self._ttl_ms for store_key, time_ms in self._written.items()}
+        self._waiting = [(due_ms, store_key) for store_key, due_ms in self._looked_at.items()]
+        heapify(self._waiting)
+        self._next_ms = self._waiting[0][0] if self._waiting else _NEVER
+
+    def _times_of_rows(self) -> Iterator[tuple[bytes, int]]:
+        """Yield the keys of all rows, with the times of their last writes, ms."""
+        if self._have_times:
+            for store_key, data in self._table.scan(None, None):
+                yield store_key, _TIME.unpack_from(data)[0]
+            return
+        times: Mapping[bytes, bytes] = dict(self._stored_times.scan(None, None))
+        for store_key, _ in self._table.scan(None, None):
+            known = times.get(store_key)
+            if known is None:  # it was written when the store had no ttl
+                known = self._new_times[store_key] = _TIME.pack(self._time_of(None))
+            yield store_key, _TIME.unpack(known)[0]
+
+
+if TYPE_CHECKING:
+    _store: type[StateStore] = ExpiringKeyValueStore

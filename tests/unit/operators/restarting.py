@@ -21,9 +21,10 @@ INPUT = TopicPartition("in", 0)
 
 @dataclass
 class Restartable:
-    """One task that reads `in` and writes `out`; every `run` is a new process."""
+    """One task that reads `in`, or another topic, and writes `out`; every `run` is a new process."""
 
     topology: Topology
+    reads: TopicPartition = INPUT
     topics: MemoryTopics = field(default_factory=MemoryTopics)
     backend: MemoryBackend = field(default_factory=MemoryBackend)
     committed: dict[TopicPartition, tuple[int, str]] = field(default_factory=dict)
@@ -31,15 +32,15 @@ class Restartable:
 
     def run(self, *rows: tuple[str, int] | tuple[str, int, bytes]) -> None:
         """Take the task over, process `(key, timestamp)` or `(key, timestamp, value)`, commit."""
-        (sub,) = self.topology.sub_topologies()
-        spec = TaskSpec(TaskId(0, 0), sub, "app", (INPUT,))
+        sub = self.topology.sub_topologies()[-1]
+        spec = TaskSpec(TaskId(sub.id, 0), sub, "app", (self.reads,))
         task = Task(spec, Ports(self.topics, self.backend, MockClock(), {}))
         for tp, start in task.restore_starts().items():
             log = self.topics.logs.get(tp.topic, [])[start:]
             task.restore(tp, Batch(log), start + len(log))
         task.start(self.committed)
         for key, timestamp, *value in rows:
-            task.add_records(INPUT, [RawRecord(key.encode(), value[0] if value else b"v", timestamp, self.offset)])
+            task.add_records(self.reads, [RawRecord(key.encode(), value[0] if value else b"v", timestamp, self.offset)])
             self.offset += 1
         task.process_all()
         commit = task.prepare_commit()

@@ -156,7 +156,7 @@ def test_mistakes_have_clear_errors() -> None:
         (windows.aggregate, "nothing to aggregate by"),
         (lambda: windows.aggregate(int, lambda _k, _v, n: n + 1), "needs a serde for its values"),
         (lambda: windows.reduce(max, Materialized(STRING, STRING, max_entries=3)), "cannot forget them"),
-        (lambda: windows.reduce(max, Materialized(STRING, STRING, ttl=timedelta(1))), "can have a ttl in"),
+        (lambda: windows.reduce(max, Materialized(STRING, STRING, ttl=timedelta(1))), "cannot forget them"),
         (lambda: windows.aggregate(n=Count(), materialized=Materialized(value_serde=LONG)), "has the fields"),
     ]
     for call, message in mistakes:

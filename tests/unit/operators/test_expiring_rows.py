@@ -24,6 +24,8 @@ from riverrun import (
     TimeWindows,
 )
 from riverrun.errors import TopologyError
+from riverrun.records import Change, TopicPartition
+from riverrun.serde.internal import change_serde
 from riverrun.testing import TopologyTestDriver
 from tests.unit.operators.restarting import Restartable
 
@@ -35,7 +37,7 @@ if TYPE_CHECKING:
 TEXTS: Consumed[str, str] = Consumed(STRING, STRING)
 Row = tuple[str, int, bytes]
 Found = list[tuple[str, bytes | None, int]]
-KINDS = ("table", "to_table", "count", "reduce")
+KINDS = ("table", "to_table", "count", "reduce", "cogroup")
 
 
 def ms(count: int) -> timedelta:
@@ -45,6 +47,10 @@ def ms(count: int) -> timedelta:
 def given_rows(rows: list[Row]) -> list[Any]:
     """The rows as records: without bytes, the value is null."""
     return [(key, time, data or None) for key, time, data in rows]
+
+
+def joined(_key: str, value: str, known: str) -> str:
+    return (known + value)[-4:]
 
 
 def expiring(kind: str, ttl_ms: int, **options: Any) -> Topology:
@@ -59,8 +65,13 @@ def expiring(kind: str, ttl_ms: int, **options: Any) -> Topology:
         made = builder.stream("in", TEXTS).to_table(stored)
     elif kind == "count":
         made = builder.stream("in", TEXTS).group_by_key().count(stored)
-    else:
+    elif kind == "reduce":
         made = builder.stream("in", TEXTS).group_by_key().reduce(lambda one, two: (one + two)[-4:], stored)
+    else:
+        stream = builder.stream("in", TEXTS)
+        some, others = stream.filter(lambda _k, v: v != "y"), stream.filter(lambda _k, v: v == "y")
+        both = some.group_by_key().cogroup(joined).cogroup(others.group_by_key(), joined)
+        made = both.aggregate(str, stored)
     texts: Any = made.to_stream().map_values(lambda value: value and str(value))
     texts.to("out", Produced(STRING, STRING))
     return builder.build()
@@ -90,9 +101,9 @@ def plainly(kind: str, rows: list[Row], ttl_ms: int) -> Found:
         value = data.decode()
         if kind == "count":
             value = str(int(known) + 1)
-        elif kind == "reduce":
+        elif kind in {"reduce", "cogroup"}:
             value = (known + value)[-4:]
-        updated = max(time, at) if kind in {"count", "reduce"} else time
+        updated = time if kind in {"table", "to_table"} else max(time, at)
         table[key] = value, updated
         found.append((key, value.encode(), updated))
         expire()
@@ -117,6 +128,151 @@ def test_rows_expire_as_a_plain_model_says_whatever_restarts(
             task.lose_state()
     found = [((record.key or b"").decode(), record.value, record.timestamp) for record in task.written()]
     assert found == plainly(kind, rows, ttl_ms)
+
+
+GROUPS = TopicPartition("app-rows-repartition", 0)
+CHANGES = change_serde(STRING)
+Update = tuple[str, int, "str | None", "str | None"]
+"""A group, a time, the new value of a row, and its old one."""
+
+
+def expiring_groups(kind: str, ttl_ms: int, **options: Any) -> Topology:
+    builder = StreamsBuilder()
+    stored: Materialized[Any, Any] = Materialized(
+        STRING, LONG if kind == "count" else STRING, name="rows", ttl=ms(ttl_ms), **options
+    )
+    rows = builder.table("in", TEXTS, Materialized(name="table"))
+    groups = rows.group_by(lambda key, value: (value, key), Grouped(STRING, STRING))
+    made: KTable[str, Any]
+    if kind == "count":
+        made = groups.count(stored)
+    else:
+        made = groups.reduce(lambda one, two: (one + two)[-4:], lambda one, two: one.replace(two, "", 1), stored)
+    texts: Any = made.to_stream().map_values(lambda value: None if value is None else str(value))
+    texts.to("out", Produced(STRING, STRING))
+    return builder.build()
+
+
+def plain_groups(kind: str, updates: list[Update], ttl_ms: int) -> Found:
+    """Look at all groups before and after each update: a group that has expired begins again with the next new value."""
+    groups: dict[str, tuple[Any, int]] = {}
+    found: Found = []
+    observed = -1
+
+    def expire() -> None:
+        for due_ms, key in sorted((time + ttl_ms, key) for key, (_, time) in groups.items()):
+            if due_ms <= observed:
+                del groups[key]
+                found.append((key, None, due_ms))
+
+    for key, time, new, old in updates:
+        observed = max(observed, time)
+        expire()
+        known, at = groups.pop(key, (None, -1))
+        if known is not None and old is not None:
+            known = known - 1 if kind == "count" else known.replace(old, "", 1)
+        if new is not None:
+            known = (known or 0) + 1 if kind == "count" else new if known is None else (known + new)[-4:]
+        updated = max(time, at)
+        if known is not None:
+            groups[key] = known, updated
+        found.append((key, None if known is None else str(known).encode(), updated))
+        expire()
+    return found
+
+
+SIDES = st.sampled_from(["x", "y"])
+UPDATES = st.lists(
+    st.tuples(st.sampled_from("ab"), st.integers(0, 60), SIDES, st.none() | SIDES)
+    | st.tuples(st.sampled_from("ab"), st.integers(0, 60), st.none(), SIDES),
+    max_size=30,
+)
+
+
+@pytest.mark.parametrize("kind", ["count", "reduce"])
+@given(updates=UPDATES, ttl_ms=st.integers(1, 25), cuts=st.sets(st.integers(0, 30), max_size=3), loses=st.booleans())
+@example(updates=[("a", 0, "x", None), ("b", 20, "x", None), ("a", 21, None, "x")], ttl_ms=9, cuts={2}, loses=True)
+def test_groups_of_a_table_expire_as_a_plain_model_says_whatever_restarts(
+    kind: str, updates: list[Update], ttl_ms: int, cuts: set[int], loses: bool
+) -> None:
+    task = Restartable(expiring_groups(kind, ttl_ms, caching=False), GROUPS)
+    rows: list[Any] = [(key, time, CHANGES.serialize(Change(new, old))) for key, time, new, old in updates]
+    for start, end in pairwise([0, *sorted(cut for cut in cuts if 0 < cut < len(rows)), len(rows)]):
+        task.run(*rows[start:end])
+        if loses:
+            task.lose_state()
+    found = [((record.key or b"").decode(), record.value, record.timestamp) for record in task.written()]
+    assert found == plain_groups(kind, updates, ttl_ms)
+
+
+def test_only_empty_groups_expire_if_the_rows_expire_first() -> None:
+    builder = StreamsBuilder()
+    users = builder.table("in", TEXTS, Materialized(name="users", ttl=ms(10)))
+    groups = users.group_by(lambda key, country: (country, key), Grouped(STRING, STRING))
+    groups.count(Materialized(STRING, LONG, name="n", ttl=ms(10), caching=False)).to_stream().to("out")
+    with TopologyTestDriver(builder.build()) as driver:
+        for key, country, time in [("ann", "NO", 0), ("bob", "NO", 5), ("eva", "SE", 16), ("eva", "SE", 30)]:
+            driver.input_topic("in", STRING, STRING).pipe_input(key, country, timestamp=time)
+        found = driver.output_topic("out", STRING, LONG).read_records_to_list()
+    assert [(each.key, each.value, each.timestamp) for each in found if each.key == "NO"] == [
+        ("NO", 1, 0),
+        ("NO", 2, 5),
+        ("NO", 1, 10),
+        ("NO", 0, 15),
+        ("NO", None, 25),
+    ]
+
+
+def test_named_aggregates_and_lists_of_groups_expire() -> None:
+    builder = StreamsBuilder()
+    groups = builder.table("in", TEXTS).group_by(lambda key, country: (country, key), Grouped(STRING, STRING))
+    groups.aggregate(n=Count(), materialized=Materialized(name="n", ttl=ms(10))).to_stream().to("n")
+    groups.top(1, materialized=Materialized(value_serde=JSON, name="top", ttl=ms(10))).to_stream().to("top")
+    with TopologyTestDriver(builder.build()) as driver:
+        for key, country, time in [("ann", "NO", 0), ("eva", "SE", 10)]:
+            driver.input_topic("in", STRING, STRING).pipe_input(key, country, timestamp=time)
+        assert driver.output_topic("n", STRING, JSON).read_key_values_to_list() == [
+            ("NO", {"n": 1}),
+            ("NO", None),
+            ("SE", {"n": 1}),
+        ]
+        assert driver.output_topic("top", STRING, JSON).read_key_values_to_list() == [
+            ("NO", ["ann"]),
+            ("NO", None),
+            ("SE", ["eva"]),
+        ]
+
+
+def test_streams_that_are_aggregated_together_share_the_rows_that_expire() -> None:
+    builder = StreamsBuilder()
+    clicks, visits = (builder.stream(topic, TEXTS).group_by_key() for topic in ("clicks", "visits"))
+    both = clicks.cogroup(lambda _key, value, known: known + value).cogroup(
+        visits, lambda _key, value, known: known + value
+    )
+    both.aggregate(str, Materialized(STRING, STRING, name="rows", ttl=ms(10), caching=False)).to_stream().to("out")
+    with TopologyTestDriver(builder.build()) as driver:
+        for topic, key, value, time in [
+            ("clicks", "a", "c", 0),
+            ("visits", "a", "v", 4),
+            ("visits", "b", "v", 14),
+            ("clicks", "a", "c", 15),
+            ("visits", "d", "v", 24),
+        ]:
+            driver.input_topic(topic, STRING, STRING).pipe_input(key, value, timestamp=time)
+        found = driver.output_topic("out", STRING, STRING).read_records_to_list()
+    assert [(each.key, each.value, each.timestamp) for each in found] == [
+        ("a", "c", 0),
+        ("a", "cv", 4),
+        ("a", None, 14),
+        ("b", "v", 14),
+        ("a", "c", 15),
+        ("b", None, 24),
+        ("d", "v", 24),
+    ]
+
+
+def test_the_description_tells_times_to_live() -> None:
+    assert "(stores: [rows (ttl: 10 ms)])" in expiring("count", 10).describe()
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -196,14 +352,13 @@ def test_a_ttl_where_rows_cannot_expire_is_refused() -> None:
         (lambda: table.filter(lambda _k, _v: True, living), "can have a ttl in"),
         (lambda: table.map_values(str, living), "can have a ttl in"),
         (lambda: table.join(table, lambda one, _two: one, living), "can have a ttl in"),
-        (lambda: table.group_by(lambda k, v: (k, v)).count(Materialized(STRING, LONG, ttl=ms(1))), "can have a ttl in"),
         (
             lambda: (
                 stream.group_by_key().windowed_by(TimeWindows.of(ms(5))).count(Materialized(STRING, LONG, ttl=ms(1)))
             ),
-            "can have a ttl in",
+            "Windows cannot have a ttl",
         ),
-        (lambda: StreamsBuilder().global_table("in", TEXTS, living), "can have a ttl in"),
+        (lambda: StreamsBuilder().global_table("in", TEXTS, living), "A global table cannot have a ttl"),
         (lambda: stream.deduplicate(ms(5), materialized=Materialized(ttl=ms(1))), "ttl does not fit it"),
         (lambda: Materialized(ttl=ms(1), max_entries=3), "neither max_entries nor history_retention"),
         (lambda: stream.to_table(Materialized(ttl=ms(0))), "ttl must be positive"),

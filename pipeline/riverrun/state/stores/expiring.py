@@ -80,7 +80,6 @@ class ExpiringKeyValueStore(KeyValueStateStore):
         self._written[store_key] = time_ms
         self._note_time(store_key, time_ms)
         self._wait(store_key, time_ms + self._ttl_ms)
-        self._expire()  # its own time may be long past
 
     def flush(self) -> None:
         """Delete the rows that have expired, and pass held-back updates to the listener."""

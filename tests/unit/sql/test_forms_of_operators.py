@@ -261,6 +261,18 @@ def test_rows_of_an_aggregate_expire_as_in_python(piped: list[Piped]) -> None:
     assert sent(of(CLICKS + statement), piped, *outputs_of("O")) == sent(builder.build(), piped, *outputs_of("O"))
 
 
+def test_groups_of_a_table_expire() -> None:
+    statement = f"{TABLE}); CREATE TABLE o WITH (TTL = '10 MILLISECONDS') AS SELECT n, COUNT(*) AS c FROM t GROUP BY n;"
+    piped = [("in", "x", {"N": 1}, 0), ("in", "y", {"N": 1}, 5), ("in", "z", {"N": 2}, 15)]
+    (rows,) = sent(of(statement), piped, *outputs_of("O"))
+    assert [(value, time_ms) for _, value, time_ms in rows] == [
+        ({"C": 1}, 0),
+        ({"C": 2}, 5),
+        (None, 15),
+        ({"C": 1}, 15),
+    ]
+
+
 @pytest.mark.parametrize(
     "more",
     ["", "CREATE TABLE p AS SELECT k, n, ROWTIME AS at FROM t;", ("CREATE STREAM s (k STRING KEY, n INTEGER) WITH "

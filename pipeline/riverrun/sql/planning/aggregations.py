@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 _GRACE_MS = 86_400_000
 """Grace period of windows without GRACE PERIOD: a day."""
-TTL_PLACES = "TTL is for tables of topics, and for GROUP BY over streams without WINDOW"
+TTL_PLACES = "TTL is for tables of topics, and for GROUP BY without WINDOW"
 _BOUNDS = ("WINDOWSTART", "WINDOWEND")
 
 
@@ -236,7 +236,7 @@ def _check_source(relation: Relation, window: WindowClause | None, group: exp.Ex
     if relation.table is not None and window is not None:
         message = "WINDOW clause is only supported for streams."
         raise SqlError(message, start_of(group))
-    if expires and (relation.table is not None or window is not None):
+    if expires and window is not None:
         raise SqlError(TTL_PLACES, start_of(group))
 
 

@@ -270,6 +270,18 @@ def test_expressions_of_columns_filter_map_group_and_aggregate(host: Host) -> No
     assert values == {b"ann": {"all": 11, "n": 2}, b"bob": {"all": 5, "n": 2}}
 
 
+class Listing(Processor[str, str, str, str]):
+    """Puts each record into its store, and forwards all that is there."""
+
+    def init(self, context: ProcessorContext) -> None:
+        self.context, self.rows = context, context.get_state_store("own")
+
+    def process(self, record: Record[str, str]) -> None:
+        self.rows.put(record.key, record.value)
+        listed = "".join(f"{key}{value}" for key, value in self.rows.all())
+        self.context.forward(Record("all", listed, record.timestamp))
+
+
 def test_rows_and_counts_expire_in_event_time(host: Host) -> None:
     def build(builder: StreamsBuilder) -> Topology:
         rows = builder.table(host.topic("in"), STRINGS, Materialized(name="rows", ttl=2 * SECOND, caching=False))
@@ -277,12 +289,16 @@ def test_rows_and_counts_expire_in_event_time(host: Host) -> None:
         stored: Materialized[str, int] = Materialized(STRING, LONG, name="counts", ttl=2 * SECOND, caching=False)
         counts = builder.stream(host.topic("other"), STRINGS).group_by_key().count(stored)
         counts.to_stream().to(host.topic("counts"), Produced(STRING, JSON))
+        builder.add_state_store(Stores.key_value_store("own", STRING, STRING, ttl=2 * SECOND))
+        listed = builder.stream(host.topic("third"), STRINGS).process(Listing, "own")
+        listed.to(host.topic("own"), TEXT)
         return builder.build()
 
     given = lines(
         ("A", "1", 10), ("B", "2", 1000), ("A", "3", 1500), ("C", "4", 3000), ("B", "5", 3499), ("C", "6", 6000)
     )
-    found = host.run(build, {"in": given, "other": given}, "rows", "counts")
+    found = host.run(build, {"in": given, "other": given, "third": given}, "rows", "counts", "own")
+    assert [value for _, value, _ in texts(found["own"])] == ["A1", "A1B2", "A3B2", "A3C4", "A3B5C4", "C6"]
     assert texts(found["rows"]) == [
         ("A", "1", 10),
         ("B", "2", 1000),

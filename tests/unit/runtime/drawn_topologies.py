@@ -294,7 +294,8 @@ class Drawing:
 
     def process_with_store(self) -> None:
         name, is_cached, is_logged = self.name("kept"), self.chance(0.5), self.chance(0.8)
-        store = Stores.key_value_store(name, STRING, STRING, caching=is_cached, logging=is_logged)
+        ttl = ms(self.pick(5, 40)) if self.chance(0.3) else None
+        store = Stores.key_value_store(name, STRING, STRING, caching=is_cached, logging=is_logged, ttl=ttl)
         self.builder.add_state_store(store)
         self.streams.append(self.stream().process(lambda: Keep(name), name))
 

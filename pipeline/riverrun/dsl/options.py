@@ -227,8 +227,9 @@ class Materialized(Generic[K, V]):
         supplier: A supplier from `Stores` instead of a name, a location, a retention and a size
             (`Materialized.as(supplier)`). The store of a table has the times of its rows, whatever the supplier.
         name: Name of the store, for queries and its changelog. Default: a generated name.
-        ttl: Time to live, for tables read from topics and streams, and for aggregations of grouped streams without windows.
-            A row that was not updated for so long is deleted when stream time gets there, here and downstream.
+        ttl: Time to live, for tables read from topics and streams, and for aggregations without windows. A row that was not
+            updated for so long is deleted when stream time gets there, here and downstream. Stores of processors have
+            `Stores.key_value_store(..., ttl=...)`.
 
     Raises:
         TopologyError: If the name is illegal, a versioned store has no name, or an option contradicts the supplier; if

@@ -209,7 +209,7 @@ def test_only_empty_groups_expire_if_the_rows_expire_first() -> None:
     builder = StreamsBuilder()
     users = builder.table("in", TEXTS, Materialized(name="users", ttl=ms(10)))
     groups = users.group_by(lambda key, country: (country, key), Grouped(STRING, STRING))
-    groups.count(Materialized(STRING, LONG, name="n", ttl=ms(10), caching=False)).to_stream().to("out")
+    groups.count(Materialized(STRING, LONG, name="n", ttl=ms(11), caching=False)).to_stream().to("out")
     with TopologyTestDriver(builder.build()) as driver:
         for key, country, time in [("ann", "NO", 0), ("bob", "NO", 5), ("eva", "SE", 16), ("eva", "SE", 30)]:
             driver.input_topic("in", STRING, STRING).pipe_input(key, country, timestamp=time)
@@ -219,7 +219,7 @@ def test_only_empty_groups_expire_if_the_rows_expire_first() -> None:
         ("NO", 2, 5),
         ("NO", 1, 10),
         ("NO", 0, 15),
-        ("NO", None, 25),
+        ("NO", None, 26),
     ]
 
 

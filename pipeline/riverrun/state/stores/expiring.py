@@ -22,12 +22,12 @@ class ExpiringKeyValueStore(KeyValueStateStore):
     """A key-value store whose rows live for `ttl_ms` after their last write; reads do not prolong it.
 
     The time of a write is the task's stream time. Rows with times of their own (`ValueAndTimestamp`) live from these.
-    Whoever reads, writes or commits the store first deletes the rows that stream time has passed. So nobody reads an expired
-    row, and each commit has the deletions up to its stream time, wherever commits are.
+    Each access and each commit first deletes the rows that stream time has passed. So nobody reads an expired row, and each
+    commit has the deletions up to its stream time, wherever commits are.
 
     The changelog has the time of a write as the time of its record, and the time of expiry as that of a deletion. The times
-    of rows without own times are in a table next to the rows, so that rows of a store that had no `ttl` are read as well:
-    these live from the first time that they are seen.
+    of rows without own times are in a table next to the rows. So rows of a store that had no `ttl` can be read: they live
+    from when they are first seen.
 
     The keys of all rows are in memory, with the times of their writes. Each row waits in a heap; one that was written
     meanwhile waits again when its turn comes.

@@ -80,7 +80,7 @@ def page() -> str:
 
 def _of_lookups() -> Iterator[str]:
     metrics = StreamsMetrics(lambda: 0)
-    latency_sensor(metrics, "node", LookupCounts())
+    latency_sensor(metrics, "node", LookupCounts(), lambda: 0)
     for name, _, is_total in metrics.measured():
         kind = "counter" if is_total else "gauge"
         yield f"| `{sensor_name(name)}` | {kind} | {name.description}. |"

@@ -139,7 +139,7 @@ class StreamLookup:
     def init(self, context: OperatorContext) -> None:
         """Bind the children, and measure look-ups."""
         self._context = context
-        self._latency = latency_sensor(context.metrics, self._name, self._counts)
+        self._latency = latency_sensor(context.metrics, self._name, self._counts, lambda: self._pending)
 
     def process(self, key: Any, value: Any, timestamp: int, headers: Headers) -> None:
         """Start the look-up of a record. Beyond the limit, which only records made of others exceed, it starts later."""
@@ -229,11 +229,23 @@ class StreamLookup:
         return lambda _flight: self._lanes.landed.append(record)
 
 
-def latency_sensor(metrics: StreamsMetrics, node: str, counts: LookupCounts) -> Sensor:
-    """Return the sensor of the latencies of a node's look-ups, ms, with metrics of all that is counted elsewhere."""
+LOOKUP_METRICS = "stream-lookup-metrics"
+"""Group of the metrics of look-ups; their tag `lookup-id` names the node."""
+
+
+def latency_sensor(metrics: StreamsMetrics, node: str, counts: LookupCounts, waiting: Callable[[], int]) -> Sensor:
+    """Return the sensor of the latencies of a node's look-ups, ms, with metrics of all that is counted elsewhere.
+
+    Args:
+        metrics: The metrics of the task.
+        node: Name of the node.
+        counts: What its look-ups do.
+        waiting: Returns the number of records that wait at the node.
+    """
     sensor = metrics.add_latency_rate_total_sensor("lookup", node, operation_name="lookup")
     stats: dict[str, tuple[MeasurableStat, str]] = {
         "in-flight": (Measured(lambda: counts.in_flight), "Look-ups on their way"),
+        "waiting": (Measured(waiting), "Records that wait for their look-up, or behind a record that does"),
         "failure-total": (MeasuredTotal(lambda: counts.failures), "Look-ups that failed after their last attempt"),
         "retry-total": (MeasuredTotal(lambda: counts.retries), "Attempts after the first one of a look-up"),
         "timeout-total": (MeasuredTotal(lambda: counts.timeouts), "Attempts without an answer in time"),
@@ -243,7 +255,7 @@ def latency_sensor(metrics: StreamsMetrics, node: str, counts: LookupCounts) -> 
     }
     for name, (stat, words) in stats.items():
         tags = {"lookup-id": node}
-        sensor.add(MetricName(name, "stream-lookup-metrics", description=words, tags=tags), stat)
+        sensor.add(MetricName(name, LOOKUP_METRICS, description=words, tags=tags), stat)
     return sensor
 
 

@@ -10,6 +10,7 @@ Regardless of the number of readers, the state is read once per second, and the 
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections import Counter, defaultdict, deque
 from dataclasses import dataclass, field
@@ -19,13 +20,14 @@ import msgspec
 
 from riverrun.hosting.local_state import task_directories
 from riverrun.hosting.process import SystemClock
+from riverrun.operators.lookups import LOOKUP_METRICS
 from riverrun.runtime.layout import changelog_name, full_name
 from riverrun.service.answering import Streams
 from riverrun.topology.graph import CHOSEN
 from riverrun.topology.nodes import SinkNode
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from pathlib import Path
 
     from riverrun.hosting.application import Application
@@ -182,6 +184,7 @@ class Measuring:
             "left_bytes": sum(sizes.values()) - sum(kept.values()),
             "stream_threads": _shares(before.threads, now.threads),
             "nodes": _node_shares(before, now),
+            "lookups": _lookups(now.tasks.values()),
         }
 
     def _compared(self, now: _Look) -> _Look:
@@ -275,6 +278,45 @@ def _node_shares(before: _Look, now: _Look) -> dict[str, float]:
             for node, spent in nodes.items():
                 found[node] += max(spent - earlier.get(node, 0.0), 0.0) / passed
     return {node: round(share, 3) for node, share in sorted(found.items())}
+
+
+_SUMS_OF_LOOKUPS = {
+    "rate": "lookup-rate",
+    "in_flight": "in-flight",
+    "waiting": "waiting",
+    "failures": "failure-total",
+    "retries": "retry-total",
+    "timeouts": "timeout-total",
+    "cache_hits": "cache-hit-total",
+    "cache_misses": "cache-miss-total",
+}
+"""Metrics of look-ups that are added, by the names of the figures."""
+
+
+def _lookups(tasks: Iterable[TaskFigures]) -> dict[str, dict[str, float | None]]:
+    """Return what the look-ups of each node do, of all tasks together. Counts are those since a task was taken over."""
+    by_node: defaultdict[str, list[dict[str, float]]] = defaultdict(list)
+    for figures in tasks:
+        of_task: defaultdict[str, dict[str, float]] = defaultdict(dict)
+        for metric, value, _ in figures.measured:
+            if metric.group == LOOKUP_METRICS and not math.isnan(value):
+                of_task[metric.tags["lookup-id"]][metric.name] = value
+        for node, values in of_task.items():
+            by_node[node].append(values)
+    return {node: _of_node(by_node[node]) for node in sorted(by_node)}
+
+
+def _of_node(tasks: Sequence[Mapping[str, float]]) -> dict[str, float | None]:
+    """Return the figures of a node's look-ups: sums, and latencies (ms) of those that have ended lately."""
+    found: dict[str, float | None] = {
+        name: round(sum(values.get(metric, 0.0) for values in tasks), 1) for name, metric in _SUMS_OF_LOOKUPS.items()
+    }
+    timed = [values for values in tasks if "lookup-latency-avg" in values and values.get("lookup-rate", 0.0) > 0]
+    ended = sum(values["lookup-rate"] for values in timed)
+    spent = sum(values["lookup-rate"] * values["lookup-latency-avg"] for values in timed)
+    found["latency_ms"] = round(spent / ended, 1) if timed else None
+    found["latency_max_ms"] = round(max(values["lookup-latency-max"] for values in timed), 1) if timed else None
+    return found
 
 
 def _rate(count: int, before: int, seconds: float) -> float:

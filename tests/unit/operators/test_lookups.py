@@ -686,12 +686,15 @@ def test_what_look_ups_do_is_measured() -> None:
             pipe("k", value)
         found = {str(name).partition(":")[2].partition("{")[0]: value for name, value in driver.metrics().items()}
     assert {
-        name: value for name, value in found.items() if name.endswith(("total", "flight", "size", "avg", "max"))
+        name: value
+        for name, value in found.items()
+        if name.endswith(("total", "flight", "waiting", "size", "avg", "max"))
     } == {
         "lookup-total": 4,
         "lookup-latency-avg": (3000 + 0 + (4000 + 1000 + 3000) + (1000 + 1000 + 1000)) / 4,
         "lookup-latency-max": 8000,
         "in-flight": 0,
+        "waiting": 0,
         "failure-total": 1,
         "retry-total": 2,
         "timeout-total": 1,

@@ -34,6 +34,7 @@ from tests.browsers import animated, emulate, foreign, nameless, overflow, pale
 from tests.presence import present
 from tests.unit.service.test_api import FakeInstance, client, row
 from tests.unit.service.test_events import Working
+from tests.unit.service.test_measuring import looked_up
 from tests.waiting import DEADLINE_S
 
 if TYPE_CHECKING:
@@ -434,6 +435,36 @@ def test_a_busy_node_is_coloured_and_says_how_busy_it_is(page: Chrome, scheme: s
         assert console.complaints() == []
 
 
+class Asking(Busy):
+    """Looks values up."""
+
+    def reports(self) -> Mapping[int, ThreadReport]:
+        report = super().reports()[1]
+        rates = {"lookup_rate": 12.0, "lookup_latency_avg": 30.0, "lookup_latency_max": 1500.0}
+        counts = {"failure_total": 1, "retry_total": 3, "timeout_total": 2, "cache_hit_total": 6, "cache_miss_total": 2}
+        measured = looked_up("price", **rates, **counts, in_flight=4, waiting=7)
+        return {
+            1: replace(report, tasks={task: replace(each, measured=measured) for task, each in report.tasks.items()})
+        }
+
+
+def asking() -> Application:
+    """A node that looks prices up."""
+    builder = StreamsBuilder()
+    builder.stream("in", Consumed(STRING, STRING)).map_values(str, named=Named("price")).to(
+        "out", Produced(STRING, STRING)
+    )
+    return Application(AppConfig("app", "m:f"), "v1", builder.build(), {}, Path("unused"))
+
+
+def test_look_ups_of_a_node_have_their_figures(page: Chrome) -> None:
+    with shown(Asking(application=asking()), page) as console:
+        console.wait_for("graph", "12/s looked up, 4 in flight")
+        console.wait_for("lookups", "price 12 4 7 30 ms 1.5 s 1 3 2 75 % of 8")
+        assert (nameless(page), pale(page), overflow(page, 360)) == ([], [], [])
+        assert console.complaints() == []
+
+
 def test_charts_have_a_past_when_the_page_opens_and_show_the_values_of_a_moment(page: Chrome) -> None:
     api = new_api(Spending(), Access(server="here:1"), browsed=Topics())
     for _ in range(9):
@@ -519,7 +550,8 @@ def test_hostile_records_and_letters_are_shown_as_text(page: Chrome) -> None:
 def test_sections_without_content_are_left_out(page: Chrome) -> None:
     with shown(FakeInstance(), page) as console:
         console.wait_for("topic-serdes", "input")
-        for section in ("letters-section", "sql-section"):
+        console.wait_for("now", "Stream threads")
+        for section in ("letters-section", "sql-section", "lookups-section"):
             assert not page.find_element(By.ID, section).is_displayed()
 
 

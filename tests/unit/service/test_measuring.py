@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
@@ -13,6 +14,8 @@ from riverrun import LONG, STRING, Consumed, Grouped, Materialized, Produced, St
 from riverrun.config import AppConfig
 from riverrun.hosting.application import Application
 from riverrun.hosting.process import SystemClock
+from riverrun.operators.lookups import LOOKUP_METRICS
+from riverrun.processor.metrics import Measurement, MetricName
 from riverrun.records import TaskId, TopicPartition
 from riverrun.service.measuring import Measuring
 from riverrun.worker.states import (
@@ -174,6 +177,43 @@ def test_a_node_is_as_busy_as_all_stream_threads_at_it_together() -> None:
     instance.seconds = {1: 12.0, 2: 24.0, 3: 1.0}
     instance.nodes = {1: {"parse": 5.0, "count": 0.5}, 2: {"parse": 2.0, "count": 2.0}, 3: {"parse": 0.5}}
     assert measuring.figures(1.0, {})["nodes"] == {"count": 0.25, "parse": 0.75}, "a thread that begins is left out"
+
+
+def looked_up(node: str, **values: float) -> tuple[Measurement, ...]:
+    """Measurements of a node's look-ups; `_` stands for `-`."""
+    tags = {"lookup-id": node, "task-id": "0_0"}
+    names = {name: MetricName(name.replace("_", "-"), LOOKUP_METRICS, tags=tags) for name in values}
+    return tuple(Measurement(names[name], value, is_total=name.endswith("total")) for name, value in values.items())
+
+
+def test_look_ups_of_a_node_are_those_of_all_its_tasks() -> None:
+    rates = {"lookup_rate": 10.0, "lookup_latency_avg": 20.0, "lookup_latency_max": 90.0}
+    caches = {"cache_hit_total": 6, "cache_miss_total": 2, "cache_size": 2}
+    first = looked_up(
+        "price", **rates, in_flight=4, waiting=7, failure_total=1, retry_total=3, timeout_total=2, **caches
+    )
+    second = looked_up(
+        "price", lookup_rate=30.0, lookup_latency_avg=40.0, lookup_latency_max=50.0, in_flight=1, waiting=1
+    )
+    idle = looked_up("name", lookup_rate=0.0, lookup_latency_avg=math.nan, lookup_latency_max=math.nan, in_flight=0)
+    other = (Measurement(MetricName("hit-rate", "own", tags={"own-id": "x"}), 1.0, is_total=False),)
+    tasks = {FIRST: TaskFigures(5, {}, (*first, *idle, *other)), SECOND: TaskFigures(5, {}, second)}
+    found = Measuring(Reported(tasks)).figures(1.0, {})["lookups"]
+    assert list(found) == ["name", "price"]
+    assert found["price"] == {
+        "rate": 40,
+        "in_flight": 5,
+        "waiting": 8,
+        "failures": 1,
+        "retries": 3,
+        "timeouts": 2,
+        "cache_hits": 6,
+        "cache_misses": 2,
+        "latency_ms": 35,
+        "latency_max_ms": 90,
+    }
+    assert (found["name"]["latency_ms"], found["name"]["rate"]) == (None, 0)
+    assert Measuring(Reported({FIRST: TaskFigures(5, {})})).figures(1.0, {})["lookups"] == {}
 
 
 def test_a_stream_thread_that_starts_again_has_no_figures_at_first() -> None:

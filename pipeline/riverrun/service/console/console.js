@@ -83,6 +83,21 @@ function showTasks(state) {
   }));
 }
 
+// --- look-ups
+
+function ofCaches({ cache_hits: hits, cache_misses: misses }) {
+  return hits + misses ? `${percent(hits / (hits + misses))} of ${number(hits + misses)}` : "";
+}
+
+function showLookups({ lookups }) {
+  const known = Object.entries(lookups);
+  byId("lookups-section").hidden = !known.length;
+  fill(byId("lookups"), known.map(([node, each]) => [
+    node, number(each.rate), number(each.in_flight), number(each.waiting), span(each.latency_ms), span(each.latency_max_ms),
+    number(each.failures), number(each.retries), number(each.timeouts), ofCaches(each),
+  ]));
+}
+
 // --- instances
 
 function instancesOf(state) {
@@ -210,6 +225,7 @@ function keepUp() {
 function show(state) {
   showNow(state);
   showTasks(state);
+  showLookups(state);
   showInstances(state);
   showOnGraph(state);
   keepUp();

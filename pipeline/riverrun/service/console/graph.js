@@ -49,11 +49,12 @@ function placeOf(sub, rect) {
   if (!name) return null;
   const stores = storesOf(rect);
   const isOnly = (each) => Object.keys(each.stores ?? {}).length <= 1;
-  return [below(rect), (each, busy) => {
+  return [below(rect), (each, busy, lookups) => {
     colour(rect, busy?.[name]);
     const rates = stores.map((store) => each.stores?.[store]?.rate).filter((rate) => rate !== undefined);
     const parts = rates.length ? [`${number(rates.reduce((sum, rate) => sum + rate, 0))} updates/s`] : [];
     if (stores.length && each.state_bytes && isOnly(each)) parts.push(size(each.state_bytes));
+    if (lookups[name]) parts.push(`${flow(lookups[name])} looked up`, `${number(lookups[name].in_flight)} in flight`);
     if (busy?.[name] >= LEAST_BUSY) parts.unshift(`${number(busy[name] * 100)} % busy`);
     return parts.join(", ");
   }];
@@ -114,5 +115,5 @@ export function drawGraph(topology) {
 const NOTHING = { rate: 0, lag: 0, latency_ms: null, state_bytes: 0 };
 
 export function showOnGraph(state) {
-  for (const { sub, text, told } of places) setText(text, told(state.sub_topologies[sub] ?? NOTHING, state.nodes));
+  for (const { sub, text, told } of places) setText(text, told(state.sub_topologies[sub] ?? NOTHING, state.nodes, state.lookups));
 }

@@ -173,7 +173,7 @@ def test_the_times_of_rows_go_with_the_rows() -> None:
     task = Restartable(commanded(10))
     task.run(("a", 0, b"x"), ("b", 4, b"x"), ("c", 5, b"x"), ("c", 6, b"-"))
     task.run(("d", 10, b"?"))
-    assert [key for key, _ in task.backend.table("rows-times").scan(None, None)] == [b"b"]
+    assert [key for key, _ in task.backend.table("rows/times").scan(None, None)] == [b"b"]
 
 
 def test_rows_written_without_a_ttl_live_from_when_they_are_first_seen() -> None:

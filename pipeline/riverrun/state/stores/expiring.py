@@ -49,7 +49,7 @@ class ExpiringKeyValueStore(KeyValueStateStore):
         super().__init__(builder, backend, context, pause)
         self._ttl_ms = builder.ttl_ms or 0
         self._have_times = builder.kind is StoreKind.TIMESTAMPED_KEY_VALUE
-        self._times_in = f"{builder.name}-times"
+        self._times_in = f"{builder.name}/times"
         self._stored_times = backend.table(self._times_in)
         self._new_times: dict[bytes, bytes | None] = {}
         self._is_loaded = False

@@ -136,6 +136,10 @@ Update = tuple[str, int, "str | None", "str | None"]
 """A group, a time, the new value of a row, and its old one."""
 
 
+def text_of(value: Any) -> str | None:
+    return None if value is None else str(value)
+
+
 def expiring_groups(kind: str, ttl_ms: int, **options: Any) -> Topology:
     builder = StreamsBuilder()
     stored: Materialized[Any, Any] = Materialized(
@@ -148,7 +152,7 @@ def expiring_groups(kind: str, ttl_ms: int, **options: Any) -> Topology:
         made = groups.count(stored)
     else:
         made = groups.reduce(lambda one, two: (one + two)[-4:], lambda one, two: one.replace(two, "", 1), stored)
-    texts: Any = made.to_stream().map_values(lambda value: None if value is None else str(value))
+    texts: Any = made.to_stream().map_values(text_of)
     texts.to("out", Produced(STRING, STRING))
     return builder.build()
 

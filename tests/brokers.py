@@ -8,7 +8,7 @@ import random
 import socket
 import time
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cache, lru_cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
@@ -54,11 +54,6 @@ class Broker:
     def kafka(self) -> dict[str, str]:
         return {"bootstrap.servers": self.bootstrap_servers}
 
-    @cached_property
-    def _limits(self) -> Admin:
-        """Asks for limits of record times, which no topic's metadata is needed for."""
-        return Admin(self.kafka)
-
     def admin(self) -> Admin:
         """A new client: one that lives long can crash where a topic is created again (docs/pitfalls.md)."""
         return Admin(self.kafka)
@@ -90,7 +85,7 @@ class Broker:
         until(lambda: config.items() <= admin.topic_config(topic).items(), f"had {config}")
 
     def write(self, topic: str, records: Iterable[Input], partition: int | None = None) -> None:
-        producer = IdempotentProducer(self.kafka, admin=self._limits)
+        producer = IdempotentProducer(self.kafka, admin=_asking_for_limits(self.bootstrap_servers))
         for key, value, timestamp in records:
             producer.send(topic, key, value, timestamp, (), partition)
         producer.flush()
@@ -113,6 +108,12 @@ class Broker:
         for tp, records in read_range(admin, {tp: OffsetRange(first[tp], last[tp]) for tp in tps}):
             found[tp] += records
         return [record for tp in tps for record in found[tp]]
+
+
+@lru_cache(maxsize=1)
+def _asking_for_limits(servers: str) -> Admin:
+    """A client for limits of record times, for which no topic's metadata is needed: it outlives topics without harm."""
+    return Admin({"bootstrap.servers": servers})
 
 
 def free_port() -> int:

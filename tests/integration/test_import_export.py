@@ -290,7 +290,6 @@ def test_a_table_is_imported_by_a_column_that_rises(
     )
 
 
-@pytest.mark.parametrize("has_jvm", [True, False], ids=["by the driver", "as over Spark Connect"])
 def totals(name: str) -> Callable[[StreamsBuilder], Topology]:
     def build(builder: StreamsBuilder) -> Topology:
         orders = builder.stream(name, Consumed(STRING, JSON))
@@ -337,6 +336,7 @@ def test_a_bounded_run_over_a_polled_topic_has_the_results_of_the_tables_rows(
         assert last_of_keys(broker.read(f"{unique}.out")) == last_of_keys(driver.read_raw(f"{unique}.out"))
 
 
+@pytest.mark.parametrize("has_jvm", [True, False], ids=["by the driver", "as over Spark Connect"])
 def test_records_are_added_to_a_table_once_whenever_an_export_dies(
     broker: Broker, unique: str, tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, *, has_jvm: bool
 ) -> None:

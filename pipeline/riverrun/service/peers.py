@@ -190,6 +190,7 @@ def _run(loop: asyncio.AbstractEventLoop) -> None:
     asyncio.set_event_loop(loop)
     try:
         loop.run_forever()
+        loop.run_until_complete(loop.shutdown_asyncgens())  # those of answers that were not read to the end
     finally:
         loop.close()
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
-from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING, Any
 
 from riverrun.operators.tables import TableStore
+from riverrun.state.waiting_rows import WaitingRows
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,20 +23,11 @@ class _Waiting:
 
     Args:
         observed: The highest time so far, ms.
-        heap: When rows are looked at, ms, with the bytes of their keys.
-        due: By key, the time at which it is looked at next, ms.
-        is_loaded: Whether the rows that the store had at the start wait as well.
+        rows: The rows; None until those that the store had at the start are among them.
     """
 
     observed: int = -1
-    heap: list[tuple[int, bytes]] = field(default_factory=list)
-    due: dict[bytes, int] = field(default_factory=dict)
-    is_loaded: bool = False
-
-    def add(self, key_bytes: bytes, due_ms: int) -> None:
-        """Let a row wait until a time, ms."""
-        self.due[key_bytes] = due_ms
-        heappush(self.heap, (due_ms, key_bytes))
+    rows: WaitingRows | None = None
 
 
 class ExpiringRows:
@@ -65,6 +56,7 @@ class ExpiringRows:
         self._ttl_ms = ttl_ms
         self._send_old_values = send_old_values
         self._waiting = _Waiting()
+        self._due: WaitingRows
         self._store: Any
         self._rows: TableStore
         self._context: OperatorContext
@@ -78,11 +70,10 @@ class ExpiringRows:
         own = self._waiting
         self._waiting = waiting = context.shared(f"rows that expire in {self.rows_in}", lambda: own)
         waiting.observed = max(waiting.observed, own.observed)
-        if not waiting.is_loaded:
-            waiting.is_loaded = True
-            waiting.due = {self._key_bytes(key): row.timestamp + self._ttl_ms for key, row in self._store.all()}
-            waiting.heap = [(due_ms, key) for key, due_ms in waiting.due.items()]
-            heapify(waiting.heap)
+        if waiting.rows is None:
+            due = {self._key_bytes(key): row.timestamp + self._ttl_ms for key, row in self._store.all()}
+            waiting.rows = WaitingRows(due)
+        self._due = waiting.rows
 
     def times(self) -> tuple[int, ...]:
         """Return the highest time so far, ms."""
@@ -101,12 +92,9 @@ class ExpiringRows:
         self._table.process(key, value, timestamp, headers)
         if key is None or value is None:
             return
-        key_bytes, due_ms = self._key_bytes(key), timestamp + self._ttl_ms
-        known = waiting.due.get(key_bytes)
-        if known is None or due_ms < known:
-            waiting.add(key_bytes, due_ms)
-            if due_ms <= waiting.observed:
-                self._expire()
+        due_ms = timestamp + self._ttl_ms
+        if self._due.add(self._key_bytes(key), due_ms) and due_ms <= waiting.observed:
+            self._expire()
 
     def advance_stream_time(self, time_ms: int) -> None:
         """Let the rows expire that a record of this time would let expire."""
@@ -115,13 +103,7 @@ class ExpiringRows:
             self._expire()
 
     def _expire(self) -> None:
-        waiting = self._waiting
-        heap, due = waiting.heap, waiting.due
-        while heap and heap[0][0] <= waiting.observed:
-            looked_at_ms, key_bytes = heappop(heap)
-            if due.get(key_bytes) != looked_at_ms:
-                continue  # it was updated by an older record, and is looked at earlier
-            del due[key_bytes]
+        for looked_at_ms, key_bytes in self._due.due(self._waiting.observed):
             key = self._key_of(key_bytes)
             row = self._store.get(key)
             if row is None:
@@ -130,7 +112,7 @@ class ExpiringRows:
             if due_ms == looked_at_ms:
                 self._context.acting_at(due_ms, partial(self._delete, key, due_ms))
             else:
-                waiting.add(key_bytes, due_ms)
+                self._due.add(key_bytes, due_ms)
 
     def _delete(self, key: Any, time_ms: int) -> None:
         self._rows.update(key, None, self._rows.replaced(key), time_ms, ())

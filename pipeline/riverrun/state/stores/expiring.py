@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import struct
-from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING, Any
 
 from riverrun.state.api import StoreKind, idle
 from riverrun.state.stores.key_value import KeyValueStateStore
+from riverrun.state.waiting_rows import WaitingRows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from riverrun.state.api import ChangelogBatch, Puts, StateBackend, StateStore, StoreBuilder, UpdateContext
 
 _TIME = struct.Struct(">q")
-_NEVER = 2**63 - 1
 
 
 class ExpiringKeyValueStore(KeyValueStateStore):
@@ -29,8 +28,7 @@ class ExpiringKeyValueStore(KeyValueStateStore):
     of rows without own times are in a table next to the rows. So rows of a store that had no `ttl` can be read: they live
     from when they are first seen.
 
-    The keys of all rows are in memory, with the times of their writes. Each row waits in a heap; one that was written
-    meanwhile waits again when its turn comes.
+    The keys of all rows are in memory, with the times of their writes.
 
     Args:
         builder: The store, with its time to live.
@@ -55,9 +53,7 @@ class ExpiringKeyValueStore(KeyValueStateStore):
         self._is_loaded = False
         self._written: dict[bytes, int] = {}
         """By store key, the time of a row's last write, ms."""
-        self._looked_at: dict[bytes, int] = {}
-        """By store key, the time at which a row is looked at next, ms."""
-        self._waiting: list[tuple[int, bytes]] = []
+        self._waiting = WaitingRows()
         self._next_ms = 0
         """The first of these times; 0 until the rows are loaded."""
 
@@ -79,7 +75,8 @@ class ExpiringKeyValueStore(KeyValueStateStore):
         time_ms = self._time_of(value)
         self._written[store_key] = time_ms
         self._note_time(store_key, time_ms)
-        self._wait(store_key, time_ms + self._ttl_ms)
+        self._waiting.add(store_key, time_ms + self._ttl_ms)
+        self._next_ms = self._waiting.next_ms
 
     def flush(self) -> None:
         """Delete the rows that have expired, and pass held-back updates to the listener."""
@@ -133,26 +130,13 @@ class ExpiringKeyValueStore(KeyValueStateStore):
         else:
             self._cache.entries[store_key].timestamp = time_ms
 
-    def _wait(self, store_key: bytes, due_ms: int) -> None:
-        """Let a row be looked at, at the latest at this time, ms."""
-        known = self._looked_at.get(store_key)
-        if known is None or due_ms < known:
-            self._looked_at[store_key] = due_ms
-            heappush(self._waiting, (due_ms, store_key))
-            self._next_ms = self._waiting[0][0]
-
     def _expire(self) -> None:
         """Delete the rows that stream time has passed, in the order of their expiry, then of the bytes of their keys."""
         now_ms = self._context.stream_time
         if now_ms < self._next_ms:
             return
         self._load()
-        waiting = self._waiting
-        while waiting and waiting[0][0] <= now_ms:
-            looked_at_ms, store_key = heappop(waiting)
-            if self._looked_at.get(store_key) != looked_at_ms:
-                continue  # it was written with an earlier time of its own, and was looked at before
-            del self._looked_at[store_key]
+        for looked_at_ms, store_key in self._waiting.due(now_ms):
             written_ms = self._written.get(store_key)
             if written_ms is None:
                 continue
@@ -160,8 +144,8 @@ class ExpiringKeyValueStore(KeyValueStateStore):
             if due_ms == looked_at_ms:
                 self._delete(store_key, due_ms)
             else:
-                self._wait(store_key, due_ms)
-        self._next_ms = waiting[0][0] if waiting else _NEVER
+                self._waiting.add(store_key, due_ms)
+        self._next_ms = self._waiting.next_ms
 
     def _delete(self, store_key: bytes, due_ms: int) -> None:
         del self._written[store_key]
@@ -179,10 +163,9 @@ class ExpiringKeyValueStore(KeyValueStateStore):
             return
         self._is_loaded = True
         self._written = dict(self._times_of_rows())
-        self._looked_at = {store_key: time_ms + self._ttl_ms for store_key, time_ms in self._written.items()}
-        self._waiting = [(due_ms, store_key) for store_key, due_ms in self._looked_at.items()]
-        heapify(self._waiting)
-        self._next_ms = self._waiting[0][0] if self._waiting else _NEVER
+        due = {store_key: time_ms + self._ttl_ms for store_key, time_ms in self._written.items()}
+        self._waiting = WaitingRows(due)
+        self._next_ms = self._waiting.next_ms
 
     def _times_of_rows(self) -> Iterator[tuple[bytes, int]]:
         """Yield the keys of all rows, with the times of their last writes, ms."""

@@ -24,6 +24,7 @@ from rocksdict import (
     Options,
     Rdict,
     WriteBatch,
+    WriteBufferManager,
 )
 
 from riverrun.config.secrets import make_directory
@@ -42,6 +43,11 @@ FORMAT_VERSION = 3
 
 _BLOCK_CACHE_BYTES = 50 * 1024 * 1024
 _WRITE_BUFFER_BYTES = 16 * 1024 * 1024
+_WRITE_BUFFERS_BYTES = 128 * 1024 * 1024
+"""Size of the memtables of all tasks of a process. Each table and each segment of windows has one, so many tasks would take
+gigabytes. Beyond this size, the task that writes flushes one early."""
+_ARENA_BLOCK_BYTES = 256 * 1024
+"""Unit in which memtables take memory, and in which it is counted: a quarter of the library's, for hundreds of small ones."""
 _BLOOM_BITS_PER_KEY = 10
 _MEMTABLE_BLOOM_RATIO = 0.01
 """Share of a memtable's size: with many keys most are not in it, and a filter finds this out in half the time of a look-up."""
@@ -374,6 +380,8 @@ def _check_end(family: Rdict, last: bytes | None, *, reverse: bool) -> None:
 
 _block_cache = Cache(_BLOCK_CACHE_BYTES)
 """Block cache shared by all tasks of a process."""
+_write_buffers = WriteBufferManager(_WRITE_BUFFERS_BYTES, allow_stall=False)
+"""Counts the memtables of all tasks of a process."""
 
 
 def _options() -> Options:
@@ -385,6 +393,8 @@ def _options() -> Options:
     options.set_compression_type(DBCompressionType.none())
     options.set_write_buffer_size(_WRITE_BUFFER_BYTES)
     options.set_max_write_buffer_number(3)
+    options.set_write_buffer_manager(_write_buffers)
+    options.set_arena_block_size(_ARENA_BLOCK_BYTES)
     options.set_memtable_whole_key_filtering(True)
     options.set_memtable_prefix_bloom_ratio(_MEMTABLE_BLOOM_RATIO)
     options.set_keep_log_file_num(1)

@@ -18,9 +18,10 @@ from riverrun.kafka import groups as groups_module
 from riverrun.kafka import requests as requests_module
 from riverrun.kafka.admin import Admin, CommittedOffset, TopicSpec
 from riverrun.kafka.consumer import RecordConsumer
-from riverrun.kafka.groups import GroupState
+from riverrun.kafka.groups import GroupClients, GroupState
 from riverrun.kafka.producer import IdempotentProducer, TransactionalProducer, group_metadata
 from riverrun.kafka.ranges import offsets_at_time, read_range
+from riverrun.kafka.requests import Requests
 from riverrun.partitioning import partition_for
 from riverrun.records import RAW_OFFSET, OffsetRange, RawRecord, TopicPartition
 from tests.integration.late_leader import late_leader
@@ -145,6 +146,35 @@ def test_committed_offsets_are_not_read_from_below_an_open_transaction(broker: B
         answer = threads.submit(broker.admin().committed, unique, [tp])
         client.commit_transaction(10)
         assert answer.result(DEADLINE_S)[tp].offset == 200
+
+
+def test_a_client_of_committed_offsets_is_closed_when_nobody_asks_any_more(broker: Broker, unique: str) -> None:
+    tp = new_topic(broker, unique)
+    owner(broker, unique).commit({tp: (3, "")}, unique)
+    wanted = [ClientTopicPartition(unique, 0)]
+
+    def is_closed(client: Consumer) -> bool:
+        try:
+            client.assignment()
+        except RuntimeError:  # the library's, for one that is closed
+            return True
+        return False
+
+    for idle_s in (0.0, 0.2):  # closed while another one is asked for, and afterwards
+        clients, seen = GroupClients(Requests(broker.kafka), idle_s), []
+        for isolation in ("read_committed", "read_uncommitted"):
+            with clients.client(unique, isolation) as client:
+                assert client.committed(wanted, DEADLINE_S)[0].offset == 3
+            seen.append(client)
+        until(lambda: all(map(is_closed, seen)), "closed what is idle")  # noqa: B023 - called at once
+        with clients.client(unique, "read_committed") as again:
+            assert again.committed(wanted, DEADLINE_S)[0].offset == 3
+        assert again not in seen
+    patient = GroupClients(Requests(broker.kafka))
+    with patient.client(unique, "read_committed") as first:
+        pass
+    with patient.client(unique, "read_committed") as second:
+        assert second is first
 
 
 def test_a_record_the_broker_refuses_is_named_and_aborts_its_transaction(broker: Broker, unique: str) -> None:

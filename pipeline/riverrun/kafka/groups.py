@@ -160,21 +160,35 @@ class Groups:
 
 _IDLE = 2
 """Number of idle clients that are kept: whoever takes tasks of an application over asks for one group again and again."""
+_IDLE_SECONDS = 10.0
+"""How long they are kept: each has five threads and two connections, and takes time to make."""
+
+
+class _Idle(NamedTuple):
+    """A client, what it is for, and since when it is idle (monotonic seconds)."""
+
+    group: str
+    isolation: str
+    client: Consumer
+    since_s: float
 
 
 class GroupClients:
     """Keeps clients that have read committed offsets of a group, for the next question about that group.
 
     A client that makes its connections and finds the coordinator costs more than the question. Each is used by one thread at
-    a time. Those that are idle at the end are closed.
+    a time. Those that stay idle are closed.
 
     Args:
         requests: Creates clients.
+        idle_s: How long idle clients are kept, s.
     """
 
-    def __init__(self, requests: Requests) -> None:
+    def __init__(self, requests: Requests, idle_s: float = _IDLE_SECONDS) -> None:
         self._requests = requests
-        self._idle: list[tuple[tuple[str, str], Consumer]] = []
+        self._idle_s = idle_s
+        self._idle: list[_Idle] = []
+        self._is_watched = False
         self._lock = threading.Lock()
         # At its end, the process closes connections anyway.
         weakref.finalize(self, _close_all, self._idle).atexit = False
@@ -183,8 +197,8 @@ class GroupClients:
     def renew_tokens(self) -> None:
         """See `LoggedIn.renew_tokens`. Clients in use are not idle for long."""
         with self._lock:
-            for _, client in self._idle:
-                renew(client)
+            for idle in self._idle:
+                renew(idle.client)
 
     @contextmanager
     def client(self, group: str, isolation: str) -> Iterator[Consumer]:
@@ -194,34 +208,60 @@ class GroupClients:
             group: The group.
             isolation: Whether it reads uncommitted offsets.
         """
-        which = (group, isolation)
-        client = self._taken(which) or self._requests.consumer(group, isolation)
+        client = self._taken(group, isolation) or self._requests.consumer(group, isolation)
         try:
             yield client
         except BaseException:
             end_in_background(client.close, group)
             raise
-        self._keep(which, client)
+        self._keep(_Idle(group, isolation, client, time.monotonic()))
 
-    def _taken(self, which: tuple[str, str]) -> Consumer | None:
+    def _taken(self, group: str, isolation: str) -> Consumer | None:
         with self._lock:
-            for place, (known, client) in enumerate(self._idle):
-                if known == which:
+            for place, idle in enumerate(self._idle):
+                if (idle.group, idle.isolation) == (group, isolation):
                     del self._idle[place]
-                    return client
+                    return idle.client
         return None
 
-    def _keep(self, which: tuple[str, str], client: Consumer) -> None:
+    def _keep(self, idle: _Idle) -> None:
         with self._lock:
-            self._idle.append((which, client))
+            self._idle.append(idle)
             surplus = self._idle[:-_IDLE]
             del self._idle[:-_IDLE]
+            if not self._is_watched:
+                self._is_watched = True
+                _look_later(weakref.ref(self), self._idle_s)
         _close_all(surplus)
 
+    def close_idle(self) -> None:
+        """Close the clients that nobody has asked for long enough, and look again later if others are left."""
+        with self._lock:
+            long_ago = time.monotonic() - self._idle_s
+            over = [idle for idle in self._idle if idle.since_s <= long_ago]
+            self._idle[:] = [idle for idle in self._idle if idle.since_s > long_ago]
+            self._is_watched = bool(self._idle)
+            if self._idle:
+                _look_later(weakref.ref(self), self._idle[0].since_s - long_ago)
+        _close_all(over)
 
-def _close_all(clients: list[tuple[tuple[str, str], Consumer]]) -> None:
-    for (group, _), client in clients:
-        end_in_background(client.close, group)
+
+def _look_later(clients: weakref.ref[GroupClients], wait_s: float) -> None:
+    """Look in a thread that lasts as long as clients are idle, and does not keep them from being collected."""
+
+    def look() -> None:
+        present = clients()
+        if present is not None:
+            present.close_idle()
+
+    timer = threading.Timer(wait_s, look)
+    timer.daemon = True
+    timer.start()
+
+
+def _close_all(clients: list[_Idle]) -> None:
+    for idle in clients:
+        end_in_background(idle.client.close, idle.group)
 
 
 class GroupProgress:

@@ -56,7 +56,7 @@ _ARTIFACTS = (
 )
 _MEGABYTES = 45
 """Size of the libraries."""
-_CLUSTER_ID = "bWlsbHJhY2UtZW1iZWRkZQ"  # 16 bytes in base64, as StorageTool requires
+_CLUSTER_ID = "cml2ZXJydW4tZW1iZWRkZQ"  # 16 bytes in base64, as StorageTool requires
 _START_SECONDS = 120
 _STOP_SECONDS = 60
 _SESSION_MS = 60_000

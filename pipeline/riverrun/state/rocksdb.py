@@ -51,6 +51,8 @@ _ARENA_BLOCK_BYTES = 256 * 1024
 _BLOOM_BITS_PER_KEY = 10
 _MEMTABLE_BLOOM_RATIO = 0.01
 """Share of a memtable's size: with many keys most are not in it, and a filter finds this out in half the time of a look-up."""
+_NO_BLOOM = 0.0
+"""Of the family with the meta data, in which every key that is looked for exists: a filter would take 160 KiB per task."""
 _FORMAT_KEY = b"format"
 _POSITION_PREFIX = b"position:"
 _POSITION_END = b"position;"
@@ -297,7 +299,7 @@ class RocksDbBackend:
             exists = (self._directory / "CURRENT").exists()
             names = Rdict.list_cf(str(self._directory), _options()) if exists else ["default"]
             families = {name: _options() for name in names if name != "default"}
-            self._db = Rdict(str(self._directory), _options(), column_families=families)
+            self._db = Rdict(str(self._directory), _options(_NO_BLOOM), column_families=families)
             for name in families:
                 self.families[name.removeprefix(_TABLE_PREFIX)] = self._db.get_column_family(name)
             self._check_format(exists=exists)
@@ -384,7 +386,7 @@ _write_buffers = WriteBufferManager(_WRITE_BUFFERS_BYTES, allow_stall=False)
 """Counts the memtables of all tasks of a process."""
 
 
-def _options() -> Options:
+def _options(memtable_bloom_ratio: float = _MEMTABLE_BLOOM_RATIO) -> Options:
     blocks = BlockBasedOptions()
     blocks.set_block_cache(_block_cache)
     blocks.set_bloom_filter(_BLOOM_BITS_PER_KEY, block_based=False)
@@ -396,7 +398,7 @@ def _options() -> Options:
     options.set_write_buffer_manager(_write_buffers)
     options.set_arena_block_size(_ARENA_BLOCK_BYTES)
     options.set_memtable_whole_key_filtering(True)
-    options.set_memtable_prefix_bloom_ratio(_MEMTABLE_BLOOM_RATIO)
+    options.set_memtable_prefix_bloom_ratio(memtable_bloom_ratio)
     options.set_keep_log_file_num(1)
     return options
 

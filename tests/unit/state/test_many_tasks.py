@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 TASKS, TABLES, MIB = 16, 3, 2**20
 LIMIT_MIB = 128
 """Of memtables, in a process."""
-FLUSHED_MIB = 48
-"""One more memtable of each task may be full, or be on its way to the disk."""
+FLUSHED_MIB = TASKS * TABLES
+"""The last value of each table may be on its way to the disk."""
 
 
 def on_disk_mib(directory: Path) -> float:

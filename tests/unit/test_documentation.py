@@ -9,8 +9,6 @@ import shlex
 import tomllib
 from dataclasses import MISSING, fields
 from functools import cache
-from itertools import dropwhile, takewhile
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
@@ -24,13 +22,12 @@ from riverrun.cli.main import app
 from riverrun.config import AppConfig, ProjectConfig, StreamsConfig
 from riverrun.demo import first_act
 from riverrun.processor.handlers import DropReason
-from tests.oracle.scenarios import SCENARIOS, TOPICS
+from tests.unit.page_tables import DOCS, ROOT, rows
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
-ROOT = Path(__file__).parents[2]
-DOCS = ROOT / "docs"
 PAGES = [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
 PREFIXES = {"client_tag", "consumer", "producer", "topic", "user"}
 """Settings that are prefixes of others."""
@@ -68,15 +65,6 @@ def run(page: Path, block: Block, names: dict[str, Any]) -> None:
         return
     code = compile("\n" * (block.line - 1) + block.source, str(page), "exec", dont_inherit=True)
     exec(code, names)  # noqa: S102 - it is our own
-
-
-def rows(page: str, heading: str) -> list[list[str]]:
-    """The cells of the first table below a heading."""
-    _, _, below = (DOCS / page).read_text().partition(f"\n{heading}\n")
-    section = below.partition("\n#")[0].splitlines()
-    lines = takewhile(lambda line: line.startswith("|"), dropwhile(lambda line: not line.startswith("|"), section))
-    cells = [[cell.strip() for cell in line.strip("|").split(" | ")] for line in lines if line.startswith("| ")]
-    return cells[1:]
 
 
 def code(cell: str) -> str:
@@ -191,45 +179,6 @@ def test_the_readme_fits_in_three_screens_and_shows_the_topology_of_the_first_ac
     readme = (ROOT / "README.md").read_text()
     assert len(readme.splitlines()) <= 120
     assert inspect.getsource(first_act.build) in readme
-
-
-def _medians(results: str, row: str, side: str) -> list[str]:
-    """Return the figures of a row; five rounds and more have the median between minimum and maximum."""
-    (found,) = re.findall(rf"^\| {row} \| (?:exactly_once_v2|in memory) \| {side} \|(.*)\|$", results, re.MULTILINE)
-    parts = [cell.strip().split(" / ") for cell in found.split("|")]
-    return [part[len(part) // 2] for part in parts]
-
-
-def test_the_readme_has_the_figures_that_the_repository_proves() -> None:
-    first, _, _ = (ROOT / "README.md").read_text().partition("```python")
-    results = (ROOT / "tests/benchmarks/RESULTS.md").read_text()
-    topologies = sum(map(len, TOPICS.values()))
-    assert f"| {topologies * SCENARIOS:,} | random scenarios on {topologies} topologies" in first
-    speed, ratio, _, warm, *_ = _medians(results, "windowed-count", "Riverrun")
-    java, *_ = _medians(results, "windowed-count", "Java")
-    shown = f"{speed} records/s of a windowed count, exactly once, against {java} ({float(warm):.1f} once Java is warm"
-    assert f"| {float(ratio):.1f} | times Java's speed: {shown}" in first
-    _gate, pause, *_ = _medians(results, "release, one level", "Riverrun")
-    assert f"| {int(pause.replace(',', '')) / 1000:.1f} s |" in first
-
-
-def test_the_page_about_sizes_has_the_latencies_that_were_measured() -> None:
-    results = (ROOT / "tests/benchmarks/RESULTS.md").read_text()
-    shown = rows("how-to/size.md", "## Latency")
-    for partitions, per_second, *figures in shown:
-        *_, p50, p99, own, of_broker, _, threads, mib = _medians(
-            results, f"{partitions} partitions, {per_second}/s", "Riverrun"
-        )
-        assert figures == [p50, p99, f"{float(own):.1f}", f"{float(of_broker):.1f}", threads, mib]
-    assert len(shown) == len(set(re.findall(r"^\| (\d+ partitions, [\d,]+/s) ", results, re.MULTILINE)))
-
-
-def test_the_page_about_performance_has_the_measured_costs_of_generated_lines() -> None:
-    results = (ROOT / "tests/benchmarks/RESULTS.md").read_text()
-    shown = rows("performance.md", "## What is generated")
-    assert len(shown) == len(re.findall(r"\| in memory \| fused \|", results))
-    for row, *figures in shown:
-        assert figures == [_medians(results, row, side)[2] for side in ("called", "fused")]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))

@@ -47,7 +47,8 @@ def median(module: Any) -> Median:
         assert len(runs[side]) >= module("report").SPREAD_ROUNDS, f"a page quotes {name}: it needs more rounds"
         (column,) = [column for column in module("report").KINDS[row.kind].columns if column.title == title]
         own, first = ([each[column.figure] for each in runs[one]] for one in (side, row.sides[0]))
-        return statistics.median([a / b for a, b in zip(own, first, strict=True)] if column.is_ratio else own)
+        figures: list[float] = [a / b for a, b in zip(own, first, strict=True)] if column.is_ratio else own
+        return statistics.median(figures)
 
     return found
 

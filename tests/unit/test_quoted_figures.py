@@ -81,9 +81,9 @@ def test_the_page_about_sizes_has_the_latencies_that_were_measured(
     columns = {"p50": 0, "p99": 0, "cores": 1, "broker cores": 1, "threads": 0, "MiB": 0}
     for partitions, per_second, *figures in shown:
         row = f"{partitions} partitions, {per_second}/s"
-        assert row in groups["latency"]
         assert figures == [f"{median(row, 'Riverrun', title):,.{digits}f}" for title, digits in columns.items()]
-    assert shown
+    results = (BENCHMARKS / "RESULTS.md").read_text()
+    assert len(shown) == sum(f"\n| {row} |" in results for row in groups["latency"])
 
 
 def test_the_page_about_sizes_has_the_speed_of_reprocessing(median: Median) -> None:

@@ -55,15 +55,16 @@ class Column:
 
     def cell(self, runs: Sequence[Figures], first: Sequence[Figures]) -> str:
         """Return the text of rounds of a side, given those of the first side."""
-        if not self.is_known(runs):
+        if not self.is_known(runs) or (self.is_ratio and not (first and self.is_known(first))):
             return _UNKNOWN
-        found = [figures[self.figure] for figures in runs]
+        return spread(self.figures(runs, first), 2 if self.is_ratio else self.digits)
+
+    def figures(self, runs: Sequence[Figures], first: Sequence[Figures]) -> list[float]:
+        """Return a known figure of each round of a side, given the rounds of the first side."""
+        own = [figures[self.figure] for figures in runs]
         if not self.is_ratio:
-            return spread(found, self.digits)
-        if not first or not self.is_known(first):
-            return _UNKNOWN
-        others = [figures[self.figure] for figures in first]
-        return spread([own / other for own, other in zip(found, others, strict=True)], 2)
+            return own
+        return [mine / figures[self.figure] for mine, figures in zip(own, first, strict=True)]
 
 
 def spread(figures: Sequence[float], digits: int) -> str:

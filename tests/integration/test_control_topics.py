@@ -49,15 +49,17 @@ def test_values_are_read_on_from_where_they_were_read_last(broker: Broker, uniqu
         assert ControlTopic(admin, unique).read() == values
 
 
-def test_a_topic_that_was_created_again_is_read_from_its_beginning(broker: Broker, unique: str) -> None:
+@pytest.mark.parametrize("later", [1, 5])
+def test_a_topic_that_was_created_again_is_read_from_its_beginning(broker: Broker, unique: str, later: int) -> None:
     admin = broker.admin()
     topic = ControlTopic(admin, unique)
     topic.put({"a": b"1", "b": b"2"})
     assert topic.read() == {"a": b"1", "b": b"2"}
     admin.delete_topics([unique])
     topic.create()
-    topic.put({"a": b"3"})
-    assert topic.read() == {"a": b"3"}
+    values = {f"n{number}": b"%d" % number for number in range(later)}
+    topic.put(values)
+    assert topic.read() == values
 
 
 def test_nothing_is_read_twice(broker: Broker, unique: str, monkeypatch: pytest.MonkeyPatch) -> None:

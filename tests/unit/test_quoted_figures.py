@@ -46,8 +46,7 @@ def median(module: Any) -> Median:
         runs = next(shown[guarantee] for guarantee in FIRST_GUARANTEES if guarantee in shown)
         assert len(runs[side]) >= module("report").SPREAD_ROUNDS, f"a page quotes {name}: it needs more rounds"
         (column,) = [column for column in module("report").KINDS[row.kind].columns if column.title == title]
-        own, first = ([each[column.figure] for each in runs[one]] for one in (side, row.sides[0]))
-        figures: list[float] = [a / b for a, b in zip(own, first, strict=True)] if column.is_ratio else own
+        figures: list[float] = column.figures(runs[side], runs[row.sides[0]])
         return statistics.median(figures)
 
     return found

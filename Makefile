@@ -1,8 +1,8 @@
 # `make demo` and `make test` are all a newcomer needs; each sets up what it needs first.
 PYTHON ?= python3.11
 PROCESSES ?= 2
-# More than there are cores: tests with brokers wait more than they compute.
-BROKERS ?= 3
+# More than there are cores: tests with brokers wait twice as long as they compute.
+BROKERS ?= 5
 # Percent of lines that tests in memory must reach. Raise it when they reach more, never lower it.
 COVERED := 79
 # How long `make oracle` compares random topologies.
@@ -29,13 +29,16 @@ PYTEST := $(BIN)/python -m pytest
 # A process that crashes ends the run, with the name of the test.
 IN_MEMORY_PYTEST := $(PYTEST) --numprocesses $(PROCESSES) --dist worksteal --max-worker-restart 0
 IN_MEMORY := tests/oracle tests/unit tests/architecture
+# Groups of tests that share something, the longest first (tests/durations.py).
+ON_BROKERS_PYTEST := $(PYTEST) --numprocesses $(BROKERS) --dist loadgroup --no-loadscope-reorder --max-worker-restart 0 --durations 20
 ON_BROKERS := tests/system tests/airflow tests/conformance tests/integration
 
-.PHONY: setup demo test unit matrix check coverage images bench docs publish wheels sbom lock oracle clean help
+.PHONY: setup demo test in-memory on-brokers deep unit matrix check coverage images bench docs publish wheels sbom lock oracle clean help
 
 help:
 	@echo "setup  create the environment       demo   the main job, end to end"
-	@echo "test   everything                   unit   the everyday tests"
+	@echo "test   what a change must pass      unit   the everyday tests"
+	@echo "deep   what a release must pass: kills, courses of releases, packages, images, the demo"
 	@echo "check  lint, words, types           bench  against Java Kafka Streams"
 	@echo "docs   the site, into site/         clean  remove what was made"
 	@echo "matrix the tests in memory, on each version of Python"
@@ -96,19 +99,28 @@ matrix-%: | $(BIN)/uv
 	.matrix/$*/bin/python -m pytest --numprocesses $(PROCESSES) --dist worksteal --max-worker-restart 0 \
 		tests/unit tests/oracle tests/conformance -m "not broker and not slow"
 
-# What runs in memory keeps both cores busy; of the conformance tests, `driver` marks it. The rest waits more, for brokers that die
-# and sessions that end: files are taken in turn, long ones first, and those that one of the processes takes share its broker and
-# its Spark session. Two cores and ten JVMs can be too slow for a deadline: failed tests run once more, alone. Both reports are
-# printed; a second failure is final.
-# A process that crashes is reported with its trace and replaced, twelve times at most, and its test runs again: pytest ends with 5 if
-# that was all. Clients can crash where a topic is deleted under them (docs/pitfalls.md).
-# Brokers and Spark make Java load thousands of classes at each start: with archives of these they need half of the time.
+# Tests with brokers wait for most of their time, for sessions that end and brokers that die. Tests in memory have what these leave
+# of the processors, and show their report at their end.
 test: setup
-	$(IN_MEMORY_PYTEST) --doctest-modules pipeline/riverrun
+	$(MAKE) --no-print-directory --jobs 2 --keep-going in-memory on-brokers
+
+in-memory: setup
+	@nice $(MAKE) --no-print-directory in-memory-aloud > $(VENV)/in-memory.log 2>&1; status=$$?; cat $(VENV)/in-memory.log; exit $$status
+
+in-memory-aloud:
 	$(IN_MEMORY_PYTEST) $(IN_MEMORY) tests/conformance -m "not broker"
+	$(IN_MEMORY_PYTEST) --doctest-modules pipeline/riverrun
+
+# Brokers and Spark make Java load thousands of classes at each start: with archives of these they need half of the time.
+on-brokers: setup
 	$(BIN)/riverrun prepare-spark
-	$(PYTEST) --numprocesses $(BROKERS) --dist loadfile --no-loadscope-reorder --max-worker-restart 12 --durations 20 -m "not driver and not images" $(ON_BROKERS) \
-		|| { test $$? = 1 && { TESTS_END_AT= $(PYTEST) --last-failed --last-failed-no-failures none --maxfail 1 -m "not images" $(ON_BROKERS) || test $$? = 5; }; }
+	$(ON_BROKERS_PYTEST) -m "not driver and not only_deep" $(ON_BROKERS)
+
+# Generated tests with many more examples, and what takes too long for each change. Run it before a release, alone on the machine.
+deep: setup
+	$(BIN)/riverrun prepare-spark
+	RIVERRUN_DEEP=1 $(IN_MEMORY_PYTEST) tests/unit -m "not broker"
+	RIVERRUN_DEEP=1 $(ON_BROKERS_PYTEST) --timeout 7200 -m "deep or only_deep" $(ON_BROKERS)
 
 # All tests in memory but the oracle's, slow ones as well, and the lines that they reach; tests with brokers reach most of the
 # others. Tracing lines adds a third to their time, so `make test` does without.

@@ -7,14 +7,16 @@ import gc
 import os
 import signal
 import statistics
-import time
 import uuid
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import settings
 
+from tests import durations
 from tests.brokers import Broker, embedded_broker, free_port
+from tests.depth import DEEP, depth
+from tests.leftovers import end_with_this_process
 from tests.presence import present
 
 if TYPE_CHECKING:
@@ -24,7 +26,9 @@ if TYPE_CHECKING:
     from xdist.workermanage import WorkerController
 
 # A change is judged by what it changes: new inputs are tried while developing. No test is judged by the machine's load.
-settings.register_profile("riverrun", derandomize=bool(os.environ.get("CI")), deadline=None)
+settings.register_profile(
+    "riverrun", derandomize=bool(os.environ.get("CI")) and not DEEP, max_examples=depth(100, 1000), deadline=None
+)
 settings.load_profile("riverrun")
 
 # Shells start background processes with SIGINT ignored, and these would hand that down to all that tests interrupt.
@@ -33,7 +37,8 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 os.environ.setdefault("RIVERRUN_PREPARE_SPARK", "0")  # commands with a home of their own need no archive of classes
 
-CRASHES = pytest.StashKey[int]()
+CRASHED = pytest.StashKey[bool]()
+GUARD = pytest.StashKey[object]()
 
 
 @pytest.fixture(scope="session")
@@ -70,14 +75,13 @@ def pytest_collection() -> Generator[None, object, object]:
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_runtest_setup() -> None:
-    """Begin no test behind the deadline of a run that has one: a machine may be too slow for all of them.
-
-    Those left out are counted in the summary; without `TESTS_END_AT`, seconds since 1970, none is.
-    """
-    end = os.environ.get("TESTS_END_AT")
-    if end and time.time() > float(end):
-        pytest.skip("not begun: the run's deadline has passed")
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Begin with what takes longest, where groups of tests are handed out to several processes."""
+    if config.getoption("loadgroup", default=False):
+        items[:] = durations.longest_first(items, durations.known())
+        for item in items:
+            if group := durations.group_of(item):
+                item.add_marker(pytest.mark.xdist_group(group))
 
 
 @pytest.hookimpl(trylast=True)
@@ -85,37 +89,27 @@ def pytest_configure(config: pytest.Config) -> None:
     """Keep the trace of a process that crashes: what it prints itself is easily lost among the output of others."""
     if process := getattr(config, "workerinput", None):
         faulthandler.enable(crash_file(config, process["workerid"]).open("w"))
+    else:
+        config.stash[GUARD] = end_with_this_process()
+        config.pluginmanager.register(durations.Noting(config))
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: WorkerController, error: object) -> None:
     if error is not None:
-        config = node.config
-        config.stash[CRASHES] = config.stash.get(CRASHES, 0) + 1
-        trace = crash_file(config, node.gateway.id).read_text() or "It has left no trace: was it killed?"
+        node.config.stash[CRASHED] = True
+        trace = crash_file(node.config, node.gateway.id).read_text() or "It has left no trace: was it killed?"
         print(f"\nprocess {node.gateway.id} has crashed: {error}\n{trace}")
-        forget_finished_files(config, node)
 
 
-def forget_finished_files(config: pytest.Config, node: WorkerController) -> None:
-    """Forget the files whose tests a crashed process had all run: pytest-xdist would wait for their tests without end.
-
-    It assigns all files of the process again. One without tests left never ends, so nothing is assigned after it.
-    """
-    session: Any = config.pluginmanager.getplugin("dsession")
-    files = getattr(session.sched, "assigned_work", {}).get(node, {})
-    for name in [name for name, tests in files.items() if all(tests.values())]:
-        del files[name]
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """End with the code of an interruption if a process has crashed: its other tests have not run."""
+    if session.config.stash.get(CRASHED, default=False):
+        session.exitstatus = pytest.ExitCode.INTERRUPTED
 
 
 def crash_file(config: pytest.Config, process: str) -> Path:
     return present(config.cache).mkdir("crashes") / f"{process}.txt"
-
-
-def pytest_sessionfinish(session: pytest.Session) -> None:
-    """End with the code of an interruption if crashed processes were not replaced: their other tests have not run."""
-    if session.config.stash.get(CRASHES, 0) > int(session.config.getoption("maxworkerrestart", None) or 0):
-        session.exitstatus = pytest.ExitCode.INTERRUPTED
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -43,6 +43,7 @@ NEEDED = ("buildah", "mmdebstrap")
 
 pytestmark = [
     pytest.mark.images,
+    pytest.mark.only_deep,
     pytest.mark.broker,
     pytest.mark.timeout(3600),
     pytest.mark.skipif(not all(map(shutil.which, NEEDED)), reason=f"{NEEDED} are not installed"),

@@ -22,6 +22,7 @@ from riverrun.kafka.producer import IdempotentProducer
 from riverrun.records import OffsetVector
 from riverrun.releases.releaser import Releaser
 from riverrun.spark.session import spark_session
+from tests.depth import depth
 from tests.presence import present
 from tests.waiting import DEADLINE_S, until
 
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from tests.brokers import Broker
 
 PARTITIONS, WORDS, WINDOW_MS = 2, 7, 10_000
-FAULTS = int(os.environ.get("RELEASE_FAULTS", "6"))
+FAULTS = depth(6, 60)
 """How many cases of a fault are tried; all there are with a large number."""
 STEPS = ("prepared", "paused", "kept", "cutting", "corrected", "switched")
 """The progress of a switch when a fault happens."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import random
 import sys
 from contextlib import suppress
@@ -33,6 +32,7 @@ from riverrun.partitioning import partition_for
 from riverrun.project.app import App
 from riverrun.project.archives import Archives
 from riverrun.records import TopicPartition
+from tests.depth import depth
 from tests.system.crashes import CrashError, crashing, writes_of
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ MINUTE_MS = 60_000
 KEYS = windowed(STRING, MINUTE)
 TABLES = "minutes", "latest", "sums"
 PEOPLE = "ann", "bob", "dan"
-CRASHES = int(os.environ.get("BACKFILL_CRASHES", "4"))
+CRASHES = depth(4, 30)
 
 
 def builder_of(name: str, factor: int) -> Any:
@@ -288,6 +288,7 @@ def test_recomputed_rows_that_fail_the_gate_are_not_published(shop: Shop) -> Non
     assert shop.table("minutes") == right
 
 
+@pytest.mark.deep
 def test_whatever_write_a_backfill_dies_at_the_next_one_completes_it(shop: Shop, twin: Shop) -> None:
     chosen = random.Random(5)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 from collections import Counter
 from contextlib import suppress
@@ -36,6 +35,7 @@ from riverrun.errors import RangeError, ReleaseError, UnderWayError
 from riverrun.records import TopicPartition
 from riverrun.releases import corrections
 from riverrun.releases.carry_plan import Fate
+from tests.depth import depth
 from tests.presence import present
 from tests.system.crashes import CrashError, crashing, writes_of
 from tests.waiting import until
@@ -53,8 +53,8 @@ pytestmark = pytest.mark.broker
 
 PARTITIONS = 2
 SECOND = timedelta(seconds=1)
-EXAMPLES = int(os.environ.get("CARRIED_EXAMPLES", "3"))
-CRASHES = int(os.environ.get("CARRIED_CRASHES", "7"))
+EXAMPLES = depth(2, 20)
+CRASHES = depth(4, 40)
 
 
 @dataclass(frozen=True)
@@ -290,6 +290,7 @@ def switch(release: AppRelease) -> None:
     release.cut()
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("seed", range(EXAMPLES))
 def test_any_release_that_carries_state_ends_where_one_run_over_everything_does(
     shop: Shop, seed: int, monkeypatch: pytest.MonkeyPatch
@@ -373,6 +374,7 @@ def test_state_is_carried_while_workers_of_both_versions_run(shop: Shop) -> None
             assert release.status.live == "v1"
 
 
+@pytest.mark.deep
 def test_whatever_write_a_carrying_dies_at_the_next_call_completes_it(shop: Shop) -> None:
     app = opened(shop)
     settings = changelogs(shop)

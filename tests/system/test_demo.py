@@ -21,7 +21,7 @@ ROOT = Path(__file__).parents[2]
 DOWNLOADS = Path("~/.cache/riverrun").expanduser()
 DAYS = 30
 
-pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.airflow]
+pytestmark = [pytest.mark.only_deep, pytest.mark.broker, pytest.mark.spark, pytest.mark.airflow]
 
 
 @pytest.fixture

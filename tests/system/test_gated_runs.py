@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import random
 import sys
 from contextlib import suppress
@@ -38,6 +37,7 @@ from riverrun.kafka.producer import IdempotentProducer
 from riverrun.quality import Checks, Expectations
 from riverrun.records import TopicPartition
 from riverrun.releases.check_log import CheckLog
+from tests.depth import depth
 from tests.system.crashes import CrashError, crashing, writes_of
 from tests.waiting import until
 
@@ -53,7 +53,7 @@ SECOND, HOUR = timedelta(seconds=1), timedelta(hours=1)
 LIMIT = 1_000
 """Payments above it fail the gate."""
 WARNED = 500
-CRASHES = int(os.environ.get("GATED_CRASHES", "8"))
+CRASHES = depth(6, 40)
 
 
 @dataclass

@@ -20,7 +20,7 @@ from tests.system.packages import UV, build_packages, install_wheels
 if TYPE_CHECKING:
     from tests.brokers import Broker
 
-pytestmark = pytest.mark.broker
+pytestmark = [pytest.mark.broker, pytest.mark.only_deep]
 
 TOPOLOGY = """
 from riverrun import LONG, STRING, Consumed, Grouped, Produced, StreamsBuilder, Topology

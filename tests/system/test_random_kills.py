@@ -12,16 +12,18 @@ from typing import TYPE_CHECKING
 import pytest
 
 from riverrun.records import TopicPartition
+from tests.depth import depth
 from tests.system.groups import PARTITIONS
 from tests.system.load import check, loading
 
 if TYPE_CHECKING:
     from tests.system.groups import Group
 
-pytestmark = pytest.mark.broker
+pytestmark = [pytest.mark.broker, pytest.mark.deep]
 
-FAULTS = 20
-SLEEPS = {3, 8, 13, 18}
+FAULTS = depth(6, 60)
+SLEEP = 5
+"""Of so many faults one is a sleep."""
 LONGEST_SLEEP_S = 4.0
 """Longer than the session: others have taken the tasks over, or are about to."""
 
@@ -56,7 +58,7 @@ def sleep(group: Group, instance: int, chance: random.Random) -> None:
     send(pids, signal.SIGCONT)
 
 
-def test_one_of_three_killed_or_asleep_twenty_times_outputs_what_a_single_pass_does(group: Group) -> None:
+def test_one_of_three_killed_or_asleep_again_and_again_outputs_what_a_single_pass_does(group: Group) -> None:
     seed = random.randrange(1_000_000)
     print(f"seed {seed}")
     chance = random.Random(seed)
@@ -81,7 +83,7 @@ def test_one_of_three_killed_or_asleep_twenty_times_outputs_what_a_single_pass_d
         for number in range(FAULTS):
             load.until_grown(group, chance.randrange(1, 1200))
             place = chance.randrange(3)
-            if number in SLEEPS:
+            if number % SLEEP == SLEEP // 2:
                 sleep(group, living[place], chance)
                 continue
             kill(group, living[place], chance)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import uuid
 from typing import TYPE_CHECKING
 
@@ -12,6 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
 
 from riverrun.hosting import barrier_coordinator
+from tests.depth import depth
 from tests.system.release_model import WORDS, World
 
 if TYPE_CHECKING:
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 
     from tests.brokers import Broker
 
-pytestmark = [pytest.mark.broker, pytest.mark.timeout(7200)]
+pytestmark = [pytest.mark.broker, pytest.mark.deep, pytest.mark.timeout(7200)]
 
-EXAMPLES = int(os.environ.get("RELEASE_EXAMPLES", "3"))
+EXAMPLES = depth(1, 10)
 """How many courses of events are tried."""
-STEPS = int(os.environ.get("RELEASE_STEPS", "10"))
+STEPS = depth(8, 15)
 """How many events there are in each, at most."""
 MOMENTS = 30
 """More than a step of a release has: at each it reads or writes the control topic, or has done something."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, cast
 from unittest.mock import patch
@@ -32,6 +31,7 @@ from riverrun.state.entries import ENTRY_OVERHEAD_BYTES
 from riverrun.state.memory import MemoryBackend
 from riverrun.state.stores.session import SessionStateStore
 from riverrun.testing.driver import MockClock
+from tests.depth import depth
 from tests.task_runs import Topics
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ STEPS = st.lists(
     max_size=50,
 )
 """Keys, or what happens; ms since the record before; values."""
-EXAMPLES = int(os.environ.get("MERGING_EXAMPLES", "60"))
+EXAMPLES = depth(60, 1000)
 GROWN_AFTER_A_SEARCH = [
     ("a", 0, 1), ("forget", 0, 0), ("a", 11, 1), ("commit", 0, 0), ("a", -11, 1), ("a", 12, 1), ("look", 0, 0)
 ]  # fmt: skip

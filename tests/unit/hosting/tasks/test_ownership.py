@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from riverrun.hosting import claim, ownership
+from tests.depth import depth
 from tests.unit.hosting.tasks.ownership import (
     END,
     TASKS,
@@ -36,7 +36,7 @@ RUNS = st.lists(st.tuples(st.sampled_from(TASKS), st.integers(1, 4)), max_size=3
 
 
 @settings(
-    max_examples=int(os.environ.get("OWNERSHIP_EXAMPLES", "300")),
+    max_examples=depth(300, 5000),
     deadline=None,
     suppress_health_check=list(HealthCheck),
 )

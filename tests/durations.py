@@ -1,0 +1,98 @@
+"""How long tests take: each run notes it, and the next ones begin with what takes longest.
+
+`python -m tests.durations` writes what the last runs have noted into `durations.json`, and prints the dearest tests.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections import defaultdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    import pytest
+
+KNOWN = Path(__file__).with_name("durations.json")
+"""Seconds by test, as committed. Quick tests are left out."""
+_NOTED = "riverrun/durations"
+"""Where pytest's cache has those of the runs on this machine, by the way in which tests were handed out."""
+_CACHE = Path(".pytest_cache/v", _NOTED)
+
+_QUICK_S = 0.5
+_UNKNOWN_S = 5.0
+"""A test that nobody has measured begins among those of moderate length."""
+_DEAREST = 10
+
+
+class Noting:
+    """A plugin of the process that hands tests out: it notes how long each took."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._config = config
+        self._seconds: dict[str, float] = defaultdict(float)
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Add the time of a phase of a test."""
+        self._seconds[plain(report.nodeid)] += report.duration
+
+    def pytest_sessionfinish(self) -> None:
+        """Note them, beside those of earlier runs."""
+        if (cache := self._config.cache) is not None:
+            place = f"{_NOTED}/{self._config.getoption('dist', 'no')}"
+            cache.set(place, {**(cache.get(place, None) or {}), **self._seconds})
+
+
+def known() -> dict[str, float]:
+    """Return the committed seconds by test."""
+    found: dict[str, float] = json.loads(KNOWN.read_text())
+    return found
+
+
+def group_of(item: pytest.Item) -> str | None:
+    """Return the name of what must run in one process with others; None for a test that may run anywhere.
+
+    Tests name a group (`xdist_group`), or share a fixture of their module.
+    """
+    marker = item.get_closest_marker("xdist_group")
+    if marker is not None:
+        return str(marker.args[0])
+    fixtures: Mapping[str, Sequence[Any]] = getattr(item, "_fixtureinfo").name2fixturedefs  # noqa: B009 - of pytest
+    scopes = {definitions[-1].scope for definitions in fixtures.values()}
+    return item.path.stem if scopes & {"module", "class", "package"} else None
+
+
+def longest_first(items: Sequence[pytest.Item], seconds: Mapping[str, float]) -> list[pytest.Item]:
+    """Return tests by the time of their group, so that processes end at about the same time; a group keeps its order."""
+    groups: dict[str, list[pytest.Item]] = defaultdict(list)
+    for item in items:
+        groups[group_of(item) or item.nodeid].append(item)
+    default = _UNKNOWN_S if seconds else 0.0
+
+    def weight(tests: Iterable[pytest.Item]) -> float:
+        return sum(seconds.get(plain(test.nodeid), default) for test in tests)
+
+    return [item for group in sorted(groups.values(), key=weight, reverse=True) for item in group]
+
+
+def plain(nodeid: str) -> str:
+    """Return a test's name without the group that pytest-xdist appends."""
+    return nodeid.rpartition("@")[0] if nodeid.rfind("@") > nodeid.rfind("]") else nodeid
+
+
+def main() -> None:
+    """Commit what was noted to the file, and print the dearest tests."""
+    noted: dict[str, float] = {}
+    for file in sorted(_CACHE.iterdir()):
+        noted |= json.loads(file.read_text())
+    slow = {test: round(seconds, 1) for test, seconds in sorted(noted.items()) if seconds >= _QUICK_S}
+    KNOWN.write_text(json.dumps(slow, indent=0) + "\n")
+    for test in sorted(slow, key=lambda each: -slow[each])[:_DEAREST]:
+        sys.stdout.write(f"{slow[test]:6.1f} s  {test}\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -85,9 +85,15 @@ check: setup
 	$(BIN)/python -m tests.audit
 
 # Everyday: without brokers, and with part of the oracle's scenarios.
+# CHANGED=1 takes the tests that differences from the last commit may affect, and CHANGED=REVISION those since that one.
 unit: setup
+ifdef CHANGED
+	@files=$$($(BIN)/python -m tests.changed $(filter-out 1,$(CHANGED))); test -z "$$files" && echo "No test imports what has changed" \
+		|| $(IN_MEMORY_PYTEST) $$files -m "not broker and not slow"
+else
 	$(BIN)/python -m pytest --doctest-modules pipeline/riverrun
 	$(IN_MEMORY_PYTEST) $(IN_MEMORY) tests/conformance -m "not broker and not slow"
+endif
 
 # Each version of Python has an environment of its own in .matrix, from the lock.
 matrix: $(addprefix matrix-,$(PYTHONS))

@@ -8,7 +8,7 @@ import os
 import signal
 import statistics
 import uuid
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import settings
@@ -74,14 +74,15 @@ def pytest_collection() -> Generator[None, object, object]:
         gc.enable()
 
 
-@pytest.hookimpl(tryfirst=True)
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> durations.ByGroup | None:
+    return durations.ByGroup(config, log) if config.getvalue("dist") == "loadgroup" else None
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Begin with what takes longest, where groups of tests are handed out to several processes."""
     if config.getoption("loadgroup", default=False):
         items[:] = durations.longest_first(items, durations.known())
-        for item in items:
-            if group := durations.group_of(item):
-                item.add_marker(pytest.mark.xdist_group(group))
 
 
 @pytest.hookimpl(trylast=True)

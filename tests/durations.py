@@ -8,8 +8,11 @@ from __future__ import annotations
 import json
 import sys
 from collections import defaultdict
+from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from xdist.scheduler import LoadScopeScheduling
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -29,7 +32,7 @@ _DEAREST = 10
 
 
 class Noting:
-    """A plugin of the process that hands tests out: it notes how long each took."""
+    """A plugin of the process that hands tests out: it notes how long each took, and shows a failure when it happens."""
 
     def __init__(self, config: pytest.Config) -> None:
         self._config = config
@@ -37,7 +40,11 @@ class Noting:
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Add the time of a phase of a test."""
-        self._seconds[plain(report.nodeid)] += report.duration
+        self._seconds[report.nodeid] += report.duration
+        if report.failed:
+            crash = getattr(report.longrepr, "reprcrash", None)
+            what = str(getattr(crash, "message", "")).partition("\n")[0]
+            sys.stdout.write(f"\n{report.when} of {report.nodeid} failed: {what}\n")
 
     def pytest_sessionfinish(self) -> None:
         """Note them, beside those of earlier runs."""
@@ -52,35 +59,35 @@ def known() -> dict[str, float]:
     return found
 
 
-def group_of(item: pytest.Item) -> str | None:
-    """Return the name of what must run in one process with others; None for a test that may run anywhere.
+class ByGroup(LoadScopeScheduling):  # type: ignore[misc, unused-ignore]  # pytest-xdist says to derive from it
+    """Hands out groups of tests. `loadgroup` itself finds none: pytest 9.2 ignores the names that pytest-xdist 3.8 appends."""
 
-    Tests name a group (`xdist_group`), or share a fixture of their module.
-    """
-    marker = item.get_closest_marker("xdist_group")
-    if marker is not None:
-        return str(marker.args[0])
-    fixtures: Mapping[str, Sequence[Any]] = getattr(item, "_fixtureinfo").name2fixturedefs  # noqa: B009 - of pytest
-    scopes = {definitions[-1].scope for definitions in fixtures.values()}
-    return item.path.stem if scopes & {"module", "class", "package"} else None
+    def _split_scope(self, nodeid: str) -> str:
+        return group_of(nodeid)
+
+
+def group_of(test: str) -> str:
+    """Return the name of what must run in one process: a file whose tests share a fixture, or the test alone."""
+    path = test.partition("::")[0]
+    return path if _shares_fixtures(path) else test
+
+
+@cache
+def _shares_fixtures(path: str) -> bool:
+    return 'scope="module"' in (KNOWN.parents[1] / path).read_text()
 
 
 def longest_first(items: Sequence[pytest.Item], seconds: Mapping[str, float]) -> list[pytest.Item]:
     """Return tests by the time of their group, so that processes end at about the same time; a group keeps its order."""
     groups: dict[str, list[pytest.Item]] = defaultdict(list)
     for item in items:
-        groups[group_of(item) or item.nodeid].append(item)
+        groups[group_of(item.nodeid)].append(item)
     default = _UNKNOWN_S if seconds else 0.0
 
     def weight(tests: Iterable[pytest.Item]) -> float:
-        return sum(seconds.get(plain(test.nodeid), default) for test in tests)
+        return sum(seconds.get(test.nodeid, default) for test in tests)
 
     return [item for group in sorted(groups.values(), key=weight, reverse=True) for item in group]
-
-
-def plain(nodeid: str) -> str:
-    """Return a test's name without the group that pytest-xdist appends."""
-    return nodeid.rpartition("@")[0] if nodeid.rfind("@") > nodeid.rfind("]") else nodeid
 
 
 def main() -> None:

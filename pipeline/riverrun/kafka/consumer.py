@@ -16,7 +16,7 @@ from riverrun.errors import MissingOffsetError, StreamsError
 from riverrun.kafka import librdkafka
 from riverrun.kafka.errors import BUSY, UNREACHABLE, mapped_errors, streams_error
 from riverrun.kafka.librdkafka import CLIENT, end_in_background, quiet
-from riverrun.kafka.tokens import client_properties, renew, tokens_of
+from riverrun.kafka.tokens import client_properties
 from riverrun.records import TopicPartition
 
 if TYPE_CHECKING:
@@ -140,8 +140,6 @@ class RecordConsumer:
             self._consumer = Consumer(
                 {**_SETTINGS, **client_properties(kafka), **(overrides or {}), **own}, logger=quiet
             )
-        if tokens_of(kafka) is not None:
-            renew(self._consumer)
         self._assigned: dict[TopicPartition, int] = {}
         self._ever_assigned: set[TopicPartition] = set()
         self._paused: set[TopicPartition] = set()

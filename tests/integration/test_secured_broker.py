@@ -243,7 +243,12 @@ def test_clients_that_are_never_polled_log_in_and_stay_so(
     module, give = ModuleType("tokens_of_idle"), Tokens.for_librdkafka
     module.fetch = lambda _config: (unsigned_token("anna", 5), time.time() + 5)  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, module.__name__, module)
-    monkeypatch.setattr(Tokens, "for_librdkafka", lambda self, config: (asked.append(config), give(self, config))[1])
+
+    def noted(tokens: Tokens, config: str) -> tuple[str, float, str, dict[str, str]]:
+        asked.append(config)
+        return give(tokens, config)
+
+    monkeypatch.setattr(Tokens, "for_librdkafka", noted)
     anonymous = {key: value for key, value in kafka.items() if not key.startswith("sasl.")}
     requests = Requests({**anonymous, "sasl.mechanism": "OAUTHBEARER", "oauth_cb": "tokens_of_idle:fetch"})
     consumer, producer = requests.consumer("idle"), TransactionalProducer(requests.kafka, "idle-0_0")

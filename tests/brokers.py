@@ -55,7 +55,7 @@ class Broker:
         return {"bootstrap.servers": self.bootstrap_servers}
 
     def admin(self) -> Admin:
-        """A new client: one that lives long can crash where a topic is created again (docs/pitfalls.md)."""
+        """A new client."""
         return Admin(self.kafka)
 
     def connected(self, application: Application) -> ConnectedApplication:
@@ -112,7 +112,7 @@ class Broker:
 
 @lru_cache(maxsize=1)
 def _asking_for_limits(servers: str) -> Admin:
-    """A client for limits of record times, for which no topic's metadata is needed: it outlives topics without harm."""
+    """A client for limits of record times, which all writers share."""
     return Admin({"bootstrap.servers": servers})
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from random import Random
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -23,12 +24,13 @@ from riverrun.kafka.producer import IdempotentProducer, TransactionalProducer, g
 from riverrun.kafka.ranges import offsets_at_time, read_range
 from riverrun.kafka.requests import Requests
 from riverrun.partitioning import partition_for
-from riverrun.records import RAW_OFFSET, OffsetRange, RawRecord, TopicPartition
+from riverrun.records import RAW_OFFSET, RAW_VALUE, OffsetRange, RawRecord, TopicPartition
 from tests.integration.late_leader import late_leader
+from tests.repeating import Repeating
 from tests.waiting import DEADLINE_S, until
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Collection, Iterable
 
     from tests.brokers import Broker
 
@@ -288,6 +290,59 @@ def test_a_pause_loses_and_repeats_nothing(broker: Broker, unique: str) -> None:
     consumer.resume([tp])
     found += until_end(consumer, tp)
     assert [r.offset for r in found] == list(range(500))
+    consumer.close()
+
+
+@pytest.mark.parametrize("is_transactional", [False, True], ids=["plain", "transactional"])
+def test_pauses_at_the_ends_of_partitions_lose_and_repeat_nothing(
+    broker: Broker, unique: str, *, is_transactional: bool
+) -> None:
+    """librdkafka before 2.13.2 resumed one record too late, about once in a hundred of these pauses (its issue 4844)."""
+    broker.create(3, unique)
+    tps, random = [TopicPartition(unique, n) for n in range(3)], Random(0)
+    producer: Any = owner(broker, unique) if is_transactional else IdempotentProducer(broker.kafka)
+    consumer, written = RecordConsumer(broker.kafka), dict.fromkeys(tps, 0)
+    found: dict[TopicPartition, list[int]] = {tp: [] for tp in tps}
+
+    def write() -> None:
+        for tp in random.choices(tps, k=3):
+            producer.send(unique, b"k", b"%d" % written[tp], 1, (), tp.partition)
+            written[tp] += 1
+        producer.commit({}, unique) if is_transactional else producer.flush()
+
+    def poll(paused: Collection[TopicPartition] = ()) -> None:
+        polled = consumer.poll(50, random.choice([0.001, 0.01, 0.06])).records
+        assert not polled.keys() & paused
+        for tp, records in polled.items():
+            found[tp] += [int(record[RAW_VALUE] or b"") for record in records]
+
+    consumer.assign(dict.fromkeys(tps, 0))
+    with Repeating(write, 0.005):
+        for _ in range(150):
+            paused = {tp for tp in tps if random.random() < 0.6}
+            consumer.pause(paused)
+            poll(paused)
+            consumer.resume(paused)
+            poll()
+    until(lambda: sum(map(len, found.values())) >= sum(written.values()), "read everything", turn=poll)
+    assert found == {tp: list(range(count)) for tp, count in written.items()}
+    consumer.close()
+
+
+def test_a_partition_that_was_paused_is_read_when_it_is_assigned_again(broker: Broker, unique: str) -> None:
+    tp = new_topic(broker, unique)
+    broker.write(unique, [(b"k", b"v", n) for n in range(1, 101)])
+    consumer = RecordConsumer(broker.kafka)
+    consumer.assign({tp: 0})
+    consumer.poll(10, DEADLINE_S)
+    consumer.pause([tp])
+    consumer.unassign([tp])
+    consumer.assign({tp: 50})
+    assert [r.offset for r in until_end(consumer, tp)] == list(range(50, 100))
+    for _ in range(2):  # its end is reported again
+        consumer.pause([tp])
+        consumer.resume([tp])
+        assert until_end(consumer, tp) == []
     consumer.close()
 
 

@@ -12,6 +12,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 import pytest
+from confluent_kafka import TopicPartition as ClientTopicPartition
 from confluent_kafka.admin import (
     AclBinding,
     AclOperation,
@@ -31,7 +32,9 @@ from riverrun.kafka.embedded import broker as embedded
 from riverrun.kafka.embedded.artifacts import find_java
 from riverrun.kafka.groups import GroupState
 from riverrun.kafka.membership import GroupMember
-from riverrun.kafka.producer import IdempotentProducer
+from riverrun.kafka.producer import IdempotentProducer, TransactionalProducer
+from riverrun.kafka.requests import Requests
+from riverrun.kafka.tokens import Tokens
 from riverrun.records import OffsetVector, TopicPartition
 from riverrun.worker.reset import plan_reset, reset
 from riverrun.worker.worker import Worker
@@ -230,6 +233,30 @@ def test_all_clients_log_in_with_the_token_of_a_function(
     worker.stop()
     thread.join(60)
     assert not thread.is_alive()
+
+
+def test_clients_that_are_never_polled_log_in_and_stay_so(
+    kafka: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """confluent-kafka asks for tokens in a thread since 2.13 (its issue 1713); before, only a poll did."""
+    asked: list[str] = []
+    module, give = ModuleType("tokens_of_idle"), Tokens.for_librdkafka
+    module.fetch = lambda _config: (unsigned_token("anna", 5), time.time() + 5)  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+
+    def noted(tokens: Tokens, config: str) -> tuple[str, float, str, dict[str, str]]:
+        asked.append(config)
+        return give(tokens, config)
+
+    monkeypatch.setattr(Tokens, "for_librdkafka", noted)
+    anonymous = {key: value for key, value in kafka.items() if not key.startswith("sasl.")}
+    requests = Requests({**anonymous, "sasl.mechanism": "OAUTHBEARER", "oauth_cb": "tokens_of_idle:fetch"})
+    consumer, producer = requests.consumer("idle"), TransactionalProducer(requests.kafka, "idle-0_0")
+    producer.init()
+    until(lambda: len(asked) >= 12, "asked for tokens of three clients a few times")
+    assert consumer.committed([ClientTopicPartition("idle", 0)], 30)[0].error is None
+    assert requests.client.list_topics(timeout=30).brokers
+    producer.commit({}, "idle")
 
 
 def test_all_clients_log_in_with_the_token_of_a_service(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -93,6 +94,34 @@ def test_brokers_are_lost_one_at_a_time_and_nothing_is_lost_or_comes_twice(
     for instance in group.instances:
         assert group.stop(instance) == 0
     check(group, load)
+
+
+def test_a_worker_goes_on_though_its_groups_coordinator_has_left_for_good(cluster: Cluster, group: Group) -> None:
+    """librdkafka waits for such a coordinator without end (issue 5511), unless a connection of the producer changes."""
+    hears_of_it_soon = '"producer.topic.metadata.refresh.interval.ms" = 500'
+    keeps_coordinators = '"producer.metadata.max.age.ms" = 900000'  # as by default; the former would shorten it
+    instance = group.start(settings=f"{hears_of_it_soon}\n{keeps_coordinators}")
+    group.write(1000)
+    group.until_done()
+    idle_for(3)  # no commit is under way
+    gone = cluster.coordinator("__consumer_offsets", f"{group.name}-v1")
+    gone.kill()
+    client, node = AdminClient({"bootstrap.servers": cluster.bootstrap_servers}), cluster.brokers.index(gone) + 1
+    until(lambda: node not in client.list_topics().brokers, "left the metadata")
+    idle_for(3)  # the producer has heard of it, and its connections are as they stay
+    group.write(1000)
+    began = time.monotonic()
+    group.until_done()
+    group.check()
+    print(f"the last records were counted {time.monotonic() - began:.1f} s after they were written")
+    assert re.search(r"The commit of .* did not return within 35 s", group.log(0)), "it waits no more: mend the pitfall"
+    assert group.stop(instance) == 0
+
+
+def idle_for(seconds: float) -> None:
+    """Let a worker be without records, whose idleness nothing shows."""
+    over = time.monotonic() + seconds
+    until(lambda: time.monotonic() > over, "was idle")
 
 
 def test_records_are_deleted_while_the_broker_is_away_that_led_their_partition(cluster: Cluster, unique: str) -> None:

@@ -20,7 +20,6 @@ from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource
 from riverrun.errors import OpenTransactionError, TopicError
 from riverrun.kafka.errors import DENIED, MISSING_TOPIC, UNREACHABLE
 from riverrun.kafka.groups import GroupClients, GroupProgress, Groups, GroupState
-from riverrun.kafka.librdkafka import kept
 from riverrun.kafka.reaching import require_answer
 from riverrun.kafka.requests import REQUEST_SECONDS, Leaders, Requests, log_sizes
 from riverrun.records import TopicPartition, counted, is_legal_topic
@@ -423,8 +422,7 @@ class Admin:
             # Learns the current leaders: otherwise the library asks a dead broker until it is back.
             with self._requests.asking(f"find the leaders of {topic}"):
                 self._client.list_topics(topic, timeout=REQUEST_SECONDS)
-        # `kept`: confluent-kafka 2.9.0 frees the list while it is in use.
-        request = kept([ClientTopicPartition(tp.topic, tp.partition, offset) for tp, offset in before.items()])
+        request = [ClientTopicPartition(tp.topic, tp.partition, offset) for tp, offset in before.items()]
         futures = self._client.delete_records(request, request_timeout=REQUEST_SECONDS)
         for tp, future in futures.items():
             self._requests.result(future, f"delete records of {tp.topic}-{tp.partition}")

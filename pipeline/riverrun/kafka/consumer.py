@@ -6,7 +6,7 @@ from bisect import bisect_left
 from collections import defaultdict
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import groupby, starmap
 from typing import TYPE_CHECKING
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message
@@ -16,7 +16,7 @@ from riverrun.errors import MissingOffsetError, StreamsError
 from riverrun.kafka import librdkafka
 from riverrun.kafka.errors import BUSY, UNREACHABLE, mapped_errors, streams_error
 from riverrun.kafka.librdkafka import CLIENT, end_in_background, quiet
-from riverrun.kafka.tokens import client_properties, renew, tokens_of
+from riverrun.kafka.tokens import client_properties
 from riverrun.records import TopicPartition
 
 if TYPE_CHECKING:
@@ -140,11 +140,9 @@ class RecordConsumer:
             self._consumer = Consumer(
                 {**_SETTINGS, **client_properties(kafka), **(overrides or {}), **own}, logger=quiet
             )
-        if tokens_of(kafka) is not None:
-            renew(self._consumer)
         self._assigned: dict[TopicPartition, int] = {}
         self._ever_assigned: set[TopicPartition] = set()
-        self._paused: dict[TopicPartition, int] = {}
+        self._paused: set[TopicPartition] = set()
         self._known: set[str] = set()
         self._is_closed = False
 
@@ -166,26 +164,27 @@ class RecordConsumer:
 
     def unassign(self, tps: Iterable[TopicPartition]) -> None:
         """Stop reading these partitions."""
-        partitions = [ClientTopicPartition(*tp) for tp in tps if self._assigned.pop(tp, None) is not None]
-        if partitions:
+        gone = [tp for tp in tps if self._assigned.pop(tp, None) is not None]
+        self.resume(gone)  # otherwise the library keeps them paused when they are assigned again
+        if gone:
             with mapped_errors("unassign partitions"):
-                self._consumer.incremental_unassign(partitions)
+                self._consumer.incremental_unassign(_named(gone))
 
     def pause(self, tps: Iterable[TopicPartition]) -> None:
-        """Pause these partitions. Records fetched ahead are discarded.
-
-        The library's own pause is not used. After the end of a partition it resumes one record too late (librdkafka issue
-        4844), or searches for committed offsets, which do not exist.
-        """
-        paused = [tp for tp in tps if tp in self._assigned]
-        self._paused |= {tp: self._assigned[tp] for tp in paused}
-        self.unassign(paused)
+        """Pause these partitions. Records fetched ahead are discarded."""
+        paused = (set(tps) & self._assigned.keys()) - self._paused
+        if paused:
+            self._paused |= paused
+            with mapped_errors("pause partitions"):
+                self._consumer.pause(_named(paused))
 
     def resume(self, tps: Iterable[TopicPartition]) -> None:
-        """Resume after the last record read."""
-        starts = {tp: self._paused.pop(tp) for tp in list(tps) if tp in self._paused}
-        if starts:
-            self.assign(starts)
+        """Resume after the last record read. A partition that was read to its end reports that end again."""
+        resumed = set(tps) & self._paused
+        if resumed:
+            self._paused -= resumed
+            with mapped_errors("resume partitions"):
+                self._consumer.resume(_named(resumed))
 
     def poll(self, max_records: int, timeout_s: float) -> Polled:
         """Wait for a first record up to a timeout, then return what has arrived.
@@ -269,9 +268,9 @@ class RecordConsumer:
     def _read_again(self, messages: list[Message]) -> None:
         """Seek back to the positions before these messages, which are discarded; ends will be reported again."""
         places = zip(map(Message.topic, messages), map(Message.partition, messages), strict=True)
-        seen = {TopicPartition(topic, partition) for topic, partition in places} & self._assigned.keys()
-        self.pause(seen)
-        self.resume(seen)
+        starts = {tp: self._assigned[tp] for tp in set(starmap(TopicPartition, places)) & self._assigned.keys()}
+        self.unassign(starts)
+        self.assign(starts)
 
     def _note(self, tp: TopicPartition, error: KafkaError, offset: int, ends: dict[TopicPartition, int]) -> None:
         """Handle a message that is an error or the end of a partition."""
@@ -291,6 +290,11 @@ class RecordConsumer:
         # errors without a partition concern the group
         what = tp if tp.topic else f"as a consumer of group {_SETTINGS['group.id']}"
         raise streams_error(error, f"read {what}")
+
+
+def _named(tps: Iterable[TopicPartition]) -> list[ClientTopicPartition]:
+    """Return partitions as the library takes them."""
+    return [ClientTopicPartition(*tp) for tp in tps]
 
 
 def _by_partition(messages: list[Message], possible: Collection[TopicPartition]) -> dict[TopicPartition, list[Message]]:

@@ -18,7 +18,6 @@ from riverrun.errors import BrokerError
 from riverrun.kafka import librdkafka
 from riverrun.kafka.librdkafka import end_in_background
 from riverrun.kafka.requests import CLIENT_ID, REQUEST_SECONDS
-from riverrun.kafka.tokens import keep_logged_in, renew
 from riverrun.records import TopicPartition
 
 if TYPE_CHECKING:
@@ -192,13 +191,6 @@ class GroupClients:
         self._lock = threading.Lock()
         # At its end, the process closes connections anyway.
         weakref.finalize(self, _close_all, self._idle).atexit = False
-        keep_logged_in(self, requests.kafka)
-
-    def renew_tokens(self) -> None:
-        """See `LoggedIn.renew_tokens`. Clients in use are not idle for long."""
-        with self._lock:
-            for idle in self._idle:
-                renew(idle.client)
 
     @contextmanager
     def client(self, group: str, isolation: str) -> Iterator[Consumer]:

@@ -5,11 +5,10 @@ librdkafka's own error codes have names that begin with an underscore in Python,
 
 from __future__ import annotations
 
-import ctypes
 import logging
 import sys
 import threading
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from confluent_kafka import KafkaError, __version__
 
@@ -17,8 +16,6 @@ from riverrun.errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-T = TypeVar("T")
 
 CLIENT = {"reconnect.backoff.max.ms": 1000, "enable.metrics.push": False}
 """Defaults for all clients. They reconnect to lost brokers every second, as Java's clients do, instead of every ten. They push
@@ -47,26 +44,16 @@ def end_in_background(end: Callable[[], object], name: str) -> None:
 
 INSTALLED: str = __version__
 """The installed version of confluent-kafka."""
-FREES_REQUESTS = "2.9.0"
-"""The version whose `Admin_delete_records` returns a reference to its list of partitions that it never took."""
+SUPPORTED = "confluent-kafka>=2.15.1,<2.17"
+"""What Riverrun's package requires."""
 
 
 def _code(name: str) -> int:
     code = getattr(KafkaError, name, None)
     if not isinstance(code, int):
         message = f"confluent-kafka {INSTALLED} is not supported: it has no error code {name}"
-        raise ConfigError(message, hint=f"pip install 'confluent-kafka=={FREES_REQUESTS}'")
+        raise ConfigError(message, hint=f"pip install '{SUPPORTED}'")
     return code
-
-
-def kept(request: list[T]) -> list[T]:
-    """Return a request to delete records, with an extra reference if the library releases one too many.
-
-    Without it the list would be freed while in use, which corrupts the process.
-    """
-    if INSTALLED == FREES_REQUESTS:
-        ctypes.pythonapi.Py_IncRef(ctypes.py_object(request))
-    return request
 
 
 ALL_BROKERS_DOWN = _code("_ALL_BROKERS_DOWN")

@@ -28,8 +28,10 @@ if TYPE_CHECKING:
 _COMMIT_SECONDS = 30.0
 LONGEST_TRANSACTION_MS = 15 * 60 * 1000
 """For long transactions: brokers allow 15 minutes by default (`transaction.max.timeout.ms`)."""
-_WATCHDOG_SECONDS = 90.0
-"""Longer than any watched call: by librdkafka issue 5511, a call may hang forever, whatever its timeout."""
+_WATCHDOG_SECONDS = _COMMIT_SECONDS + 5
+"""Ends a watched call that ignores its timeout: by librdkafka issue 5511, `send_offsets_to_transaction` may never return if
+the group's coordinator has left the cluster."""
+_FLUSH_SECONDS = 90.0
 _FAILED_BEFORE = frozenset({librdkafka.STATE, librdkafka.FATAL})
 _PURGED = frozenset({librdkafka.PURGE_QUEUE, librdkafka.PURGE_INFLIGHT})
 
@@ -132,13 +134,15 @@ class TransactionalProducer:
             ClientTopicPartition(tp.topic, tp.partition, offset, metadata) for tp, (offset, metadata) in offsets.items()
         ]
 
-        def commit() -> None:
-            if partitions:
-                self._client.producer.send_offsets_to_transaction(partitions, group_metadata(group_id), _COMMIT_SECONDS)
-            self._client.producer.commit_transaction(_COMMIT_SECONDS)
+        producer = self._client.producer
 
-        try:
-            _watched(commit, self.transactional_id)
+        def send_offsets() -> None:
+            producer.send_offsets_to_transaction(partitions, group_metadata(group_id), _COMMIT_SECONDS)
+
+        try:  # one after the other, so that one that returns late commits nothing
+            if partitions:
+                _watched(send_offsets, self.transactional_id)
+            _watched(lambda: producer.commit_transaction(_COMMIT_SECONDS), self.transactional_id)
         except KafkaException as error:
             doing = f"commit the transaction of {self.transactional_id} at {self._servers}"
             cause = self._cause_of(error.args[0])
@@ -259,13 +263,13 @@ class IdempotentProducer:
             BrokerError: If a record did not arrive, with the topic and the reason.
         """
         with mapped_errors(f"write to {self._servers}"):
-            left = self._client.producer.flush(_WATCHDOG_SECONDS)
+            left = self._client.producer.flush(_FLUSH_SECONDS)
         if self._refused:
             topic, error = self._refused[0]
             self._refused.clear()
             raise streams_error(error, f"write to {topic}")
         if left:
-            what = f"{left} records could not be written to {self._servers} within {_WATCHDOG_SECONDS:.0f} s"
+            what = f"{left} records could not be written to {self._servers} within {_FLUSH_SECONDS:.0f} s"
             raise self._client.unwritten(what)
 
     def close(self) -> None:

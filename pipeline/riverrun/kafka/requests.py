@@ -23,7 +23,7 @@ from riverrun.errors import BrokerError, ConfigError, TopicError
 from riverrun.kafka import librdkafka
 from riverrun.kafka.errors import MISSING_HINT, MISSING_TOPIC, REFUSED_LOGIN, UNREACHABLE, mapped_errors, streams_error
 from riverrun.kafka.librdkafka import CLIENT, end_in_background, quiet
-from riverrun.kafka.tokens import client_properties, keep_logged_in, renew, tokens_of
+from riverrun.kafka.tokens import client_properties
 from riverrun.records import TopicPartition, counted
 
 if TYPE_CHECKING:
@@ -89,11 +89,6 @@ class Requests:
             missing = [f"{name} {path}" for name, path in kafka.items() if _is_missing_file(name, path)]
             error.hint = f"These files do not exist: {', '.join(missing)}" if missing else error.hint
             raise
-        keep_logged_in(self, kafka)
-
-    def renew_tokens(self) -> None:
-        """See `LoggedIn.renew_tokens`."""
-        renew(self.client)
 
     def consumer(
         self, group: str, isolation: str = "read_committed", properties: Mapping[str, Any] = MappingProxyType({})
@@ -110,10 +105,7 @@ class Requests:
         """
         own = {"group.id": group, "enable.auto.commit": False, "isolation.level": isolation}
         with mapped_errors("create a consumer"):
-            made = Consumer({**CLIENT, **client_properties(self.kafka), **own, **properties}, logger=quiet)
-        if tokens_of(self.kafka) is not None:
-            renew(made)
-        return made
+            return Consumer({**CLIENT, **client_properties(self.kafka), **own, **properties}, logger=quiet)
 
     def result(self, future: Future[Any], doing: str, *, ignore: Collection[int] = ()) -> Any:
         """Return a request's answer.
@@ -195,12 +187,6 @@ class Leaders:
         self._making_asker = threading.Lock()
         # At its end, the process closes connections anyway.
         weakref.finalize(self, _end_all, self._askers).atexit = False
-        keep_logged_in(self, requests.kafka)
-
-    def renew_tokens(self) -> None:
-        """See `LoggedIn.renew_tokens`."""
-        for asker in list(self._askers.values()):
-            renew(asker)
 
     def offsets(
         self, tps: Iterable[TopicPartition], time_ms: int, isolation: str = "read_committed"

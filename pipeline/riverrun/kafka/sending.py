@@ -19,7 +19,7 @@ from riverrun.kafka import librdkafka
 from riverrun.kafka.admin import Admin
 from riverrun.kafka.errors import MISSING_HINT, mapped_errors
 from riverrun.kafka.librdkafka import CLIENT, end_in_background, quiet
-from riverrun.kafka.tokens import client_properties, keep_logged_in, renew
+from riverrun.kafka.tokens import client_properties
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -295,13 +295,6 @@ class SendingClient:
         self._known: set[str] = set()
         with mapped_errors("create a producer"):
             self.producer = Producer({**_SETTINGS, **client_properties(kafka), **properties}, logger=quiet)
-        keep_logged_in(self, kafka)
-
-    def renew_tokens(self) -> None:
-        """See `LoggedIn.renew_tokens`."""
-        producer = getattr(self, "producer", None)
-        if producer is not None:
-            renew(producer)
 
     def new_sender(self) -> RecordSender:
         """Return a new sender, for one task. It may be made while another thread commits."""

@@ -15,7 +15,7 @@ from confluent_kafka import TopicPartition as ClientTopicPartition
 
 from riverrun.kafka.errors import BUSY, UNREACHABLE, mapped_errors, streams_error
 from riverrun.kafka.librdkafka import CLIENT, quiet
-from riverrun.kafka.tokens import client_properties, renew, tokens_of
+from riverrun.kafka.tokens import client_properties
 from riverrun.records import TopicPartition
 
 if TYPE_CHECKING:
@@ -75,8 +75,6 @@ class PartitionShare:
         forced = ("enable.auto.commit", "group.protocol", "partition.assignment.strategy")
         with mapped_errors(f"join group {group}"):
             self._consumer = Consumer({**settings, **{key: _SETTINGS[key] for key in forced}}, logger=quiet)
-        if tokens_of(kafka) is not None:
-            renew(self._consumer)
         self._group = group
         self._subscribe()
 

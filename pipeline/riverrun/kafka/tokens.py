@@ -11,11 +11,10 @@ from base64 import b64encode
 from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any, Protocol
-from weakref import WeakSet
 
 from riverrun.config import call_attribute
 from riverrun.config.parsing import OAUTH_CALLBACK
-from riverrun.errors import BrokerError, ConfigError, StreamsError
+from riverrun.errors import BrokerError, ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -29,8 +28,6 @@ _LONGEST_S = 10 * 365 * 86_400
 """No token lives as long: such an end was given in another unit."""
 _SECONDS = 10.0
 """Time that a token service has to answer. librdkafka waits as long for the first token of a client."""
-_LOOK_SECONDS = 0.5
-"""Pause between two looks at idle clients. librdkafka leaves a fifth of a token's life for the next one."""
 _MOST_BYTES = 1 << 20
 """More than any answer with a token has."""
 
@@ -271,6 +268,8 @@ def tokens_of(kafka: Mapping[str, str]) -> Tokens | None:
 def client_properties(kafka: Mapping[str, str]) -> Mapping[str, Any]:
     """Return the properties as confluent-kafka's clients take them: tokens come from a function of this process.
 
+    A thread of the library calls it for each client, even for one that is never polled (since confluent-kafka 2.13).
+
     Args:
         kafka: Client properties with librdkafka's names.
 
@@ -284,76 +283,3 @@ def client_properties(kafka: Mapping[str, str]) -> Mapping[str, Any]:
     tokens.current()  # its errors are clearer here than through librdkafka, which reports a timeout
     kept = {name: value for name, value in kafka.items() if not name.startswith((_PREFIX, "https."))}
     return {**kept, OAUTH_CALLBACK: tokens.for_librdkafka}
-
-
-class LoggedIn(Protocol):
-    """An owner of clients that may be idle for longer than a token lives."""
-
-    def renew_tokens(self) -> None:
-        """Let its clients take a new token (`renew`), if they need one. Called by another thread."""
-        ...
-
-
-def renew(client: Any) -> None:
-    """Let a client take a token if it needs one: librdkafka asks for it only when it is polled.
-
-    confluent-kafka asks in the background since 2.13 (its issue 1713). A consumer must not have partitions, as records would be
-    lost.
-
-    Args:
-        client: A client of confluent-kafka with `client_properties`.
-
-    Raises:
-        BrokerError: If no token can be had now.
-        ConfigError: If none can be had with these properties.
-    """
-    client.poll(0)
-
-
-class _Keeper:
-    """Renews the tokens of idle clients: brokers refuse a client whose token has ended, and its next request with it."""
-
-    def __init__(self) -> None:
-        self._owners: WeakSet[LoggedIn] = WeakSet()
-        self._lock = threading.Lock()
-        self._thread: threading.Thread | None = None
-
-    def add(self, owner: LoggedIn) -> None:
-        with self._lock:
-            self._owners.add(owner)
-            if self._thread is None or not self._thread.is_alive():  # none is in a process that was forked
-                self._thread = threading.Thread(target=self._run, name="login-tokens", daemon=True)
-                self._thread.start()
-
-    def _run(self) -> None:
-        pause = threading.Event()
-        while not pause.wait(_LOOK_SECONDS):
-            with self._lock:
-                owners = list(self._owners)
-            while owners:  # without a reference to one that waits for the next look
-                self._renew(owners.pop())
-
-    def _renew(self, owner: LoggedIn) -> None:
-        try:
-            owner.renew_tokens()
-        except StreamsError as error:  # requests of the client will fail, and say so
-            log.warning("there is no new token for a login: %s", error)
-
-
-_keeper = _Keeper()
-
-
-def keep_logged_in(owner: LoggedIn, kafka: Mapping[str, str]) -> None:
-    """Let an owner's clients take a token now, and have these renewed for as long as the owner exists.
-
-    Args:
-        owner: The owner.
-        kafka: The properties of its clients. If they log in without tokens, this does nothing.
-
-    Raises:
-        BrokerError: If no token can be had now.
-        ConfigError: If none can be had with these properties.
-    """
-    if tokens_of(kafka) is not None:
-        owner.renew_tokens()
-        _keeper.add(owner)

@@ -8,7 +8,7 @@ COVERED := 79
 # How long `make oracle` compares random topologies.
 MINUTES ?= 3
 # The versions of Python that `make matrix` tests on. uv finds those on the PATH, and downloads others where it can.
-PYTHONS ?= 3.11 3.12 3.13
+PYTHONS ?= 3.11 3.12 3.13 3.14
 UV_VERSION := 0.13.8
 CYCLONEDX := cyclonedx-bom==7.5.0
 RELEASE = $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import io
 import sys
 from typing import Any, Generic
@@ -50,7 +51,7 @@ def _is_importable(kind: type) -> bool:
 
 def _parts(kind: Any) -> tuple[Any, ...]:
     """Return the arguments of `_struct`: the parts that must exist when the class is created."""
-    own = vars(kind).get("__annotations__", {})
+    own = inspect.get_annotations(kind)
     fields = [
         (each.name, each.type, _given(default=each.default), _given(default_factory=each.default_factory))
         for each in msgspec.structs.fields(kind)
@@ -78,7 +79,9 @@ def _methods(kind: Any) -> dict[str, Any]:
     made = vars(_struct("Plain", [], {}, {}))
     own = {name: value for name, value in vars(kind).items() if name not in made and name not in _AT_CREATION}
     return {
-        name: value for name, value in own.items() if name not in kind.__struct_fields__ and name != "__annotations__"
+        name: value
+        for name, value in own.items()
+        if name not in kind.__struct_fields__ and not name.startswith("__annot")  # Python 3.14 has several
     }
 
 

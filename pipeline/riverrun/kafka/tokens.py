@@ -160,6 +160,7 @@ class TokenService:
             with urllib.request.urlopen(request, timeout=_SECONDS, context=context) as answer:  # noqa: S310 - as above
                 found = json.loads(answer.read(_MOST_BYTES))
         except urllib.error.HTTPError as error:
+            error.close()  # its answer, whose body is not read
             message = f"The token service {self.place} refuses client {self.client_id}: {error.code} {error.reason}"
             is_passing = error.code in {408, 429} or error.code >= 500  # noqa: PLR2004 - HTTP's own
             hint = f"Check {_PREFIX}client.id, {_PREFIX}client.secret and {_PREFIX}scope in [kafka]."

@@ -10,6 +10,7 @@ from __future__ import annotations
 import base64
 import binascii
 import re
+from contextlib import suppress
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -216,7 +217,10 @@ def _set_type(field: Any, type_: str) -> None:
 DECIMAL_FILE = "confluent/type/decimal.proto"
 _BUILT_IN = ("google/protobuf/", "google/type/", "confluent/")
 _GOOGLE = re.compile(r"google/(protobuf|type)/\w+\.proto")
-_CONFLUENT = {"confluent/meta.proto": "meta_pb2", DECIMAL_FILE: "types.decimal_pb2"}
+_CONFLUENT = {
+    "confluent/meta.proto": ("meta_pb2",),
+    DECIMAL_FILE: ("type.decimal_pb2", "types.decimal_pb2"),  # from confluent-kafka 2.16 on, and before
+}
 
 
 def is_built_in(name: str) -> bool:
@@ -279,15 +283,14 @@ def _built_in(name: str) -> Any:
     from google.protobuf.descriptor_pb2 import FileDescriptorProto  # noqa: PLC0415 - of an extra
 
     if name in _CONFLUENT:
-        module = f"confluent_kafka.schema_registry.confluent.{_CONFLUENT[name]}"
+        modules = [f"confluent_kafka.schema_registry.confluent.{each}" for each in _CONFLUENT[name]]
     elif _GOOGLE.fullmatch(name):
-        module = name.removesuffix(".proto").replace("/", ".") + "_pb2"
+        modules = [name.removesuffix(".proto").replace("/", ".") + "_pb2"]
     else:
         return None
-    try:
-        serialized = import_module(module).DESCRIPTOR.serialized_pb
-    except ModuleNotFoundError:
-        return None
-    file = FileDescriptorProto.FromString(serialized)
-    file.name = name
-    return file
+    for module in modules:
+        with suppress(ModuleNotFoundError):
+            file = FileDescriptorProto.FromString(import_module(module).DESCRIPTOR.serialized_pb)
+            file.name = name
+            return file
+    return None

@@ -123,7 +123,7 @@ _PARTIAL_DATE = re.compile(_DATE, re.ASCII)
 _PARTIAL = re.compile(
     _DATE + r"(T(?P<time>\d{2}(:\d{2}(:\d{2}(\.\d{1,3})?)?)?)?)?(?P<zone>Z|[+-]\d{2}:?\d{2})?", re.ASCII
 )
-_TIME = re.compile(r"\d{2}:\d{2}(:\d{2}(\.\d{1,9})?)?", re.ASCII)
+_TIME = re.compile(r"(?!24)\d{2}:\d{2}(:\d{2}(\.\d{1,9})?)?", re.ASCII)
 
 
 def partial_timestamp(text: str) -> int:

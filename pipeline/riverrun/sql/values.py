@@ -163,12 +163,18 @@ def double_text(value: float) -> str:
     return f"{digits if '.' in digits else digits + '.0'}E{int(exponent)}"
 
 
+_END_OF_DAY = re.compile("[T ]24")
+
+
 def timestamp_of_text(text: str) -> int:
     """Return ms since 1970 of an ISO 8601 text, in UTC unless it has an offset.
 
     Raises:
         ValueError: If it is none.
     """
+    if _END_OF_DAY.search(text):  # which Python takes from 3.14 on, and Java does not
+        message = f"Invalid hour in {text!r}"
+        raise ValueError(message)
     moment = dt.datetime.fromisoformat(text)
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=dt.UTC)

@@ -25,6 +25,9 @@ from pathlib import Path
 from types import BuiltinFunctionType, CodeType, FunctionType, MethodType, ModuleType, UnionType
 from typing import TYPE_CHECKING, Any
 
+if sys.version_info >= (3, 14):
+    import annotationlib
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
@@ -71,6 +74,10 @@ _SKIPPED = frozenset(
         "__non_callable_proto_members__",
         "__replace__",
         "__orig_class__",
+        "__classdictcell__",
+        "__conditional_annotations__",
+        "__mutable_keys__",
+        "__readonly_keys__",
         "_make",
         "_replace",
         "_asdict",
@@ -359,8 +366,23 @@ def is_copied(owner: type, name: str, value: Any) -> bool:
 
 def annotations_of(own: Mapping[str, Any]) -> list[tuple[str, Any]]:
     """Return the annotations of a class by name, in their order, from its attributes."""
-    found = own.get("__annotations__", {})
+    found: Any = own.get("__annotations__")
+    if found is None and sys.version_info >= (3, 14):
+        found = own.get("__annotations_cache__")
+        annotate = annotationlib.get_annotate_from_class_namespace(own)
+        if found is None and annotate is not None:
+            found = _evaluated(annotate)
     return list(found.items()) if is_a(found, dict) else []
+
+
+if sys.version_info >= (3, 14):
+
+    def _evaluated(annotate: Callable[[Any], Any]) -> Any:
+        """Evaluate annotations, as earlier versions of Python do when they create a class. Unknown names become references."""
+        try:
+            return annotate(annotationlib.Format.VALUE)
+        except Exception:  # noqa: BLE001 - names that only type checkers import, and whatever else the user wrote
+            return annotationlib.call_annotate_function(annotate, annotationlib.Format.FORWARDREF)
 
 
 def normal_annotation(annotation: str) -> str:

@@ -106,6 +106,9 @@ _NEUTRAL = (
     SerdePlace,
 )
 """Types of objects that do not decide about results."""
+_UNION = f"#{hashed(repr(['class', 'UnionType']).encode())}"
+"""Digest of the class of unions as Python has it until 3.13."""
+
 _VIEWS: tuple[type, ...] = (type({}.keys()), type({}.values()), type({}.items()))
 
 
@@ -291,7 +294,7 @@ class Digester:
             return _variable(value)
         if kind is re.Pattern:
             return _listed("pattern", value.pattern, value.flags)
-        if kind.__module__ in {"typing", "types"} or kind in (GenericAlias, UnionType):
+        if kind.__module__ in {"typing", "types"} or kind in (GenericAlias, UnionType, typing.ForwardRef):
             described = _annotation(value)
             if described is not None:
                 return described
@@ -453,7 +456,8 @@ class Digester:
     def _defaults(self, owner: Any, own: Mapping[str, Any]) -> Steps:
         parts: list[object] = []
         for field in own.get("__dataclass_fields__", {}).values():
-            parts += [field.name, field.init, field.compare, field.kw_only, (yield dict(field.metadata))]
+            # Of a `ClassVar`, `kw_only` is an object whose text has its address.
+            parts += [field.name, field.init, field.compare, field.kw_only is True, (yield dict(field.metadata))]
             for default in (field.default, field.default_factory):
                 # Pickled with its class, the sign that there is none becomes another object.
                 is_missing = type(default) is type(dataclasses.MISSING)
@@ -571,9 +575,19 @@ def _variable(value: ContextVar[Any]) -> Steps:
     return ["variable", value.name, (yield default)]
 
 
+def _union(value: Any) -> Steps:
+    """Describe `Optional[int]` as `int | None`: they are equal from Python 3.14 on."""
+    parts: list[object] = ["type", _UNION]
+    for each in typing.get_args(value):
+        parts.append((yield each))
+    return parts
+
+
 def _annotation(value: Any) -> Steps | None:
     """Describe a type other than a class; None if it is not a type."""
     origin = typing.get_origin(value)
+    if origin in (typing.Union, UnionType):
+        return _union(value)
     if origin is not None:
         named = origin.__module__ == "typing"  # a class in some versions of Python, an object in others
         return _listed("type", str(origin).rpartition(".")[2].strip("'>") if named else origin, *typing.get_args(value))

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections import defaultdict
 from functools import cache
@@ -66,15 +67,25 @@ class ByGroup(LoadScopeScheduling):  # type: ignore[misc, unused-ignore]  # pyte
         return group_of(nodeid)
 
 
+_SPARK = ("tests/integration/", "tests/system/test_spark_", "tests/conformance/")
+
+
 def group_of(test: str) -> str:
-    """Return the name of what must run in one process: a file whose tests share a fixture, or the test alone."""
+    """Return the name of what runs in one process: all of Airflow, all of Spark, a file whose tests share a fixture, or a test.
+
+    Airflow and Spark keep a core busy. What waits, for sessions that end and brokers that die, runs beside them.
+    """
     path = test.partition("::")[0]
-    return path if _shares_fixtures(path) else test
+    if path.startswith("tests/airflow/"):
+        return "airflow"
+    if path.startswith(_SPARK) and ("[spark" in test or _says(path, "spark_sessions|spark.session import|session_of")):
+        return "spark"
+    return path if _says(path, 'scope="module"') else test
 
 
 @cache
-def _shares_fixtures(path: str) -> bool:
-    return 'scope="module"' in (KNOWN.parents[1] / path).read_text()
+def _says(path: str, pattern: str) -> bool:
+    return re.search(pattern, (KNOWN.parents[1] / path).read_text()) is not None
 
 
 def longest_first(items: Sequence[pytest.Item], seconds: Mapping[str, float]) -> list[pytest.Item]:

@@ -151,8 +151,7 @@ def test_a_run_waits_for_leaving_workers_and_is_refused_beside_staying_ones(
 ) -> None:
     member = Consumer({**case.app.kafka, "group.id": case.app.id})
     member.subscribe([f"{case.app.config.name}.in"])
-    while not case.admin.group(case.app.id).members:
-        member.poll(0.5)
+    until(lambda: bool(case.admin.group(case.app.id).members), "joined", turn=lambda: member.poll(0.5))
     with pytest.raises(UnderWayError, match="its group has members"):
         case.run()
     assert "waiting for its end for 3 s, as it may have died" in caplog.text

@@ -43,6 +43,7 @@ from riverrun.transfers.exports import ExportSpec, run_export
 from riverrun.transfers.imports import ImportSpec, run_import
 from tests.conformance.hosts import SPARK_ON_DEMAND, on_executor
 from tests.presence import present
+from tests.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -328,9 +329,12 @@ def test_ctrl_c_ends_a_run_at_once_and_without_a_trace(case: Case, tmp_path: Pat
     command = [sys.executable, "-m", "riverrun.cli", "run", case.name, "--engine", engine]
     with (tmp_path / "log").open("w") as log:
         started = subprocess.Popen(command, cwd=tmp_path, stdout=log, stderr=log, start_new_session=True)
-    while not (tmp_path / "begun").exists():
-        assert started.poll() is None, (tmp_path / "log").read_text()
-        time.sleep(0.05)
+    until(
+        lambda: (tmp_path / "begun").exists() or started.poll() is not None,
+        "began",
+        explain=(tmp_path / "log").read_text,
+    )
+    assert started.poll() is None, (tmp_path / "log").read_text()
     os.killpg(started.pid, signal.SIGINT)
     assert started.wait(240) == INTERRUPTED, (tmp_path / "log").read_text()
     assert "Traceback" not in (tmp_path / "log").read_text()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import time
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
@@ -34,6 +35,7 @@ from riverrun.worker.reset import plan_reset, reset
 from riverrun.worker.tasks.state_updater import StateUpdater
 from riverrun.worker.worker import Worker
 from tests.presence import present
+from tests.waiting import DEADLINE_S, until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -105,9 +107,8 @@ def counts_of_standby(case: Case, admin: Admin) -> set[int]:
     """The counts that a standby has when it has followed the changelog for as many records as there are keys."""
     standbys = StandbyTasks(ConnectedApplication(case.app, admin), SystemClock())
     standbys.follow(TASK)
-    applied = 0
-    while applied < len(KEYS):
-        applied += standbys.run_once(0.1)
+    applied: list[int] = []
+    until(lambda: sum(applied) >= len(KEYS), "followed", turn=lambda: applied.append(standbys.run_once(0.1)))
     counts = {standbys.task(TASK).store("counts").get(key.decode()).value for key in KEYS}
     standbys.close()
     return counts
@@ -213,8 +214,10 @@ def test_a_changelog_cut_off_during_a_take_over_is_restored_from_there(case: Cas
     admin = Cutting(case, end)
     updater = StateUpdater(admin, case.app.kafka, 60_000, silently, lambda claimed: ActiveTask(claimed, {}))
     updater.add(Claim(ConnectedApplication(case.app, admin), TASK, SystemClock()))
+    deadline = time.monotonic() + DEADLINE_S
     while not (updated := updater.run_once(10_000, 0.1)).complete:
         assert not updated.refused
+        assert time.monotonic() < deadline, "nothing is restored"
     (active,) = updated.complete
     assert (active.state, active.restored_records) == (TaskState.RESTORING, len(KEYS))
     updater.take(active.id)

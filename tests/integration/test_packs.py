@@ -17,6 +17,7 @@ from riverrun.records import RawRecord, TaskId, TopicPartition
 from riverrun.runtime.packs import pack_header, packed
 from riverrun.worker.states import InputProgress
 from riverrun.worker.tasks.fetching import ENOUGH, Fetching, Undisturbed
+from tests.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -93,8 +94,7 @@ def test_a_worker_fetches_no_more_of_what_is_packed_than_of_what_is_not(
     leave(broker, own, packs=300, records=1_000)
     fetching = Fetching(broker.kafka, application.config.streams, Undisturbed())
     fetching.begin(active)
-    while not active.task.buffered(own):
-        fetching.fetch(1.0)
+    until(lambda: bool(active.task.buffered(own)), "fetched", turn=lambda: fetching.fetch(1.0))
     assert active.task.buffered(own) <= 2 * ENOUGH
     active.task.process(1)
     assert fetching.progress() == {active.id: {own: InputProgress(0, 300)}}, "the first pack is not done yet"

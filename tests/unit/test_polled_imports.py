@@ -32,6 +32,7 @@ from riverrun.transfers.import_rows import RowForm, SourceRow
 from riverrun.transfers.import_source import OnlyShare, PolledReader
 from riverrun.transfers.polled_files import PolledFiles
 from riverrun.transfers.polled_table import PolledTable
+from tests.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -212,8 +213,7 @@ def test_rows_that_appear_late_are_waited_for(database: Database) -> None:
     database.add(2)
     database.add(4)
     assert world.follower.report().lag == 4
-    while not world.topic.records:
-        world.turn()
+    until(lambda: bool(world.topic.records), "wrote records", turn=world.turn)
     assert ids(world.topic.values()) == [1, 2, 3]
     assert ids(world.catch_up()) == [1, 2, 3, 4]
 

@@ -11,6 +11,7 @@ from riverrun.service.history import EVERY_MS, History, Ring
 from riverrun.worker.group.protocol import AssignmentInfo
 from riverrun.worker.states import ThreadSeconds, WorkerState
 from tests.unit.service.test_api import FakeInstance, client
+from tests.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -123,7 +124,6 @@ def test_the_past_is_data_and_wants_the_token() -> None:
 
 def test_the_past_is_kept_for_as_long_as_the_server_runs() -> None:
     with client(FakeInstance()) as caller:
+        until(lambda: caller.get("/history").json()["at"], "kept anything")
         found = caller.get("/history").json()
-        while not found["at"]:
-            found = caller.get("/history").json()
     assert found["events"][0]["text"].startswith("running")

@@ -19,6 +19,7 @@ from riverrun.worker.queries import QueryClient
 from riverrun.worker.states import WorkerSummary
 from riverrun.worker.stream_thread.protocol import Assign, Failed, StreamJob, ThreadReport
 from riverrun.worker.stream_threads import StreamThreadProcess, StreamThreads
+from tests.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -205,8 +206,11 @@ def test_an_instance_remembers_skipped_records_and_the_ends_of_threads(new_insta
     instance.others[0].report(failed=(FAILURE,))
     place: dict[str, str | int] = {"task": "0_2", "topic": "in", "partition": 2, "offset": 9}
     instance.others[1].pipe.send(Failed("ProcessingError", "x" * 10_000, None, place))
-    while len(instance.processes.failed()) < 1 or instance.processes.all[1].failure is None:
-        instance.processes.listen(1.0)
+    until(
+        lambda: len(instance.processes.failed()) >= 1 and instance.processes.all[1].failure is not None,
+        "heard of both failures",
+        turn=lambda: instance.processes.listen(1.0),
+    )
     first, second = instance.processes.all
     instance.processes.all = [second]
     instance.processes.dead()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +19,7 @@ from riverrun.worker.states import TaskCounts
 from riverrun.worker.tasks.fetching import Undisturbed
 from riverrun.worker.tasks.state_updater import StateUpdater
 from riverrun.worker.tasks.task_manager import TaskManager
+from tests.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -152,10 +152,11 @@ class Managed:
         self.manager.assign(frozenset(task_ids), frozenset())
 
     def run(self) -> None:
-        deadline = time.monotonic() + 60
-        while self.manager.is_starting_tasks:
-            assert time.monotonic() < deadline
-            self.manager.update(1, 0.01)
+        self.until(lambda: not self.manager.is_starting_tasks)
+
+    def until(self, condition: Callable[[], bool]) -> None:
+        """Let the manager work until something holds."""
+        until(condition, f"got on: {self.steps}", turn=lambda: self.manager.update(1, 0.01))
 
     def taken_steps(self) -> list[str]:
         """The events since the last call."""
@@ -238,8 +239,7 @@ def test_a_task_restored_for_a_producer_that_was_discarded_is_taken_over_again(m
     managed.created[FIRST] = claimed = Claimed(FIRST, managed.steps)
     claimed.producer.is_closed = True
     managed.assign(FIRST)
-    while "close 0_0" not in managed.steps:
-        managed.manager.update(1, 0.01)
+    managed.until(lambda: "close 0_0" in managed.steps)
     claimed.producer.is_closed = False
     assert managed.taken_steps() == ["take_over 0_0", "close 0_0"]
     managed.run()

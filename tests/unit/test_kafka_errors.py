@@ -36,6 +36,7 @@ def test_each_kind_of_client_error_has_its_place_in_the_tree(code: int, expected
     [
         (KafkaError._ALL_BROKERS_DOWN, True),
         (KafkaError._TIMED_OUT, True),
+        (KafkaError._DESTROY_BROKER, True),
         (KafkaError.COORDINATOR_LOAD_IN_PROGRESS, True),
         (KafkaError.NOT_LEADER_FOR_PARTITION, True),
         (KafkaError.NOT_ENOUGH_REPLICAS, True),

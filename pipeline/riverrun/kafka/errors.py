@@ -27,6 +27,7 @@ UNREACHABLE = frozenset(
     {
         librdkafka.ALL_BROKERS_DOWN,
         librdkafka.TRANSPORT,
+        librdkafka.DESTROY_BROKER,  # a broker that was asked has left the metadata meanwhile
         librdkafka.TIMED_OUT,
         librdkafka.RESOLVE,
         librdkafka.MSG_TIMED_OUT,

@@ -30,6 +30,8 @@ OF_AN_ENGINE = "riverrun.quality.last_runs"
 SLOW = ("importlib.metadata", "numpy", "asyncio", "cloudpickle", "kafka", "ssl")
 """Python's own metadata of packages loads e-mail, CSV and archives: 3 MiB in each process. kafka-python takes longer to load
 than Riverrun itself. The others are for few applications, or for brokers that do not answer."""
+OF_CLIENTS = {"asyncio", "ssl"}
+"""confluent-kafka 2.16 loads them itself, for clients with asyncio that nobody here uses: 29 ms."""
 
 
 @pytest.mark.parametrize(
@@ -67,7 +69,8 @@ def test_all_modules_together_load_no_engine_but_clients_and_stores() -> None:
     ],
 )
 def test_a_process_starts_without_what_extras_bring_and_slow_parts_of_python(module: str) -> None:
-    assert loaded_by(f"import {module}", (*ENGINES_OF_EXTRAS, *SLOW)) == set()
+    found = loaded_by(f"import {module}", ("confluent_kafka", *ENGINES_OF_EXTRAS, *SLOW))
+    assert found <= ({"confluent_kafka", *OF_CLIENTS} if "confluent_kafka" in found else set())
 
 
 def engines_loaded_by(code: str) -> set[str]:

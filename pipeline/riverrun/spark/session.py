@@ -200,6 +200,7 @@ def _started(
         _launch(master, settings, name, output)
         session = builder.getOrCreate()
     if not is_there:
+        _choose_interpreter(session, master, given)
         _end_without_trace(session)
         if _LOG_LEVEL not in given:
             _hush(session)
@@ -290,6 +291,15 @@ def _interpreter(given: Mapping[str, str]) -> dict[str, str]:
         "spark.pyspark.driver.python": sys.executable,
         "spark.executorEnv.PYTHONPATH": search_path,
     }
+
+
+def _choose_interpreter(session: Any, master: str, given: Mapping[str, str]) -> None:
+    """Have Spark run the interpreter of the settings: a driver in this process runs PYSPARK_PYTHON, or else `python3`."""
+    context = session.sparkContext
+    if _PYTHON in given:
+        context.pythonExec = given[_PYTHON]
+    elif master.startswith("local") and context.pythonExec == "python3":
+        context.pythonExec = sys.executable
 
 
 def _connected(remote: str, given: Mapping[str, str]) -> Any:

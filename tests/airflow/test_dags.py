@@ -667,9 +667,9 @@ def test_drivers_apart_compute_while_their_tasks_wait_and_end_when_told_to(
     monkeypatch.syspath_prepend(str(home))
 
     def note(driver: str, request: Request, *, is_ended: bool = False) -> Any:
-        drivers.start(Location(shop.path), driver, request)
-        if is_ended:
+        if is_ended:  # before it starts: it may be done before another request is read
             drivers.end(project, driver)
+        drivers.start(Location(shop.path), driver, request)
         began = sessions.now_ms()
         until(lambda: drivers.look_at(project, driver, began).is_over, "ended")
         return json.loads(drivers.look_at(project, driver, began).found)

@@ -29,6 +29,8 @@ PYTEST := $(BIN)/python -m pytest
 # A process that crashes ends the run, with the name of the test.
 IN_MEMORY_PYTEST := $(PYTEST) --numprocesses $(PROCESSES) --dist worksteal --max-worker-restart 0
 IN_MEMORY := tests/oracle tests/unit tests/architecture
+# Those with brokers run at the same time: each run has notes of its own about what failed.
+IN_MEMORY_CACHE := -o cache_dir=.pytest_cache/in-memory
 # Groups of tests that share something, the longest first (tests/durations.py).
 ON_BROKERS_PYTEST := $(PYTEST) --numprocesses $(BROKERS) --dist loadgroup --no-loadscope-reorder --max-worker-restart 0 --durations 20
 ON_BROKERS := tests/system tests/airflow tests/conformance tests/integration
@@ -114,13 +116,15 @@ in-memory: setup
 	@nice $(MAKE) --no-print-directory in-memory-aloud > $(VENV)/in-memory.log 2>&1; status=$$?; cat $(VENV)/in-memory.log; exit $$status
 
 in-memory-aloud:
-	$(IN_MEMORY_PYTEST) $(IN_MEMORY) tests/conformance -m "not broker"
-	$(IN_MEMORY_PYTEST) --doctest-modules pipeline/riverrun
+	$(IN_MEMORY_PYTEST) $(IN_MEMORY_CACHE) $(IN_MEMORY) tests/conformance -m "not broker"
+	$(IN_MEMORY_PYTEST) $(IN_MEMORY_CACHE) --doctest-modules pipeline/riverrun
 
+# A failed test runs once more, alone, until those are mended that fail on a busy machine. Both reports are printed.
 # Brokers and Spark make Java load thousands of classes at each start: with archives of these they need half of the time.
 on-brokers: setup
 	$(BIN)/riverrun prepare-spark
-	$(ON_BROKERS_PYTEST) -m "not driver and not only_deep" $(ON_BROKERS)
+	$(ON_BROKERS_PYTEST) -m "not driver and not only_deep" $(ON_BROKERS) \
+		|| { test $$? = 1 && $(PYTEST) --last-failed --last-failed-no-failures none --maxfail 1 -m "not only_deep" $(ON_BROKERS); }
 
 # Generated tests with many more examples, and what takes too long for each change. Run it before a release, alone on the machine.
 deep: setup

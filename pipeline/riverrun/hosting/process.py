@@ -73,6 +73,7 @@ _FIELDS = ("application", "task", "topic", "partition", "offset", "offsets")
 _TALKATIVE = {
     "great_expectations": logging.WARNING,  # logs directories that it makes, and each function that it registers
     "httpx": logging.WARNING,  # logs every question that is passed on
+    "httpx2": logging.WARNING,  # likewise those to a schema registry
     "kafka": logging.CRITICAL,  # logs tracebacks of lost connections, which it opens again by itself
     "py4j": logging.CRITICAL,  # logs each connection to Java, and errors that it raises as well
 }

@@ -7,6 +7,8 @@ import logging
 import random
 import time
 import warnings
+from contextlib import suppress
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import unquote, urlsplit, urlunsplit
 
@@ -101,7 +103,6 @@ class RegistryClient:
 
     def _asked(self, what: str, call: Callable[[], T], subject: str | None = None) -> T:
         from confluent_kafka.schema_registry.error import OAuthTokenError, SchemaRegistryError  # noqa: PLC0415
-        from httpx import HTTPError  # noqa: PLC0415
 
         attempt = 0
         while True:
@@ -114,7 +115,7 @@ class RegistryClient:
             except OAuthTokenError as error:
                 message = f"Schema registry {self._shown} cannot be reached: no token was issued"
                 raise RegistryError(message, hint="Check bearer.auth.* in [schema_registry].") from error
-            except HTTPError as error:
+            except _http_errors() as error:
                 if attempt >= self._retries:
                     raise self._silent(what, error) from error
                 log.warning("schema registry %s does not answer (%s): retrying", self._shown, type(error).__name__)
@@ -153,12 +154,21 @@ class RegistryClient:
     def _versions(self, subject: str | None) -> str:
         """Return the versions of a subject for a message; empty if they cannot be fetched."""
         from confluent_kafka.schema_registry.error import SchemaRegistryError  # noqa: PLC0415
-        from httpx import HTTPError  # noqa: PLC0415
 
         try:
             return f" with its versions {', '.join(map(str, self._client.get_versions(subject)))}"
-        except (HTTPError, SchemaRegistryError):
+        except (SchemaRegistryError, *_http_errors()):
             return ""
+
+
+@functools.cache
+def _http_errors() -> tuple[type[Exception], ...]:
+    """Return the errors of the client's HTTP library: since confluent-kafka 2.16 that is httpx2 where it is installed."""
+    found: list[type[Exception]] = []
+    for library in ("httpx", "httpx2"):
+        with suppress(ModuleNotFoundError):
+            found.append(import_module(library).HTTPError)
+    return tuple(found)
 
 
 def _is_race(error: Any) -> bool:

@@ -85,8 +85,8 @@ def _origins(module: str, name: str, modules: Mapping[str, str]) -> Iterator[str
 @cache
 def _public() -> dict[str, str]:
     tree = ast.parse((ROOT / "pipeline" / _SURFACE / "__init__.py").read_text())
-    froms = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.module]
-    return {each.asname or each.name: str(node.module) for node in froms for each in node.names}
+    imports = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.module]
+    return {each.asname or each.name: str(node.module) for node in imports for each in node.names}
 
 
 def _changed(revision: str) -> list[str]:

@@ -48,7 +48,7 @@ class Noting:
             sys.stdout.write(f"\n{report.when} of {report.nodeid} failed: {what}\n")
 
     def pytest_sessionfinish(self) -> None:
-        """Note them, beside those of earlier runs."""
+        """Note them, next to those of earlier runs."""
         if (cache := self._config.cache) is not None:
             place = f"{_NOTED}/{self._config.getoption('dist', 'no')}"
             cache.set(place, {**(cache.get(place, None) or {}), **self._seconds})
@@ -73,7 +73,7 @@ _SPARK = ("tests/integration/", "tests/system/test_spark_", "tests/conformance/"
 def group_of(test: str) -> str:
     """Return the name of what runs in one process: all of Airflow, all of Spark, a file whose tests share a fixture, or a test.
 
-    Airflow and Spark keep a core busy. What waits, for sessions that end and brokers that die, runs beside them.
+    Airflow and Spark keep a core busy. What waits, for sessions that end and brokers that die, runs next to them.
     """
     path = test.partition("::")[0]
     if path.startswith("tests/airflow/"):

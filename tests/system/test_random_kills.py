@@ -58,7 +58,7 @@ def sleep(group: Group, instance: int, chance: random.Random) -> None:
     send(pids, signal.SIGCONT)
 
 
-def test_one_of_three_killed_or_asleep_again_and_again_outputs_what_a_single_pass_does(group: Group) -> None:
+def test_instances_killed_and_asleep_again_and_again_output_what_a_single_pass_does(group: Group) -> None:
     seed = random.randrange(1_000_000)
     print(f"seed {seed}")
     chance = random.Random(seed)

@@ -49,7 +49,7 @@ class Noting:
 
     def pytest_sessionfinish(self) -> None:
         """Note them, next to those of earlier runs."""
-        if (cache := self._config.cache) is not None:
+        if (cache := getattr(self._config, "cache", None)) is not None:  # none with `-p no:cacheprovider`
             place = f"{_NOTED}/{self._config.getoption('dist', 'no')}"
             cache.set(place, {**(cache.get(place, None) or {}), **self._seconds})
 

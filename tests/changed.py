@@ -22,7 +22,7 @@ _SOURCES = {"pipeline": "", "plugins": "", "tests": "tests."}
 """Folders of modules, and what their modules' names begin with."""
 _SURFACE = "riverrun"
 _TESTS = ("tests/unit", "tests/oracle", "tests/conformance", "tests/architecture")
-"""Where tests without brokers are."""
+"""Folders of tests without brokers."""
 
 
 def affected(changed: Sequence[str]) -> list[str]:

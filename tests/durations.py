@@ -23,12 +23,10 @@ if TYPE_CHECKING:
 KNOWN = Path(__file__).with_name("durations.json")
 """Seconds by test, as committed. Quick tests are left out."""
 _NOTED = "riverrun/durations"
-"""Where pytest's cache has those of the runs on this machine, by the way in which tests were handed out."""
+"""Place in pytest's cache, with an entry for each way in which tests are handed out."""
 _CACHE = Path(".pytest_cache/v", _NOTED)
 
 _QUICK_S = 0.5
-_UNKNOWN_S = 5.0
-"""A test that nobody has measured begins among those of moderate length."""
 _DEAREST = 10
 
 
@@ -93,10 +91,9 @@ def longest_first(items: Sequence[pytest.Item], seconds: Mapping[str, float]) ->
     groups: dict[str, list[pytest.Item]] = defaultdict(list)
     for item in items:
         groups[group_of(item.nodeid)].append(item)
-    default = _UNKNOWN_S if seconds else 0.0
 
     def weight(tests: Iterable[pytest.Item]) -> float:
-        return sum(seconds.get(test.nodeid, default) for test in tests)
+        return sum(seconds.get(test.nodeid, _QUICK_S) for test in tests)
 
     return [item for group in sorted(groups.values(), key=weight, reverse=True) for item in group]
 

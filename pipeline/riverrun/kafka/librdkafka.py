@@ -45,7 +45,7 @@ def end_in_background(end: Callable[[], object], name: str) -> None:
 INSTALLED: str = __version__
 """The installed version of confluent-kafka."""
 SUPPORTED = "confluent-kafka>=2.15.1,<2.17"
-"""What Riverrun's package requires."""
+"""The versions that Riverrun's package requires."""
 
 
 def _code(name: str) -> int:

@@ -47,6 +47,8 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.broker
 
+LIFE_S = 10
+"""Of a token. Riverrun fetches the next one after three quarters of it."""
 POLLS = 120
 TP = TopicPartition("t", 0)
 SECURITY = """
@@ -210,8 +212,9 @@ def test_all_clients_log_in_with_the_token_of_a_function(
 
     def fetch(principal: str) -> tuple[str, float]:
         given.append(principal)
-        return unsigned_token(principal, 10), time.time() + 10
+        return unsigned_token(principal, LIFE_S), time.time() + LIFE_S
 
+    began = time.monotonic()
     module = ModuleType("tokens_of_anna")
     module.fetch = fetch  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, module.__name__, module)
@@ -225,7 +228,7 @@ def test_all_clients_log_in_with_the_token_of_a_function(
     thread.start()
     until(lambda: committed(kafka, "renewed") == 20, "counted the first words")
     seen = len(given)
-    assert seen <= 3, "clients do not share the token"
+    assert seen <= 2 + (time.monotonic() - began) / (LIFE_S * 3 / 4), "clients do not share the token"
     until(lambda: len(given) >= seen + 2, "fetched new tokens")
     write_words(kafka, "renewed", 20)
     until(lambda: committed(kafka, "renewed") == 40, "counted the other words")

@@ -9,12 +9,16 @@ from typing import TYPE_CHECKING, Any
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
-from riverrun.spark.session import spark_session
+from riverrun.spark.session import on_demand, spark_session
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _SECONDS = 60
+
+AS_COMMANDS_DO = on_demand(spark_session, None, {})
+"""Lets a run choose its engine as commands do: a few records are processed without Spark."""
+
 _CONNECT_MODE = "SPARK_CONNECT_MODE_ENABLED"
 """pyspark leaves it behind where a server's session was, and refuses all others then."""
 
@@ -38,11 +42,23 @@ def session_of(server: str) -> Iterator[Any]:
     os.environ.pop(_CONNECT_MODE, None)
 
 
-def end_jvm() -> None:
-    """End the session that other tests have left, and its JVM."""
+@contextmanager
+def new_session_if_any() -> Iterator[None]:
+    """A session that begins now has the search path of now, for its executors. It ends with this context."""
+    _stop_active()
+    yield
+    _stop_active()
+
+
+def _stop_active() -> None:
     active = SparkSession.getActiveSession()
     if active is not None:
         active.stop()
+
+
+def end_jvm() -> None:
+    """End the session that other tests have left, and its JVM."""
+    _stop_active()
     gateway = SparkContext._gateway
     if gateway is not None:
         gateway.shutdown()

@@ -34,6 +34,7 @@ from riverrun.transfers.exports import EXPORTS_TOPIC
 from riverrun.transfers.import_progress import IMPORTS_TOPIC, ImportProgress
 from riverrun.transfers.specs import Batch, ExportBatch, Terms
 from riverrun.transfers.sql_sink import SqlSink
+from tests.depth import depth
 from tests.postgresql import PostgresServer, running_postgres
 from tests.waiting import DEADLINE_S, until
 
@@ -72,7 +73,7 @@ def build_named(builder: StreamsBuilder) -> Topology:
 """
 ARCHIVE = ("archive", "write")
 PARTITIONS = 4
-KILLS = 5
+KILLS = depth(2, 20)
 
 
 @dataclass(frozen=True)
@@ -234,6 +235,7 @@ def test_a_table_of_postgresql_keeps_the_contract(database: Database) -> None:
         check(SinkUnderTest(partial(SqlSink, table, database.url, name), places))
 
 
+@pytest.mark.deep
 def test_kills_at_any_moment_lose_and_double_nothing(project: Project, database: Database) -> None:
     files = f'[exports.files]\ntopic = "{project.topic}"\ntarget = "files"\nformat = "json"\ncommit_seconds = 1\n'
     static = '"consumer.group.instance.id" = "only"\n'  # whose partitions need not wait for the end of a session
@@ -554,6 +556,7 @@ def imported(project: Project, field: str = "n") -> list[int]:
     return sorted(json.loads(record.value or b"")[field] for record in project.broker.read(project.topic))
 
 
+@pytest.mark.deep
 def test_kills_of_an_import_of_a_table_lose_and_double_no_row(project: Project, database: Database) -> None:
     table = f"{project.topic}_rows"
     database.rows(
@@ -597,6 +600,7 @@ def test_kills_of_an_import_of_a_table_lose_and_double_no_row(project: Project, 
     assert status.upto == str(database.count(table)) == last.place.removeprefix("n ")
 
 
+@pytest.mark.deep
 def test_kills_of_an_import_of_files_lose_and_double_no_line(project: Project) -> None:
     project.declare(
         f'[imports.{project.topic}]\ntopic = "{project.topic}"\nsource = "in"\nformat = "json"\nkey = ["n"]\n'

@@ -21,9 +21,9 @@ from riverrun.hosting.release import Step
 from riverrun.kafka.producer import IdempotentProducer
 from riverrun.records import OffsetVector
 from riverrun.releases.releaser import Releaser
-from riverrun.spark.session import spark_session
 from tests.depth import depth
 from tests.presence import present
+from tests.spark_sessions import AS_COMMANDS_DO
 from tests.waiting import DEADLINE_S, until
 
 if TYPE_CHECKING:
@@ -147,7 +147,7 @@ v2 = "{name}_app:build_v2"
 
     def releaser(self, on_step: Callable[[str], None] = lambda _done: None) -> Releaser:
         config = ProjectConfig.load(self.path, {})
-        return Releaser(config, self.name, self.broker.admin(), spark_session, on_step=on_step)
+        return Releaser(config, self.name, self.broker.admin(), AS_COMMANDS_DO, on_step=on_step)
 
     def model(self, version: str) -> dict[tuple[str, int], int]:
         """The table of a version, by one pass over all inputs."""
@@ -199,18 +199,12 @@ v2 = "{name}_app:build_v2"
 
 @contextmanager
 def running_platform(broker: Broker, name: str, directory: Path) -> Iterator[Platform]:
-    """A platform, which finds no Spark session that another test has started."""
-    from pyspark.sql import SparkSession  # noqa: PLC0415 - seconds to import
-
-    active = SparkSession.getActiveSession()
-    if active is not None:
-        active.stop()  # executors take the search path of the session's start
+    """A platform."""
     platform = Platform(broker, name, directory)
     try:
         yield platform
     finally:
         platform.close()
-        spark_session().stop()
 
 
 def _holds(condition: Callable[[], bool]) -> bool:

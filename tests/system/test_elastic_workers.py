@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.depth import depth
 from tests.presence import present
 from tests.system.groups import PARTITIONS, WORDS, tasks_taken
 from tests.waiting import DEADLINE_S
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from tests.system.groups import Group
 
 pytestmark = pytest.mark.broker
+
+TASKS, INSTANCES = depth(64, 256), depth(3, 6)
 
 
 def test_instances_share_the_tasks_and_a_killed_one_is_replaced_by_the_others(group: Group) -> None:
@@ -56,20 +59,25 @@ def test_instances_come_and_go_under_load(group: Group) -> None:
     group.check()
 
 
-@pytest.mark.parametrize("group", [256], indirect=True)
-def test_hundreds_of_tasks_are_shared_again_when_an_instance_dies_and_one_joins(group: Group) -> None:
-    for _ in range(6):
+@pytest.mark.deep
+@pytest.mark.parametrize("group", [TASKS], indirect=True)
+def test_many_tasks_are_shared_again_when_an_instance_dies_and_one_joins(group: Group) -> None:
+    for _ in range(INSTANCES):
         group.start(build="build_copied")
-    group.until(lambda: shares(group) == [42, 42, 43, 43, 43, 43], "shared the tasks")
+    group.until(lambda: shares(group) == equal_shares(INSTANCES), "shared the tasks")
     group.instances[0].kill()
     group.instances[0].wait()
-    group.until(lambda: shares(group) == [51, 51, 51, 51, 52], "took over the tasks of the dead one")
+    group.until(lambda: shares(group) == equal_shares(INSTANCES - 1), "took over the tasks of the dead one")
     group.start(build="build_copied")
-    group.until(lambda: shares(group) == [42, 42, 43, 43, 43, 43], "shared the tasks with the new one")
+    group.until(lambda: shares(group) == equal_shares(INSTANCES), "shared the tasks with the new one")
     group.write(5000)
     group.until(lambda: len(group.broker.read(f"{group.name}.out")) >= group.written, "copied all words")
     copied = [present(record.key) for record in group.broker.read(f"{group.name}.out")]
     assert sorted(copied) == sorted(b"%d" % n for n in range(group.written))
+
+
+def equal_shares(instances: int) -> list[int]:
+    return [TASKS // instances + (number >= instances - TASKS % instances) for number in range(instances)]
 
 
 def shares(group: Group) -> list[int]:

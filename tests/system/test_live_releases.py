@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from tests.brokers import Broker
     from tests.system.platforms import Platform
 
-pytestmark = [pytest.mark.broker, pytest.mark.spark]
+pytestmark = pytest.mark.broker
 
 TASKS = 2 * PARTITIONS
 
@@ -264,6 +264,7 @@ def test_workers_that_sleep_or_die_during_a_release_publish_nothing_twice(platfo
     platform.check_alerts(cuts)
 
 
+@pytest.mark.only_deep
 def test_no_death_or_sleep_during_a_release_loses_or_doubles_anything(
     platform: Platform,
 ) -> None:

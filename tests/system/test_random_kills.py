@@ -19,7 +19,7 @@ from tests.system.load import check, loading
 if TYPE_CHECKING:
     from tests.system.groups import Group
 
-pytestmark = [pytest.mark.broker, pytest.mark.deep]
+pytestmark = [pytest.mark.broker, pytest.mark.only_deep]
 
 FAULTS = depth(6, 60)
 SLEEP = 5

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from tests.brokers import Broker
 
-pytestmark = [pytest.mark.broker, pytest.mark.deep, pytest.mark.timeout(7200)]
+pytestmark = [pytest.mark.broker, pytest.mark.only_deep, pytest.mark.timeout(7200)]
 
 EXAMPLES = depth(1, 10)
 """How many courses of events are tried."""

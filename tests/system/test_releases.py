@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 import httpx
 import pytest
 from confluent_kafka import Consumer
-from pyspark.sql import SparkSession
 
 import riverrun.hosting.barrier_coordinator as coordinator_module
 import riverrun.quality.gate as gate_module
@@ -51,6 +50,7 @@ from riverrun.spark.ranges import resolve
 from riverrun.spark.session import spark_session
 from riverrun.worker.worker import Worker
 from tests.presence import present
+from tests.spark_sessions import AS_COMMANDS_DO, new_session_if_any
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -69,6 +69,7 @@ class Project:
 
     def __init__(self, broker: Broker, unique: str, directory: Path) -> None:
         self.broker, self.unique = broker, unique
+        self.spark: Callable[[], Any] = AS_COMMANDS_DO
         path = directory / "streams.toml"
         path.write_text(
             f"""
@@ -113,7 +114,7 @@ choosing_nothing = "{unique}:build"
         run(
             self.broker.connected(application),
             resolve(self.broker.connected(application)),
-            spark_session(),
+            self.spark,
             build_topology,
         )
 
@@ -136,7 +137,7 @@ choosing_nothing = "{unique}:build"
         return {present(r.key).decode(): LONG.deserialize(present(r.value)) for r in records}
 
     def releaser(self) -> Releaser:
-        return Releaser(self.config, self.unique, self.broker.admin(), spark_session)
+        return Releaser(self.config, self.unique, self.broker.admin(), self.spark)
 
     def gated(self, version: str = "v2") -> Releaser:
         """A release of a version that may be cut over to."""
@@ -174,36 +175,40 @@ def cut(releaser: Releaser) -> Release:
 @pytest.fixture
 def project(broker: Broker, unique: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Project]:
     monkeypatch.syspath_prepend(str(tmp_path))
-    active = SparkSession.getActiveSession()
-    if active is not None:
-        active.stop()  # executors take the search path of the session's start
-    yield Project(broker, unique, tmp_path)
-    spark_session().stop()
+    with new_session_if_any():
+        yield Project(broker, unique, tmp_path)
+
+
+@pytest.fixture
+def on_spark(project: Project) -> Project:
+    """A project whose runs and gates have Spark, however few their records are."""
+    project.spark = spark_session
+    return project
 
 
 def test_a_release_corrects_what_differs_goes_on_from_the_cut_and_can_be_taken_back(
-    project: Project, caplog: pytest.LogCaptureFixture
+    on_spark: Project, caplog: pytest.LogCaptureFixture
 ) -> None:
-    project.pay(("ann", 5), ("bob", 7), ("ann", -2))
-    project.pay_nonsense(b"bad")
-    project.run("v1")
-    assert (project.sums(), project.letters()) == ({"ann": 5, "bob": 7}, [b"bad"])
-    releaser = project.releaser()
+    on_spark.pay(("ann", 5), ("bob", 7), ("ann", -2))
+    on_spark.pay_nonsense(b"bad")
+    on_spark.run("v1")
+    assert (on_spark.sums(), on_spark.letters()) == ({"ann": 5, "bob": 7}, [b"bad"])
+    releaser = on_spark.releaser()
     plan = releaser.plan("v2")
     assert list(plan.changed.values()) == ["changed"]
     assert plan.range.size >= 3
     releaser.start("v2")
     releaser.reprocess()
-    noticed = (project.sums(), project.letters(), project.letters(f"{project.unique}-v2-staging-"))
+    noticed = (on_spark.sums(), on_spark.letters(), on_spark.letters(f"{on_spark.unique}-v2-staging-"))
     assert noticed == ({"ann": 5, "bob": 7}, [b"bad"], [b"bad"]), "consumers notice nothing before the cut"
-    project.pay(("dan", 1))
-    project.run("v1")
+    on_spark.pay(("dan", 1))
+    on_spark.run("v1")
     verdict = releaser.gate().verdict  # the candidate follows first: else dan's row would be gone
     assert verdict is not None
-    assert verdict.outcomes[f"{project.unique}.sums: it has rows"] == "passed: 3"
-    assert verdict.outcomes[f"{project.unique}.receipts: it has rows"] == "passed: 4"
+    assert verdict.outcomes[f"{on_spark.unique}.sums: it has rows"] == "passed: 3"
+    assert verdict.outcomes[f"{on_spark.unique}.receipts: it has rows"] == "passed: 4"
     assert verdict.outcomes["records of bounded runs"] == "noted: 5 read; dropped: undecodable 1"
-    assert DIGESTS.fullmatch(verdict.outcomes[f"{project.unique}.sums: digests"])
+    assert DIGESTS.fullmatch(verdict.outcomes[f"{on_spark.unique}.sums: digests"])
     (warning,) = (outcome for outcome in verdict.outcomes.values() if outcome.startswith("failed"))
     assert warning == "failed: 33.333 % unexpected, such as key ann, new 3, old 5"
     assert not [record for record in caplog.records if record.name.startswith("great_expectations")]
@@ -211,18 +216,18 @@ def test_a_release_corrects_what_differs_goes_on_from_the_cut_and_can_be_taken_b
         releaser.cut()
     assert cut(releaser).corrections == 1
     assert releaser.cut() == releaser.status(), "who has not heard of a success may ask for it again"
-    assert project.sums() == {"ann": 3, "bob": 7, "dan": 1}
-    assert [(r.key, r.value) for r in project.broker.read(f"{project.unique}.sums")].count(
+    assert on_spark.sums() == {"ann": 3, "bob": 7, "dan": 1}
+    assert [(r.key, r.value) for r in on_spark.broker.read(f"{on_spark.unique}.sums")].count(
         (b"bob", LONG.serialize(7))
     ) == 1, "what does not differ is not published again"
-    project.pay(("bob", -1), ("cy", 4))
-    project.pay_nonsense(b"worse")
-    project.run(releaser.status().live)
-    assert project.sums() == {"ann": 3, "bob": 6, "cy": 4, "dan": 1}
-    assert project.letters() == [b"bad", b"worse"]
+    on_spark.pay(("bob", -1), ("cy", 4))
+    on_spark.pay_nonsense(b"worse")
+    on_spark.run(releaser.status().live)
+    assert on_spark.sums() == {"ann": 3, "bob": 6, "cy": 4, "dan": 1}
+    assert on_spark.letters() == [b"bad", b"worse"]
     assert releaser.rollback().live == "v1"
     assert releaser.rollback() == releaser.status()
-    assert project.sums() == {"ann": 5, "bob": 7, "cy": 4, "dan": 1}
+    assert on_spark.sums() == {"ann": 5, "bob": 7, "cy": 4, "dan": 1}
     done = releaser.log()
     assert list(dict.fromkeys(change.step for change in done)) == STEPS
     assert [change.revision for change in done] == list(range(1, releaser.status().revision + 1))
@@ -711,14 +716,14 @@ def test_a_version_that_is_not_live_publishes_nothing_whoever_names_it(project: 
     project.pay(("ann", 5), ("ann", -2), ("bob", -1))
     project.run("v1")
     named = processing_application(project.config, project.broker.admin(), project.unique, "v2")
-    run(project.broker.connected(named), resolve(project.broker.connected(named)), spark_session(), build_topology)
+    run(project.broker.connected(named), resolve(project.broker.connected(named)), project.spark, build_topology)
     assert project.sums() == {"ann": 5, "bob": 0}
     assert len(project.broker.read(f"{project.unique}-v2-staging-{project.unique}.sums")) > 0
     cut(project.gated())
     assert project.sums() == {"ann": 3, "bob": -1}, "corrections start from what it wrote to staging"
     project.pay(("ann", 1))
     back = processing_application(project.config, project.broker.admin(), project.unique, "v1")
-    run(project.broker.connected(back), resolve(project.broker.connected(back)), spark_session(), build_topology)
+    run(project.broker.connected(back), resolve(project.broker.connected(back)), project.spark, build_topology)
     assert project.sums() == {"ann": 3, "bob": -1}
     with pytest.raises(ReleaseError, match="chooses topics per record"):
         processing_application(project.config, project.broker.admin(), project.unique, "choosing")

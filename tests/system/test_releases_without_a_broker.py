@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from tests.system.broker_clusters import Cluster
     from tests.system.platforms import Platform
 
-pytestmark = [pytest.mark.broker, pytest.mark.deep, pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(7200)]
+pytestmark = [pytest.mark.broker, pytest.mark.only_deep, pytest.mark.slow, pytest.mark.timeout(7200)]
 
 
 @pytest.fixture

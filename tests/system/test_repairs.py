@@ -13,7 +13,6 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 import pytest
-from pyspark.sql import SparkSession
 from typer.testing import CliRunner
 
 from riverrun import LONG, STRING, Window, Windowed, windowed
@@ -30,8 +29,8 @@ from riverrun.releases.scope import Scope
 from riverrun.releases.topology import build_topology, load_application
 from riverrun.spark.bounded_runs.job import run
 from riverrun.spark.ranges import resolve
-from riverrun.spark.session import spark_session
 from tests.presence import present
+from tests.spark_sessions import AS_COMMANDS_DO, new_session_if_any
 from tests.waiting import DEADLINE_S, until
 
 if TYPE_CHECKING:
@@ -40,7 +39,7 @@ if TYPE_CHECKING:
 
     from tests.brokers import Broker
 
-pytestmark = [pytest.mark.broker, pytest.mark.spark]
+pytestmark = pytest.mark.broker
 
 MINUTE = 60_000
 KEYS = windowed(STRING, timedelta(minutes=1))
@@ -110,7 +109,7 @@ v2 = "{unique}:build"
         run(
             self.broker.connected(application),
             resolve(self.broker.connected(application)),
-            spark_session(),
+            AS_COMMANDS_DO,
             build_topology,
         )
 
@@ -142,7 +141,7 @@ v2 = "{unique}:build"
 
     def repairer(self, quality: str = "anything") -> Repairer:
         app = replace(self.config.app(self.unique), quality=f"{self.unique}:{quality}")
-        return Repairer(replace(self.config, apps={self.unique: app}), self.unique, self.broker.admin(), spark_session)
+        return Repairer(replace(self.config, apps={self.unique: app}), self.unique, self.broker.admin(), AS_COMMANDS_DO)
 
     def topics_of_repairs(self) -> list[str]:
         return [name for name in self.broker.admin().list_topics() if name.startswith(f"{self.unique}-repair-")]
@@ -151,11 +150,8 @@ v2 = "{unique}:build"
 @pytest.fixture
 def project(broker: Broker, unique: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Project]:
     monkeypatch.syspath_prepend(str(tmp_path))
-    active = SparkSession.getActiveSession()
-    if active is not None:
-        active.stop()  # executors take the search path of the session's start
-    yield Project(broker, unique, tmp_path)
-    spark_session().stop()
+    with new_session_if_any():
+        yield Project(broker, unique, tmp_path)
 
 
 def scope(first: int, last: int, *, keys: tuple[str, ...] = ()) -> Scope:

@@ -1,0 +1,265 @@
+"""Files of an archive, opened only if they are what their manifest says.
+
+Each process looks at a file once, in this order. Its bytes have the listed digest: before that the library that reads Parquet
+sees none of them, as there are bytes at which it ends the process. Its columns and groups of rows are such as an archiver
+writes, and take no more room than these. Its partition, its topic, the number of its records and their times are the listed
+ones, and its offsets rise within the listed range. A file that has changed since is looked at again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import tempfile
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from riverrun.archive.manifest import BRING_BACK
+from riverrun.errors import ArchiveError
+from riverrun.records import OffsetRange
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from riverrun.archive.manifest import ArchivedFile, ArchiveStore
+
+HEADERS = pa.list_(pa.struct([("name", pa.string()), ("value", pa.binary())]))
+SCHEMA = pa.schema(
+    [
+        ("partition", pa.int32()),
+        ("offset", pa.int64()),
+        ("timestamp", pa.int64()),
+        ("key", pa.binary()),
+        ("value", pa.binary()),
+        ("headers", HEADERS),
+    ]
+)
+"""Columns of a file. Times are ms since the epoch; their meaning is in the manifest, one for the topic."""
+TOPIC = b"riverrun.topic"
+"""Name of the file's property that says whose records it has. Earlier versions did not write it."""
+GROUP_ROWS = 65_536
+"""Rows of a row group: what is decoded at a time, and skipped if a range does not need it."""
+GROUP_BYTES = 64 * 2**20
+"""Bytes of keys, values and headers after which a row group ends before."""
+_LARGEST_RECORD = 1_000_000_000
+"""Bytes of the longest record that clients of Kafka send."""
+_VALUE_BYTES = 8
+"""Bytes that a value takes in memory without its content, at most."""
+_PLAIN = frozenset({"PLAIN", "RLE", "BIT_PACKED"})
+_DICTIONARIES = frozenset({"PLAIN_DICTIONARY", "RLE_DICTIONARY"})
+"""Encodings of earlier versions: a value is stored once, and takes its room in each row."""
+_OF_ANY_LENGTH = ("key", "value", "headers.list.element.name", "headers.list.element.value")
+_CHUNK = 2**20
+_MOST_KNOWN = 100_000
+
+
+@dataclass(frozen=True, slots=True)
+class _Checked:
+    """What is known of a file whose content is right.
+
+    Args:
+        ranges: Offsets of each row group: the first one, and that behind the last one.
+        dictionaries: Columns whose values are stored once for many rows.
+    """
+
+    ranges: tuple[OffsetRange, ...]
+    dictionaries: list[str]
+
+
+_known: dict[tuple[str, str, ArchivedFile, str], _Checked] = {}
+
+
+@contextmanager
+def opened(store: ArchiveStore, topic: str, file: ArchivedFile, *, again: bool = False) -> Iterator[VerifiedFile]:
+    """Open a file with records for reading.
+
+    Args:
+        store: The archive.
+        topic: The topic.
+        file: The file, as the manifest lists it.
+        again: Whether to look at all of it, also if it is known to be right.
+
+    Raises:
+        ArchiveError: If it is missing, or not what the manifest says.
+    """
+    identity = store.identity(topic, file)
+    key = (store.url, topic, file, identity or "")
+    checked = None if again else _known.get(key)
+    with ExitStack() as stack:
+        content = stack.enter_context(store.open(topic, file))
+        stack.enter_context(_Told(store.path(topic, file.name)))
+        if checked is None:
+            content = stack.enter_context(_with_digest(content, file, is_local=store.is_local))
+            checked = _check(content, topic, file)
+            if identity is not None:
+                if len(_known) >= _MOST_KNOWN:
+                    _known.clear()
+                _known[key] = checked
+            content.seek(0)
+        parquet = pq.ParquetFile(
+            content, pre_buffer=True, page_checksum_verification=True, read_dictionary=checked.dictionaries
+        )
+        yield VerifiedFile(parquet, checked.ranges, bool(checked.dictionaries))
+
+
+@dataclass(frozen=True, slots=True)
+class VerifiedFile:
+    """An open file with the content that its manifest means.
+
+    Args:
+        parquet: The file.
+        ranges: Offsets of each row group.
+        has_dictionaries: Whether values are read that are stored once for many rows.
+    """
+
+    parquet: Any
+    ranges: tuple[OffsetRange, ...]
+    has_dictionaries: bool
+
+    def groups(self, wanted: OffsetRange) -> Iterator[int]:
+        """Yield the numbers of the row groups that have records of a range."""
+        return (n for n, has in enumerate(self.ranges) if has.start < wanted.end and has.end > wanted.start)
+
+    def rows(self, number: int, *columns: str) -> Any:
+        """Return columns of a row group.
+
+        Raises:
+            ArchiveError: If they take more room than rows of an archive do, or have no meaning.
+        """
+        table = self.parquet.read_row_group(number, list(columns))
+        if self.has_dictionaries:
+            table = _without_dictionaries(table)
+        if "headers" in columns and any(_has_nameless(chunk) for chunk in table["headers"].chunks):
+            raise _Unlike("it has a header without a name")
+        return table
+
+
+class _Unlike(Exception):  # noqa: N818 - becomes an `ArchiveError` with the file's place
+    """A file is not what its manifest says, and why."""
+
+
+class _Told:
+    """Says which file has an error, in words."""
+
+    def __init__(self, place: str) -> None:
+        self._place = place
+
+    def __enter__(self) -> None:
+        """Begin."""
+
+    def __exit__(self, _type: object, error: BaseException | None, _trace: object) -> None:
+        """Translate what is wrong with the file.
+
+        Raises:
+            ArchiveError: If anything is.
+        """
+        if isinstance(error, _Unlike):
+            message = f"File {self._place} of the archive is not what its manifest says: {error}"
+            raise ArchiveError(message, hint=BRING_BACK) from error
+        if isinstance(error, pa.ArrowException | OSError | ValueError):
+            message = f"File {self._place} of the archive is damaged: {error}"
+            raise ArchiveError(message, hint=BRING_BACK) from error
+
+
+def _with_digest(content: Any, file: ArchivedFile, *, is_local: bool) -> Any:
+    """Return a file's content, whose digest is right: exactly the bytes that were read are parsed.
+
+    An open file on a disk keeps its bytes. What other stores have is copied to a disk, as it would be read twice.
+    """
+    kept = content if is_local else tempfile.TemporaryFile(prefix="riverrun-archive-")  # noqa: SIM115 - the caller closes it
+    digest, size = hashlib.sha256(), 0
+    while chunk := content.read(_CHUNK):
+        digest.update(chunk)
+        size += len(chunk)
+        if size > file.size:
+            break
+        if not is_local:
+            kept.write(chunk)
+    if digest.hexdigest() != file.sha256:
+        raise _Unlike(f"its digest is {digest.hexdigest()}, not {file.sha256}")
+    kept.seek(0)
+    return kept
+
+
+def _check(content: Any, topic: str, file: ArchivedFile) -> _Checked:
+    parquet = pq.ParquetFile(content, page_checksum_verification=True)
+    if not parquet.schema_arrow.equals(SCHEMA):
+        raise _Unlike(f"it has other columns: {', '.join(parquet.schema_arrow.names)}")
+    metadata = parquet.metadata
+    named = (metadata.metadata or {}).get(TOPIC, topic.encode()).decode(errors="replace")
+    if named != topic:
+        raise _Unlike(f"it has records of topic {named}")
+    if metadata.num_rows != file.records:
+        raise _Unlike(f"it has {metadata.num_rows} records, not {file.records}")
+    dictionaries = {name for n in range(metadata.num_row_groups) for name in _check_room(metadata.row_group(n))}
+    ranges, times, end = [], list[int](), file.start
+    for number in range(metadata.num_row_groups):
+        rows = parquet.read_row_group(number, ["partition", "offset", "timestamp"])
+        ranges.append(_check_rows(rows, file, end))
+        times += pc.min_max(rows["timestamp"]).as_py().values()
+        end = ranges[-1].end
+    if (min(times), max(times)) != (file.first_ms, file.last_ms):
+        found, listed = f"{min(times)}..{max(times)}", f"{file.first_ms}..{file.last_ms}"
+        raise _Unlike(f"its records are of {found} ms, not {listed} ms")
+    return _Checked(tuple(ranges), sorted(dictionaries))
+
+
+def _check_room(group: Any) -> Iterator[str]:
+    """Refuse a row group that could take more room than those of archivers, and yield its columns with dictionaries."""
+    if not 0 < group.num_rows <= GROUP_ROWS:
+        raise _Unlike(f"it has a group of {group.num_rows} rows")
+    room = 0
+    for number in range(group.num_columns):
+        column = group.column(number)
+        encodings = {*column.encodings}
+        room += max(0, column.total_uncompressed_size) + _VALUE_BYTES * column.num_values
+        if not encodings <= _PLAIN | _DICTIONARIES:
+            raise _Unlike(f"column {column.path_in_schema} is encoded as {', '.join(sorted(encodings))}")
+        if encodings & _DICTIONARIES and column.path_in_schema in _OF_ANY_LENGTH:
+            yield column.path_in_schema
+    if room > GROUP_BYTES + _LARGEST_RECORD:
+        raise _Unlike(f"a group of {group.num_rows} rows takes {room} bytes")
+
+
+def _check_rows(rows: Any, file: ArchivedFile, first: int) -> OffsetRange:
+    """Return the range of a group's offsets, which rise behind those before."""
+    for column in rows.columns:
+        if column.null_count:
+            raise _Unlike("it has a record without partition, offset or time")
+    offsets = rows["offset"].combine_chunks()
+    if pc.min_max(rows["partition"]).as_py() != {"min": file.partition, "max": file.partition}:
+        raise _Unlike(f"it has records of another partition than {file.partition}")
+    start, end = offsets[0].as_py(), offsets[-1].as_py() + 1
+    rise = pc.all(pc.greater(offsets[1:], offsets[:-1])).as_py()
+    if rise is False or start < first or end > file.end:
+        raise _Unlike(f"its offsets {start}..{end} do not rise within {first}..{file.end}")
+    return OffsetRange(start, end)
+
+
+def _without_dictionaries(table: Any) -> Any:
+    """Return a table with each value in its place, if that takes no more room than rows of an archive do."""
+    for column in table.columns:
+        is_list, room, largest = pa.types.is_list(column.type), 0, 0
+        for chunk in column.chunks:
+            for leaf in filter(_is_dictionary, chunk.flatten().flatten() if is_list else [chunk]):
+                sizes = pc.take(pc.binary_length(leaf.dictionary), leaf.indices)
+                room += pc.sum(sizes).as_py() or 0
+                largest = max(largest, pc.max(sizes).as_py() or 0)
+        if room - largest > (_LARGEST_RECORD if is_list else GROUP_BYTES):  # earlier versions did not count headers
+            raise _Unlike(f"a group of {len(table)} rows takes {room} bytes")
+    return table.cast(pa.schema([SCHEMA.field(name) for name in table.column_names]))
+
+
+def _is_dictionary(values: Any) -> bool:
+    return pa.types.is_dictionary(values.type)
+
+
+def _has_nameless(headers: Any) -> bool:
+    if headers.null_count == len(headers):
+        return False
+    each = headers.flatten()
+    return bool(each.null_count or each.field("name").null_count)

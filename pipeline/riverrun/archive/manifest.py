@@ -210,7 +210,7 @@ class _Stored(msgspec.Struct):
 
 
 _decode = foreign_decoder(_Stored, _LONGEST)
-_DAMAGED = "Nothing is read from the archive of this topic, nor added to it, until the file is brought back from a copy."
+_DAMAGED = "Bring it back from a copy, or delete the topic's directory in the archive, to archive what the topic still has anew."
 
 
 def _place(file: ArchivedFile) -> tuple[int, int, int]:

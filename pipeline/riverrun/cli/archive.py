@@ -128,7 +128,7 @@ def list_topics(
 
 @app.command()
 def verify(context: typer.Context, topics: Topics, url: Url = None) -> None:
-    """Read all files of topics, and compare their bytes and offsets with the manifest. Exits with 1 if one is damaged.
+    """Read all files of topics, and compare their bytes and records with the manifest. Exits with 1 if one is damaged.
 
     Names files that no manifest lists, too: they are of killed archivers, or of archivers at work.
     """

@@ -1,15 +1,15 @@
 """Files on file stores that other processes have written: what may be read, and documents that tell their own digest.
 
-A file belongs to a directory on a store if it is a regular file there that no symbolic link leads to. So nobody reads a device or
-a pipe, or writes and removes elsewhere. Documents, such as manifests, are JSON objects. Their first field is the digest of all
-other bytes, so that a changed byte is noticed before any of them is believed.
+A file belongs to a directory on a store if it is a regular file there, and no symbolic link leads to it. So nobody reads a
+device or a pipe, or writes and removes elsewhere. Documents, such as manifests, are JSON objects. Their first field is the
+digest of all other bytes, so that a changed byte is noticed before any of them is believed.
 """
 
 from __future__ import annotations
 
 import hashlib
-import os
 import re
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from riverrun.decoders import LONGEST_RECORD, UnreadableError
@@ -39,7 +39,7 @@ def require_no_links(files: Any, root: str, place: str) -> None:
     Raises:
         UnreadableError: If there is a link.
     """
-    if is_local(files) and os.path.realpath(place) != os.path.join(os.path.realpath(root), os.path.relpath(place, root)):  # noqa: PTH118 - paths of fsspec are text
+    if is_local(files) and Path(place).resolve() != Path(root).resolve() / Path(place).relative_to(root):
         message = "a symbolic link leads to it"
         raise UnreadableError(message)
 

@@ -31,7 +31,9 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 FORMAT_VERSION = 1
-BRING_BACK = "Bring it back from a copy, or drop the topic from the archive. riverrun archive verify finds all such files."
+BRING_BACK = (
+    "Bring it back from a copy, or drop the topic from the archive. riverrun archive verify finds all such files."
+)
 _MANIFESTS, _DATA, _SUFFIX = "manifests", "data", ".json"
 _KEPT = 3
 """Number of manifests that stay, for readers that have just looked at an earlier one."""
@@ -210,7 +212,7 @@ class _Stored(msgspec.Struct):
 
 
 _decode = foreign_decoder(_Stored, _LONGEST)
-_DAMAGED = "Bring it back from a copy, or delete the topic's directory in the archive, to archive what the topic still has anew."
+_DAMAGED = "Bring it back from a copy, or delete the topic's directory in the archive, to archive what brokers still have anew."
 
 
 def _place(file: ArchivedFile) -> tuple[int, int, int]:

@@ -125,9 +125,7 @@ class FileWriter:
             path = Path(self._directory.name) / f"{self._start}.parquet"
             schema = SCHEMA.with_metadata({TOPIC: self._topic})
             # Without dictionaries files are smaller here, and tell the room that their rows take.
-            writer = pq.ParquetWriter(
-                path, schema, compression="zstd", use_dictionary=False, write_page_checksum=True
-            )
+            writer = pq.ParquetWriter(path, schema, compression="zstd", use_dictionary=False, write_page_checksum=True)
             self._open = _OpenFile(path, writer)
         group, self._group = self._group, _Group([])
         self._open.add(group, self._partition)

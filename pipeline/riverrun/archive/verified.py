@@ -59,7 +59,7 @@ _MOST_KNOWN = 100_000
 
 @dataclass(frozen=True, slots=True)
 class _Checked:
-    """What is known of a file whose content is right.
+    """Facts of a file whose content is right.
 
     Args:
         ranges: Offsets of each row group: the first one, and that behind the last one.
@@ -133,13 +133,19 @@ class VerifiedFile:
         table = self.parquet.read_row_group(number, list(columns))
         if self.has_dictionaries:
             table = _without_dictionaries(table)
-        if "headers" in columns and any(_has_nameless(chunk) for chunk in table["headers"].chunks):
-            raise _Unlike("it has a header without a name")
+        if "headers" in columns:
+            is_named = not any(_has_nameless(chunk) for chunk in table["headers"].chunks)
+            _require(is_named, "it has a header without a name")
         return table
 
 
 class _Unlike(Exception):  # noqa: N818 - becomes an `ArchiveError` with the file's place
     """A file is not what its manifest says, and why."""
+
+
+def _require(holds: bool, otherwise: str) -> None:  # noqa: FBT001 - private
+    if not holds:
+        raise _Unlike(otherwise)
 
 
 class _Told:
@@ -179,22 +185,20 @@ def _with_digest(content: Any, file: ArchivedFile, *, is_local: bool) -> Any:
             break
         if not is_local:
             kept.write(chunk)
-    if digest.hexdigest() != file.sha256:
-        raise _Unlike(f"its digest is {digest.hexdigest()}, not {file.sha256}")
+    found = digest.hexdigest()
+    _require(found == file.sha256, f"its digest is {found}, not {file.sha256}")
     kept.seek(0)
     return kept
 
 
 def _check(content: Any, topic: str, file: ArchivedFile) -> _Checked:
     parquet = pq.ParquetFile(content, page_checksum_verification=True)
-    if not parquet.schema_arrow.equals(SCHEMA):
-        raise _Unlike(f"it has other columns: {', '.join(parquet.schema_arrow.names)}")
+    columns = parquet.schema_arrow
+    _require(columns.equals(SCHEMA), f"it has other columns: {', '.join(columns.names)}")
     metadata = parquet.metadata
     named = (metadata.metadata or {}).get(TOPIC, topic.encode()).decode(errors="replace")
-    if named != topic:
-        raise _Unlike(f"it has records of topic {named}")
-    if metadata.num_rows != file.records:
-        raise _Unlike(f"it has {metadata.num_rows} records, not {file.records}")
+    _require(named == topic, f"it has records of topic {named}")
+    _require(metadata.num_rows == file.records, f"it has {metadata.num_rows} records, not {file.records}")
     dictionaries = {name for n in range(metadata.num_row_groups) for name in _check_room(metadata.row_group(n))}
     ranges, times, end = [], list[int](), file.start
     for number in range(metadata.num_row_groups):
@@ -202,41 +206,39 @@ def _check(content: Any, topic: str, file: ArchivedFile) -> _Checked:
         ranges.append(_check_rows(rows, file, end))
         times += pc.min_max(rows["timestamp"]).as_py().values()
         end = ranges[-1].end
-    if (min(times), max(times)) != (file.first_ms, file.last_ms):
-        found, listed = f"{min(times)}..{max(times)}", f"{file.first_ms}..{file.last_ms}"
-        raise _Unlike(f"its records are of {found} ms, not {listed} ms")
+    found, listed = f"{min(times)}..{max(times)}", f"{file.first_ms}..{file.last_ms}"
+    _require(found == listed, f"its records are of {found} ms, not {listed} ms")
     return _Checked(tuple(ranges), sorted(dictionaries))
 
 
 def _check_room(group: Any) -> Iterator[str]:
     """Refuse a row group that could take more room than those of archivers, and yield its columns with dictionaries."""
-    if not 0 < group.num_rows <= GROUP_ROWS:
-        raise _Unlike(f"it has a group of {group.num_rows} rows")
+    _require(0 < group.num_rows <= GROUP_ROWS, f"it has a group of {group.num_rows} rows")
     room = 0
     for number in range(group.num_columns):
         column = group.column(number)
         encodings = {*column.encodings}
         room += max(0, column.total_uncompressed_size) + _VALUE_BYTES * column.num_values
-        if not encodings <= _PLAIN | _DICTIONARIES:
-            raise _Unlike(f"column {column.path_in_schema} is encoded as {', '.join(sorted(encodings))}")
+        unknown = ", ".join(sorted(encodings - _PLAIN - _DICTIONARIES))
+        _require(not unknown, f"column {column.path_in_schema} is encoded as {unknown}")
         if encodings & _DICTIONARIES and column.path_in_schema in _OF_ANY_LENGTH:
             yield column.path_in_schema
-    if room > GROUP_BYTES + _LARGEST_RECORD:
-        raise _Unlike(f"a group of {group.num_rows} rows takes {room} bytes")
+    _require(room <= GROUP_BYTES + _LARGEST_RECORD, f"a group of {group.num_rows} rows takes {room} bytes")
 
 
 def _check_rows(rows: Any, file: ArchivedFile, first: int) -> OffsetRange:
     """Return the range of a group's offsets, which rise behind those before."""
-    for column in rows.columns:
-        if column.null_count:
-            raise _Unlike("it has a record without partition, offset or time")
+    is_whole = not any(column.null_count for column in rows.columns)
+    _require(is_whole, "it has a record without partition, offset or time")
+    is_own = {*pc.min_max(rows["partition"]).as_py().values()} == {file.partition}
+    _require(is_own, f"it has records of another partition than {file.partition}")
     offsets = rows["offset"].combine_chunks()
-    if pc.min_max(rows["partition"]).as_py() != {"min": file.partition, "max": file.partition}:
-        raise _Unlike(f"it has records of another partition than {file.partition}")
     start, end = offsets[0].as_py(), offsets[-1].as_py() + 1
-    rise = pc.all(pc.greater(offsets[1:], offsets[:-1])).as_py()
-    if rise is False or start < first or end > file.end:
-        raise _Unlike(f"its offsets {start}..{end} do not rise within {first}..{file.end}")
+    rise = pc.all(pc.greater(offsets[1:], offsets[:-1])).as_py() is not False  # None of a single one
+    _require(
+        rise and first <= start and end <= file.end,
+        f"its offsets {start}..{end} do not rise within {first}..{file.end}",
+    )
     return OffsetRange(start, end)
 
 
@@ -249,13 +251,13 @@ def _without_dictionaries(table: Any) -> Any:
                 sizes = pc.take(pc.binary_length(leaf.dictionary), leaf.indices)
                 room += pc.sum(sizes).as_py() or 0
                 largest = max(largest, pc.max(sizes).as_py() or 0)
-        if room - largest > (_LARGEST_RECORD if is_list else GROUP_BYTES):  # earlier versions did not count headers
-            raise _Unlike(f"a group of {len(table)} rows takes {room} bytes")
+        most = _LARGEST_RECORD if is_list else GROUP_BYTES  # earlier versions did not count headers
+        _require(room - largest <= most, f"a group of {len(table)} rows takes {room} bytes")
     return table.cast(pa.schema([SCHEMA.field(name) for name in table.column_names]))
 
 
 def _is_dictionary(values: Any) -> bool:
-    return pa.types.is_dictionary(values.type)
+    return bool(pa.types.is_dictionary(values.type))
 
 
 def _has_nameless(headers: Any) -> bool:

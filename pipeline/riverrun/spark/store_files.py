@@ -7,7 +7,6 @@ from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -20,6 +19,8 @@ from riverrun.spark.stores import readable, works_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
+    from pathlib import Path
+
     from riverrun.hosting.application import Application
     from riverrun.hosting.connected import ConnectedApplication
     from riverrun.records import TaskId
@@ -137,13 +138,16 @@ def check_sums(source: Path, files: Sequence[Path]) -> None:
     try:
         if sums.stat().st_size > _LONGEST_SUMS:
             raise ValueError  # noqa: TRY301 - no file of sums
-        listed = {name: digest for digest, name in (line.split("  ", 1) for line in sums.read_text("utf-8").splitlines())}
+        listed = {
+            name: digest for digest, name in (line.split("  ", 1) for line in sums.read_text("utf-8").splitlines())
+        }
     except ValueError as error:
         message = f"{sums} does not list the sums of exported files"
         raise ConfigError(message, hint=_CHANGED.format(sums=sums)) from error
     names = {path.name for path in files}
     for name in sorted(listed.keys() ^ names):
-        message = f"{source} {'lacks' if name in listed else 'has'} {name}, which was {'' if name in listed else 'not '}exported"
+        differs = f"lacks {name}, which was" if name in listed else f"has {name}, which was not"
+        message = f"{source} {differs} exported"
         raise ConfigError(message, hint=_CHANGED.format(sums=sums))
     for path in files:
         try:

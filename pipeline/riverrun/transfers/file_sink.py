@@ -4,8 +4,8 @@ Each commit makes one file for each partition, `TOPIC-PARTITION-START`. START is
 before it. So the files of a partition form a chain, and the last record of the last file tells the offset. A file appears at
 once and complete, and only if there is none with its name. So of two owners of a partition, one is refused.
 
-A file of Parquet tells the offset in its footer, with a digest. It is found there without the library that reads Parquet, as there
-are damaged bytes at which that ends the process. The last offset of JSON must be one that can follow those before it.
+A file of Parquet tells the offset in its footer, with a digest. It is found there without the library that reads Parquet, as
+there are damaged bytes at which that ends the process. The last offset of JSON must be one that can follow those before it.
 """
 
 from __future__ import annotations
@@ -203,14 +203,18 @@ class FileSink:
             found = self._name.fullmatch(name)
             partition, start = (int(found[1]), int(found[2])) if found else (0, 0)
             size = described(self._files, self._root, f"{self._root}/{name}")["size"]
-            end = self._told_in_footer(name, size) if self._form == "parquet" else self._told_in_row(name, size, partition)
-            if end <= start:
-                message = f"its last offset, {end - 1}, lies before its first one"
-                raise ValueError(message)  # noqa: TRY301 - as those of decoders
-            return end
+            end = (
+                self._told_in_footer(name, size)
+                if self._form == "parquet"
+                else self._told_in_row(name, size, partition)
+            )
         except (KeyError, TypeError, ValueError) as error:
             message = f"{name} in {self._target} does not tell its last offset: {error}"
             raise ConfigError(message, hint=_DAMAGED) from error
+        if end <= start:
+            message = f"{name} in {self._target} does not tell its last offset: {end - 1} is before its first one"
+            raise ConfigError(message, hint=_DAMAGED)
+        return end
 
     def _told_in_footer(self, name: str, size: int) -> int:
         """Return the offset behind the last record of a file of Parquet.
@@ -248,7 +252,8 @@ class FileSink:
         rows = [_read_object(line) for line in lines[-2:]]
         offsets = [int(row[OFFSET]) for row in rows]
         if offsets != sorted(set(offsets)) or any(row.get(PARTITION, partition) != partition for row in rows):
-            message = f"its last rows are {', '.join(str({PARTITION: row.get(PARTITION), OFFSET: row[OFFSET]}) for row in rows)}"
+            places = ", ".join(f"{row.get(PARTITION)}@{row[OFFSET]}" for row in rows)
+            message = f"its last rows are {places}"
             raise ValueError(message)
         return offsets[-1] + 1
 

@@ -120,15 +120,17 @@ def test_each_byte_of_a_manifest_that_is_changed_is_refused_or_means_the_same(
 ) -> None:
     store, manifest = in_memory
     (place,) = (path for path in store.files.find("/") if path.endswith("000000000002.json") and TP.topic in path)
-    data, kept = store.files.cat_file(place), 0
+    data, kept, refusals = store.files.cat_file(place), 0, list[ArchiveError]()
     for number in range(len(data)):
         store.files.pipe_file(place, data[:number] + other + data[number + 1 :])
         try:
-            assert store.manifest("orders") == manifest
-            kept += 1
+            found = store.manifest("orders")
         except ArchiveError as error:
-            assert place in error.message
-            assert error.hint
+            refusals.append(error)
+        else:
+            assert found == manifest
+            kept += 1
+    assert all(place in error.message and error.hint for error in refusals)
     assert kept < 100, "only bytes of the digest's name mean nothing"
     store.files.pipe_file(place, data[:-100])
     with pytest.raises(ArchiveError, match="another digest"):
@@ -268,18 +270,18 @@ def test_a_small_file_that_takes_very_much_memory_is_refused_before(
     options, name, made, reason = BOMBS[bomb]
     column = made()
     count = len(column)
+    filled = {name: column}
 
     def table(_table: pa.Table) -> pa.Table:
         offsets = pa.array(range(count), pa.int64())
         columns = {"partition": pa.repeat(pa.scalar(0, pa.int32()), count), "offset": offsets, "timestamp": offsets}
-        columns[name] = column
+        columns |= filled
         return pa.table({each.name: columns.get(each.name, pa.nulls(count, each.type)) for each in verified.SCHEMA})
 
     changed = rewritten(store, manifest, table, store_schema=False, **options)
     file = replace(changed.files[0], end=count, records=count, first_ms=0, last_ms=count - 1)
     assert file.size < 1_000_000
     changed = replace(changed, files=(file,), _by_partition={})
-    del column
     with pytest.raises(ArchiveError, match=reason):
         list(read_file(store, "orders", file, OffsetRange(0, count)))
     assert [damage.file for damage in verify(store, changed)] == [file]
@@ -356,12 +358,10 @@ def test_nothing_is_written_or_removed_behind_a_link(on_disk: tuple[ArchiveStore
     store, manifest = on_disk
     path = Path(store.path("orders", manifest.files[0].name))
     linked_directory(path)
-    for change in (
-        lambda: store.remove("orders", [manifest.files[0].name]),
-        lambda: store.upload(__file__, "orders", manifest.files[0].name),
-    ):
-        with pytest.raises(ArchiveError, match="a symbolic link leads to it"):
-            change()
+    with pytest.raises(ArchiveError, match="a symbolic link leads to it"):
+        store.remove("orders", [manifest.files[0].name])
+    with pytest.raises(ArchiveError, match="a symbolic link leads to it"):
+        store.upload(__file__, "orders", manifest.files[0].name)
     assert path.exists()
     assert ArchiveStore(store.url).manifest("orders") == manifest
 
@@ -399,9 +399,7 @@ IMPOSSIBLE: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("what", IMPOSSIBLE)
-def test_a_manifest_with_impossible_numbers_is_refused(
-    on_disk: tuple[ArchiveStore, TopicManifest], what: str
-) -> None:
+def test_a_manifest_with_impossible_numbers_is_refused(on_disk: tuple[ArchiveStore, TopicManifest], what: str) -> None:
     store, manifest = on_disk
     listing(store, replace(manifest, partitions=2), replace(manifest.files[0], **IMPOSSIBLE[what]))
     with pytest.raises(ArchiveError, match="has an impossible file"):
@@ -434,7 +432,7 @@ def test_a_file_is_looked_at_once_and_again_when_it_has_changed(
 
 
 @pytest.mark.parametrize("upkeep", [joined, last_of_keys])
-def test_compaction_keeps_what_it_has_replaced_until_the_new_file_is_known_to_be_whole(
+def test_compaction_keeps_what_it_has_replaced_until_the_new_file_is_whole(
     on_disk: tuple[ArchiveStore, TopicManifest], upkeep: Callable[[ArchiveStore, TopicManifest], None]
 ) -> None:
     store, manifest = on_disk

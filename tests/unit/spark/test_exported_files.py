@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pytest
 
-from riverrun import STRING, Consumed, StreamsBuilder
+from riverrun import STRING, Consumed, Record, StreamsBuilder
 from riverrun.errors import ConfigError
 from riverrun.processor.api import Processor
 from riverrun.project.imported_rows import batches_of_file, check_columns, parquet_files
@@ -24,8 +24,13 @@ if TYPE_CHECKING:
     from riverrun.state.api import StoreBuilder
 
 
-class Silent(Processor):
-    def process(self, record: object) -> None: ...
+class Silent(Processor[str, str]):
+    def process(self, record: Record[str, str]) -> None: ...
+
+
+def piped(path: Path) -> None:
+    path.unlink()
+    os.mkfifo(path)
 
 
 @pytest.fixture(scope="module")
@@ -83,7 +88,7 @@ CHANGES: dict[str, tuple[Callable[[Path], object], str]] = {
         lambda path: path.write_bytes(path.with_name("partition-00000.parquet").read_bytes()),
         "partition-00001.parquet has other bytes",
     ),
-    "a pipe": (lambda path: (path.unlink(), os.mkfifo(path)), "is no regular file"),
+    "a pipe": (piped, "is no regular file"),
     "other sums": (
         lambda path: path.with_name("_SHA256SUMS").write_text("nothing\n"),
         "does not list the sums",

@@ -220,7 +220,9 @@ def test_inputs_that_cannot_be_are_no_state() -> None:
 def test_a_store_that_does_not_answer_loses_no_file_of_a_kept_snapshot(tmp_path: Path) -> None:
     store = SnapshotStore(str(tmp_path / "store"), keep=2)
     for number in (1, 2):
-        store.publish(directory(tmp_path, f"state{number}", {"always": b"always", "now": b"%d" % number}), draft(number))
+        store.publish(
+            directory(tmp_path, f"state{number}", {"always": b"always", "now": b"%d" % number}), draft(number)
+        )
     read = LocalFileSystem.cat_file
 
     def silent(files: LocalFileSystem, path: str, *args: object, **kwargs: object) -> bytes:

@@ -26,13 +26,16 @@ from riverrun.records import OffsetRange, TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
+    from contextlib import AbstractContextManager
     from datetime import datetime
 
 log = logging.getLogger(__name__)
 
 FORMAT_VERSION = 1
-BRING_BACK = (
-    "Bring it back from a copy, or drop the topic from the archive. riverrun archive verify finds all such files."
+BRING_BACK = "Bring it back from a copy of the archive. riverrun archive verify TOPIC finds all such files."
+_DAMAGED = (
+    "Bring it back from a copy. Without one, move it out of the archive: the manifest before it counts then, and lacks what"
+    " this one added."
 )
 _MANIFESTS, _DATA, _SUFFIX = "manifests", "data", ".json"
 _KEPT = 3
@@ -212,7 +215,6 @@ class _Stored(msgspec.Struct):
 
 
 _decode = foreign_decoder(_Stored, _LONGEST)
-_DAMAGED = "Bring it back from a copy, or delete the topic's directory in the archive, to archive what brokers still have anew."
 
 
 def _place(file: ArchivedFile) -> tuple[int, int, int]:
@@ -374,7 +376,7 @@ class ArchiveStore:
             ArchiveError: If it is missing, no regular file, behind a symbolic link, or has another size.
         """
         place = self.path(topic, file.name)
-        with _Answering(f"File {place} of the archive cannot be read", hint=BRING_BACK):
+        with self.reading(topic, file):
             found = described(self.files, self._root, place)
         if found["size"] != file.size:
             message = f"File {place} of the archive has {found['size']} bytes, and its manifest says {file.size}"
@@ -389,9 +391,12 @@ class ArchiveStore:
         Raises:
             ArchiveError: If it cannot be opened.
         """
-        place = self.path(topic, file.name)
-        with _Answering(f"File {place} of the archive cannot be read", hint=BRING_BACK):
-            return self.files.open(place, "rb")
+        with self.reading(topic, file):
+            return self.files.open(self.path(topic, file.name), "rb")
+
+    def reading(self, topic: str, file: ArchivedFile) -> AbstractContextManager[None]:
+        """Return what turns errors of the file store while a file is read into `ArchiveError`s."""
+        return _Answering(f"File {self.path(topic, file.name)} of the archive cannot be read", hint=BRING_BACK)
 
     @property
     def is_local(self) -> bool:

@@ -93,7 +93,13 @@ def opened(store: ArchiveStore, topic: str, file: ArchivedFile, *, again: bool =
         content = stack.enter_context(store.open(topic, file))
         stack.enter_context(_Told(store.path(topic, file.name)))
         if checked is None:
-            content = stack.enter_context(_with_digest(content, file, is_local=store.is_local))
+            # An open file on a disk keeps its bytes. What other stores have is copied, as it would be read twice.
+            copy = None if store.is_local else stack.enter_context(tempfile.TemporaryFile(prefix="riverrun-archive-"))
+            with store.reading(topic, file):
+                digest = _digest(content, file.size, copy)
+            _require(digest == file.sha256, f"its digest is {digest}, not {file.sha256}")
+            content = copy or content
+            content.seek(0)
             checked = _check(content, topic, file)
             if identity is not None:
                 if len(_known) >= _MOST_KNOWN:
@@ -171,24 +177,15 @@ class _Told:
             raise ArchiveError(message, hint=BRING_BACK) from error
 
 
-def _with_digest(content: Any, file: ArchivedFile, *, is_local: bool) -> Any:
-    """Return a file's content, whose digest is right: exactly the bytes that were read are parsed.
-
-    An open file on a disk keeps its bytes. What other stores have is copied to a disk, as it would be read twice.
-    """
-    kept = content if is_local else tempfile.TemporaryFile(prefix="riverrun-archive-")  # noqa: SIM115 - the caller closes it
+def _digest(content: Any, longest: int, copy: Any) -> str:
+    """Return the SHA-256 sum of a file, whose bytes are copied if there is a copy. A longer one is not read to its end."""
     digest, size = hashlib.sha256(), 0
-    while chunk := content.read(_CHUNK):
+    while size <= longest and (chunk := content.read(_CHUNK)):
         digest.update(chunk)
         size += len(chunk)
-        if size > file.size:
-            break
-        if not is_local:
-            kept.write(chunk)
-    found = digest.hexdigest()
-    _require(found == file.sha256, f"its digest is {found}, not {file.sha256}")
-    kept.seek(0)
-    return kept
+        if copy is not None:
+            copy.write(chunk)
+    return digest.hexdigest()
 
 
 def _check(content: Any, topic: str, file: ArchivedFile) -> _Checked:

@@ -17,7 +17,7 @@ from riverrun.archive import verified
 from riverrun.archive.manifest import ArchiveStore, TopicManifest
 from riverrun.archive.one_log import ArchivedLog
 from riverrun.archive.parquet import FileWriter, offset_at, read_file, read_keys
-from riverrun.archive.upkeep import compact, compact_by_key, verify
+from riverrun.archive.upkeep import compact, compact_by_key, leftovers, verify
 from riverrun.errors import ArchiveError
 from riverrun.foreign_files import sealed
 from riverrun.records import OffsetRange, TopicPartition
@@ -388,6 +388,20 @@ def test_a_manifest_is_compared_with_where_it_stands(
         store.manifest(name)
 
 
+def test_without_a_copy_of_a_manifest_the_one_before_it_counts(on_disk: tuple[ArchiveStore, TopicManifest]) -> None:
+    store, manifest = on_disk
+    (path,) = Path(store.url).rglob("000000000002.json")
+    path.write_bytes(b"damaged")
+    with pytest.raises(ArchiveError, match="cannot be read") as error:
+        store.manifest("orders")
+    assert "move it out of the archive" in (error.value.hint or "")
+    path.rename(path.parents[3] / path.name)
+    before = store.manifest("orders")
+    assert before is not None
+    assert before.files == manifest.files[:1]
+    assert [left.name for left in leftovers(store, before)] == [manifest.files[1].name]
+
+
 IMPOSSIBLE: dict[str, dict[str, Any]] = {
     "another partition than its name": {"partition": 1},
     "another start than its name": {"start": 1},
@@ -413,13 +427,13 @@ def test_a_file_is_looked_at_once_and_again_when_it_has_changed(
     path, looked = Path(store.path("orders", manifest.files[0].name)), list[str]()
     for file in manifest.files:
         os.utime(store.path("orders", file.name), (1, 1))
-    digest = verified._with_digest
+    digest = verified._digest
 
-    def noted(content: Any, file: ArchivedFile, *, is_local: bool) -> Any:
-        looked.append(file.name)
-        return digest(content, file, is_local=is_local)
+    def noted(content: Any, longest: int, copy: Any) -> str:
+        looked.append(content.name.rpartition("/data/")[2])
+        return digest(content, longest, copy)
 
-    monkeypatch.setattr(verified, "_with_digest", noted)
+    monkeypatch.setattr(verified, "_digest", noted)
     for _ in range(3):
         assert log_of(store) == RECORDS
     assert looked == [file.name for file in manifest.files]

@@ -57,20 +57,8 @@ _CHUNK = 2**20
 _MOST_KNOWN = 100_000
 
 
-@dataclass(frozen=True, slots=True)
-class _Checked:
-    """Facts of a file whose content is right.
-
-    Args:
-        ranges: Offsets of each row group: the first one, and that behind the last one.
-        dictionaries: Columns whose values are stored once for many rows.
-    """
-
-    ranges: tuple[OffsetRange, ...]
-    dictionaries: list[str]
-
-
-_known: dict[tuple[str, str, ArchivedFile, str], _Checked] = {}
+_known: dict[tuple[str, str, ArchivedFile, str], tuple[OffsetRange, ...]] = {}
+"""Offsets of each row group of files whose content is right: the first one, and that behind the last one."""
 
 
 @contextmanager
@@ -88,11 +76,11 @@ def opened(store: ArchiveStore, topic: str, file: ArchivedFile, *, again: bool =
     """
     identity = store.identity(topic, file)
     key = (store.url, topic, file, identity or "")
-    checked = None if again else _known.get(key)
+    ranges = None if again else _known.get(key)
     with ExitStack() as stack:
         content = stack.enter_context(store.open(topic, file))
         stack.enter_context(_Told(store.path(topic, file.name)))
-        if checked is None:
+        if ranges is None:
             # An open file on a disk keeps its bytes. What other stores have is copied, as it would be read twice.
             copy = None if store.is_local else stack.enter_context(tempfile.TemporaryFile(prefix="riverrun-archive-"))
             with store.reading(topic, file):
@@ -100,16 +88,13 @@ def opened(store: ArchiveStore, topic: str, file: ArchivedFile, *, again: bool =
             _require(digest == file.sha256, f"its digest is {digest}, not {file.sha256}")
             content = copy or content
             content.seek(0)
-            checked = _check(content, topic, file)
+            ranges = _check(content, topic, file)
             if identity is not None:
                 if len(_known) >= _MOST_KNOWN:
                     _known.clear()
-                _known[key] = checked
+                _known[key] = ranges
             content.seek(0)
-        parquet = pq.ParquetFile(
-            content, pre_buffer=True, page_checksum_verification=True, read_dictionary=checked.dictionaries
-        )
-        yield VerifiedFile(parquet, checked.ranges, bool(checked.dictionaries))
+        yield VerifiedFile(pq.ParquetFile(content, pre_buffer=True, page_checksum_verification=True), ranges)
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,12 +104,10 @@ class VerifiedFile:
     Args:
         parquet: The file.
         ranges: Offsets of each row group.
-        has_dictionaries: Whether values are read that are stored once for many rows.
     """
 
     parquet: Any
     ranges: tuple[OffsetRange, ...]
-    has_dictionaries: bool
 
     def groups(self, wanted: OffsetRange) -> Iterator[int]:
         """Yield the numbers of the row groups that have records of a range."""
@@ -134,11 +117,9 @@ class VerifiedFile:
         """Return columns of a row group.
 
         Raises:
-            ArchiveError: If they take more room than rows of an archive do, or have no meaning.
+            ArchiveError: If a header has no name.
         """
         table = self.parquet.read_row_group(number, list(columns))
-        if self.has_dictionaries:
-            table = _without_dictionaries(table)
         if "headers" in columns:
             is_named = not any(_has_nameless(chunk) for chunk in table["headers"].chunks)
             _require(is_named, "it has a header without a name")
@@ -188,7 +169,7 @@ def _digest(content: Any, longest: int, copy: Any) -> str:
     return digest.hexdigest()
 
 
-def _check(content: Any, topic: str, file: ArchivedFile) -> _Checked:
+def _check(content: Any, topic: str, file: ArchivedFile) -> tuple[OffsetRange, ...]:
     parquet = pq.ParquetFile(content, page_checksum_verification=True)
     columns = parquet.schema_arrow
     _require(columns.equals(SCHEMA), f"it has other columns: {', '.join(columns.names)}")
@@ -196,7 +177,9 @@ def _check(content: Any, topic: str, file: ArchivedFile) -> _Checked:
     named = (metadata.metadata or {}).get(TOPIC, topic.encode()).decode(errors="replace")
     _require(named == topic, f"it has records of topic {named}")
     _require(metadata.num_rows == file.records, f"it has {metadata.num_rows} records, not {file.records}")
-    dictionaries = {name for n in range(metadata.num_row_groups) for name in _check_room(metadata.row_group(n))}
+    once = {name for number in range(metadata.num_row_groups) for name in _check_room(metadata.row_group(number))}
+    if once:
+        _check_dictionaries(content, sorted(once))
     ranges, times, end = [], list[int](), file.start
     for number in range(metadata.num_row_groups):
         rows = parquet.read_row_group(number, ["partition", "offset", "timestamp"])
@@ -205,7 +188,7 @@ def _check(content: Any, topic: str, file: ArchivedFile) -> _Checked:
         end = ranges[-1].end
     found, listed = f"{min(times)}..{max(times)}", f"{file.first_ms}..{file.last_ms}"
     _require(found == listed, f"its records are of {found} ms, not {listed} ms")
-    return _Checked(tuple(ranges), sorted(dictionaries))
+    return tuple(ranges)
 
 
 def _check_room(group: Any) -> Iterator[str]:
@@ -239,18 +222,20 @@ def _check_rows(rows: Any, file: ArchivedFile, first: int) -> OffsetRange:
     return OffsetRange(start, end)
 
 
-def _without_dictionaries(table: Any) -> Any:
-    """Return a table with each value in its place, if that takes no more room than rows of an archive do."""
-    for column in table.columns:
-        is_list, room, largest = pa.types.is_list(column.type), 0, 0
-        for chunk in column.chunks:
-            for leaf in filter(_is_dictionary, chunk.flatten().flatten() if is_list else [chunk]):
-                sizes = pc.take(pc.binary_length(leaf.dictionary), leaf.indices)
-                room += pc.sum(sizes).as_py() or 0
-                largest = max(largest, pc.max(sizes).as_py() or 0)
-        most = _LARGEST_RECORD if is_list else GROUP_BYTES  # earlier versions did not count headers
-        _require(room - largest <= most, f"a group of {len(table)} rows takes {room} bytes")
-    return table.cast(pa.schema([SCHEMA.field(name) for name in table.column_names]))
+def _check_dictionaries(content: Any, columns: list[str]) -> None:
+    """Refuse a file of an earlier version whose rows take more room than those of an archiver, with values in each of them."""
+    content.seek(0)
+    parquet = pq.ParquetFile(content, page_checksum_verification=True, read_dictionary=columns)
+    for number in range(parquet.metadata.num_row_groups):
+        for column in parquet.read_row_group(number, columns).columns:
+            is_list, room, largest = pa.types.is_list(column.type), 0, 0
+            for chunk in column.chunks:
+                for leaf in filter(_is_dictionary, chunk.flatten().flatten() if is_list else [chunk]):
+                    sizes = pc.take(pc.binary_length(leaf.dictionary), leaf.indices)
+                    room += pc.sum(sizes).as_py() or 0
+                    largest = max(largest, pc.max(sizes).as_py() or 0)
+            most = _LARGEST_RECORD if is_list else GROUP_BYTES  # earlier versions did not count headers
+            _require(room - largest <= most, f"a group of rows takes {room} bytes")
 
 
 def _is_dictionary(values: Any) -> bool:

@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 from riverrun import LONG, STRING, Consumed, Grouped, Materialized, Produced, Riverrun, StreamsBuilder
 from riverrun.cli.main import app as commands
 from riverrun.errors import ArchiveError, ConfigError, RangeError, StreamsError, TopicError
+from riverrun.foreign_files import sealed
 from riverrun.kafka.ranges import offsets_at_time, read_fields
 from riverrun.project.archives import Archives
 from riverrun.records import OffsetRange, TopicPartition
@@ -95,6 +96,24 @@ def test_a_run_over_archive_and_topic_is_one_over_everything(broker: Broker, tmp
     assert latest(broker, f"{unique}-late") == latest(broker, f"{unique}-twin")
     assert sum(done.records for done in archives.write([topic])) == 200
     assert [done.offsets for done in archives.write([topic])] == [0]
+
+
+def test_a_run_over_a_damaged_archive_processes_nothing(broker: Broker, tmp_path: Path, unique: str) -> None:
+    topic, archive = f"{unique}-words", tmp_path / "archive"
+    broker.create(PARTITIONS, topic, f"{unique}-out")
+    write(broker, topic, WORDS)
+    app = application(broker, tmp_path / "late", topic, f"{unique}-out", archive)
+    Archives(app.cluster, str(archive)).write([topic])
+    forget(broker, topic, 150)
+    (path, *_) = sorted(archive.rglob("*.parquet"))
+    data = path.read_bytes()
+    path.write_bytes(data[:-40] + bytes([data[-40] ^ 1]) + data[-39:])
+    with pytest.raises(ArchiveError, match=f"{path.name} of the archive is not what its manifest says: its digest is"):
+        app.run()
+    assert latest(broker, f"{unique}-out") == {}
+    path.write_bytes(data)
+    app.run()
+    assert latest(broker, f"{unique}-out") == {b"w%d" % n: WORDS.count(f"w{n}").to_bytes(8) for n in range(7)}
 
 
 def test_times_are_looked_up_in_both(broker: Broker, tmp_path: Path, unique: str) -> None:
@@ -189,8 +208,14 @@ def test_an_archive_of_another_topic_is_refused(broker: Broker, tmp_path: Path, 
     for step in (lambda: archives.write([topic]), lambda: app.runs.bounded("earliest")):
         with pytest.raises(ArchiveError, match=f"is of an earlier topic {topic}"):
             step()
-    for path in archive.rglob("*.json"):
-        path.write_text(path.read_text().replace(known, broker.admin().topic_ids([topic])[topic]))
+    now = broker.admin().topic_ids([topic])[topic].encode()
+    changed = {path: path.read_bytes().replace(known.encode(), now) for path in archive.rglob("*.json")}
+    for path, data in changed.items():
+        path.write_bytes(data)
+    with pytest.raises(ArchiveError, match="have another digest than it says"):
+        archives.topic(topic)
+    for path, data in changed.items():
+        path.write_bytes(sealed(b"{" + data.partition(b",")[2]))
     again = application(broker, tmp_path / "again", topic, f"{unique}-out", tmp_path / "archive" / ".." / "archive")
     with pytest.raises(ArchiveError, match=f"has another record at {topic}-0@"):
         again.runs.bounded("earliest")

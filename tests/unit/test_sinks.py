@@ -5,10 +5,12 @@ from __future__ import annotations
 import datetime as dt
 import io
 import json
+import os
 import sqlite3
 import subprocess
 import sys
 import uuid
+from contextlib import suppress
 from dataclasses import replace
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
@@ -356,6 +358,68 @@ def test_a_damaged_end_of_a_chain_is_named_at_once(form: str, damaged: bytes, tm
     (tmp_path / name).write_bytes(damaged)
     with pytest.raises(ConfigError, match=f"{name} in .* does not tell"):
         FileSink(sink_table(), str(tmp_path), form).begin([TP])
+
+
+@pytest.mark.parametrize("earlier", [False, True])
+def test_each_byte_of_a_chain_that_is_changed_is_refused_or_tells_the_same_offset(*, earlier: bool) -> None:
+    target = f"memory://{uuid.uuid4().hex}"
+    files, root = fsspec.url_to_fs(target)
+    sink = FileSink(sink_table(), target, "parquet")
+    written(sink, batch(sink_table().schema, *({"n": n} for n in range(9))))
+    (place,) = files.glob(f"{root}/sink-checks-*")
+    data = files.cat_file(place)
+    if earlier:
+        file = io.BytesIO()
+        schema = sink_table().schema.with_metadata({"riverrun.next": "9"})
+        parquet.write_table(parquet.read_table(io.BytesIO(data)).cast(schema), file)
+        files.pipe_file(place, file.getvalue())
+        assert sink.begin([TP]) == {TP: 9}
+        return
+    for path in (place, f"{root}/{MANIFEST}"):
+        data = files.cat_file(path)
+        for number, byte in enumerate(data):
+            files.pipe_file(path, data[:number] + bytes([byte ^ (1 << number % 7)]) + data[number + 1 :])
+            with suppress(ConfigError):
+                assert sink.begin([TP]) == {TP: 9}
+        files.pipe_file(path, data)
+    assert sink.begin([TP]) == {TP: 9}
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b'{"n":1,"_partition":0,"_offset":5}\n',
+        b'{"n":1,"_partition":0,"_offset":7}\n',
+        b'{"n":1,"_partition":1,"_offset":8}\n',
+        b'{"n":1,"_partition":0,"_offset":-1}\n',
+    ],
+)
+def test_a_last_line_that_cannot_follow_the_one_before_is_refused(line: bytes, tmp_path: Path) -> None:
+    sink = FileSink(sink_table(), str(tmp_path), "json")
+    written(sink, batch(sink_table().schema, {"n": 1}, {"n": 2}, start=7))
+    (path,) = tmp_path.glob("sink-checks-*")
+    path.write_bytes(path.read_bytes().splitlines(keepends=True)[0] + line)
+    with pytest.raises(ConfigError, match="does not tell its last offset"):
+        sink.begin([TP])
+
+
+@pytest.mark.parametrize("form", ["json", "parquet"])
+@pytest.mark.parametrize("become", ["a link", "a pipe", "a directory"])
+@pytest.mark.parametrize("which", ["sink-checks-*", MANIFEST])
+def test_what_is_no_file_of_an_export_is_not_read(form: str, become: str, which: str, tmp_path: Path) -> None:
+    sink = FileSink(sink_table(), str(tmp_path / "target"), form)
+    written(sink, batch(sink_table().schema, {"n": 1}))
+    (path,) = (tmp_path / "target").glob(which)
+    path.rename(tmp_path / "outside")
+    match become:
+        case "a link":
+            path.symlink_to(tmp_path / "outside")
+        case "a pipe":
+            os.mkfifo(path)
+        case _:
+            path.mkdir()
+    with pytest.raises(ConfigError, match=r"no regular file|a symbolic link"):
+        sink.begin([TP])
 
 
 def test_the_offset_is_found_behind_a_line_of_any_length(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import re
+import time
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC
 from itertools import pairwise
@@ -20,26 +21,41 @@ from riverrun.archive.exclusive import LEFTOVER, creator, flush
 from riverrun.decoders import Line, Name, Natural, Small, Time, Word, foreign_decoder
 from riverrun.errors import ArchiveError, ConfigError
 from riverrun.extras import require_extra
+from riverrun.foreign_files import described, is_local, read_document, require_no_links, sealed
 from riverrun.records import OffsetRange, TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
+    from contextlib import AbstractContextManager
     from datetime import datetime
 
 log = logging.getLogger(__name__)
 
 FORMAT_VERSION = 1
+BRING_BACK = "Bring it back from a copy of the archive. riverrun archive verify TOPIC finds all such files."
+_DAMAGED = (
+    "Bring it back from a copy. Without one, move it out of the archive: the manifest before it counts then, and lacks what"
+    " this one added."
+)
 _MANIFESTS, _DATA, _SUFFIX = "manifests", "data", ".json"
 _KEPT = 3
 """Number of manifests that stay, for readers that have just looked at an earlier one."""
 _LONGEST = 256 * 2**20
 """Bytes of the longest manifest; a file takes about 300."""
 
-_FILE = r"\d{5,6}/\d{20}-\d{20}-[0-9a-f]{8}\.parquet"
+_MOST_PARTITIONS = 1_000_000
+_LARGEST_FILE = 16 * 2**30
+_SETTLED_SECONDS = 2.0
+"""Age from which a file on a disk cannot change without another time of its last change: disks keep coarse times."""
+
+_FILE = r"[0-9]{5,6}/[0-9]{20}-[0-9]{20}-[0-9a-f]{8}\.parquet"
 _NAME = rf"^(?:{_FILE})?\Z"
 _IS_FILE = re.compile(rf"{_FILE}\Z")
+_IS_MANIFEST = re.compile(rf"([0-9]{{12}}){re.escape(_SUFFIX)}")
 FileName = Annotated[str, msgspec.Meta(pattern=rf"^{_FILE}\Z")]
 """The name of a file below `data`: partition, first offset, end, and letters that no other file has."""
+RecordTime = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
+"""A time of a record, ms since the epoch: whatever its producer has made of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,16 +78,27 @@ class ArchivedFile:
     start: Natural
     end: Natural
     records: Natural
-    size: Natural = 0
+    size: Annotated[int, msgspec.Meta(ge=0, le=_LARGEST_FILE)] = 0
     sha256: Word = ""
-    first_ms: int = 0
-    last_ms: int = 0
+    first_ms: RecordTime = 0
+    last_ms: RecordTime = 0
     name: Annotated[str, msgspec.Meta(pattern=_NAME)] = ""
 
     @property
     def range(self) -> OffsetRange:
         """Return the offsets."""
         return OffsetRange(self.start, self.end)
+
+    @property
+    def is_possible(self) -> bool:
+        """Whether its numbers fit each other, and its name."""
+        if not 0 <= self.records <= self.end - self.start or bool(self.records) != bool(self.name):
+            return False
+        if not self.name:
+            return True
+        partition, start, end = place_of(self.name)
+        is_named = (partition, start) == (self.partition, self.start) and end <= self.end
+        return is_named and self.size > 0 and self.first_ms <= self.last_ms
 
     @property
     def gaps(self) -> int:
@@ -151,10 +178,21 @@ class TopicManifest:
         return replace(self, files=tuple(files), _by_partition={})
 
     def encode(self) -> bytes:
-        """Return the manifest as JSON, the form in which it is kept."""
+        """Return the manifest as JSON, the form in which it is kept and sealed."""
         fields = asdict(self)
         del fields["_by_partition"]
         return msgspec.json.encode(fields)
+
+
+def place_of(name: str) -> tuple[int, int, int]:
+    """Return what the name of a file says: its partition, its first offset and its end.
+
+    >>> place_of("00003/00000000000000000010-00000000000000000025-0123abcd.parquet")
+    (3, 10, 25)
+    """
+    partition, offsets = name.split("/")
+    start, end, _ = offsets.split("-")
+    return int(partition), int(start), int(end)
 
 
 def nothing_of(topic: str) -> TopicManifest:
@@ -165,7 +203,7 @@ def nothing_of(topic: str) -> TopicManifest:
 class _Stored(msgspec.Struct):
     topic: Name
     topic_id: Word
-    partitions: Small
+    partitions: Annotated[int, msgspec.Meta(ge=0, le=_MOST_PARTITIONS)]
     timestamp_type: Word
     number: Natural
     written_ms: Time
@@ -183,25 +221,29 @@ def _place(file: ArchivedFile) -> tuple[int, int, int]:
     return file.partition, file.start, file.end
 
 
-def _decoded(data: bytes, place: str) -> TopicManifest:
+def _decoded(data: bytes, place: str, topic: str, number: int) -> TopicManifest:
     """Read a manifest. Everyone with access to the file store can write it, so all content is checked.
 
     Raises:
-        ArchiveError: If the bytes are not a manifest that this version can read.
+        ArchiveError: If the bytes are not a manifest that this version can read, or one of another place.
     """
     try:
         found = _decode(data)
     except ValueError as error:
         message = f"Manifest {place} cannot be read: {error}"
-        raise ArchiveError(message) from error
+        raise ArchiveError(message, hint=_DAMAGED) from error
     if found.format != FORMAT_VERSION:
         message = f"Manifest {place} has format {found.format}, and this version of Riverrun reads {FORMAT_VERSION}"
         raise ArchiveError(message, hint="Use the version that wrote it.")
+    if (found.topic, found.number) != (topic, number):
+        message = f"Manifest {place} says that it is number {found.number} of topic {found.topic}"
+        raise ArchiveError(message, hint=_DAMAGED)
     manifest = TopicManifest(**msgspec.structs.asdict(found))
+    replaced = {*manifest.replaced}
     for file in manifest.files:
-        if file.end < file.start or file.records > file.end - file.start or bool(file.records) != bool(file.name):
+        if not file.is_possible or file.partition >= manifest.partitions or file.name in replaced:
             message = f"Manifest {place} has an impossible file: {file}"
-            raise ArchiveError(message)
+            raise ArchiveError(message, hint=_DAMAGED)
     return replace(manifest, files=()).with_files(manifest.files)
 
 
@@ -251,9 +293,9 @@ class ArchiveStore:
         if not numbers:
             return None
         place = self._place(topic, _MANIFESTS, _manifest_name(numbers[-1]))
-        with _Answering(f"{place} cannot be read"):
-            data = self.files.cat_file(place)
-        return _decoded(data, place)
+        with _Answering(f"Manifest {place} cannot be read", hint=_DAMAGED):
+            data = read_document(self.files, self._root, place, _LONGEST)
+        return _decoded(data, place, topic, numbers[-1])
 
     def commit(self, manifest: TopicManifest, added: Iterable[ArchivedFile] = ()) -> TopicManifest:
         """Write the next manifest of a topic, and remove those that nobody needs any more.
@@ -289,9 +331,10 @@ class ArchiveStore:
         written = replace(manifest, number=manifest.number + 1)
         place = self._place(manifest.topic, _MANIFESTS, _manifest_name(written.number))
         with _Answering(f"{place} cannot be written"):
+            require_no_links(self.files, self._root, place)
             self.files.makedirs(self._place(manifest.topic, _MANIFESTS), exist_ok=True)
             try:
-                creator(self.files, self.url)(place, written.encode())
+                creator(self.files, self.url)(place, sealed(written.encode()))
             except FileExistsError:
                 return None
         self._remove_earlier(manifest.topic)
@@ -317,24 +360,48 @@ class ArchiveStore:
         """
         place = self.path(topic, name)
         with _Answering(f"{place} cannot be written"):
+            require_no_links(self.files, self._root, place)
             self.files.makedirs(place.rsplit("/", 1)[0], exist_ok=True)
             self.files.put_file(local, place)
-            if "file" in self.files.protocol:
+            if is_local(self.files):
                 flush(Path(place))
 
-    def open(self, topic: str, file: ArchivedFile) -> Any:
-        """Open a file for reading.
+    def identity(self, topic: str, file: ArchivedFile) -> str | None:
+        """Make sure that a file belongs to the archive and has the listed size.
+
+        Returns:
+            What tells its present bytes from later ones in its place. None if it is so young that this could not.
 
         Raises:
-            ArchiveError: If it is missing, has another size, or cannot be opened.
+            ArchiveError: If it is missing, no regular file, behind a symbolic link, or has another size.
         """
         place = self.path(topic, file.name)
-        with _Answering(f"File {place} of the archive cannot be read"):
-            size = self.files.size(place)
-            if size != file.size:
-                message = f"File {place} of the archive has {size} bytes, and its manifest says {file.size}"
-                raise ArchiveError(message, hint="Bring it back from a copy, or drop the topic from the archive.")
-            return self.files.open(place, "rb")
+        with self.reading(topic, file):
+            found = described(self.files, self._root, place)
+        if found["size"] != file.size:
+            message = f"File {place} of the archive has {found['size']} bytes, and its manifest says {file.size}"
+            raise ArchiveError(message, hint=BRING_BACK)
+        if time.time() - found.get("mtime", 0) < _SETTLED_SECONDS:  # noqa: TID251 - disks keep times of the wall clock
+            return None
+        return str(found)
+
+    def open(self, topic: str, file: ArchivedFile) -> Any:
+        """Open a file for reading. `verified.opened` makes sure that its bytes are those that the manifest means.
+
+        Raises:
+            ArchiveError: If it cannot be opened.
+        """
+        with self.reading(topic, file):
+            return self.files.open(self.path(topic, file.name), "rb")
+
+    def reading(self, topic: str, file: ArchivedFile) -> AbstractContextManager[None]:
+        """Return what turns errors of the file store while a file is read into `ArchiveError`s."""
+        return _Answering(f"File {self.path(topic, file.name)} of the archive cannot be read", hint=BRING_BACK)
+
+    @property
+    def is_local(self) -> bool:
+        """Whether the archive is on a local disk."""
+        return is_local(self.files)
 
     def remove(self, topic: str, files: Iterable[str]) -> None:
         """Remove files below a topic's data; those that are gone already are fine.
@@ -344,6 +411,7 @@ class ArchiveStore:
         """
         for name in files:
             with _Answering(f"{self.path(topic, name)} cannot be removed"):
+                require_no_links(self.files, self._root, self.path(topic, name))
                 if self.files.exists(self.path(topic, name)):
                     self.files.rm_file(self.path(topic, name))
 
@@ -354,6 +422,7 @@ class ArchiveStore:
             ArchiveError: If the file store refuses.
         """
         with _Answering(f"{self._place(topic)} cannot be removed"):
+            require_no_links(self.files, self._root, self._place(topic, _MANIFESTS))
             for number in self._manifests(topic):
                 self.files.rm_file(self._place(topic, _MANIFESTS, _manifest_name(number)))
             self.files.rm(self._place(topic), recursive=True)
@@ -367,7 +436,8 @@ class ArchiveStore:
         place = self._place(topic, _DATA)
         with _Answering(f"{place} cannot be listed"):
             self.files.invalidate_cache()
-            found = self.files.find(place, detail=True)
+            require_no_links(self.files, self._root, place)
+            found = self.files.find(place, maxdepth=2, detail=True)  # what links lead to may have no end
         names = {"/".join(path.rsplit("/", 2)[-2:]): each["size"] for path, each in found.items()}
         return {name: size for name, size in names.items() if _IS_FILE.match(name)}
 
@@ -391,8 +461,7 @@ class ArchiveStore:
 
     def _manifests(self, topic: str) -> list[int]:
         names = self._names(topic, _MANIFESTS)
-        stems = (name.removesuffix(_SUFFIX) for name in names if name.endswith(_SUFFIX))
-        return sorted(int(stem) for stem in stems if stem.isdecimal())
+        return sorted(int(found[1]) for found in map(_IS_MANIFEST.fullmatch, names) if found)
 
     def _names(self, *parts: str) -> Iterator[str]:
         place = self._place(*parts)
@@ -413,6 +482,7 @@ class _Answering:
     """Turns errors of a file store, of which every kind has its own, into `ArchiveError`s."""
 
     what: str
+    hint: str | None = None
 
     def __enter__(self) -> None:
         """Start to ask."""
@@ -425,7 +495,7 @@ class _Answering:
         """
         if isinstance(error, Exception) and not isinstance(error, ArchiveError | ConfigError):
             message = f"{self.what}: {str(error) or type(error).__name__}"
-            raise ArchiveError(message) from error
+            raise ArchiveError(message, hint=self.hint) from error
 
 
 def _manifest_name(number: int) -> str:

@@ -16,32 +16,17 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from riverrun.archive.manifest import ArchivedFile
-from riverrun.errors import ArchiveError
-from riverrun.records import RAW_KEY, RAW_OFFSET, RAW_VALUE, OffsetRange
+from riverrun.archive.verified import GROUP_BYTES, GROUP_ROWS, HEADERS, SCHEMA, TOPIC, opened
+from riverrun.records import RAW_HEADERS, RAW_KEY, RAW_OFFSET, RAW_VALUE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from typing import Self
 
     from riverrun.archive.manifest import ArchiveStore
-    from riverrun.records import RawFields
+    from riverrun.records import OffsetRange, RawFields
 
-_HEADERS = pa.list_(pa.struct([("name", pa.string()), ("value", pa.binary())]))
-SCHEMA = pa.schema(
-    [
-        ("partition", pa.int32()),
-        ("offset", pa.int64()),
-        ("timestamp", pa.int64()),
-        ("key", pa.binary()),
-        ("value", pa.binary()),
-        ("headers", _HEADERS),
-    ]
-)
-"""Columns of a file. Times are ms since the epoch; their meaning is in the manifest, one for the topic."""
-_ROWS = 65_536
-"""Rows of a row group: what is decoded at a time, and skipped if a range does not need it."""
-_BYTES = 64 * 2**20
-"""Bytes of keys and values after which a row group ends before."""
+_ROWS, _BYTES = GROUP_ROWS, GROUP_BYTES
 FILE_BYTES = 256 * 2**20
 """Bytes of keys and values after which a file ends, and another one begins."""
 _BATCH = 1_000
@@ -58,6 +43,8 @@ class _Group:
     def add(self, row: RawFields) -> None:
         self.rows.append(row)
         self.bytes += len(row[RAW_KEY] or b"") + len(row[RAW_VALUE] or b"")
+        if row[RAW_HEADERS]:
+            self.bytes += sum(len(name) + len(value or b"") for name, value in row[RAW_HEADERS])
 
     @property
     def is_full(self) -> bool:
@@ -136,7 +123,10 @@ class FileWriter:
     def _end_group(self) -> None:
         if self._open is None:
             path = Path(self._directory.name) / f"{self._start}.parquet"
-            self._open = _OpenFile(path, pq.ParquetWriter(path, SCHEMA, compression="zstd", write_page_checksum=True))
+            schema = SCHEMA.with_metadata({TOPIC: self._topic})
+            # Without dictionaries files are smaller here, and tell the room that their rows take.
+            writer = pq.ParquetWriter(path, schema, compression="zstd", use_dictionary=False, write_page_checksum=True)
+            self._open = _OpenFile(path, writer)
         group, self._group = self._group, _Group([])
         self._open.add(group, self._partition)
         if self._open.bytes >= self._file_bytes:
@@ -184,7 +174,7 @@ class _OpenFile:
             pa.array(times, pa.int64()),
             pa.array(keys, pa.binary()),
             pa.array(values, pa.binary()),
-            pa.array([[*map(_header, each)] if each else None for each in headers], _HEADERS),
+            pa.array([[*map(_header, each)] if each else None for each in headers], HEADERS),
         ]
         self.writer.write_batch(pa.RecordBatch.from_arrays(arrays, schema=SCHEMA), row_group_size=len(offsets))
         first, last = min(times), max(times)
@@ -202,16 +192,13 @@ def read_file(store: ArchiveStore, topic: str, file: ArchivedFile, wanted: Offse
     """Yield the records of a file within a range, in order of their offsets.
 
     Raises:
-        ArchiveError: If the file is missing or damaged.
+        ArchiveError: If the file is missing or damaged, before any record of it was yielded.
     """
     if not file.records:
         return
-    with store.open(topic, file) as content, _Parquet(content, store.path(topic, file.name)) as parquet:
-        for number in range(parquet.metadata.num_row_groups):
-            if _overlaps(parquet.metadata.row_group(number), wanted):
-                yield from _batches(
-                    parquet.read_row_group(number, ["offset", "timestamp", "key", "value", "headers"]), wanted
-                )
+    with opened(store, topic, file) as content:
+        for number in content.groups(wanted):
+            yield from _batches(content.rows(number, "offset", "timestamp", "key", "value", "headers"), wanted)
 
 
 def read_keys(store: ArchiveStore, topic: str, file: ArchivedFile) -> list[bytes | None]:
@@ -220,12 +207,9 @@ def read_keys(store: ArchiveStore, topic: str, file: ArchivedFile) -> list[bytes
     Raises:
         ArchiveError: If the file is missing or damaged.
     """
-    with store.open(topic, file) as content, _Parquet(content, store.path(topic, file.name)) as parquet:
-        keys: list[bytes | None] = parquet.read(["key"])["key"].to_pylist()
-    if len(keys) != file.records:
-        message = f"File {store.path(topic, file.name)} of the archive has {len(keys)} records, not {file.records}"
-        raise ArchiveError(message)
-    return keys
+    with opened(store, topic, file) as content:
+        groups = (content.rows(number, "key")["key"] for number in content.groups(file.range))
+        return [key for group in groups for key in group.to_pylist()]
 
 
 def offset_at(store: ArchiveStore, topic: str, file: ArchivedFile, wanted: OffsetRange, time_ms: int) -> int | None:
@@ -236,58 +220,15 @@ def offset_at(store: ArchiveStore, topic: str, file: ArchivedFile, wanted: Offse
     """
     if not file.records or file.last_ms < time_ms:
         return None
-    with store.open(topic, file) as content, _Parquet(content, store.path(topic, file.name)) as parquet:
-        for number in range(parquet.metadata.num_row_groups):
-            if not _overlaps(parquet.metadata.row_group(number), wanted):
-                continue
-            rows = parquet.read_row_group(number, ["offset", "timestamp"])
+    with opened(store, topic, file) as content:
+        for number in content.groups(wanted):
+            rows = content.rows(number, "offset", "timestamp")
             late = pc.and_(pc.greater_equal(rows["timestamp"], time_ms), pc.greater_equal(rows["offset"], wanted.start))
             found = rows["offset"].filter(late)
             if len(found):
                 offset: int = found[0].as_py()
                 return offset if offset < wanted.end else None
     return None
-
-
-class _Parquet:
-    """An open file, with the library's errors in words."""
-
-    def __init__(self, content: Any, place: str) -> None:
-        self._content, self._place = content, place
-
-    def __enter__(self) -> Any:
-        """Return the file.
-
-        Raises:
-            ArchiveError: If it is not a file of an archive.
-        """
-        try:
-            found = pq.ParquetFile(self._content, pre_buffer=True, page_checksum_verification=True)
-        except (pa.ArrowException, OSError, ValueError) as error:
-            raise self._damaged(error) from error
-        if not found.schema_arrow.equals(SCHEMA):
-            message = f"File {self._place} of the archive has other columns: {', '.join(found.schema_arrow.names)}"
-            raise ArchiveError(message)
-        return found
-
-    def __exit__(self, _type: object, error: BaseException | None, _trace: object) -> None:
-        """Translate what the library complains about.
-
-        Raises:
-            ArchiveError: If it does.
-        """
-        if isinstance(error, pa.ArrowException | OSError):
-            raise self._damaged(error) from error
-
-    def _damaged(self, error: Exception) -> ArchiveError:
-        message = f"File {self._place} of the archive is damaged: {error}"
-        return ArchiveError(message, hint="riverrun archive verify finds all damaged files.")
-
-
-def _overlaps(group: Any, wanted: OffsetRange) -> bool:
-    """Return whether a row group may have records of a range, by its statistics."""
-    statistics = group.column(SCHEMA.get_field_index("offset")).statistics
-    return statistics is None or (statistics.min < wanted.end and statistics.max >= wanted.start)
 
 
 def _batches(rows: Any, wanted: OffsetRange) -> Iterator[list[RawFields]]:

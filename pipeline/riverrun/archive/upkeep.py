@@ -28,15 +28,14 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import TYPE_CHECKING
 
+from riverrun.archive.manifest import place_of
 from riverrun.errors import ArchiveError
-from riverrun.records import OffsetRange
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from riverrun.archive.manifest import ArchivedFile, ArchiveStore, TopicManifest
 
-_CHUNK = 4 * 2**20
 MOST_KEYS = 2_000_000
 """Keys that a compaction has in memory at a time; each takes about 100 bytes."""
 
@@ -52,7 +51,7 @@ class Damage:
 def verify(
     store: ArchiveStore, manifest: TopicManifest, on_file: Callable[[ArchivedFile], None] = lambda _file: None
 ) -> Iterator[Damage]:
-    """Yield the files of a topic that are missing or damaged: bytes, digest, rows and their offsets are compared.
+    """Yield the files of a topic that are missing or damaged. All bytes are read, whatever this process knows of them.
 
     Args:
         store: The archive.
@@ -69,26 +68,11 @@ def verify(
 
 
 def _verify(store: ArchiveStore, topic: str, file: ArchivedFile) -> None:
-    from riverrun.archive.parquet import read_file  # noqa: PLC0415 - pyarrow loads for long
+    from riverrun.archive.verified import SCHEMA, opened  # noqa: PLC0415 - pyarrow loads for long
 
-    with store.open(topic, file) as content:
-        digest = hashlib.sha256()
-        while chunk := content.read(_CHUNK):
-            digest.update(chunk)
-    if digest.hexdigest() != file.sha256:
-        message = f"File {store.path(topic, file.name)} of the archive has another digest than its manifest says"
-        raise ArchiveError(message)
-    last, count = file.start - 1, 0
-    for batch in read_file(store, topic, file, OffsetRange(0, 2**63 - 1)):
-        for _, _, _, offset, _ in batch:
-            if not last < offset < file.end:
-                message = f"File {store.path(topic, file.name)} of the archive has offset {offset} behind {last}"
-                raise ArchiveError(message)
-            last = offset
-        count += len(batch)
-    if count != file.records:
-        message = f"File {store.path(topic, file.name)} of the archive has {count} records, not {file.records}"
-        raise ArchiveError(message)
+    with opened(store, topic, file, again=True) as content:
+        for number in content.groups(file.range):
+            content.rows(number, *SCHEMA.names)
 
 
 def compact(store: ArchiveStore, manifest: TopicManifest, *, below: int, now_ms: int, by: str) -> TopicManifest:
@@ -109,6 +93,7 @@ def compact(store: ArchiveStore, manifest: TopicManifest, *, below: int, now_ms:
     Raises:
         ArchiveError: If a file is damaged, another archiver is at work, or the archive refuses.
     """
+    _require_replacements(store, manifest)
     added: list[ArchivedFile] = []
     joined: list[ArchivedFile] = []
     for some in _runs(manifest, below):
@@ -121,6 +106,27 @@ def compact(store: ArchiveStore, manifest: TopicManifest, *, below: int, now_ms:
     found = store.commit(changed, added)
     store.remove(manifest.topic, manifest.replaced)
     return found
+
+
+def _require_replacements(store: ArchiveStore, manifest: TopicManifest) -> None:
+    """Make sure that the files of the last compaction are whole, before those that they have replaced are removed.
+
+    Raises:
+        ArchiveError: If one is damaged.
+    """
+    from riverrun.archive.verified import opened  # noqa: PLC0415 - pyarrow loads for long
+
+    for name in manifest.replaced:
+        partition, start, end = place_of(name)
+        for file in manifest.of(partition):
+            if not (file.records and file.start < end and file.end > start):
+                continue
+            try:
+                with opened(store, manifest.topic, file):
+                    pass
+            except ArchiveError as error:
+                hint = f"{store.path(manifest.topic, name)}, which it has replaced, is still there. {error.hint or ''}"
+                raise ArchiveError(error.message, hint=hint.strip()) from error
 
 
 def _runs(manifest: TopicManifest, below: int) -> Iterator[list[ArchivedFile]]:
@@ -170,6 +176,7 @@ def compact_by_key(
     Raises:
         ArchiveError: If a file is damaged, another archiver is at work, or the archive refuses.
     """
+    _require_replacements(store, manifest)
     added: list[ArchivedFile] = []
     replaced: list[ArchivedFile] = []
     for _, files in groupby(manifest.files, lambda file: file.partition):

@@ -128,7 +128,7 @@ def list_topics(
 
 @app.command()
 def verify(context: typer.Context, topics: Topics, url: Url = None) -> None:
-    """Read all files of topics, and compare their bytes and offsets with the manifest. Exits with 1 if one is damaged.
+    """Read all files of topics, and compare their bytes and records with the manifest. Exits with 1 if one is damaged.
 
     Names files that no manifest lists, too: they are of killed archivers, or of archivers at work.
     """
@@ -273,4 +273,12 @@ def _lines(manifest: TopicManifest) -> list[str]:
 
 
 def _time(time_ms: int) -> str:
-    return datetime.fromtimestamp(time_ms / 1000, UTC).isoformat(timespec="seconds")
+    """Return a time as text. Producers may have chosen one that no calendar has.
+
+    >>> _time(0), _time(2**62)
+    ('1970-01-01T00:00:00+00:00', '4611686018427387904 ms')
+    """
+    try:
+        return datetime.fromtimestamp(time_ms / 1000, UTC).isoformat(timespec="seconds")
+    except (OverflowError, ValueError):
+        return f"{time_ms} ms"

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 from riverrun.decoders import converter, json_decoder
 from riverrun.errors import ConfigError, StateError
 from riverrun.spark.columns import TIME
-from riverrun.spark.store_files import PARQUET
+from riverrun.spark.store_files import PARQUET, check_sums
 from riverrun.spark.store_rows import store_columns
 from riverrun.state.api import StoreKind
 from riverrun.windows import Window, Windowed
@@ -42,12 +42,17 @@ def parquet_files(source: Path) -> list[Path]:
     """Return a file, or those of a directory whose names end with `.parquet`.
 
     Raises:
-        ConfigError: If a directory has none.
+        ConfigError: If a directory has none, or files are not as they were exported.
     """
     found = sorted(source.glob(f"*{PARQUET}")) if source.is_dir() else [source]
     if not found:
         message = f"{source} has no files that end with {PARQUET}"
         raise ConfigError(message, hint=_HINT)
+    for path in found:
+        if path.exists() and not path.is_file():
+            message = f"{path} is no regular file"
+            raise ConfigError(message, hint=_HINT)
+    check_sums(source, found)
     return found
 
 

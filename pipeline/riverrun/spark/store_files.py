@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
@@ -17,7 +18,7 @@ from riverrun.spark.store_rows import batches_of, raw_builder, read_rows, store_
 from riverrun.spark.stores import readable, works_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from riverrun.hosting.application import Application
@@ -29,6 +30,10 @@ if TYPE_CHECKING:
 
 PARQUET = ".parquet"
 """The end of the names of exported files."""
+_SUMS = "_SHA256SUMS"
+"""A file in a directory of exported files, as `sha256sum` writes it. Readers of directories skip names that begin with `_`."""
+_LONGEST_SUMS = 2**24
+_CHANGED = "Bring the files back from a copy. If you have changed them yourself, delete {sums}."
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +122,54 @@ def export_local_rows(
     )
 
 
+def check_sums(source: Path, files: Sequence[Path]) -> None:
+    """Make sure that exported files are all there as they were written, before anything parses them.
+
+    Args:
+        source: The file or directory. Others than those that were exported have no sums, and are not checked.
+        files: The files that are to be read.
+
+    Raises:
+        ConfigError: If one is missing, was added, or has other bytes.
+    """
+    sums = _sums_file(source)
+    if not sums.is_file():
+        return
+    try:
+        if sums.stat().st_size > _LONGEST_SUMS:
+            raise ValueError  # noqa: TRY301 - no file of sums
+        listed = {
+            name: digest for digest, name in (line.split("  ", 1) for line in sums.read_text("utf-8").splitlines())
+        }
+    except ValueError as error:
+        message = f"{sums} does not list the sums of exported files"
+        raise ConfigError(message, hint=_CHANGED.format(sums=sums)) from error
+    names = {path.name for path in files}
+    for name in sorted(listed.keys() ^ names):
+        differs = f"lacks {name}, which was" if name in listed else f"has {name}, which was not"
+        message = f"{source} {differs} exported"
+        raise ConfigError(message, hint=_CHANGED.format(sums=sums))
+    for path in files:
+        try:
+            found = _sum_of(path)
+        except OSError as error:
+            message = f"{path} cannot be read: {error}"
+            raise ConfigError(message, hint=_CHANGED.format(sums=sums)) from error
+        if found != listed[path.name]:
+            message = f"{path} has other bytes than were exported"
+            raise ConfigError(message, hint=_CHANGED.format(sums=sums))
+
+
+def _sums_file(target: Path) -> Path:
+    """Return the file with the sums of an exported file, or of those in a directory."""
+    return target.with_name(f"{target.name}.sha256") if target.suffix == PARQUET else target / _SUMS
+
+
+def _sum_of(path: Path) -> str:
+    with path.open("rb") as content:
+        return hashlib.file_digest(content, "sha256").hexdigest()
+
+
 def _written(
     target: Path,
     builder: StoreBuilder,
@@ -154,6 +207,8 @@ def _written(
                     writer.write_batch(batch.cast(schema) if batch.schema != schema else batch)
                     rows += batch.num_rows
             unfinished.rename(path)
+        lines = (f"{_sum_of(path)}  {path.name}\n" for path in files)
+        _sums_file(target).write_text("".join(lines), encoding="utf-8")
     except OSError as error:
         message = f"{target} cannot be written: {error}"
         raise ConfigError(

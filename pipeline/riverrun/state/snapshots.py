@@ -1,8 +1,8 @@
 """Copies of a task's state on a file store: files named by their content, and manifests that list the files of a state.
 
 A file is kept under its SHA-256 and uploaded once, so only changed files of a large state are sent. A manifest is written
-after all its files, and moved to its place in one step. So a reader finds complete snapshots only, and it checks the sum of
-each file. All URLs that fsspec understands are possible.
+after all its files, and moved to its place in one step. So a reader finds complete snapshots only. It checks the size of each
+file before it downloads it, its sum after that, and the sum of the manifest. All URLs that fsspec understands are possible.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from riverrun.config.secrets import make_directory
 from riverrun.decoders import Name, Natural, Time, Word, foreign_decoder
 from riverrun.errors import ConfigError, SnapshotError
 from riverrun.extras import require_extra
+from riverrun.foreign_files import described, is_local, read_document, require_no_links, sealed
 from riverrun.records import TopicPartition
 
 if TYPE_CHECKING:
@@ -113,8 +114,11 @@ class Manifest:
             found = foreign_decoder(cls)(data)
             for file in found.files:
                 file.check()
-            for changelog in found.changelogs:
-                TopicPartition.parse(changelog)
+            if len({file.name for file in found.files}) < len(found.files):
+                message = "two of its files have one name"
+                raise ValueError(message)  # noqa: TRY301 - as those of the decoder
+            for tp in (*found.changelogs, *found.inputs):
+                TopicPartition.parse(tp)
         except (ValueError, RecursionError) as error:  # msgspec's errors are ValueErrors
             message = f"not a snapshot's manifest: {error}"
             raise SnapshotError(message) from error
@@ -211,13 +215,15 @@ class SnapshotStore:
         manifest = replace(draft, files=files, name=name)
         unfinished = self._place(f"{name}.unfinished")
         try:
-            if "file" in self._files.protocol:
+            require_no_links(self._files, self._root, self._place(_FILES))
+            require_no_links(self._files, self._root, self._place(_MANIFESTS))
+            if is_local(self._files):
                 make_directory(Path(self._root))
             self._files.makedirs(self._place(_FILES), exist_ok=True)
             self._files.makedirs(self._place(_MANIFESTS), exist_ok=True)
             for file in files:
                 self._upload(state / file.name, file)
-            self._files.pipe_file(unfinished, manifest.encode())
+            self._files.pipe_file(unfinished, sealed(manifest.encode()))
             self._files.mv(unfinished, self._place(_MANIFESTS, name))
             self._collect()
         except Exception as error:  # as above
@@ -253,8 +259,12 @@ class SnapshotStore:
         self._files.put_file(str(source), place)
 
     def _download(self, file: StateFile, directory: Path) -> None:
-        target = directory / file.name
-        self._files.get_file(self._place(_FILES, file.sha256), str(target))
+        target, place = directory / file.name, self._place(_FILES, file.sha256)
+        size = described(self._files, self._root, place)["size"]
+        if size != file.size:
+            message = f"File {file.name} of snapshot {self._url} is damaged: it has {size} bytes, not {file.size}"
+            raise SnapshotError(message)
+        self._files.get_file(place, str(target))
         if _described(target) != file:
             message = f"File {file.name} of snapshot {self._url} is damaged: its checksum does not match"
             raise SnapshotError(message)
@@ -269,6 +279,7 @@ class SnapshotStore:
         old, kept = names[: -self._keep], names[-self._keep :]
         if not old:
             return
+        require_no_links(self._files, self._root, self._place(_FILES))
         needed = {file.sha256 for name in kept for file in self._listed(name)}
         for digest in sorted({file.sha256 for name in old for file in self._listed(name)} - needed):
             if self._files.exists(self._place(_FILES, digest)):
@@ -277,10 +288,17 @@ class SnapshotStore:
             self._files.rm_file(self._place(_MANIFESTS, name))
 
     def _listed(self, name: str) -> tuple[StateFile, ...]:
+        """Return the files of a snapshot: none if it is gone, or its manifest is damaged.
+
+        Raises:
+            SnapshotError: If the store does not answer, which says nothing of the files that the snapshot needs.
+        """
         try:
             return Manifest.decode(self._read(name)).files
-        except SnapshotError:
-            return ()
+        except SnapshotError as error:
+            if isinstance(error.__cause__, FileNotFoundError | ValueError):
+                return ()
+            raise
 
     def _names(self) -> list[str]:
         try:
@@ -298,7 +316,7 @@ class SnapshotStore:
 
     def _read(self, name: str) -> bytes:
         try:
-            content: bytes = self._files.cat_file(self._place(_MANIFESTS, name))
+            content = read_document(self._files, self._root, self._place(_MANIFESTS, name))
         except Exception as error:  # as above
             message = f"the manifest cannot be read: {error}"
             raise SnapshotError(message) from error

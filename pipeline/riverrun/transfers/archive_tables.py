@@ -21,8 +21,8 @@ import msgspec
 from pyiceberg.exceptions import CommitFailedException, TableAlreadyExistsError
 
 from riverrun.archive.manifest import nothing_of
-from riverrun.archive.parquet import SCHEMA
-from riverrun.errors import ConfigError, EngineError
+from riverrun.archive.verified import SCHEMA, opened
+from riverrun.errors import ArchiveError, ConfigError, EngineError
 from riverrun.records import counted
 from riverrun.transfers.iceberg import ATTEMPTS, opened_catalog, swap_files, told, without_retries
 
@@ -97,7 +97,7 @@ class ArchiveTable:
                     return self._changed(table, manifest, summary)
                 except CommitFailedException:
                     continue
-                except FileNotFoundError:  # a compaction has replaced files since
+                except ArchiveError:  # a compaction may have replaced files since
                     if self._store.manifest(self._topic) == manifest:
                         raise
         message = f"Others have changed {self.name} at each of {counted(ATTEMPTS, 'attempt')} to show the archive in it"
@@ -108,12 +108,15 @@ class ArchiveTable:
 
         Raises:
             CommitFailedException: If anybody has changed it since.
-            FileNotFoundError: If a file of the manifest is gone.
+            ArchiveError: If a file of the manifest is gone, or not what the manifest says.
         """
-        wanted = {self._location(file.name) for file in manifest.files if file.name}
+        wanted = {self._location(file.name): file for file in manifest.files if file.name}
         there = {task.file.file_path: task.file for task in table.scan().plan_files()}
         gone = [file for path, file in there.items() if path not in wanted]
-        added, properties = sorted(wanted - there.keys()), {SUMMARY: summary}
+        added, properties = sorted(wanted.keys() - there.keys()), {SUMMARY: summary}
+        for path in added:
+            with opened(self._store, self._topic, wanted[path]):
+                """The catalogue takes statistics from it."""
         if gone:
             changed = swap_files(table, gone, added, properties)
         else:

@@ -3,10 +3,14 @@
 Each commit makes one file for each partition, `TOPIC-PARTITION-START`. START is the offset behind the last record of the file
 before it. So the files of a partition form a chain, and the last record of the last file tells the offset. A file appears at
 once and complete, and only if there is none with its name. So of two owners of a partition, one is refused.
+
+A file of Parquet tells the offset in its footer, with a digest. It is found there without the library that reads Parquet, as
+there are damaged bytes at which that ends the process. The last offset of JSON must be one that can follow those before it.
 """
 
 from __future__ import annotations
 
+import hashlib
 import io
 import re
 from collections import defaultdict
@@ -20,7 +24,8 @@ from pyarrow import parquet
 from riverrun.archive.exclusive import LEFTOVER, creator
 from riverrun.decoders import json_decoder
 from riverrun.errors import ConfigError, EngineError, RangeError, StreamsError, TaskMigratedError
-from riverrun.processor.sinks import JSON_FIELD, OFFSET
+from riverrun.foreign_files import described, read_document, sealed
+from riverrun.processor.sinks import JSON_FIELD, OFFSET, PARTITION
 from riverrun.records import TopicPartition
 
 if TYPE_CHECKING:
@@ -31,8 +36,11 @@ if TYPE_CHECKING:
 MANIFEST = "_riverrun.json"
 """A file that says which export the directory belongs to. Readers of directories skip names that begin with an underscore."""
 _NEXT = b"riverrun.next"
+_TOLD = re.compile(rb"([0-9]{20}):([0-9a-f]{16})|([1-9][0-9]*)")
+"""The offset behind a file's last record with its digest, or as earlier versions wrote it."""
+_LONGEST_FOOTER = 64 * 2**20
 _TAIL_BYTES = 65_536
-_read_manifest = json_decoder(dict[str, Any]).decode
+_read_object = json_decoder(dict[str, Any]).decode
 _DAMAGED = "It is damaged, or no follower has written it: restore it, or export to another directory."
 _BATCH_OF_SPARK = re.compile(r"batch=\d+")
 
@@ -105,17 +113,17 @@ class FileSink:
             end = int(batches[-1].records.column(OFFSET)[-1].as_py()) + 1
             with self._told(f"create {name} in"):
                 try:
-                    self._create(f"{self._root}/{name}", self._encoded(batches, end))
+                    self._create(f"{self._root}/{name}", self._encoded(name, batches, end))
                 except FileExistsError as error:
                     message = f"Another follower of export {self._table.export} has taken over {tp}: {name} exists"
                     raise TaskMigratedError(message) from error
             self._next[tp] = end
         self._pending.clear()
 
-    def _encoded(self, batches: Sequence[SinkBatch], end: int) -> bytes:
+    def _encoded(self, name: str, batches: Sequence[SinkBatch], end: int) -> bytes:
         if self._form == "json":
             return b"".join(map(self._lines, batches))
-        schema = self._table.schema.with_metadata({_NEXT: str(end).encode()})
+        schema = self._table.schema.with_metadata({_NEXT: f"{end:020}:{_digest(name, end)}".encode()})
         found = pa.Table.from_batches([batch.records for batch in batches]).replace_schema_metadata(schema.metadata)
         file = io.BytesIO()
         parquet.write_table(found, file, compression="zstd")
@@ -152,7 +160,7 @@ class FileSink:
         if not self._files.exists(path):
             content = {**own, "topic_id": table.topic_id, "columns": table.schema.names}
             with suppress(FileExistsError):  # another follower was faster
-                self._create(path, msgspec.json.encode(content))
+                self._create(path, sealed(msgspec.json.encode(content)))
         found = self._manifest(path)
         if any(found.get(key) != value for key, value in own.items()):
             message = f"{self._target} belongs to export {found.get('export')} of {found.get('topic')} ({found.get('format')})"
@@ -171,10 +179,9 @@ class FileSink:
         Raises:
             ConfigError: If it is damaged.
         """
-        data = self._files.cat_file(path)
         try:
-            return _read_manifest(data)
-        except msgspec.MsgspecError as error:
+            return _read_object(read_document(self._files, self._root, path))
+        except ValueError as error:
             message = f"{MANIFEST} in {self._target} cannot be read: {error}"
             raise ConfigError(message, hint=_DAMAGED) from error
 
@@ -193,22 +200,62 @@ class FileSink:
             ConfigError: If the file does not tell it.
         """
         try:
-            return self._told_end(f"{self._root}/{name}")
-        except (pa.ArrowException, KeyError, TypeError, ValueError) as error:
+            found = self._name.fullmatch(name)
+            partition, start = (int(found[1]), int(found[2])) if found else (0, 0)
+            size = described(self._files, self._root, f"{self._root}/{name}")["size"]
+            end = (
+                self._told_in_footer(name, size)
+                if self._form == "parquet"
+                else self._told_in_row(name, size, partition)
+            )
+        except (KeyError, TypeError, ValueError) as error:
             message = f"{name} in {self._target} does not tell its last offset: {error}"
             raise ConfigError(message, hint=_DAMAGED) from error
+        if end <= start:
+            message = f"{name} in {self._target} does not tell its last offset: {end - 1} is before its first one"
+            raise ConfigError(message, hint=_DAMAGED)
+        return end
 
-    def _told_end(self, path: str) -> int:
-        """Return the offset that a file tells. Other contents than a follower's raise an error of any kind."""
-        if self._form == "parquet":
-            with self._files.open(path, "rb") as file:
-                return int(parquet.ParquetFile(file).metadata.metadata[_NEXT])
-        size, wanted = self._files.size(path), _TAIL_BYTES
+    def _told_in_footer(self, name: str, size: int) -> int:
+        """Return the offset behind the last record of a file of Parquet.
+
+        Raises:
+            ValueError: If the file does not tell it, or was damaged there.
+        """
+        path = f"{self._root}/{name}"
+        ending = self._files.cat_file(path, start=max(0, size - 8), end=size)
+        length = int.from_bytes(ending[:4], "little")
+        if ending[4:] != b"PAR1" or length > min(size - 12, _LONGEST_FOOTER):
+            message = "it is no complete file of Parquet"
+            raise ValueError(message)
+        footer = self._files.cat_file(path, start=size - 8 - length, end=size - 8)
+        before, _, told = footer.rpartition(_NEXT + b"\x18")  # text follows, with its length in a byte
+        found = _TOLD.fullmatch(told[1 : 1 + told[0]]) if before else None
+        if found is None or (found[1] and _digest(name, int(found[1])) != found[2].decode()):
+            message = "its footer has no offset with the digest of it"
+            raise ValueError(message)
+        return int(found[1] or found[3])
+
+    def _told_in_row(self, name: str, size: int, partition: int) -> int:
+        """Return the offset behind the last record of a file of JSON.
+
+        Raises:
+            ValueError: If its last row is no row of the partition, or does not follow the one before.
+        """
+        path, wanted = f"{self._root}/{name}", _TAIL_BYTES
         while True:
             tail = self._files.cat_file(path, start=max(0, size - wanted), end=size).rstrip(b"\n")
-            if b"\n" in tail or wanted >= size:
-                return int(msgspec.json.decode(tail.rpartition(b"\n")[2])[OFFSET]) + 1
+            lines = tail.rsplit(b"\n", 2)
+            if len(lines) > 2 or wanted >= size:  # noqa: PLR2004 - the first of three may lack its beginning
+                break
             wanted *= 16
+        rows = [_read_object(line) for line in lines[-2:]]
+        offsets = [int(row[OFFSET]) for row in rows]
+        if offsets != sorted(set(offsets)) or any(row.get(PARTITION, partition) != partition for row in rows):
+            places = ", ".join(f"{row.get(PARTITION)}@{row[OFFSET]}" for row in rows)
+            message = f"its last rows are {places}"
+            raise ValueError(message)
+        return offsets[-1] + 1
 
     def _remove_leftovers(self, names: Sequence[str], partitions: Collection[TopicPartition]) -> None:
         """Remove what dead owners of these partitions have not completed. Living ones are refused thereby."""
@@ -231,3 +278,8 @@ class FileSink:
         except Exception as error:
             message = f"Cannot {doing} {self._target}: {error}"
             raise EngineError(message, hint="Check that the store answers and has space.") from error
+
+
+def _digest(name: str, end: int) -> str:
+    """Return the digest of what a file tells of its end."""
+    return hashlib.sha256(f"{name} {end}".encode()).hexdigest()[:16]

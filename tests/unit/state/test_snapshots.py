@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import os
+import uuid
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import fsspec
 import msgspec
 import pytest
+from fsspec.implementations.local import LocalFileSystem
 
 from riverrun.errors import SnapshotError
+from riverrun.foreign_files import sealed
 from riverrun.records import TopicPartition
 from riverrun.state.rocksdb import RocksDbBackend
-from riverrun.state.snapshots import Manifest, SnapshotStore
+from riverrun.state.snapshots import Manifest, SnapshotStore, StateFile
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -144,6 +150,95 @@ def test_a_store_that_cannot_be_written_says_so(tmp_path: Path) -> None:
         SnapshotStore(str(tmp_path / "store"), keep=1).publish(directory(tmp_path, "s", {"a": b"1"}), draft(1))
     with pytest.raises(SnapshotError, match="cannot be kept at nonsense"):
         SnapshotStore("nonsense://somewhere", keep=1)
+
+
+def test_each_byte_of_a_manifest_that_is_changed_is_passed_over_or_means_the_same() -> None:
+    url = f"memory://{uuid.uuid4()}"
+    store = SnapshotStore(url, keep=3)
+    files, root = fsspec.url_to_fs(url)
+    files.makedirs(f"{root}/manifests")
+    name, kept = "000000000000007-x.json", 0
+    data = sealed(replace(draft(7), files=(StateFile("a.sst", "0" * 64, 5),)).encode())
+    files.pipe_file(f"{root}/manifests/{name}", data)
+    (right,) = store.manifests()
+    for number, byte in enumerate(data):
+        changed = data[:number] + bytes([byte ^ (1 << number % 7)]) + data[number + 1 :]
+        files.pipe_file(f"{root}/manifests/{name}", changed)
+        found = list(store.manifests())
+        assert found in ([], [right])
+        kept += len(found)
+    assert kept < 100, "only bytes of the digest's name mean nothing"
+
+
+@pytest.mark.parametrize("become", ["longer", "a link", "a pipe", "a directory"])
+def test_a_file_that_cannot_be_the_one_of_the_manifest_is_not_downloaded(
+    tmp_path: Path, become: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = SnapshotStore(str(tmp_path / "store"), keep=3)
+    found = store.publish(directory(tmp_path, "state", {"a.sst": b"content"}), draft(1))
+    place = tmp_path / "store" / "files" / found.files[0].sha256
+    if become == "longer":
+        os.truncate(place, 2**40)
+    else:
+        place.rename(tmp_path / "outside")
+        {"a link": lambda: place.symlink_to(tmp_path / "outside"), "a pipe": lambda: os.mkfifo(place)}.get(
+            become, place.mkdir
+        )()
+    monkeypatch.setattr(LocalFileSystem, "get_file", None)
+    with pytest.raises(SnapshotError, match=r"has 1099511627776 bytes, not 7|symbolic link|no regular file"):
+        store.fetch(found, tmp_path / "fetched")
+    assert not (tmp_path / "fetched").exists()
+
+
+@pytest.mark.parametrize("become", ["very long", "a link", "a pipe"])
+def test_what_is_no_manifest_of_a_snapshot_is_passed_over(tmp_path: Path, become: str) -> None:
+    store = SnapshotStore(str(tmp_path / "store"), keep=3)
+    good = store.publish(directory(tmp_path, "state", {"a.sst": b"content"}), draft(1))
+    place = tmp_path / "store" / "manifests" / "999999999999999-x.json"
+    match become:
+        case "very long":
+            place.touch()
+            os.truncate(place, 2**40)
+        case "a link":
+            place.symlink_to("/dev/zero")
+        case _:
+            os.mkfifo(place)
+    assert list(store.manifests()) == [good]
+
+
+def test_two_files_of_one_name_are_no_state() -> None:
+    files = (StateFile("a.sst", "0" * 64, 5), StateFile("a.sst", "1" * 64, 5))
+    with pytest.raises(SnapshotError, match="two of its files have one name"):
+        Manifest.decode(replace(draft(1), files=files).encode())
+
+
+def test_inputs_that_cannot_be_are_no_state() -> None:
+    with pytest.raises(SnapshotError, match="no partition"):
+        Manifest.decode(replace(draft(1), inputs={"no partition": 5}).encode())
+
+
+def test_a_store_that_does_not_answer_loses_no_file_of_a_kept_snapshot(tmp_path: Path) -> None:
+    store = SnapshotStore(str(tmp_path / "store"), keep=2)
+    for number in (1, 2):
+        store.publish(
+            directory(tmp_path, f"state{number}", {"always": b"always", "now": b"%d" % number}), draft(number)
+        )
+    read = LocalFileSystem.cat_file
+
+    def silent(files: LocalFileSystem, path: str, *args: object, **kwargs: object) -> bytes:
+        if "000000000000002-" in path:
+            raise TimeoutError(path)
+        found: bytes = read(files, path, *args, **kwargs)
+        return found
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(LocalFileSystem, "cat_file", silent)
+        with pytest.raises(SnapshotError, match="cannot be written"):
+            store.publish(directory(tmp_path, "state3", {"now": b"3"}), draft(3))
+    newest, second = list(store.manifests())[:2]
+    assert (newest.created_ms, second.created_ms) == (3, 2)
+    store.fetch(second, tmp_path / "fetched")
+    assert (tmp_path / "fetched" / "always").read_bytes() == b"always"
 
 
 def test_of_a_large_state_only_what_changed_travels_and_it_opens_where_nothing_was(tmp_path: Path) -> None:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import shutil
+from contextlib import closing, suppress
 from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from riverrun.errors import ReleaseError, StateError
+from riverrun.errors import CorruptStateError, ReleaseError, StateError
 from riverrun.records import TopicPartition
 from riverrun.releases.difference import DifferenceIndex, Pair, RowChange, Side, TableRow
 from riverrun.state.memory import MemoryBackend
@@ -133,3 +135,22 @@ def test_an_index_goes_on_where_it_stood(tmp_path: Path) -> None:
     assert [(pair.key, pair.change) for pair in index.rows()] == [(b"ann", RowChange.SAME), (b"bob", RowChange.CHANGED)]
     assert [pair.key for pair in index.differences()] == [b"bob"]
     backend.close()
+
+
+def test_damage_of_any_file_of_an_index_is_noticed_or_harmless(tmp_path: Path) -> None:
+    place = tmp_path / "index"
+    backend = RocksDbBackend(place)
+    index = fed(DifferenceIndex(backend), *((side, 0, b"%d" % n, b"%d" % (n // 2)) for n in range(40) for side in Side))
+    right, positions = list(index.rows()), backend.positions()
+    backend.close()
+    for path in sorted(place.iterdir()):
+        if path.name.startswith("LO"):
+            continue
+        data = path.read_bytes()
+        for number in range(0, len(data), max(1, len(data) // 8)):
+            changed = shutil.copytree(place, tmp_path / f"{path.name}-{number}")
+            (changed / path.name).write_bytes(
+                data[:number] + bytes([data[number] ^ (1 << number % 8)]) + data[number + 1 :]
+            )
+            with suppress(CorruptStateError), closing(RocksDbBackend(changed)) as backend:
+                assert backend.positions() != positions or list(DifferenceIndex(backend).rows()) == right

@@ -1,0 +1,112 @@
+"""Files on file stores that other processes have written: what may be read, and documents that tell their own digest.
+
+A file belongs to a directory on a store if it is a regular file there, and no symbolic link leads to it. So nobody reads a
+device or a pipe, or writes and removes elsewhere. Documents, such as manifests, are JSON objects. Their first field is the
+digest of all other bytes, so that a changed byte is noticed before any of them is believed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from riverrun.decoders import LONGEST_RECORD, UnreadableError
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeIs
+
+_FIELD = b'{"sha256":'
+_SEALED = re.compile(rb'\{"sha256":"([0-9a-f]{64})",')
+
+
+def is_local(files: Any) -> TypeIs[Any]:
+    """Return whether a file store of fsspec is a local disk."""
+    from fsspec.implementations.local import LocalFileSystem
+
+    return isinstance(files, LocalFileSystem)
+
+
+def require_no_links(files: Any, root: str, place: str) -> None:
+    """Make sure that no symbolic link lies between a directory and a place below it. The directory itself may be one.
+
+    Args:
+        files: A file store of fsspec.
+        root: The directory.
+        place: The place, which need not exist.
+
+    Raises:
+        UnreadableError: If there is a link.
+    """
+    if is_local(files) and Path(place).resolve() != Path(root).resolve() / Path(place).relative_to(root):
+        message = "a symbolic link leads to it"
+        raise UnreadableError(message)
+
+
+def described(files: Any, root: str, place: str) -> dict[str, Any]:
+    """Return what a file store tells of a file below a directory, such as its `size` in bytes.
+
+    Args:
+        files: A file store of fsspec.
+        root: The directory.
+        place: The file.
+
+    Raises:
+        UnreadableError: If it is no regular file, or a symbolic link leads to it.
+        Exception: If it is missing, or the store does not answer. Each kind of store has its own errors.
+    """
+    require_no_links(files, root, place)
+    found: dict[str, Any] = files.info(place)
+    if found["type"] != "file":
+        message = "it is no regular file"
+        raise UnreadableError(message)
+    return found
+
+
+def read_document(files: Any, root: str, place: str, longest: int = LONGEST_RECORD) -> bytes:
+    """Return the bytes of a document below a directory, without its digest.
+
+    Args:
+        files: A file store of fsspec.
+        root: The directory.
+        place: The document.
+        longest: The most bytes to read.
+
+    Raises:
+        UnreadableError: If it is no regular file, too long, or has another digest than it says.
+        Exception: As in `described`.
+    """
+    size = described(files, root, place)["size"]
+    if size > longest:
+        message = f"it has {size} bytes, and at most {longest} are read"
+        raise UnreadableError(message)
+    return unsealed(files.cat_file(place))
+
+
+def sealed(document: bytes) -> bytes:
+    """Return a JSON object with the digest of its bytes as its first field.
+
+    >>> unsealed(sealed(b'{"number":1}'))
+    b'{"number":1}'
+    >>> unsealed(sealed(b'{"number":1}').replace(b"1}", b"2}"))
+    Traceback (most recent call last):
+    riverrun.decoders.UnreadableError: its bytes have another digest than it says
+    """
+    return _FIELD + b'"%s",' % hashlib.sha256(document).hexdigest().encode() + document[1:]
+
+
+def unsealed(data: bytes) -> bytes:
+    """Return a JSON object without its digest. One without a digest, of an earlier version, is returned as it is.
+
+    Raises:
+        UnreadableError: If its bytes have another digest.
+    """
+    if not data.startswith(_FIELD):
+        return data
+    found = _SEALED.match(data)
+    document = b"{" + data[found.end() :] if found else b""
+    if not found or hashlib.sha256(document).hexdigest().encode() != found[1]:
+        message = "its bytes have another digest than it says"
+        raise UnreadableError(message)
+    return document

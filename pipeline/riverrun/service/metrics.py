@@ -240,6 +240,10 @@ class _Figures(Collector):
         )
         state.add_metric([self._client, status.state.value], 1)
         yield state
+        text = "1 if brokers count the instance as a member of its group, or did less than a session ago; 0 if not."
+        member = GaugeMetricFamily(f"{_CLIENT}group_member", text, labels=["client_id"])
+        member.add_metric([self._client], int(status.is_member))
+        yield member
         threads = GaugeMetricFamily(f"{_CLIENT}alive_stream_threads", "Number of stream threads.", labels=["client_id"])
         threads.add_metric([self._client], status.threads)
         yield threads

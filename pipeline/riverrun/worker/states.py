@@ -47,7 +47,7 @@ TRANSITIONS: Mapping[WorkerState, frozenset[WorkerState]] = {
     WorkerState.NOT_RUNNING: frozenset(),
     WorkerState.ERROR: frozenset(),
 }
-"""The legal transitions; a worker is `rebalancing` while it takes over and restores tasks."""
+"""The legal transitions. A worker is `rebalancing` while it takes over and restores tasks, or is not in its group."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +85,7 @@ class InstanceStatus:
         recovery_s: Duration of the last change of its tasks until all of them ran, s; None before the first has ended.
         holding: Id of the barrier at which it pauses, without publishing; None if it does not.
         held_s: Duration of the last pause at a barrier, s; None before the first has ended.
+        is_member: Whether brokers count it as a member of its group, or did less than a session ago.
     """
 
     state: WorkerState
@@ -98,6 +99,7 @@ class InstanceStatus:
     recovery_s: float | None = None
     holding: str | None = None
     held_s: float | None = None
+    is_member: bool = True
 
 
 def summed(parts: Iterable[WorkerSummary]) -> WorkerSummary:

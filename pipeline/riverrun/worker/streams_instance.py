@@ -131,6 +131,7 @@ class StreamsInstance:
             recovery_s=self._recovery_s,
             holding=self._listener.pauses.barrier,
             held_s=self._listener.pauses.last_s,
+            is_member=self._group.is_counted,
         )
 
     @property
@@ -310,7 +311,8 @@ class StreamsInstance:
         running = frozenset(
             task for stream in streams for task in stream.report.active - stream.report.restoring.keys()
         )
-        wanted = WorkerState.RUNNING if task_ids(assignment.active) == running else WorkerState.REBALANCING
+        is_settled = self._group.is_counted and task_ids(assignment.active) == running
+        wanted = WorkerState.RUNNING if is_settled else WorkerState.REBALANCING
         if wanted is not self.state and wanted in TRANSITIONS[self.state]:
             now = time.monotonic()
             if wanted is WorkerState.RUNNING:

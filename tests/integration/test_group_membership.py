@@ -16,6 +16,7 @@ from riverrun import LONG, STRING, Consumed, Materialized, Riverrun, StreamsBuil
 from riverrun.kafka.membership import GroupMember
 from riverrun.records import TopicPartition
 from riverrun.worker.group.protocol import SubscriptionInfo, servers_of
+from riverrun.worker.states import WorkerState
 from tests.brokers import Broker, embedded_broker
 from tests.integration.faulty_line import Fault, apis, faulty_line
 from tests.waiting import DEADLINE_S, until
@@ -263,6 +264,26 @@ def knows_both(worker: AppWorker) -> bool:
     return len(tasks) == 2 and sum(map(len, tasks.values())) == 8
 
 
-def counting(builder: StreamsBuilder) -> Topology:
-    builder.stream("words.in", Consumed(STRING, STRING)).group_by_key().count(Materialized(STRING, LONG, name="counts"))
+def test_a_worker_that_its_group_does_not_count_is_not_running(
+    broker: Broker, unique: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    topic, group = f"{unique}.in", f"{unique}-v1"
+    broker.create(2, topic)
+    fault = Fault("lose", apis.HEARTBEAT)
+    with faulty_line(int(broker.bootstrap_servers.rpartition(":")[2]), fault) as line:
+        config = {"consumer.heartbeat.interval.ms": 200, "consumer.session.timeout.ms": SESSION_MS}
+        project = Riverrun(kafka={"bootstrap.servers": line.bootstrap_servers}, directory=tmp_path)
+        with project.app(unique, lambda builder: counting(builder, topic), config=config).worker() as worker:
+            until(lambda: "have not counted this instance as a member" in caplog.text, "noticed")
+            until(lambda: worker.state is WorkerState.REBALANCING, "was rebalancing")
+            assert not worker.status().is_member
+            line.mend()
+            worker.wait_for(timeout_s=DEADLINE_S)
+            assert worker.status().is_member
+            assert len(broker.admin().group(group).members) == 1
+    assert "as a member of group" in caplog.text.rpartition("again")[0]
+
+
+def counting(builder: StreamsBuilder, topic: str = "words.in") -> Topology:
+    builder.stream(topic, Consumed(STRING, STRING)).group_by_key().count(Materialized(STRING, LONG, name="counts"))
     return builder.build()

@@ -18,6 +18,7 @@ from riverrun.config.streams import UNCAUGHT_EXCEPTION_RESPONSES
 from riverrun.errors import ConfigError, ProcessingError
 from riverrun.hosting.process import SystemClock, current_style
 from riverrun.runtime.context import FailedRecord
+from riverrun.runtime.failures import user_code
 from riverrun.worker.group.assignment import spread
 from riverrun.worker.group.protocol import RUNNING
 from riverrun.worker.queries import QueryClient
@@ -399,6 +400,7 @@ class UncaughtExceptionHandler:
 
         Raises:
             ConfigError: If the handler returns something else.
+            ProcessingError: If it fails.
         """
         now = time.monotonic()
         self._at = [at for at in self._at if now - at < _SECONDS] + [now]
@@ -422,7 +424,8 @@ class UncaughtExceptionHandler:
         return kind(stream.failure.message, hint=stream.failure.hint)
 
     def _asked(self, error: StreamsError) -> str:
-        wanted = self._handler(error)
+        with user_code("The handler of uncaught exceptions"):
+            wanted = self._handler(error)
         if wanted not in UNCAUGHT_EXCEPTION_RESPONSES:
             message = f"The handler of uncaught exceptions returns {wanted!r} for: {error.message}"
             raise ConfigError(message, hint=f"Allowed: {', '.join(UNCAUGHT_EXCEPTION_RESPONSES)}")

@@ -102,8 +102,8 @@ def load_attribute(reference: str | PickledFunction) -> Any:
         raise ConfigError(message, hint=hint) from error
     except StreamsError:
         raise
-    except USER_ERRORS as raised:  # a user's module may raise anything when it is imported
-        error = as_exception(raised)
+    except USER_ERRORS as error:  # a user's module may raise anything when it is imported
+        as_exception(error)
         message = f"Module {module_name!r} cannot be imported: {_described(error)}"
         raise ConfigError(message, hint=users_line(error)) from error
     if not hasattr(module, attribute):
@@ -143,8 +143,8 @@ def call_attribute(reference: str | PickledFunction, *arguments: object) -> Any:
     except StreamsError as error:
         error.hint = error.hint or users_line(error)
         raise
-    except USER_ERRORS as raised:  # a user's function may raise anything
-        error = as_exception(raised)
+    except USER_ERRORS as error:  # a user's function may raise anything
+        as_exception(error)
         message = f"{reference} raised {_described(error)}"
         raise ConfigError(
             message, hint=users_line(error) or f"It is of type {kind}. Does it name the right function?"

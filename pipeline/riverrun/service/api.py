@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol
 from urllib.parse import quote
 
@@ -321,6 +322,7 @@ def status_object(instance: ServedInstance) -> dict[str, Any]:
         "standby": {str(task): status.lags.get(task) for task in sorted(status.standby)},
         "restoring": {str(task): missing for task, missing in sorted(status.restoring.items())},
         "waiting": _waiting(instance),
+        "stuck": [{"thread": number, **asdict(record)} for number, record in sorted(status.stuck.items())],
         "processed": summary.processed,
         "commits": summary.commits,
         "dropped": dict(summary.dropped),

@@ -234,9 +234,9 @@ def _attempted(attempt_once: Callable[[], str], task_id: TaskId, attempts: int) 
         return attempt_once()
     except StreamsError:
         raise
-    except USER_ERRORS as raised:
-        error = as_exception(raised)
-        message = redacted(f"Task {task_id} cannot be processed: {type(error).__name__}: {error}")
+    except USER_ERRORS as error:
+        failed = as_exception(error)
+        message = redacted(f"Task {task_id} cannot be processed: {type(failed).__name__}: {failed}")
         raise EngineError(message) from error
 
 

@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 
 
 class apis:  # noqa: N801 - a name for numbers
-    """Numbers of requests in Kafka's protocol."""
+    """Has the numbers of requests in Kafka's protocol."""
 
     JOIN, HEARTBEAT, SYNC = 11, 12, 14
 
 
 @dataclass(frozen=True)
 class Fault:
-    """What happens to answers.
+    """Says what happens to answers.
 
     Args:
         kind: `lose`: the connection breaks instead of the answer. `delay`: it comes `DELAY_S` later.

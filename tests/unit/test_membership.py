@@ -29,7 +29,7 @@ HEARTBEAT_MS = 10
 
 
 class Fault(Enum):
-    """What happens to a request."""
+    """Names what happens to a request."""
 
     LOST_REQUEST = "the coordinator never has it"
     LOST_ANSWER = "the coordinator has it, and its answer is lost"
@@ -118,7 +118,11 @@ class Group:
         if place is None and member not in self.named:
             return SimpleNamespace(error_code=KafkaError.UNKNOWN_MEMBER_ID)
         self.named.discard(member)
-        if place is None or place.said != said or (member == self.leader and not self.is_open and place.plan is not None):
+        if (
+            place is None
+            or place.said != said
+            or (member == self.leader and not self.is_open and place.plan is not None)
+        ):
             place = self.places.setdefault(member, Place())
             place.said = said
             if not self.is_open:
@@ -324,7 +328,12 @@ def test_a_request_to_rejoin_during_a_join_is_not_forgotten(faults: list[Fault |
         until(lambda: some.planning > 0, "planned", turn=some.look)
         said[0] = b"changed"
         some.members[0].rejoin()
-        until(lambda: some.drop_the_dead() or some.plans.get("m0") == b"changed of 2", "said so", turn=some.look)
+
+        def turn() -> None:
+            some.drop_the_dead()
+            some.look()
+
+        until(lambda: some.plans.get("m0") == b"changed of 2", "said so", turn=turn)
 
 
 def test_a_member_that_waits_for_an_answer_leaves_at_once() -> None:

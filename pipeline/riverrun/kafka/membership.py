@@ -72,8 +72,8 @@ class _LeavingError(Exception):
 class GroupMember:
     """One member of a group, from the first `poll` until it is closed.
 
-    A thread takes part: it joins, receives plans and sends heartbeats, whatever the caller does meanwhile. A request that is not
-    answered is repeated until it is, or the brokers refuse it: a member that stops half-way would be in no group.
+    A thread takes part: it joins, receives plans and sends heartbeats, whatever the caller does meanwhile. It repeats a request
+    until brokers have answered: a member that stops half-way would be in no group.
 
     Args:
         kafka: Client properties with librdkafka's names; those of the connection are used.

@@ -216,6 +216,8 @@ class TaskContext:
 def _message(error: Exception) -> str:
     try:
         return str(error)[:_LONGEST_MESSAGE]
-    except USER_ERRORS as refused:  # an exception of the user may refuse to be shown: its record is skipped all the same
+    except (
+        USER_ERRORS
+    ) as refused:  # an exception of the user may refuse to be shown: its record is skipped all the same
         as_exception(refused)
         return ""

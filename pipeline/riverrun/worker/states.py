@@ -98,7 +98,7 @@ class StuckRecord:
         return place
 
     def is_at(self, other: StuckRecord) -> bool:
-        """Return whether it is the same record, whichever node has it; without a record, whether the node is the same."""
+        """Return whether both are one record, whichever node has it; without a record, whether both have one node."""
         return self.coordinates == other.coordinates and (self.topic != "" or self.node == other.node)
 
     def __str__(self) -> str:

@@ -252,7 +252,7 @@ class StreamThreads:
             stream.pipe.close()
             stream.queries.gone()
             self._failed.append(_ended(stream))
-            if stream.is_silent and stream.report is not _NOTHING or stream.stuck is not None:
+            if (stream.is_silent and stream.report is not _NOTHING) or stream.stuck is not None:
                 self.tries.note(stream.stuck)
                 self._warn(self.all)
         return ended
@@ -483,7 +483,10 @@ class UncaughtExceptionHandler:
         if stream.stuck is None:
             tasks = ", ".join(map(str, sorted(stream.report.active))) or "no task"
             message = f"Stream threads were silent {tries}: a function, or a library that it calls, never returns"
-            return ProcessingError(f"{message}. The last one had {tasks}", hint="Such code handles no signal, so it has no place. Look for long calls of compiled code there.")
+            return ProcessingError(
+                f"{message}. The last one had {tasks}",
+                hint="Such code handles no signal, so it has no place. Look for long calls of compiled code there.",
+            )
         found = stream.stuck
         message = f"A function of {found.node or 'the topology'} has not returned, {tries}"
         hint = None

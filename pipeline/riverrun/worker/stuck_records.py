@@ -13,7 +13,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import riverrun
 from riverrun.generated import owner_of
 from riverrun.records import RAW_OFFSET, TopicPartition
 from riverrun.runtime.inputs import RecordQueue
@@ -36,7 +35,8 @@ _REMEMBERED = 10
 """For how many times `max.poll.interval.ms` a record counts as tried."""
 _EARLY = 0.9
 """Part of `max.poll.interval.ms` after which a function is made to fail: just before the process would be replaced."""
-_OWN = str(Path(riverrun.__file__).parent)
+_OWN = str(Path(__file__).parents[1])
+"""The directory of this package."""
 
 
 def named_after_s(limit_s: float) -> float:

@@ -369,6 +369,9 @@ def leave_in_thread(_value: str) -> Any:
     sys.exit(3)
 
 
+ENOUGH = "enough"
+
+
 class OwnError(BaseException):
     """An end that is no exception of Python's."""
 
@@ -377,13 +380,13 @@ def ending(end: type[BaseException], *, blocks: bool = False, creates: bool = Fa
     """A look-up function that raises something, itself or in a task that it creates."""
 
     async def ends(_value: str) -> Any:
-        raise end("enough")
+        raise end(ENOUGH)
 
     async def creates_one(value: str) -> Any:
         await asyncio.get_running_loop().create_task(ends(value))
 
     def ends_in_thread(_value: str) -> Any:
-        raise end("enough")
+        raise end(ENOUGH)
 
     function = ends_in_thread if blocks else creates_one if creates else ends
     function.__name__ = f"{end.__name__}_{function.__name__}"

@@ -42,6 +42,9 @@ STRINGS, TO_STRINGS = Consumed(STRING, STRING), Produced(STRING, STRING)
 PLACE = "task 0_0, topic in, partition 0, offset 1"
 
 
+ENOUGH = "enough"
+
+
 class OwnError(BaseException):
     """An end that is no exception of Python's."""
 
@@ -52,7 +55,7 @@ def generator_closed() -> Any:
 
 
 def cancelled() -> Any:
-    raise asyncio.CancelledError("enough")
+    raise asyncio.CancelledError(ENOUGH)
 
 
 def interrupted() -> Any:
@@ -60,15 +63,15 @@ def interrupted() -> Any:
 
 
 def own() -> Any:
-    raise OwnError("enough")
+    raise OwnError(ENOUGH)
 
 
 def stopped() -> Any:
-    raise StopIteration("enough")
+    raise StopIteration(ENOUGH)
 
 
 def in_a_group() -> Any:
-    raise BaseExceptionGroup("enough", [KeyboardInterrupt(), SystemExit(3)])
+    raise BaseExceptionGroup(ENOUGH, [KeyboardInterrupt(), SystemExit(3)])
 
 
 ENDS: dict[Callable[[], Any], str] = {
@@ -86,7 +89,7 @@ present: list[Callable[[], Any]] = []
 
 @pytest.fixture(params=ENDS, ids=lambda end: end.__name__)
 def message(request: pytest.FixtureRequest) -> Iterator[str]:
-    """What is said of the way in which `leave` ends."""
+    """Return the words for the way in which `leave` ends."""
     present.append(request.param)
     yield ENDS[request.param]
     present.clear()
@@ -299,9 +302,7 @@ SIGNALS = {
 @pytest.mark.parametrize("handler", SIGNALS)
 @pytest.mark.parametrize("settings", [{}, {"processing.exception.handler": "continue"}], ids=["plain", "handler"])
 @pytest.mark.parametrize("case", CASES)
-def test_a_signal_that_interrupts_user_code_goes_on_its_way(
-    case: str, settings: dict[str, str], handler: str
-) -> None:
+def test_a_signal_that_interrupts_user_code_goes_on_its_way(case: str, settings: dict[str, str], handler: str) -> None:
     before = signal.signal(signal.SIGINT, SIGNALS[handler])
     present.append(lambda: signal.raise_signal(signal.SIGINT))
     try:

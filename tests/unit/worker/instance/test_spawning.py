@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from riverrun.worker.stuck_records import Tries
 from riverrun.worker.stream_threads import UncaughtExceptionHandler
+from riverrun.worker.stuck_records import Tries
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -52,7 +52,9 @@ def test_a_process_runs_a_function_of_the_program_that_starts_it(is_read: bool, 
 
 def ended_with(exit_code: int) -> Any:
     """A stream thread that has ended without a word."""
-    return SimpleNamespace(failure=None, stuck=None, is_silent=False, number=1, process=SimpleNamespace(exitcode=exit_code))
+    return SimpleNamespace(
+        failure=None, stuck=None, is_silent=False, number=1, process=SimpleNamespace(exitcode=exit_code)
+    )
 
 
 def test_a_process_that_ended_without_a_word_is_replaced() -> None:

@@ -41,6 +41,12 @@
 from __future__ import annotations
 
 import bdb
+import opcode
+import signal
+import threading
+import traceback
+
+_RAISE = opcode.opmap["RAISE_VARARGS"]
 
 
 class StreamsError(Exception):
@@ -266,28 +272,60 @@ class ApprovalNeededError(ReleaseError):
     """The quality gate has warnings that no person has approved. Nothing is published until then."""
 
 
-USER_ERRORS = (Exception, SystemExit)
-"""Exceptions that count as failures of user code. `sys.exit` within a record must not end a host."""
+USER_ERRORS = BaseException
+"""Exceptions that count as failures of user code, all but interruptions: whatever a record raises, it must not end a host."""
 
 
-def as_exception(error: Exception | SystemExit) -> Exception:
+def as_exception(error: BaseException) -> Exception:
     """Return a failure of user code as an exception that handlers accept.
 
     >>> as_exception(SystemExit(3))
     RuntimeError('sys.exit(3) was called')
 
     Raises:
-        DebuggerError: If a debugger was quit, since no record is to blame.
+        BaseException: The error itself, if a signal has interrupted the code, since no record is to blame.
+        DebuggerError: If a debugger was quit, for the same reason.
     """
+    if is_interruption(error):
+        raise error
     if isinstance(error, bdb.BdbQuit):
         message = "Processing ended in a debugger: it was quit, or found no terminal"
         hint = "Stream threads have no terminal. Debug in TopologyTestDriver, or with riverrun worker APP --in-process."
         raise DebuggerError(message, hint=hint) from error
     if isinstance(error, Exception):
         return error
-    exited = RuntimeError(f"sys.exit({error.code!r}) was called")
-    exited.__cause__ = error
-    return exited
+    how = f"sys.exit({error.code!r}) was called" if isinstance(error, SystemExit) else f"{error!r} was raised"
+    failed = RuntimeError(how)
+    failed.__cause__ = error
+    return failed
+
+
+def is_interruption(error: BaseException) -> bool:
+    """Return whether an exception comes from the handler of a signal, such as Ctrl-C or the time limit of a scheduler.
+
+    Code may raise such exceptions as well: `raise KeyboardInterrupt` interrupts nothing.
+    """
+    if isinstance(error, Exception) or threading.current_thread() is not threading.main_thread():
+        return False
+    handlers = [signal.getsignal(number) for number in signal.valid_signals()]
+    codes = {getattr(getattr(each, "__func__", each), "__code__", None) for each in handlers} - {None}
+    cause: BaseException | None = error
+    while cause is not None:
+        frames = list(traceback.walk_tb(cause.__traceback__))
+        if any(frame.f_code in codes for frame, _ in frames):
+            return True
+        if isinstance(cause, KeyboardInterrupt) and signal.default_int_handler in handlers and not _raises(cause):
+            return True
+        cause = cause.__context__
+    return False
+
+
+def _raises(error: BaseException) -> bool:
+    """Return whether the line that an exception comes from raises it. The default handler of signals has no frame."""
+    place = error.__traceback__
+    while place is not None and place.tb_next is not None:
+        place = place.tb_next
+    return place is not None and place.tb_frame.f_code.co_code[place.tb_lasti] == _RAISE
 
 
 def of_an_interrupt(error: BaseException | None) -> bool:

@@ -8,6 +8,8 @@ import threading
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
+from tests.integration.frames import frame, send
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
@@ -62,23 +64,23 @@ class LateLeader:
     def _ask(self, client: socket.socket, broker: socket.socket) -> None:
         refuse: Callable[[], None] | None = None
         with suppress(OSError):
-            while frame := _frame(client):
-                is_batch = struct.unpack_from(">h", frame)[0] == _PRODUCE
+            while sent := frame(client):
+                is_batch = struct.unpack_from(">h", sent)[0] == _PRODUCE
                 if is_batch and not self.has_first.is_set():
-                    refuse = _once(client, _refusal(frame))
+                    refuse = _once(client, _refusal(sent))
                     threading.Timer(_SECONDS, refuse).start()
                     self.has_first.set()
                     continue
                 if is_batch and refuse is not None:
                     refuse()
-                _send(broker, frame)
+                send(broker, sent)
         broker.close()
 
     def _answer(self, client: socket.socket, broker: socket.socket) -> None:
         theirs, own = (b"127.0.0.1" + struct.pack(">i", port) for port in (self._port, self._own_port))
         with suppress(OSError):
-            while frame := _frame(broker):
-                _send(client, frame.replace(theirs, own))
+            while sent := frame(broker):
+                send(client, sent.replace(theirs, own))
         client.close()
 
 
@@ -88,28 +90,9 @@ def _once(target: socket.socket, frame: bytes) -> Callable[[], None]:
 
     def sent() -> None:
         if is_first.acquire(blocking=False):
-            _send(target, frame)
+            send(target, frame)
 
     return sent
-
-
-def _frame(source: socket.socket) -> bytes:
-    size = _exactly(source, 4)
-    return _exactly(source, struct.unpack(">i", size)[0]) if size else b""
-
-
-def _exactly(source: socket.socket, count: int) -> bytes:
-    found = b""
-    while len(found) < count:
-        part = source.recv(count - len(found))
-        if not part:
-            return b""
-        found += part
-    return found
-
-
-def _send(target: socket.socket, frame: bytes) -> None:
-    target.sendall(struct.pack(">i", len(frame)) + frame)
 
 
 def _refusal(batch: bytes) -> bytes:

@@ -11,7 +11,6 @@ from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment, Consume
 
 from riverrun import STRING, Consumed, Produced, Riverrun
 from riverrun.decoders import UnreadableError
-from riverrun.kafka import membership
 from riverrun.kafka.coordinators import COUNT_BYTES
 from riverrun.kafka.membership import GroupMember
 from riverrun.worker.group.protocol import assignment_info_of, subscription_info_of
@@ -147,17 +146,17 @@ def test_members_that_cannot_be_understood_are_refused_by_a_leader_that_goes_on(
 
 def _says_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Lets members join with bytes that are no subscription; the worker has joined, and does not encode its own again."""
-    original = membership._PlanAssignor.metadata
+    original = GroupMember._join_request
 
-    def metadata(self: Any, topics: Any) -> Any:
-        found = original(self, topics)
+    def request(self: GroupMember, said: bytes) -> Any:
+        found = original(self, said)
         try:
-            subscription_info_of(found.user_data[COUNT_BYTES:])
+            subscription_info_of(said[COUNT_BYTES:])
         except UnreadableError:  # what the rogue said last
-            return Broken()
+            found.protocols[0].metadata = Broken().encode()
         return found
 
-    monkeypatch.setattr(membership._PlanAssignor, "metadata", metadata)
+    monkeypatch.setattr(GroupMember, "_join_request", request)
 
 
 def test_a_worker_keeps_its_place_under_a_leader_that_cannot_be_understood(

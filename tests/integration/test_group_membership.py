@@ -7,17 +7,18 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 import pytest
-from kafka.coordinator.base import BaseCoordinator
 
 from riverrun import LONG, STRING, Consumed, Materialized, Riverrun, StreamsBuilder, Topology
 from riverrun.kafka.membership import GroupMember
 from riverrun.records import TopicPartition
 from riverrun.worker.group.protocol import SubscriptionInfo, servers_of
+from riverrun.worker.states import WorkerState
 from tests.brokers import Broker, embedded_broker
+from tests.integration.faulty_line import Fault, apis, faulty_line
 from tests.waiting import DEADLINE_S, until
 
 if TYPE_CHECKING:
@@ -39,9 +40,12 @@ class Member:
     says: bytes
     plans: list[bytes] = field(default_factory=list)
     asked: int = 0
-    attends: threading.Event = field(default_factory=threading.Event)
-    ends: threading.Event = field(default_factory=threading.Event)
-    polls: threading.Lock = field(default_factory=threading.Lock)
+    joins: threading.Event = field(default_factory=threading.Event)
+    """Whether it joins a rebalance, or lets the others wait."""
+
+    def __post_init__(self) -> None:
+        """Join at once."""
+        self.joins.set()
 
     def take_place(self, broker: Broker, group: str, instance: str | None = None) -> None:
         self.place = GroupMember(
@@ -55,30 +59,11 @@ class Member:
             heartbeat_interval_ms=300,
             group_instance_id=instance,
         )
-
-    def take_part(self, broker: Broker, group: str) -> None:
-        self.take_place(broker, group)
-        self.go_on()
-
-    def go_on(self) -> None:
-        self.attends.set()
-        while not self.ends.is_set():
-            self.attends.wait(0.1)
-            with self.polls:
-                if self.attends.is_set():
-                    self.place.poll(0.5)
-        self.place.close()
-
-    def pauses(self) -> bool:
-        """Take no part until `attends` is set again, unless it is joining: the library would complete that without a poll."""
-        self.attends.clear()
-        with self.polls:
-            if self.place.is_joining:
-                self.attends.set()
-        return not self.attends.is_set()
+        self.place.poll(0)
 
     def describe(self) -> bytes:
         self.asked += 1
+        self.joins.wait()
         return self.says
 
     def says_anew(self, said: bytes) -> None:
@@ -96,31 +81,29 @@ def everything_to_everybody(said: Mapping[str, bytes]) -> dict[str, bytes]:
 
 @pytest.fixture
 def join(broker: Broker, unique: str) -> Iterator[Callable[[bytes], Member]]:
-    members: list[tuple[Member, threading.Thread]] = []
+    members: list[Member] = []
 
     def joined(says: bytes) -> Member:
         member = Member(says)
-        thread = threading.Thread(target=member.take_part, args=(broker, unique))
-        thread.start()
-        members.append((member, thread))
+        member.take_place(broker, unique)
+        members.append(member)
         return member
 
     yield joined
-    for member, _ in members:
-        member.ends.set()
-    for _, thread in members:
-        thread.join()
+    for member in members:
+        member.joins.set()
+        member.place.close()
 
 
 def test_what_changes_while_a_member_waits_for_the_others_is_said_as_well(join: Callable[[bytes], Member]) -> None:
     first, second = join(b"one"), join(b"two")
     until(lambda: first.known == second.known == {b"one", b"two"}, "knew each other")
-    until(second.pauses, "paused")
+    second.joins.clear()
     asked = first.asked
     first.says_anew(b"changed")
     until(lambda: first.asked > asked, "said so")  # and waits for the second
     first.says_anew(b"changed-again")
-    second.attends.set()
+    second.joins.set()
     until(lambda: first.known == second.known == {b"changed-again", b"two"}, "knew the change")
 
 
@@ -130,17 +113,16 @@ def test_the_addresses_of_instances_are_known_again_after_a_rebalance(
     said = {name: subscription_info(f"{name}:1") for name in ("one", "two")}
     first, second = (join(each) for each in said.values())
     until(lambda: first.known == second.known == set(said.values()), "knew each other")
-    until(second.pauses, "paused")
+    second.joins.clear()
     first.says_anew(subscription_info("three:1"))
     admin = broker.admin()
     until(lambda: admin.member_messages(unique) is None, "waited for the second")
     assert servers_of(admin, unique) == []
     with ThreadPoolExecutor() as threads:
         found = threads.submit(servers_of, broker.admin(), unique, within_s=DEADLINE_S)
-        second.attends.set()
+        second.joins.set()
     assert found.result(), "waited for the end of the rebalance"
-    # The library may have joined again before, as it knew more topics: then this was its rebalance, with the former words.
-    until(lambda: servers_of(admin, unique) == ["three:1", "two:1"], "knew the new address")
+    assert servers_of(admin, unique) == ["three:1", "two:1"]
 
 
 def subscription_info(server: str) -> bytes:
@@ -150,12 +132,7 @@ def subscription_info(server: str) -> bytes:
 def static(broker: Broker, group: str, member: Member) -> None:
     """Join as the only static member of a group."""
     member.take_place(broker, group, "first")
-
-    def takes_part() -> bool:
-        member.place.poll(0.5)
-        return bool(member.plans)
-
-    until(takes_part, "took part")
+    until(lambda: bool(member.plans), "took part")
 
 
 def test_a_static_member_hears_that_it_was_replaced(broker: Broker, unique: str) -> None:
@@ -163,45 +140,23 @@ def test_a_static_member_hears_that_it_was_replaced(broker: Broker, unique: str)
     static(broker, unique, member)
     assert not member.place.is_fenced
     static(broker, unique, other)
-
-    def is_fenced() -> bool:
-        member.place.poll(0.5)
-        return member.place.is_fenced
-
-    until(is_fenced, "heard of it")
+    until(lambda: member.place.is_fenced, "heard of it")
     assert not other.place.is_fenced
     member.place.close()
     other.place.close()
 
 
-def test_a_member_slow_to_join_again_is_not_taken_for_a_replaced_one(
-    broker: Broker, unique: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    member = Member(b"one")
-    static(broker, unique, member)
-    join = BaseCoordinator._do_join_and_sync_async
-
-    async def late(coordinator: Any) -> Any:
-        await coordinator._manager._net.sleep(2)
-        return await join(coordinator)
-
-    monkeypatch.setattr(BaseCoordinator, "_do_join_and_sync_async", late)
-    asked = member.asked
-    member.place.rejoin()
-    member.place.poll(0.5)
-    assert member.asked == asked, "it has not joined again"
-    assert not member.place.is_fenced
-    member.place.close()
-
-
 @dataclass
 class SlowLeader(Member):
-    """A member that needs longer for an assignment than a session lasts."""
+    """A member that needs long for an assignment."""
 
+    plans_s: float = 0.0
+    planned: int = 0
     is_wrong: bool = False
 
     def assign(self, said: Mapping[str, bytes]) -> dict[str, bytes]:
-        time.sleep(3 * SESSION_MS / 1000)
+        self.planned += 1
+        time.sleep(self.plans_s)
         if self.is_wrong:
             message = "cannot assign"
             raise ValueError(message)
@@ -211,7 +166,7 @@ class SlowLeader(Member):
         self.place = GroupMember(
             broker.kafka,
             group,
-            [],
+            [group],
             client_id="slow",
             describe=self.describe,
             assign=self.assign,
@@ -220,29 +175,59 @@ class SlowLeader(Member):
             heartbeat_interval_ms=200,
             group_instance_id=instance,
         )
+        self.place.poll(0)
 
 
-def test_a_leader_stays_in_the_group_during_a_long_assignment(
-    broker: Broker, unique: str, join: Callable[[bytes], Member]
+@pytest.mark.parametrize("plans_s", [0.1, 0.5, 2.5 * SESSION_MS / 1000])
+def test_a_leader_that_plans_for_long_is_in_its_group(
+    broker: Broker, unique: str, join: Callable[[bytes], Member], plans_s: float
 ) -> None:
     """Without heartbeats meanwhile, brokers would drop it before it can send the assignment, again and again."""
-    leader = SlowLeader(b"one")
-    with ThreadPoolExecutor() as threads:
-        threads.submit(leader.take_part, broker, unique)
-        try:
-            until(lambda: leader.known == {b"one"}, "led")
-            follower = join(b"two")
-            until(lambda: leader.known == follower.known == {b"one", b"two"}, "knew each other")
-        finally:
-            leader.ends.set()
+    broker.create(4, unique)
+    leader, admin = SlowLeader(b"one", plans_s=plans_s), broker.admin()
+    leader.take_place(broker, unique)
+    try:
+        until(lambda: leader.known == {b"one"}, "led")
+        follower = join(b"two")
+        until(lambda: leader.known == follower.known == {b"one", b"two"}, "knew each other")
+        planned = leader.planned
+        until(lambda: admin.group(unique).state == "stable", "was stable")
+        assert len(admin.group(unique).members) == 2
+        until(lambda: leader.place.uncounted_s < 0.2, "sent a heartbeat")
+        assert leader.planned == planned, "it joined again without a reason"
+    finally:
+        leader.place.close()
 
 
 def test_an_assignment_that_fails_is_an_error_of_the_poll(broker: Broker, unique: str) -> None:
     leader = SlowLeader(b"one", is_wrong=True)
     leader.take_place(broker, unique)
     with pytest.raises(ValueError, match="cannot assign"):
-        leader.go_on()
+        leader.place.poll(DEADLINE_S)
     leader.place.close()
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [Fault("lose", apis.JOIN), Fault("lose", apis.SYNC), Fault("lose", apis.HEARTBEAT), Fault("delay", None)],
+    ids=str,
+)
+def test_members_behind_a_faulty_line_are_in_their_group(broker: Broker, unique: str, fault: Fault) -> None:
+    with faulty_line(int(broker.bootstrap_servers.rpartition(":")[2]), fault) as line:
+        behind = Broker(line.bootstrap_servers)
+        first, second = SlowLeader(b"one", plans_s=0.3), SlowLeader(b"two", plans_s=0.3)
+        try:
+            first.take_place(behind, unique)
+            second.take_place(behind, unique)
+            until(lambda: line.met >= 3, "met the fault")
+            line.mend()
+            until(lambda: first.known == second.known == {b"one", b"two"}, "knew each other")
+            until(lambda: broker.admin().group(unique).state == "stable", "was stable")
+            assert len(broker.admin().group(unique).members) == 2
+        finally:
+            first.place.close()
+            second.place.close()
+    assert broker.admin().group(unique).members == ()
 
 
 @pytest.fixture
@@ -279,6 +264,26 @@ def knows_both(worker: AppWorker) -> bool:
     return len(tasks) == 2 and sum(map(len, tasks.values())) == 8
 
 
-def counting(builder: StreamsBuilder) -> Topology:
-    builder.stream("words.in", Consumed(STRING, STRING)).group_by_key().count(Materialized(STRING, LONG, name="counts"))
+def test_a_worker_that_its_group_does_not_count_is_not_running(
+    broker: Broker, unique: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    topic, group = f"{unique}.in", f"{unique}-v1"
+    broker.create(2, topic)
+    fault = Fault("lose", apis.HEARTBEAT)
+    with faulty_line(int(broker.bootstrap_servers.rpartition(":")[2]), fault) as line:
+        config = {"consumer.heartbeat.interval.ms": 200, "consumer.session.timeout.ms": SESSION_MS}
+        project = Riverrun(kafka={"bootstrap.servers": line.bootstrap_servers}, directory=tmp_path)
+        with project.app(unique, lambda builder: counting(builder, topic), config=config).worker() as worker:
+            until(lambda: "have not counted this instance as a member" in caplog.text, "noticed")
+            until(lambda: worker.state is WorkerState.REBALANCING, "was rebalancing")
+            assert not worker.status().is_member
+            line.mend()
+            worker.wait_for(timeout_s=DEADLINE_S)
+            assert worker.status().is_member
+            assert len(broker.admin().group(group).members) == 1
+    assert "as a member of group" in caplog.text.rpartition("again")[0]
+
+
+def counting(builder: StreamsBuilder, topic: str = "words.in") -> Topology:
+    builder.stream(topic, Consumed(STRING, STRING)).group_by_key().count(Materialized(STRING, LONG, name="counts"))
     return builder.build()

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from confluent_kafka.admin import AdminClient
-from kafka.coordinator.base import BaseCoordinator
 
 from riverrun import LONG, STRING, Consumed, Grouped, Materialized, Produced, StreamsBuilder
 from riverrun.config import AppConfig
@@ -20,6 +19,7 @@ from riverrun.errors import BrokerError
 from riverrun.hosting.application import Application
 from riverrun.hosting.ownership import transactional_id
 from riverrun.kafka import groups
+from riverrun.kafka.coordinators import CoordinatorConnection
 from riverrun.kafka.membership import GroupMember
 from riverrun.records import TaskId, TopicPartition
 from riverrun.spark.bounded_runs.job import run
@@ -169,19 +169,19 @@ def test_groups_are_described_set_and_deleted_though_a_coordinator_died(
 def test_a_member_asks_calmly_for_a_coordinator_that_has_died(
     cluster: Cluster, unique: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ask = BaseCoordinator._send_group_coordinator_request
+    found = CoordinatorConnection._found
     asked_at, plans = list[float](), list[bytes]()
 
-    async def counted(coordinator: Any) -> Any:
+    async def counted(connection: CoordinatorConnection) -> Any:
         asked_at.append(time.monotonic())
-        return await ask(coordinator)
+        return await found(connection)
 
     def has_a_plan() -> bool:
-        with suppress(BrokerError):  # it joins again with the next poll
+        with suppress(BrokerError):  # it goes on
             member.poll(0.5)
         return bool(plans)
 
-    monkeypatch.setattr(BaseCoordinator, "_send_group_coordinator_request", counted)
+    monkeypatch.setattr(CoordinatorConnection, "_found", counted)
     member = GroupMember(
         {"bootstrap.servers": cluster.bootstrap_servers},
         unique,

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from riverrun.config.checks import nearest
-from riverrun.errors import ConfigError, StreamsError
+from riverrun.errors import USER_ERRORS, ConfigError, StreamsError, as_exception
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -102,7 +102,8 @@ def load_attribute(reference: str | PickledFunction) -> Any:
         raise ConfigError(message, hint=hint) from error
     except StreamsError:
         raise
-    except (Exception, SystemExit) as error:  # a user's module may raise anything when it is imported
+    except USER_ERRORS as error:  # a user's module may raise anything when it is imported
+        as_exception(error)
         message = f"Module {module_name!r} cannot be imported: {_described(error)}"
         raise ConfigError(message, hint=users_line(error)) from error
     if not hasattr(module, attribute):
@@ -142,7 +143,8 @@ def call_attribute(reference: str | PickledFunction, *arguments: object) -> Any:
     except StreamsError as error:
         error.hint = error.hint or users_line(error)
         raise
-    except (Exception, SystemExit) as error:  # a user's function may raise anything
+    except USER_ERRORS as error:  # a user's function may raise anything
+        as_exception(error)
         message = f"{reference} raised {_described(error)}"
         raise ConfigError(
             message, hint=users_line(error) or f"It is of type {kind}. Does it name the right function?"

@@ -187,7 +187,6 @@ SOLE_SESSION_MS = 10_000
 """After this time without heartbeats, a bounded run or a worker without a group counts as dead."""
 _WORKER_SESSION_MS = 45_000
 _HEARTBEAT_MS = 1_000
-_JOIN_SECONDS = 0.5
 _LOOK_SECONDS = 0.1
 _MEMBERS_LOOK_SECONDS = 0.5
 _PATIENCE_SECONDS = 3.0
@@ -420,7 +419,7 @@ class _Place:
             self._rejoins.clear()
             member.rejoin()
         try:
-            member.poll(_JOIN_SECONDS if member.is_joining else 0)
+            member.poll(0)
         except BrokerError as error:
             if not error.retriable:
                 raise
@@ -440,5 +439,5 @@ class _Place:
             on_plan=self._hear,
             session_timeout_ms=session,
             heartbeat_interval_ms=_HEARTBEAT_MS,
-            max_poll_interval_ms=2 * session,
+            rebalance_timeout_ms=2 * session,
         )

@@ -5,7 +5,9 @@ Import it on demand: the library takes longer to load than all of this package, 
 
 from __future__ import annotations
 
-from contextlib import closing
+import itertools
+import time
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -16,16 +18,21 @@ from kafka.net.selector import NetworkSelector
 from kafka.protocol.admin import DeleteGroupsRequest, DescribeGroupsRequest
 from kafka.protocol.metadata import CoordinatorType, FindCoordinatorRequest
 
+from riverrun.errors import StreamsError
 from riverrun.kafka import librdkafka
 from riverrun.kafka.kafka_python import connection, planned_in, said_by
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
 COUNT_BYTES = 8
 """A member numbers its metadata: the number comes first, and makes the bytes differ."""
 _BATCHED_VERSION = 4
 """First version in which one request asks for the coordinators of several groups."""
+_LOOK_SECONDS = 0.1
+"""How often a waiting request looks whether to stop waiting."""
+_LONGEST_ANSWER = 100_000_000
+"""Bytes of an answer. The library's manager refuses those of 1 MB, which the members of a large group may take together."""
 _STATES = {
     "PreparingRebalance": "preparing_rebalancing",
     "CompletingRebalance": "completing_rebalancing",
@@ -102,37 +109,115 @@ def _exists(code: int) -> bool:
 
 
 def _answer(question: CoordinatorRequest, request: Any) -> Any:
-    """Return the coordinator's answer. Uses this thread only, and leaves no resources behind.
+    """Return the coordinator's answer. Uses this thread only, and leaves no resources behind."""
+    connection = CoordinatorConnection(question.kafka, question.client_id, question.group, question.attempt)
+    with closing(connection):
+        return connection.ask(request, question.within_s)
+
+
+class CoordinatorConnection:
+    """Sends requests to the coordinator of a group, one at a time, in the threads of the callers.
+
+    It opens with the first request, which looks the coordinator up. Whatever fails closes it, so the next request begins with
+    nothing that an earlier one has left.
 
     The library's own admin client may wait in its constructor until a broker has described all others. It may also wait
-    without limit for the end of a TLS handshake. This function uses its parts, which can be abandoned at any time.
+    without limit for the end of a TLS handshake. This class uses its parts, which can be abandoned at any time.
+
+    Args:
+        kafka: Client properties with librdkafka's names; those of the connection are used.
+        client_id: Id of this client.
+        group: The group.
+        attempt: Number of the first attempt: each asks another bootstrap server for the coordinator.
     """
-    with closing(NetworkSelector()) as loop:
+
+    def __init__(self, kafka: Mapping[str, str], client_id: str, group: str, attempt: int = 0) -> None:
+        """Take note of the properties."""
+        self._kafka = kafka
+        self._client_id = client_id
+        self._group = group
+        self._attempts = itertools.count(attempt)
+        self._open = ExitStack()
+        self._loop: Any = None
+        self._manager: Any = None
+        self._node: Any = None
+
+    def find(self, within_s: float, gives_up: Callable[[], bool] = lambda: False) -> None:
+        """Look up the coordinator, unless it is known.
+
+        Args:
+            within_s: Longest time for the answer.
+            gives_up: Returns whether to stop waiting.
+
+        Raises:
+            KafkaException: If there is no answer, with librdkafka's code for the reason.
+        """
+        if self._node is None:
+            self._node = self._done(self._found, within_s, gives_up)
+
+    def ask(self, request: Any, within_s: float, gives_up: Callable[[], bool] = lambda: False) -> Any:
+        """Return the coordinator's answer to a request.
+
+        Args:
+            request: A request of the library.
+            within_s: Longest time for the answer.
+            gives_up: Returns whether to stop waiting.
+
+        Raises:
+            KafkaException: If there is no answer, with librdkafka's code for the reason.
+        """
+        deadline = time.monotonic() + within_s
+        self.find(within_s, gives_up)
+
+        async def asked() -> Any:
+            return await self._manager.send(request, node_id=self._node, request_timeout_ms=int(within_s * 1000) + 1000)
+
+        return self._done(asked, deadline - time.monotonic(), gives_up)
+
+    def close(self) -> None:
+        """Close it; the next request opens it again."""
+        self._node = None
+        self._open.close()
+        self._manager = self._loop = None
+
+    def _done(self, ask: Callable[[], Any], within_s: float, gives_up: Callable[[], bool]) -> Any:
+        deadline = time.monotonic() + within_s
         try:
-            with closing(
-                KafkaConnectionManager(loop, **connection(question.kafka), client_id=question.client_id)
-            ) as manager:
-                answer = manager.call_soon(_coordinators_answer, manager, question, request)
-                loop.poll(timeout_ms=question.within_s * 1000, future=answer)
+            if self._manager is None:
+                self._start()
+            answer = self._manager.call_soon(ask)
+            while not answer.is_done and (left_s := deadline - time.monotonic()) > 0 and not gives_up():
+                self._loop.poll(timeout_ms=min(left_s, _LOOK_SECONDS) * 1000, future=answer)
         except Exception as error:  # the library has no error type for properties that it refuses
+            self.close()
+            if isinstance(error, StreamsError):
+                raise
             raise KafkaException(_in_librdkafkas_words(error)) from error
-    if not answer.is_done:
-        raise KafkaException(KafkaError(librdkafka.TIMED_OUT))
-    if answer.exception is not None:
-        raise KafkaException(_in_librdkafkas_words(answer.exception)) from answer.exception
-    return answer.value
+        if not answer.is_done:
+            self.close()
+            raise KafkaException(KafkaError(librdkafka.TIMED_OUT))
+        if answer.exception is not None:
+            self.close()
+            raise KafkaException(_in_librdkafkas_words(answer.exception)) from answer.exception
+        return answer.value
 
+    def _start(self) -> None:
+        self._loop = self._open.enter_context(closing(NetworkSelector()))
+        properties = {**connection(self._kafka), "receive_message_max_bytes": _LONGEST_ANSWER}
+        self._manager = self._open.enter_context(
+            closing(KafkaConnectionManager(self._loop, **properties, client_id=self._client_id))
+        )
 
-async def _coordinators_answer(manager: Any, question: CoordinatorRequest, request: Any) -> Any:
-    # The library shuffles them for each manager: attempts could ask an unresponsive broker again and again.
-    servers = sorted(manager.cluster.bootstrap_brokers(), key=lambda server: (server.host, server.port))
-    lookup = FindCoordinatorRequest(
-        key=question.group, key_type=CoordinatorType.GROUP.value, coordinator_keys=[question.group]
-    )
-    found = await manager.send(lookup, node_id=servers[question.attempt % len(servers)].node_id)
-    coordinator = found.coordinators[0] if found.API_VERSION >= _BATCHED_VERSION else found
-    node = manager.cluster.add_coordinator(coordinator, CoordinatorType.GROUP, question.group)
-    return await manager.send(request, node_id=node)
+    async def _found(self) -> Any:
+        # The library shuffles them for each manager: attempts could ask an unresponsive broker again and again.
+        known = self._manager.cluster.bootstrap_brokers()
+        servers = sorted(known, key=lambda server: (server.host, server.port))
+        lookup = FindCoordinatorRequest(
+            key=self._group, key_type=CoordinatorType.GROUP.value, coordinator_keys=[self._group]
+        )
+        found = await self._manager.send(lookup, node_id=servers[next(self._attempts) % len(servers)].node_id)
+        coordinator = found.coordinators[0] if found.API_VERSION >= _BATCHED_VERSION else found
+        return self._manager.cluster.add_coordinator(coordinator, CoordinatorType.GROUP, self._group)
 
 
 def _in_librdkafkas_words(error: BaseException) -> KafkaError:

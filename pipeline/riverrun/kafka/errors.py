@@ -106,6 +106,9 @@ def streams_error(error: KafkaError, doing: str) -> StreamsError:
     """
     text = f"Cannot {doing}: {error.str()}"
     code = error.code()
+    if code == KafkaError.INVALID_PRODUCER_ID_MAPPING:
+        forgotten = "or nothing was written for transactional.id.expiration.ms, and brokers have forgotten the id"
+        return TaskMigratedError(f"{text}: another owner has taken over, {forgotten}")
     if code in FENCED:
         return TaskMigratedError(f"{text}: another owner has taken over")
     if code in MISSING_TOPIC:

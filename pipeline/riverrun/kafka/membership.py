@@ -1,81 +1,97 @@
 """Membership in a consumer group whose members receive plans instead of partitions.
 
-librdkafka has no custom assignors, so this uses kafka-python to join, send heartbeats and leave. It never reads a record.
+librdkafka has no custom assignors. kafka-python has them, but its consumer may end up in no group without an error. So this
+sends the requests of the protocol itself, in a thread of its own. It never reads a record.
 """
 
 from __future__ import annotations
 
 import itertools
+import logging
+import queue
 import threading
-from typing import TYPE_CHECKING, Any
+import time
+from concurrent.futures import Future
+from typing import TYPE_CHECKING, Any, Protocol
 
-from kafka import KafkaConsumer
-from kafka.coordinator.assignors.abstract import AbstractPartitionAssignor, RebalanceProtocol
-from kafka.errors import KafkaConfigurationError, KafkaError, UnknownError
-from kafka.protocol.consumer.metadata import ConsumerProtocolSubscription
+from confluent_kafka import KafkaError, KafkaException
+from kafka.protocol.consumer import HeartbeatRequest, JoinGroupRequest, LeaveGroupRequest, SyncGroupRequest
+from kafka.protocol.consumer.metadata import (
+    ConsumerProtocolAssignment,
+    ConsumerProtocolSubscription,
+    ConsumerProtocolType,
+)
 
-from riverrun.errors import BrokerError, ConfigError
-from riverrun.kafka.coordinators import COUNT_BYTES
-from riverrun.kafka.kafka_python import GroupCoordinator, connection
+from riverrun.errors import BrokerError
+from riverrun.kafka.coordinators import COUNT_BYTES, CoordinatorConnection
+from riverrun.kafka.errors import UNREACHABLE, mapped_errors, streams_error
+from riverrun.kafka.kafka_python import connection, planned_in, said_by
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
 
+log = logging.getLogger(__name__)
+
+_PROTOCOL = "riverrun"
 _PROTOCOL_VERSION = 3
+_JOIN_VERSION, _SYNC_VERSION = 7, 5
+"""Later ones tell a restarted static leader that the group has its plans already (KIP-814)."""
 _SOME_TOPIC = "__consumer_offsets"
-"""Subscribed to if there is no topic, as a consumer would not join without one. It is never read."""
+"""Named in the subscription if there is no topic, as tools show members without one as idle. It is never read."""
+_LOOKUP_SECONDS = 30.0
+_SHORTEST_PAUSE, _LONGEST_PAUSE = 0.1, 1.0
+"""Pause before a request is repeated, s; it doubles while the coordinator does not answer."""
+_LEAVE_SECONDS = 3.0
+_NO_GENERATION = -1
+_COUNTED = frozenset({KafkaError.NO_ERROR, KafkaError.REBALANCE_IN_PROGRESS})
+"""Answers to a member of the present generation."""
+_FORGOTTEN = frozenset({KafkaError.UNKNOWN_MEMBER_ID, KafkaError.ILLEGAL_GENERATION, KafkaError.MEMBER_ID_REQUIRED})
+"""Answers to a member that the group no longer has, or not yet."""
 
 
-class _PlanAssignor(AbstractPartitionAssignor):  # type: ignore[misc] # kafka-python asks for its own class
-    """Carries this member's metadata to the leader, and the leader's plan back to this member.
+class Connection(Protocol):
+    """A connection to the coordinator of the group (`CoordinatorConnection`)."""
 
-    Its methods run on the library's network thread and must not block: the leader makes plans elsewhere (`GroupCoordinator`).
-    """
+    def find(self, within_s: float, gives_up: Callable[[], bool]) -> None:
+        """Look up the coordinator, unless it is known."""
+        ...
 
-    name = "riverrun"
+    def ask(self, request: Any, within_s: float, gives_up: Callable[[], bool]) -> Any:
+        """Return the answer to a request."""
+        ...
 
-    def __init__(self, describe: Callable[[], bytes], on_plan: Callable[[bytes], None]) -> None:
-        self._describe = describe
-        self._on_plan = on_plan
-        self._count = itertools.count()
+    def close(self) -> None:
+        """Close it; the next request opens it again."""
+        ...
 
-    def supported_protocols(self) -> list[Any]:
-        return [RebalanceProtocol.EAGER]  # there are no partitions to revoke: the plan itself is cooperative
 
-    def metadata(self, topics: Collection[str]) -> Any:
-        """Return this member's metadata with a counter, as brokers start a rebalance only if a follower's bytes differ."""
-        said = next(self._count).to_bytes(COUNT_BYTES, "big") + self._describe()
-        return ConsumerProtocolSubscription(
-            version=_PROTOCOL_VERSION, topics=sorted(topics), user_data=said, owned_partitions=[]
-        )
-
-    def assign(self, _cluster: object, _members: object) -> dict[str, Any]:
-        return {}  # `GroupCoordinator` makes the plans
-
-    def on_assignment(self, assignment: Any, _generation: int) -> None:
-        if assignment.user_data:
-            self._on_plan(bytes(assignment.user_data))
+class _LeavingError(Exception):
+    """The member has been told to leave, or another process has taken its place."""
 
 
 class GroupMember:
-    """One member of a group.
+    """One member of a group, from the first `poll` until it is closed.
+
+    A thread takes part: it joins, receives plans and sends heartbeats, whatever the caller does meanwhile. It repeats a request
+    until brokers have answered: a member that stops half-way would be in no group.
 
     Args:
         kafka: Client properties with librdkafka's names; those of the connection are used.
         group_id: The group.
         topics: Topics that it subscribes to, shown in descriptions of the group; it never reads them.
         client_id: Its name in brokers' lists of members.
-        describe: Returns this member's metadata; called at every rebalance, from another thread.
-        assign: Returns a plan per member, given the metadata of all; called in the leader, from a thread of its own.
-        on_plan: Called with each new plan of this member, from another thread; must not block.
+        describe: Returns this member's metadata; called at every rebalance, in the thread.
+        assign: Returns a plan per member, given the metadata of all; called in the leader, in another thread.
+        on_plan: Called with each new plan of this member, in the thread; must not block.
         session_timeout_ms: Time without heartbeats after which a member counts as dead.
         heartbeat_interval_ms: Interval of heartbeats; members learn of a rebalance with the next one.
-        max_poll_interval_ms: Time without a `poll` after which a member leaves the group; it rejoins with the next poll.
+        rebalance_timeout_ms: How long brokers wait for the other members in a rebalance.
         group_instance_id: Makes it a static member, whose restart causes no rebalance.
+        coordinator: The connection to use; a new one if left out.
 
     Raises:
         ConfigError: If a property cannot be used.
-        BrokerError: If the brokers cannot be reached.
+        BrokerError: If it logs in with a token, and there is none.
     """
 
     def __init__(
@@ -90,85 +106,286 @@ class GroupMember:
         on_plan: Callable[[bytes], None],
         session_timeout_ms: int = 45_000,
         heartbeat_interval_ms: int = 3_000,
-        max_poll_interval_ms: int = 300_000,
+        rebalance_timeout_ms: int = 300_000,
         group_instance_id: str | None = None,
+        coordinator: Connection | None = None,
     ) -> None:
         """Create the member; it joins with the first `poll`."""
-        self._group_id = group_id
-        self._rejoins = threading.Event()
+        if coordinator is None:
+            connection(kafka)  # refuses a token that cannot be had
+            coordinator = CoordinatorConnection(kafka, client_id, group_id)
         self.is_refused = False
         """Whether brokers have refused the record of the group's messages since the last plan."""
-
-        def hear(plan: bytes) -> None:
-            self.is_refused = False
-            on_plan(plan)
-
-        def say() -> bytes:
-            self._rejoins.clear()  # kafka-python asks for metadata, so it has accepted the request
-            return describe()
-
-        def assign_without_counts(said: Mapping[str, bytes]) -> Mapping[str, bytes]:
-            return assign({member: each[COUNT_BYTES:] for member, each in said.items()})
-
-        try:
-            self._consumer = KafkaConsumer(
-                **connection(kafka),
-                client_id=client_id,
-                group_id=group_id,
-                group_instance_id=group_instance_id,
-                partition_assignment_strategy=[_PlanAssignor(say, hear)],
-                session_timeout_ms=session_timeout_ms,
-                heartbeat_interval_ms=heartbeat_interval_ms,
-                max_poll_interval_ms=max_poll_interval_ms,
-                enable_auto_commit=False,
-            )
-        except (KafkaConfigurationError, TypeError, AssertionError, ValueError) as error:
-            message = f"Cannot join group {group_id}: {error}"
-            raise ConfigError(message, hint="Check the [kafka] section, and consumer.* of the application.") from error
-        except KafkaError as error:
-            message = f"Cannot join group {group_id} at {kafka.get('bootstrap.servers')}: {error}"
-            raise BrokerError(message, retriable=True, hint="Check that the brokers run.") from error
-        self._coordinator = GroupCoordinator(self._consumer, assign_without_counts)
-        self._consumer.subscribe(topics=sorted(topics) or [_SOME_TOPIC])
+        self.has_joined = False
+        """Whether it has ever been a member."""
+        self.is_fenced = False
+        """Whether another process has joined with this `group_instance_id`, which ends this membership for good."""
+        self._group_id = group_id
+        self._topics = sorted(topics) or [_SOME_TOPIC]
+        self._describe = describe
+        self._assign = assign
+        self._on_plan = on_plan
+        self._session_timeout_ms = session_timeout_ms
+        self._session_s = session_timeout_ms / 1000
+        self._heartbeat_s = heartbeat_interval_ms / 1000
+        self._rebalance_timeout_ms = rebalance_timeout_ms
+        self._instance_id = group_instance_id
+        self._coordinator = coordinator
+        self._counts = itertools.count()
+        self._member_id = ""
+        self._generation = _NO_GENERATION
+        self._heartbeat_at = self._counted_at = time.monotonic()
+        self._pause_s = _SHORTEST_PAUSE
+        self._unreachable_since: float | None = None
+        self._rejoins = threading.Event()
+        self._ends = threading.Event()
+        self._wakes = threading.Event()
+        self._errors: queue.SimpleQueue[Exception] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name=f"member-of-{group_id}", daemon=True)
 
     @property
-    def is_fenced(self) -> bool:
-        """Return whether another process has joined with this `group_instance_id`, which ends this membership for good."""
-        return self._coordinator.is_fenced
+    def uncounted_s(self) -> float:
+        """Return for how long brokers have not shown that they count this as a member, s."""
+        return time.monotonic() - self._counted_at
 
     @property
-    def is_joining(self) -> bool:
-        """Return whether it has to join or rejoin; if not, a `poll` without waiting is enough."""
-        return self._rejoins.is_set() or self._coordinator.needs_rejoin
+    def unreachable_s(self) -> float:
+        """Return for how long no broker has named the coordinator, s; 0 if it is known."""
+        since = self._unreachable_since
+        return 0.0 if since is None else time.monotonic() - since
 
     def poll(self, timeout_s: float) -> None:
-        """Take part in the group for a while.
+        """Wait for an error of the membership, which goes on unless the error is final.
 
         Args:
-            timeout_s: How long. At least half a second if it `is_joining`, because a join that exceeds a poll starts over.
+            timeout_s: How long to wait.
 
         Raises:
-            BrokerError: If the brokers refuse. Unreachable brokers are no error here: the library reconnects.
+            BrokerError: If the brokers refuse. Unreachable brokers are no error here: the member repeats its requests.
         """
-        if self._rejoins.is_set():
-            self._coordinator.request_rejoin()
+        if self._thread.ident is None:
+            self._thread.start()
         try:
-            self._consumer.poll(timeout_ms=int(timeout_s * 1000))
-        except KafkaError as error:
-            message = f"Membership in group {self._group_id}: {error}"
-            # So brokers call the messages of a group that exceed their message.max.bytes. The leader can make them smaller.
-            self.is_refused = isinstance(error, UnknownError)
-            is_retriable = self.is_refused or bool(getattr(error, "retriable", False))
-            hint = "The brokers' message.max.bytes may be too small for the group." if self.is_refused else None
-            raise BrokerError(message, retriable=is_retriable, hint=hint) from error
+            error = self._errors.get(block=timeout_s > 0, timeout=timeout_s)
+        except queue.Empty:
+            return
+        raise error
 
     def rejoin(self) -> None:
-        """Send new metadata, which starts a rebalance within the next `poll`s.
-
-        May be called from any thread. The library ignores the request during a join, so it is repeated until accepted.
-        """
+        """Send new metadata, which starts a rebalance. May be called from any thread."""
         self._rejoins.set()
+        self._wakes.set()
 
     def close(self) -> None:
         """Leave the group; a static member stays until its session times out."""
-        self._consumer.close(autocommit=False, timeout_ms=3_000)
+        self._ends.set()
+        self._wakes.set()
+        if self._thread.ident is not None:
+            self._thread.join()
+
+    def _run(self) -> None:
+        try:
+            self._take_part()
+        except _LeavingError:
+            pass
+        except Exception as error:  # noqa: BLE001 - raised where the member is polled
+            self._errors.put(error)
+        finally:
+            self._leave()
+            self._coordinator.close()
+
+    def _take_part(self) -> None:
+        while not self._ends.is_set():
+            if self._generation == _NO_GENERATION or self._rejoins.is_set():
+                self._join()
+            elif (left_s := self._heartbeat_at - time.monotonic()) > 0:
+                self._wait(left_s)
+            else:
+                self._counts_as_member(self._beat(self._generation))
+
+    def _join(self) -> None:
+        self._rejoins.clear()
+        self._generation = _NO_GENERATION
+        said = next(self._counts).to_bytes(COUNT_BYTES, "big") + self._describe()
+        joined = self._answer(lambda: self._join_request(said), self._session_s)
+        if joined.error_code == KafkaError.MEMBER_ID_REQUIRED:
+            self._member_id = joined.member_id
+            joined = self._answer(lambda: self._join_request(said), self._session_s)
+        if not self._counts_as_member(joined.error_code):
+            self._wait(_SHORTEST_PAUSE)
+            return
+        self._member_id = joined.member_id
+        plans = self._plans(joined) if joined.leader == joined.member_id else {}
+        synced = self._answer(lambda: self._sync_request(joined, plans), self._session_s)
+        if not self._counts_as_member(synced.error_code):
+            self._wait(_SHORTEST_PAUSE)
+            return
+        self._generation, self.has_joined = joined.generation_id, True
+        self._heartbeat_at = time.monotonic() + self._heartbeat_s
+        plan = planned_in(bytes(synced.assignment or b""))
+        if plan:
+            self.is_refused = False
+            self._on_plan(plan)
+
+    def _plans(self, joined: Any) -> Mapping[str, bytes]:
+        """Make the plans of all members in another thread, and send heartbeats meanwhile.
+
+        Brokers would drop a leader whose plans take longer than its session, and the group would start over, forever.
+        """
+        said = {each.member_id: said_by(bytes(each.metadata or b""))[COUNT_BYTES:] for each in joined.members}
+        made: Future[Mapping[str, bytes]] = Future()
+        made.add_done_callback(lambda _made: self._wakes.set())
+
+        def make() -> None:
+            try:
+                made.set_result(self._assign(said))
+            except Exception as error:  # noqa: BLE001 - raised where the member is polled
+                made.set_exception(error)
+
+        threading.Thread(target=make, name="assignment", daemon=True).start()
+        while not made.done():
+            self._wait(self._heartbeat_s)
+            if self._ends.is_set():
+                raise _LeavingError
+            if not made.done() and self._beat(joined.generation_id) in _COUNTED:
+                self._counted_at = time.monotonic()  # any other answer will be that to the plans, too
+        return made.result()
+
+    def _beat(self, generation: int) -> int:
+        """Send a heartbeat, and return the code of the answer."""
+        answer = self._answer(
+            lambda: HeartbeatRequest(
+                group_id=self._group_id,
+                generation_id=generation,
+                member_id=self._member_id,
+                group_instance_id=self._instance_id,
+            ),
+            self._session_s / 2,
+        )
+        self._heartbeat_at = time.monotonic() + self._heartbeat_s
+        return int(answer.error_code)
+
+    def _counts_as_member(self, code: int) -> bool:
+        """Take note of an answer. Return whether brokers still count this as a member of its generation.
+
+        Raises:
+            StreamsError: If it cannot be a member.
+        """
+        if code in _COUNTED:
+            self._counted_at = time.monotonic()
+        if code == KafkaError.NO_ERROR:
+            return True
+        if code == KafkaError.REBALANCE_IN_PROGRESS:
+            self._rejoins.set()
+            return False
+        self._generation = _NO_GENERATION
+        if code == KafkaError.FENCED_INSTANCE_ID:
+            self.is_fenced = True
+            raise _LeavingError
+        if code == KafkaError.UNKNOWN_MEMBER_ID:
+            self._member_id = ""
+        if code in _FORGOTTEN:
+            log.info("group %s no longer counts this member, which joins again", self._group_id)
+        else:
+            self._refused(code)
+        return False
+
+    def _refused(self, code: int) -> None:
+        """Report an error that another attempt may not meet.
+
+        Raises:
+            StreamsError: If every attempt would meet it.
+        """
+        error: Exception = streams_error(KafkaError(code), f"be a member of group {self._group_id}")
+        if code == KafkaError.UNKNOWN:
+            # So brokers call the messages of a group that exceed their message.max.bytes. The leader can make them smaller.
+            self.is_refused = True
+            hint = "The brokers' message.max.bytes may be too small for the group."
+            error = BrokerError(str(error), retriable=True, hint=hint)
+        if not getattr(error, "retriable", False):
+            raise error
+        self._errors.put(error)
+        self._wait(_LONGEST_PAUSE)
+
+    def _answer(self, request: Callable[[], Any], within_s: float) -> Any:
+        """Return the answer to a request, which is repeated until a coordinator has answered.
+
+        Brokers give a repeated request the same answer: a `JoinGroup` with the same metadata starts no second rebalance.
+
+        Raises:
+            StreamsError: If the connection cannot be used.
+        """
+        while True:
+            if self._ends.is_set():
+                raise _LeavingError
+            try:
+                with mapped_errors(f"ask the coordinator of group {self._group_id}"):
+                    self._coordinator.find(_LOOKUP_SECONDS, self._ends.is_set)
+                    self._unreachable_since = None
+                    answer = self._coordinator.ask(request(), within_s, self._ends.is_set)
+                    if answer.error_code in UNREACHABLE:
+                        raise KafkaException(KafkaError(answer.error_code))
+            except BrokerError as error:
+                self._coordinator.close()
+                if not error.retriable and not self._ends.is_set():
+                    raise
+                self._pause(error)
+            else:
+                self._pause_s = _SHORTEST_PAUSE
+                return answer
+
+    def _pause(self, error: BrokerError) -> None:
+        """Wait a while before another attempt, as the coordinator has moved or does not answer."""
+        if self._pause_s == _SHORTEST_PAUSE:
+            log.info("%s", error.message)
+        self._unreachable_since = self._unreachable_since or time.monotonic()
+        self._ends.wait(self._pause_s)
+        self._pause_s = min(2 * self._pause_s, _LONGEST_PAUSE)
+
+    def _wait(self, seconds: float) -> None:
+        self._wakes.wait(seconds)
+        self._wakes.clear()
+
+    def _join_request(self, said: bytes) -> Any:
+        subscription = ConsumerProtocolSubscription(
+            version=_PROTOCOL_VERSION, topics=self._topics, user_data=said, owned_partitions=[]
+        )
+        return JoinGroupRequest(
+            group_id=self._group_id,
+            session_timeout_ms=self._session_timeout_ms,
+            rebalance_timeout_ms=self._rebalance_timeout_ms,
+            member_id=self._member_id,
+            group_instance_id=self._instance_id,
+            protocol_type=ConsumerProtocolType,
+            protocols=[JoinGroupRequest.JoinGroupRequestProtocol(_PROTOCOL, subscription.encode())],
+            max_version=_JOIN_VERSION,
+        )
+
+    def _sync_request(self, joined: Any, plans: Mapping[str, bytes]) -> Any:
+        return SyncGroupRequest(
+            group_id=self._group_id,
+            generation_id=joined.generation_id,
+            member_id=self._member_id,
+            group_instance_id=self._instance_id,
+            protocol_type=ConsumerProtocolType,
+            protocol_name=_PROTOCOL,
+            assignments=[
+                SyncGroupRequest.SyncGroupRequestAssignment(member, ConsumerProtocolAssignment(0, [], plan).encode())
+                for member, plan in plans.items()
+            ],
+            max_version=_SYNC_VERSION,
+        )
+
+    def _leave(self) -> None:
+        """Leave, at once, without another attempt: brokers drop members without heartbeats anyway."""
+        if self._instance_id is not None or not self._member_id:
+            return
+        request = LeaveGroupRequest(
+            group_id=self._group_id,
+            member_id=self._member_id,
+            members=[LeaveGroupRequest.MemberIdentity(member_id=self._member_id, group_instance_id=None, reason=None)],
+        )
+        try:
+            self._coordinator.ask(request, _LEAVE_SECONDS, lambda: False)
+        except Exception as error:  # noqa: BLE001 - of any kind, as it ends
+            log.info("group %s was not left in time: %r", self._group_id, error)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Self
 from riverrun.arguments import function, takes
 from riverrun.errors import StreamsError
 from riverrun.project.stores import ReadOnlyStore, ReadOnlyStores, place_of
+from riverrun.runtime.failures import user_code
 from riverrun.service.instance import new_instance
 from riverrun.service.routing import KeyQueryMetadata, key_query_metadata
 from riverrun.worker.states import WorkerState
@@ -329,7 +330,8 @@ class AppWorker:
             before, self._state = self._state, state
             self._changed.notify_all()
         if state is not before:
-            self._listener(state, before)
+            with user_code("The state listener"):
+                self._listener(state, before)
 
     def _started(self) -> StreamsInstance:
         if self._instance is None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from riverrun.errors import USER_ERRORS
+from riverrun.errors import USER_ERRORS, as_exception
 from riverrun.processor.metrics import Measurement, StreamsMetrics, metric_config
 from riverrun.records import RecordMetadata, TaskId
 from riverrun.runtime.times import Lateness, Punctuations
@@ -216,5 +216,8 @@ class TaskContext:
 def _message(error: Exception) -> str:
     try:
         return str(error)[:_LONGEST_MESSAGE]
-    except USER_ERRORS:  # an exception of the user may refuse to be shown: its record is skipped all the same
+    except (
+        USER_ERRORS
+    ) as refused:  # an exception of the user may refuse to be shown: its record is skipped all the same
+        as_exception(refused)
         return ""

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import logging
 import os
 import threading
 from collections import deque
 from concurrent.futures import Executor, Future
 from concurrent.futures import TimeoutError as NotYetError
-from contextlib import suppress
 from functools import partial
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from riverrun.processor.lookups import Flight, LookupExecutor
+
+log = logging.getLogger(__name__)
 
 _GOODBYE_SECONDS = 1.0
 """How long cancelled look-ups have for their last lines."""
@@ -96,11 +98,15 @@ async def attempts(flight: Flight) -> Any:
     Raises:
         Exception: The failure of the last attempt.
     """
-    attempt = 1
+    attempt, loop = 1, asyncio.get_running_loop()
     while True:
         try:
             return await _attempt(flight)
+        except asyncio.CancelledError:
+            raise
         except USER_ERRORS as error:
+            if asyncio.current_task(loop) is None:  # the coroutine is closed: the process ends
+                raise
             failed = as_exception(error)
         wait_s = flight.lookup.retry.wait_seconds(attempt, failed)
         if wait_s is None:
@@ -165,16 +171,21 @@ async def _fly(flight: Flight, finished: Callable[[], None]) -> None:
     began_s = loop.time()
     try:
         flight.result = await attempts(flight)
-    except USER_ERRORS as error:
-        flight.error = as_exception(error)
-        counts.failures += 1
     except asyncio.CancelledError:
         flight.error = ProcessingError("the look-up was cancelled")
+    except USER_ERRORS as error:
+        if asyncio.current_task(loop) is None:  # as above
+            raise
+        flight.error = as_exception(error)
+        counts.failures += 1
     counts.in_flight -= 1
     flight.latency_ms = (loop.time() - began_s) * 1000
     flight.is_done = True
-    if flight.landed is not None:
-        flight.landed(flight)
+    try:
+        if flight.landed is not None:
+            flight.landed(flight)
+    except USER_ERRORS as error:  # a result may be read there
+        flight.error = as_exception(error)
     finished()
 
 
@@ -241,10 +252,12 @@ class EventLoopThread:
 
 
 def _run(loop: LookupLoop) -> None:
-    """Run the loop for ever: `sys.exit()` in a task that a user's function has created must not end it."""
+    """Run the loop for ever, whatever is raised in a task that a user's function has created."""
     while True:
-        with suppress(SystemExit):
+        try:
             loop.run_forever()
+        except BaseException as error:  # noqa: BLE001 - it would end the look-ups of all tasks
+            log.warning("a task that a look-up function has created raised %r", error)
 
 
 LOOKUPS = EventLoopThread()

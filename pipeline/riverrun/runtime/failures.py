@@ -252,7 +252,7 @@ class Failures:
         raise self._decided from error
 
 
-def fail_at(error: Exception | SystemExit, what: str = "Processing", **coordinates: str | int) -> NoReturn:
+def fail_at(error: BaseException, what: str = "Processing", **coordinates: str | int) -> NoReturn:
     """Raise a caught failure with the place where it happened; errors of user code become errors of this project.
 
     Args:
@@ -277,12 +277,12 @@ def fail_at(error: Exception | SystemExit, what: str = "Processing", **coordinat
 
 
 @contextmanager
-def user_code(what: str, task: TaskId) -> Iterator[None]:
+def user_code(what: str, task: TaskId | None = None) -> Iterator[None]:
     """Convert failures of user code that processes no record, so that no handler is asked about them.
 
     Args:
         what: Names the user code, as the subject of "... failed".
-        task: The task that calls it.
+        task: The task that calls it; None if it belongs to no task.
 
     Raises:
         ProcessingError: If it raises or exits.
@@ -295,7 +295,8 @@ def user_code(what: str, task: TaskId) -> Iterator[None]:
     except USER_ERRORS as error:
         failure = as_exception(error)
         message = f"{what} failed: {type(failure).__name__}: {failure}"
-        raise ProcessingError(message, hint=_NO_RECORD, task=str(task)) from failure
+        place = {} if task is None else {"task": str(task)}
+        raise ProcessingError(message, hint=_NO_RECORD, **place) from failure
 
 
 def _processing_error(what: str, error: Exception) -> ProcessingError:

@@ -8,7 +8,7 @@ from textwrap import indent
 from types import BuiltinFunctionType, MethodDescriptorType
 from typing import TYPE_CHECKING, Any
 
-from riverrun.errors import USER_ERRORS
+from riverrun.errors import USER_ERRORS, as_exception
 from riverrun.generated import marked
 from riverrun.partitioning import partition_for, partitions_for
 from riverrun.processor.operator import DictValue, Fused, NotFused, OneValue, ReadsColumns, TupleValue, block
@@ -45,7 +45,8 @@ _SINK = """\
 try:
     {key_line}
     sink_value = {written}{chosen}
-except user_errors:  # the plain function tries again, and asks the handler
+except user_errors as error:  # the plain function tries again, and asks the handler
+    as_exception(error)
     {name}({key}, {value}, timestamp, headers)
 else:
     send({name}_topic, sink_key, sink_value, timestamp, {headers}, {where})"""
@@ -493,12 +494,14 @@ def places(inner: Callable[[Any], bytes], keys: Sequence[Any], partitions: int) 
     """
     try:
         return partitions_for([inner(key) for key in keys], partitions)
-    except USER_ERRORS:  # serdes are the user's
+    except USER_ERRORS as error:  # serdes are the user's
+        as_exception(error)
         return [_place(inner, key, partitions) for key in keys]
 
 
 def _place(inner: Callable[[Any], bytes], key: Any, partitions: int) -> int | None:
     try:
         return partition_for(inner(key), partitions)
-    except USER_ERRORS:  # serdes are the user's
+    except USER_ERRORS as error:  # serdes are the user's
+        as_exception(error)
         return None

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from textwrap import indent
 from typing import TYPE_CHECKING, Any
 
-from riverrun.errors import USER_ERRORS
+from riverrun.errors import USER_ERRORS, as_exception
 from riverrun.generated import generated, marked
 from riverrun.processor.operator import Counting, MaySchedule, NotFused, block
 from riverrun.runtime.context import NO_RECORD
@@ -237,7 +237,12 @@ class Fusion:
         }
 
     def _names(self) -> dict[str, Any]:
-        return {"context": self.nodes.context, "user_errors": USER_ERRORS, "send": self.nodes.collector.send}
+        return {
+            "context": self.nodes.context,
+            "user_errors": USER_ERRORS,
+            "as_exception": as_exception,
+            "send": self.nodes.collector.send,
+        }
 
     def _made(self, node: str, text: str, writer: FunctionWriter, purpose: str = "") -> Any:
         made = self._compiled(node, text, writer, purpose)

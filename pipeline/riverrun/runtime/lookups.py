@@ -210,7 +210,7 @@ class PendingLookups:
             self._fail(error, TopicPartition(record.place.topic, record.place.partition), record.place.offset)
         context.stream_time, order.record = before
 
-    def _fail(self, error: Exception | SystemExit, tp: TopicPartition, offset: int) -> NoReturn:
+    def _fail(self, error: BaseException, tp: TopicPartition, offset: int) -> NoReturn:
         fail_at(error, task=self._task_id, topic=tp.topic, partition=tp.partition, offset=offset)
 
 

@@ -122,5 +122,5 @@ class Processing:
                 self._fail(error, queue.tp, offset)
         return limit
 
-    def _fail(self, error: Exception | SystemExit, tp: TopicPartition, offset: int) -> NoReturn:
+    def _fail(self, error: BaseException, tp: TopicPartition, offset: int) -> NoReturn:
         fail_at(error, task=str(self._spec.id), topic=tp.topic, partition=tp.partition, offset=offset)

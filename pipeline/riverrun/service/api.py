@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol
 from urllib.parse import quote
 
@@ -149,9 +150,9 @@ def _watch(api: FastAPI, instance: ServedInstance) -> None:
 
     @api.get("/health")
     async def health() -> Response:
-        """Return the state of the instance, and whether it is paused. The status is 503 if it has failed."""
+        """Return the state, and whether the instance is paused and in its group. The status is 503 if it has failed."""
         status = instance.status()
-        body = {"state": status.state.value, "paused": status.paused}
+        body = {"state": status.state.value, "paused": status.paused, "member": status.is_member}
         return as_json(body, 503 if status.state is WorkerState.ERROR else 200)
 
     @api.get("/ready")
@@ -312,6 +313,7 @@ def status_object(instance: ServedInstance) -> dict[str, Any]:
         "server": instance.server,
         "state": status.state.value,
         "paused": status.paused,
+        "member": status.is_member,
         "threads": status.threads,
         "recovery_s": status.recovery_s,
         "holding": status.holding,
@@ -320,6 +322,7 @@ def status_object(instance: ServedInstance) -> dict[str, Any]:
         "standby": {str(task): status.lags.get(task) for task in sorted(status.standby)},
         "restoring": {str(task): missing for task, missing in sorted(status.restoring.items())},
         "waiting": _waiting(instance),
+        "stuck": [{"thread": number, **asdict(record)} for number, record in sorted(status.stuck.items())],
         "processed": summary.processed,
         "commits": summary.commits,
         "dropped": dict(summary.dropped),

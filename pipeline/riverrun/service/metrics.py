@@ -240,6 +240,17 @@ class _Figures(Collector):
         )
         state.add_metric([self._client, status.state.value], 1)
         yield state
+        text = "1 if brokers count the instance as a member of its group, or did less than a session ago; 0 if not."
+        member = GaugeMetricFamily(f"{_CLIENT}group_member", text, labels=["client_id"])
+        member.add_metric([self._client], int(status.is_member))
+        yield member
+        text = "How long a stream thread has been in one record, s. Only records that take long have values."
+        names = ["client_id", "thread_id", "task_id", "processor_node_id", "topic", "partition", "offset"]
+        stuck = GaugeMetricFamily(f"{_CLIENT}stuck_record_seconds", text, labels=names)
+        for number, record in status.stuck.items():
+            place = (record.task, record.node, record.topic, str(record.partition), str(record.offset))
+            stuck.add_metric([self._client, f"{self._client}-StreamThread-{number}", *place], record.seconds)
+        yield stuck
         threads = GaugeMetricFamily(f"{_CLIENT}alive_stream_threads", "Number of stream threads.", labels=["client_id"])
         threads.add_metric([self._client], status.threads)
         yield threads

@@ -13,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 from riverrun.runtime.event_loop import LookupLoop, begin, end
+from riverrun.runtime.failures import user_code
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -109,7 +110,8 @@ class VirtualLookups:
     def _run(self, work: Any) -> None:
         if self._loop is None:
             self._loop = _VirtualLoop(self._clock)
-        self._thread.submit(self._loop.run_until_complete, work).result()
+        with user_code("A task that a look-up function has created"):
+            self._thread.submit(self._loop.run_until_complete, work).result()
 
     async def _until_more(self, seen: int) -> None:
         loop = asyncio.get_running_loop()

@@ -15,7 +15,6 @@ import sys
 import sysconfig
 import types
 import typing
-from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum
@@ -27,6 +26,8 @@ from typing import TYPE_CHECKING, Any
 
 if sys.version_info >= (3, 14):
     import annotationlib
+
+from riverrun.errors import USER_ERRORS, as_exception
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -191,15 +192,17 @@ def imported(level: int, name: str, package: Mapping[str, Any]) -> ModuleType | 
         name: The name.
         package: Names of the importing module.
     """
-    with suppress(Exception, SystemExit):  # a user's module may raise anything when it is imported
+    try:
         full = importlib.util.resolve_name("." * level + name, package.get("__package__")) if level else name
         if full not in sys.modules:
             spec = find_spec(full)
             if spec is None or not is_own(full, spec.origin):
                 return None
         found = importlib.import_module(full)
-        return found if is_own(full) else None
-    return None
+    except USER_ERRORS as error:  # a user's module may raise anything when it is imported
+        as_exception(error)
+        return None
+    return found if is_own(full) else None
 
 
 def is_a(value: Any, kinds: type | UnionType | tuple[type, ...]) -> bool:

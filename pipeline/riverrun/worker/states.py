@@ -47,7 +47,7 @@ TRANSITIONS: Mapping[WorkerState, frozenset[WorkerState]] = {
     WorkerState.NOT_RUNNING: frozenset(),
     WorkerState.ERROR: frozenset(),
 }
-"""The legal transitions; a worker is `rebalancing` while it takes over and restores tasks."""
+"""The legal transitions. A worker is `rebalancing` while it takes over and restores tasks, or is not in its group."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +70,44 @@ class WorkerSummary:
 
 
 @dataclass(frozen=True, slots=True)
+class StuckRecord:
+    """A record whose function does not return.
+
+    Args:
+        task: The task.
+        node: The node that the function belongs to; empty if it is not known.
+        topic: Topic of the record; empty if there is none, as within a punctuation.
+        partition: Its partition; -1 without a record.
+        offset: Its offset; -1 without a record.
+        seconds: How long a stream thread has been in it, s.
+    """
+
+    task: str
+    node: str
+    topic: str
+    partition: int
+    offset: int
+    seconds: float
+
+    @property
+    def coordinates(self) -> Mapping[str, str | int]:
+        """Return the place as errors have it."""
+        place: dict[str, str | int] = {"task": self.task}
+        if self.topic:
+            place |= {"topic": self.topic, "partition": self.partition, "offset": self.offset}
+        return place
+
+    def is_at(self, other: StuckRecord) -> bool:
+        """Return whether both are one record, whichever node has it; without a record, whether both have one node."""
+        return self.coordinates == other.coordinates and (self.topic != "" or self.node == other.node)
+
+    def __str__(self) -> str:
+        """Return the task, the record and the node, as far as they are known."""
+        record = f", record {self.topic}-{self.partition}@{self.offset}" if self.topic else ""
+        return f"task {self.task}{record}{f', node {self.node}' if self.node else ''}"
+
+
+@dataclass(frozen=True, slots=True)
 class InstanceStatus:
     """The status of an instance at any time.
 
@@ -85,6 +123,8 @@ class InstanceStatus:
         recovery_s: Duration of the last change of its tasks until all of them ran, s; None before the first has ended.
         holding: Id of the barrier at which it pauses, without publishing; None if it does not.
         held_s: Duration of the last pause at a barrier, s; None before the first has ended.
+        is_member: Whether brokers count it as a member of its group, or did less than a session ago.
+        stuck: The records whose functions have not returned for long, by the number of the stream thread.
     """
 
     state: WorkerState
@@ -98,6 +138,8 @@ class InstanceStatus:
     recovery_s: float | None = None
     holding: str | None = None
     held_s: float | None = None
+    is_member: bool = True
+    stuck: Mapping[int, StuckRecord] = field(default_factory=dict)
 
 
 def summed(parts: Iterable[WorkerSummary]) -> WorkerSummary:

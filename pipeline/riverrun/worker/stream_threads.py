@@ -18,13 +18,25 @@ from riverrun.config.streams import UNCAUGHT_EXCEPTION_RESPONSES
 from riverrun.errors import ConfigError, ProcessingError
 from riverrun.hosting.process import SystemClock, current_style
 from riverrun.runtime.context import FailedRecord
+from riverrun.runtime.failures import user_code
 from riverrun.worker.group.assignment import spread
 from riverrun.worker.group.protocol import RUNNING
 from riverrun.worker.queries import QueryClient
 from riverrun.worker.spawning import start_child
-from riverrun.worker.states import WorkerSummary, summed
+from riverrun.worker.states import StuckRecord, WorkerSummary, summed
 from riverrun.worker.stream_thread.process import run_stream_thread
-from riverrun.worker.stream_thread.protocol import Alive, Assign, Command, Failed, Learn, Stop, StreamJob, ThreadReport
+from riverrun.worker.stream_thread.protocol import (
+    Alive,
+    Assign,
+    Beware,
+    Command,
+    Failed,
+    Learn,
+    Stop,
+    StreamJob,
+    ThreadReport,
+)
+from riverrun.worker.stuck_records import LOOK, TRIES, Tries, named_after_s
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterable, Mapping
@@ -61,6 +73,8 @@ class StreamThreadProcess:
         heard_at: Time of the last message from it (monotonic seconds).
         failure: Its last message, if it failed.
         lost: Tasks that another owner has taken over from it.
+        is_silent: Whether it is killed because it was silent for too long.
+        stuck: The record that it has not come out of for long; None if it goes on.
     """
 
     number: int
@@ -72,6 +86,8 @@ class StreamThreadProcess:
     heard_at: float = field(default_factory=time.monotonic)
     failure: Failed | None = None
     lost: frozenset[TaskId] = frozenset()
+    is_silent: bool = False
+    stuck: StuckRecord | None = None
     _learnt: Release | None = None
     _speaking: threading.Lock = field(default_factory=threading.Lock)
 
@@ -85,8 +101,11 @@ class StreamThreadProcess:
         """Return the tasks that it runs, or may run."""
         return self.report.active.union(*(order.active for order in self.orders))
 
-    def hear(self, message: ThreadReport | Alive | Failed) -> None:
+    def hear(self, message: ThreadReport | Alive | Failed | StuckRecord) -> None:
         """Record a message of the process."""
+        if isinstance(message, StuckRecord):
+            self._note_stuck(message)
+            return
         self.heard_at = time.monotonic()
         match message:
             case Failed():
@@ -94,7 +113,16 @@ class StreamThreadProcess:
             case ThreadReport():
                 self._note(message)
 
+    def _note_stuck(self, message: StuckRecord) -> None:
+        if self.stuck is None or not self.stuck.is_at(message):
+            text = "stream thread %d has been in one record for %.0f s, and its tasks wait: %s"
+            log.warning(text, self.number, message.seconds, message, extra=dict(message.coordinates))
+        self.stuck = message
+
     def _note(self, message: ThreadReport) -> None:
+        if self.stuck is not None:
+            log.warning("stream thread %d goes on: %s", self.number, self.stuck)
+            self.stuck = None
         self.report = message
         last = self.orders[-1]
         if message.obeyed < last.number:
@@ -145,6 +173,8 @@ class StreamThreads:
         self._next_attempt = float("-inf")
         self._past = WorkerSummary()
         self._failed: deque[FailedRecord] = deque(maxlen=_KEPT_FAILURES)
+        self.tries = Tries(job.config.streams.max_poll_interval_ms / 1000)
+        """The records in which stream threads have been stuck."""
         self.all: list[StreamThreadProcess] = []
 
     def start(self) -> bool:
@@ -163,7 +193,14 @@ class StreamThreads:
             self._next_attempt = time.monotonic() + _RETRY_SECONDS
             return False
         self._next_number += 1
+        self._warn([self.all[-1]])
         return True
+
+    def _warn(self, streams: Iterable[StreamThreadProcess]) -> None:
+        """Tell processes which records have been tried often enough."""
+        if records := self.tries.enough():
+            for stream in streams:
+                stream.tell(Beware(records))
 
     def _started(self) -> StreamThreadProcess:
         with ExitStack() as pipes:
@@ -215,6 +252,9 @@ class StreamThreads:
             stream.pipe.close()
             stream.queries.gone()
             self._failed.append(_ended(stream))
+            if (stream.is_silent and stream.report is not _NOTHING) or stream.stuck is not None:
+                self.tries.note(stream.stuck)
+                self._warn(self.all)
         return ended
 
     def holder(self, task: TaskId | None, *, standby: bool) -> StreamThreadProcess | None:
@@ -260,9 +300,17 @@ class StreamThreads:
                 topics or {},
             )
 
-    def silent(self, seconds: float) -> list[StreamThreadProcess]:
-        """Return the processes whose last message is older than this, in seconds."""
-        return [stream for stream in self.all if time.monotonic() - stream.heard_at > seconds]
+    def replace_silent(self) -> None:
+        """Kill the processes that have been silent for `max.poll.interval.ms`, and ask those that may be where they are."""
+        for stream in self.all:
+            silent_s = time.monotonic() - stream.heard_at
+            if silent_s > self.tries.limit_s:
+                text = "replacing stream thread %d, which has not reported for %.0f s: %s"
+                log.warning(text, stream.number, silent_s, stream.stuck or "it does not tell where it is")
+                stream.is_silent = True
+                stream.process.kill()
+            elif silent_s > named_after_s(self.tries.limit_s):
+                stream.process.signal(LOOK)
 
     def stop(self, streams: Iterable[StreamThreadProcess], timeout_s: Callable[[], float]) -> list[StreamThreadProcess]:
         """Let processes commit and end. Kills those that do not end in time, which loses no committed work.
@@ -332,11 +380,13 @@ class StreamThreads:
 def _ended(stream: StreamThreadProcess) -> FailedRecord:
     """Return the end of a process as a failure, with the record on which it happened, if it was one."""
     found = stream.failure or Failed("", f"exit code {stream.process.exitcode}", None)
+    if stream.failure is None and stream.stuck is not None:
+        found = Failed("", f"no function returned for {stream.stuck.seconds:.0f} s", None, stream.stuck.coordinates)
     place = found.coordinates
     return FailedRecord(
         at_ms=SystemClock().now_ms(),
         task=str(place.get("task", "")),
-        node="",
+        node=stream.stuck.node if stream.stuck is not None else "",
         topic=str(place.get("topic", "")),
         partition=int(place.get("partition", -1)),
         offset=int(place.get("offset", -1)),
@@ -385,10 +435,12 @@ class UncaughtExceptionHandler:
 
     Args:
         handler: Returns the reaction to an error (`replace_thread`, `shutdown_client`, `shutdown_application`).
+        tries: The records in which stream threads have been stuck: another thread would be stuck there, too.
     """
 
-    def __init__(self, handler: Callable[[StreamsError], str]) -> None:
+    def __init__(self, handler: Callable[[StreamsError], str], tries: Tries) -> None:
         self._handler = handler
+        self._tries = tries
         self._at: list[float] = []
 
     def handle(self, stream: StreamThreadProcess) -> End | None:
@@ -399,12 +451,15 @@ class UncaughtExceptionHandler:
 
         Raises:
             ConfigError: If the handler returns something else.
+            ProcessingError: If it fails.
         """
         now = time.monotonic()
         self._at = [at for at in self._at if now - at < _SECONDS] + [now]
         reason = stream.failure.message if stream.failure else f"exit code {stream.process.exitcode}"
         coordinates = dict(stream.failure.coordinates) if stream.failure else {}
         log.warning("stream thread %d ended: %s", stream.number, reason, extra=coordinates)
+        if self._tries.is_over(stream.stuck) and (stream.is_silent or stream.stuck is not None):
+            return End(self._stuck(stream), of_all=False)
         error = self._error(stream, reason)
         is_few = len(self._at) <= _ALLOWED
         if is_few and stream.failure is None:
@@ -421,8 +476,27 @@ class UncaughtExceptionHandler:
         kind: type[StreamsError] = getattr(riverrun.errors, stream.failure.kind, ProcessingError)
         return kind(stream.failure.message, hint=stream.failure.hint)
 
+    def _stuck(self, stream: StreamThreadProcess) -> StreamsError:
+        if stream.failure is not None:
+            return self._error(stream, "")
+        tries = f"{TRIES} times, {self._tries.limit_s:.0f} s each (max.poll.interval.ms)"
+        if stream.stuck is None:
+            tasks = ", ".join(map(str, sorted(stream.report.active))) or "no task"
+            message = f"Stream threads were silent {tries}: a function, or a library that it calls, never returns"
+            return ProcessingError(
+                f"{message}. The last one had {tasks}",
+                hint="Such code handles no signal, so it has no place. Look for long calls of compiled code there.",
+            )
+        found = stream.stuck
+        message = f"A function of {found.node or 'the topology'} has not returned, {tries}"
+        hint = None
+        if found.topic:
+            hint = f"To skip this one alone: riverrun skip APP {found.topic}-{found.partition}@{found.offset}."
+        return ProcessingError(message, hint=hint).at(**found.coordinates)
+
     def _asked(self, error: StreamsError) -> str:
-        wanted = self._handler(error)
+        with user_code("The handler of uncaught exceptions"):
+            wanted = self._handler(error)
         if wanted not in UNCAUGHT_EXCEPTION_RESPONSES:
             message = f"The handler of uncaught exceptions returns {wanted!r} for: {error.message}"
             raise ConfigError(message, hint=f"Allowed: {', '.join(UNCAUGHT_EXCEPTION_RESPONSES)}")

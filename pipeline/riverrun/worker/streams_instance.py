@@ -88,7 +88,8 @@ class StreamsInstance:
         self._ends = threading.Event()
         self._is_paused = False
         self._exception_handler = UncaughtExceptionHandler(
-            uncaught_exception_handler or (lambda _error: self._streams.uncaught_exception_handler)
+            uncaught_exception_handler or (lambda _error: self._streams.uncaught_exception_handler),
+            self._processes.tries,
         )
         self._unsettled_at = time.monotonic()
         self._recovery_s: float | None = None
@@ -131,6 +132,8 @@ class StreamsInstance:
             recovery_s=self._recovery_s,
             holding=self._listener.pauses.barrier,
             held_s=self._listener.pauses.last_s,
+            is_member=self._group.is_counted,
+            stuck={stream.number: stream.stuck for stream in streams if stream.stuck is not None},
         )
 
     @property
@@ -253,9 +256,7 @@ class StreamsInstance:
             self._ends.set()
         for stream in self._processes.dead():
             self._handle_thread_death(stream)
-        for stream in self._processes.silent(self._streams.max_poll_interval_ms / 1000):
-            log.warning("replacing stream thread %d, which has not reported for too long", stream.number)
-            stream.process.kill()
+        self._processes.replace_silent()
         if self._processes.take_losses():
             self._group.note_losses()
         assignment = self._group.assignment
@@ -310,7 +311,8 @@ class StreamsInstance:
         running = frozenset(
             task for stream in streams for task in stream.report.active - stream.report.restoring.keys()
         )
-        wanted = WorkerState.RUNNING if task_ids(assignment.active) == running else WorkerState.REBALANCING
+        is_settled = self._group.is_counted and task_ids(assignment.active) == running
+        wanted = WorkerState.RUNNING if is_settled else WorkerState.REBALANCING
         if wanted is not self.state and wanted in TRANSITIONS[self.state]:
             now = time.monotonic()
             if wanted is WorkerState.RUNNING:

@@ -369,7 +369,35 @@ def leave_in_thread(_value: str) -> Any:
     sys.exit(3)
 
 
+ENOUGH = "enough"
+
+
+class OwnError(BaseException):
+    """An end that is no exception of Python's."""
+
+
+def ending(end: type[BaseException], *, blocks: bool = False, creates: bool = False) -> Any:
+    """A look-up function that raises something, itself or in a task that it creates."""
+
+    async def ends(_value: str) -> Any:
+        raise end(ENOUGH)
+
+    async def creates_one(value: str) -> Any:
+        await asyncio.get_running_loop().create_task(ends(value))
+
+    def ends_in_thread(_value: str) -> Any:
+        raise end(ENOUGH)
+
+    function = ends_in_thread if blocks else creates_one if creates else ends
+    function.__name__ = f"{end.__name__}_{function.__name__}"
+    return function
+
+
+ENDS = [KeyboardInterrupt, GeneratorExit, OwnError]
 FAILURES = [
+    *((ending(end), rf"{end.__name__}\(.*\) was raised") for end in ENDS),
+    *((ending(end, blocks=True), rf"{end.__name__}\(.*\) was raised") for end in ENDS),
+    *((ending(end, creates=True), rf"{end.__name__}\(.*\) was raised") for end in (GeneratorExit, OwnError)),
     (hang, "TimeoutError: no answer within 10 s"),
     (garbage, "JSONDecodeError: Expecting value"),
     (die, "ConnectionResetError: Connection reset by peer"),

@@ -1,8 +1,12 @@
-"""User code that calls `sys.exit` fails like any other: it ends no process, and its handler is asked."""
+"""However user code ends, it fails like any other: it ends no process, and its handler is asked."""
 
 from __future__ import annotations
 
+import asyncio
+import re
+import signal
 import sys
+import threading
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -30,7 +34,7 @@ from riverrun.testing import TopologyTestDriver
 from tests import handlers
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from riverrun import Topology
 
@@ -38,10 +42,63 @@ STRINGS, TO_STRINGS = Consumed(STRING, STRING), Produced(STRING, STRING)
 PLACE = "task 0_0, topic in, partition 0, offset 1"
 
 
+ENOUGH = "enough"
+
+
+class OwnError(BaseException):
+    """An end that is no exception of Python's."""
+
+
+def generator_closed() -> Any:
+    """End a generator as its caller does."""
+    raise GeneratorExit
+
+
+def cancelled() -> Any:
+    raise asyncio.CancelledError(ENOUGH)
+
+
+def interrupted() -> Any:
+    raise KeyboardInterrupt
+
+
+def own() -> Any:
+    raise OwnError(ENOUGH)
+
+
+def stopped() -> Any:
+    raise StopIteration(ENOUGH)
+
+
+def in_a_group() -> Any:
+    raise BaseExceptionGroup(ENOUGH, [KeyboardInterrupt(), SystemExit(3)])
+
+
+ENDS: dict[Callable[[], Any], str] = {
+    lambda: sys.exit("enough"): r"sys\.exit\('enough'\) was called",
+    generator_closed: r"GeneratorExit\(\) was raised",
+    cancelled: r"CancelledError\('enough'\) was raised",
+    interrupted: r"KeyboardInterrupt\(\) was raised",
+    own: r"OwnError\('enough'\) was raised",
+    stopped: "StopIteration",
+    in_a_group: r"BaseExceptionGroup\('enough', .* was raised",
+}
+"""Ways in which a function ends that is no ordinary error, and what is said of them."""
+present: list[Callable[[], Any]] = []
+
+
+@pytest.fixture(params=ENDS, ids=lambda end: end.__name__)
+def message(request: pytest.FixtureRequest) -> Iterator[str]:
+    """Return the words for the way in which `leave` ends."""
+    present.append(request.param)
+    yield ENDS[request.param]
+    present.clear()
+
+
 def leave(value: Any) -> Any:
-    """Of "bad" it ends the program."""
+    """Of "bad" it ends in the present way, or ends the program."""
     if value in {"bad", b"bad"}:
-        sys.exit("enough")
+        present[0]() if present else sys.exit("enough")
     return value
 
 
@@ -79,13 +136,42 @@ def leaves_by_time(record: Any, _partition_time: int) -> int:
     return int(record.timestamp)
 
 
+def grouped(stream: Any) -> Any:
+    return stream.group_by_key(Grouped(STRING, STRING))
+
+
+def aggregated(stream: Any) -> Any:
+    stored = Materialized(STRING, STRING, name="last", caching=False)
+    return grouped(stream).aggregate(str, lambda _key, value, _old: leave(value), stored).to_stream()
+
+
+def joined(stream: Any) -> Any:
+    table = grouped(stream).reduce(lambda _old, new: new, Materialized(STRING, STRING, name="last"))
+    return stream.join(table, lambda value, _last: leave(value))
+
+
+def generated(stream: Any) -> Any:
+    return stream.flat_map_values(lambda value: (leave(each) for each in [value]))
+
+
 CASES: dict[str, tuple[Topology, str, str]] = {
+    # what fails, the kind of handler that is asked (none about partitioners), and where
     "an operator": (build(lambda s: s.map_values(leave)), "processing", PLACE),
     "a source's serde": (build(lambda s: s, Consumed(STRING, READING)), "deserialization", PLACE),
     "an extractor": (build(lambda s: s, Consumed(STRING, STRING, leaves_by_time)), "deserialization", PLACE),
     "a sink's serde": (build(lambda s: s, produced=Produced(STRING, WRITING)), "production", PLACE),
     "a store's serde": (build(counted), "processing", PLACE),
     "behind a cache": (build(cached), "processing", "task 0_0"),
+    "an aggregator": (build(aggregated), "processing", PLACE),
+    "a joiner": (build(joined), "processing", PLACE),
+    "a generator": (build(generated), "processing", PLACE),
+    "a filter": (build(lambda s: s.filter(lambda _key, value: bool(leave(value)))), "processing", PLACE),
+    "an action": (build(lambda s: s.peek(lambda _key, value: leave(value))), "processing", PLACE),
+    "a partitioner": (
+        build(lambda s: s, produced=Produced(STRING, STRING, partitioner=lambda _t, _k, v, _n: leave(v) and 0)),
+        "",
+        PLACE,
+    ),
     "a punctuation": (build(lambda s: s.process(Punctuating)), "processing", PLACE),
 }
 
@@ -98,20 +184,20 @@ def run(topology: Topology, **settings: str) -> TopologyTestDriver:
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_an_exit_in_user_code_is_an_error_that_names_the_record(case: str) -> None:
+def test_however_user_code_ends_the_error_names_the_record(case: str, message: str) -> None:
     topology, _, place = CASES[case]
-    with pytest.raises(StreamsError, match=rf"sys\.exit\('enough'\) was called.*\({place}"):
+    with pytest.raises(StreamsError, match=rf"(?s){message}.*\({place}"):
         run(topology)
 
 
-@pytest.mark.parametrize("case", CASES)
-def test_a_handler_is_asked_about_an_exit_as_about_any_error(case: str) -> None:
+@pytest.mark.parametrize("case", [case for case, (_, kind, _) in CASES.items() if kind])
+def test_a_handler_is_asked_however_user_code_ends(case: str, message: str) -> None:
     topology, kind, _ = CASES[case]
     handlers.asked.clear()
     driver = run(topology, **{f"{kind}.exception.handler": "tests.handlers:skip"})
     assert sum(driver.dropped().values()) == len(handlers.asked) == 1
     exception = handlers.asked[0][2]
-    assert "sys.exit('enough') was called" in str(exception)
+    assert re.search(message, f"{type(exception).__name__}: {exception}")
 
 
 class Leaving(Processor[str, str], ValueTransformerWithKey[str, str, str]):
@@ -206,10 +292,39 @@ def test_a_handler_that_exits_is_fatal_as_one_that_raises() -> None:
         run(topology, **{"processing.exception.handler": "tests.handlers:exiting"})
 
 
-def test_an_interrupt_in_user_code_goes_on_its_way() -> None:
-    def interrupted(_value: str) -> str:
-        raise KeyboardInterrupt
+SIGNALS = {
+    "the default handler": signal.default_int_handler,
+    "a function": lambda _number, _frame: own(),
+    "a function that interrupts": lambda _number, _frame: interrupted(),
+}
 
-    for settings in ({}, {"processing.exception.handler": "continue"}):
-        with pytest.raises(KeyboardInterrupt):
-            run(build(lambda s: s.map_values(interrupted)), **settings)
+
+@pytest.mark.parametrize("handler", SIGNALS)
+@pytest.mark.parametrize("settings", [{}, {"processing.exception.handler": "continue"}], ids=["plain", "handler"])
+@pytest.mark.parametrize("case", CASES)
+def test_a_signal_that_interrupts_user_code_goes_on_its_way(case: str, settings: dict[str, str], handler: str) -> None:
+    before = signal.signal(signal.SIGINT, SIGNALS[handler])
+    present.append(lambda: signal.raise_signal(signal.SIGINT))
+    try:
+        with pytest.raises((KeyboardInterrupt, OwnError)):
+            run(CASES[case][0], **settings)
+    finally:
+        present.clear()
+        signal.signal(signal.SIGINT, before)
+
+
+def test_what_another_thread_raises_interrupts_nothing() -> None:
+    found: list[BaseException] = []
+
+    def works() -> None:
+        try:
+            run(CASES["an operator"][0])
+        except BaseException as error:  # noqa: BLE001 - it is what is looked at
+            found.append(error)
+
+    present.append(interrupted)
+    thread = threading.Thread(target=works)
+    thread.start()
+    thread.join()
+    present.clear()
+    assert isinstance(found[0], ProcessingError)

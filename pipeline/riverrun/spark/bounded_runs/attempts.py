@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 from zipimport import zipimporter
 
 from riverrun.config.secrets import redacted
-from riverrun.errors import EngineError, StreamsError
+from riverrun.errors import USER_ERRORS, EngineError, StreamsError, as_exception
 from riverrun.hosting.process import collect_rarely, current_style, start_logging
 from riverrun.records import OffsetRange, OffsetVector, TopicPartition, counted
 from riverrun.runtime.layout import full_name
@@ -228,14 +228,15 @@ def _attempted(attempt_once: Callable[[], str], task_id: TaskId, attempts: int) 
     for number in range(1, attempts):
         try:
             return attempt_once()
-        except (Exception, SystemExit) as error:  # noqa: BLE001 - Spark tries again whatever users' functions raise
-            log.info("attempt %d of task %s failed: %s", number, task_id, error)
+        except USER_ERRORS as error:  # Spark tries again whatever users' functions raise
+            log.info("attempt %d of task %s failed: %s", number, task_id, as_exception(error))
     try:
         return attempt_once()
     except StreamsError:
         raise
-    except (Exception, SystemExit) as error:
-        message = redacted(f"Task {task_id} cannot be processed: {type(error).__name__}: {error}")
+    except USER_ERRORS as error:
+        failed = as_exception(error)
+        message = redacted(f"Task {task_id} cannot be processed: {type(failed).__name__}: {failed}")
         raise EngineError(message) from error
 
 

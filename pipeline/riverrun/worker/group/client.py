@@ -143,6 +143,11 @@ class GroupClient:
         self._leaves.set()
         self._membership.join()
 
+    @property
+    def is_counted(self) -> bool:
+        """Return whether brokers count this instance as a member of the group, or did less than a session ago."""
+        return self._membership.is_counted
+
     def end_application(self) -> None:
         """Ask all instances to end, and stay in the group until they have learned of it."""
         self._ends_application = True

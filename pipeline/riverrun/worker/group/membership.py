@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_POLL_SECONDS = 0.5
+_POLL_SECONDS = 0.1
 _NEVER = float("inf")
 _ASK_AGAIN_SECONDS = 5.0
 """Time after which a member asks for another assignment than one that it has ignored: asking interrupts the whole group."""
@@ -75,6 +75,8 @@ class Membership:
         self._has_less_room = False
         self._looks_for_servers = False
         self._servers: queue.SimpleQueue[tuple[dict[str, str], dict[str, list[str]]]] = queue.SimpleQueue()
+        self._session_s = int(self._streams.consumer.get("session.timeout.ms", 45_000)) / 1000
+        self._member: GroupMember | None = None
         self._thread = threading.Thread(target=self._take_part, name="membership", daemon=True)
 
     def look_up(self) -> None:
@@ -95,6 +97,12 @@ class Membership:
     def rejoin(self) -> None:
         """Ask for a rebalance. May be called from any thread."""
         self._rejoins.set()
+
+    @property
+    def is_counted(self) -> bool:
+        """Return whether brokers count this instance as a member, or did less than a session ago."""
+        member = self._member
+        return member is not None and member.uncounted_s <= self._session_s
 
     def heard(self, timeout_s: float = 0) -> AssignmentInfo | StreamsError | None:
         """Return the next assignment, or the error that has ended the membership; None if none arrives in time.
@@ -139,7 +147,7 @@ class Membership:
     def _take_part(self) -> None:
         """Run the membership; any error that ends it ends the instance."""
         try:
-            member = self._first_reached()
+            self._member = member = self._new_member()
             try:
                 self._attend(member)
             finally:
@@ -150,23 +158,8 @@ class Membership:
             log.exception("membership ended")
             self._arrived.put(ProcessingError(f"Membership in {self._application.id} ended: {error!r}"))
 
-    def _first_reached(self) -> GroupMember:
-        """Return a member as soon as brokers answer; the instance has reached them before.
-
-        Raises:
-            BrokerError: If they do not answer for `task.timeout.ms`, or the wait is given up.
-        """
-        deadline = time.monotonic() + self._streams.task_timeout_ms / 1000
-        while True:
-            try:
-                return self._member()
-            except BrokerError as error:
-                if not error.retriable or time.monotonic() > deadline or self._leaves.is_set():
-                    raise
-                log.warning("%s", error)
-            self._leaves.wait(_POLL_SECONDS)
-
     def _attend(self, member: GroupMember) -> None:
+        was_counted = True
         while not self._leaves.is_set():
             self._look_for_topics()
             self._look_for_servers()
@@ -183,11 +176,35 @@ class Membership:
                     raise
                 log.warning("%s", error)
                 self._has_less_room |= member.is_refused
-                self._leaves.wait(_POLL_SECONDS)
-                continue
-            if member.is_fenced:
-                message = f"Another process has joined {self._application.id} as the same static member"
-                raise TaskMigratedError(message, hint="Each instance needs a consumer.group.instance.id of its own.")
+            self._check(member)
+            if self.is_counted is not was_counted:
+                was_counted = self.is_counted
+                self._tell(member)
+
+    def _check(self, member: GroupMember) -> None:
+        """End if the membership cannot go on. Once there are tasks, they notice that brokers do not answer.
+
+        Raises:
+            BrokerError: If brokers have not answered for `task.timeout.ms`.
+            TaskMigratedError: If another process has taken the place of this static member.
+        """
+        if member.is_fenced:
+            message = f"Another process has joined {self._application.id} as the same static member"
+            raise TaskMigratedError(message, hint="Each instance needs a consumer.group.instance.id of its own.")
+        if not member.has_joined and member.unreachable_s > self._streams.task_timeout_ms / 1000:
+            message = f"Cannot join group {self._application.id}: brokers do not answer"
+            raise BrokerError(message, retriable=True, hint="Check that the brokers run.")
+
+    def _tell(self, member: GroupMember) -> None:
+        group, lost_s = self._application.id, member.uncounted_s
+        if self.is_counted:
+            log.warning("brokers count this instance as a member of group %s again", group)
+        elif member.has_joined:
+            message = (
+                "brokers have not counted this instance as a member of group %s for %.0f s: it goes on joining, and its tasks "
+                "go on until others take them over"
+            )
+            log.warning(message, group, lost_s)
 
     def _look_for_servers(self) -> None:
         """Ask the group's members for addresses, if the last assignment has none, until there is no rebalance."""
@@ -261,7 +278,7 @@ class Membership:
         self._seen = seen
         return seen == before != self._found
 
-    def _member(self) -> GroupMember:
+    def _new_member(self) -> GroupMember:
         from riverrun.kafka.membership import GroupMember  # noqa: PLC0415 - loads in this thread, while processes start
 
         client = self._streams.consumer
@@ -279,8 +296,8 @@ class Membership:
             describe=self._described,
             assign=lambda said: self._assign(said, config),
             on_plan=self._arrived.put,
-            session_timeout_ms=int(client.get("session.timeout.ms", 45_000)),
+            session_timeout_ms=int(1000 * self._session_s),
             heartbeat_interval_ms=int(client.get("heartbeat.interval.ms", 3_000)),
-            max_poll_interval_ms=self._streams.max_poll_interval_ms,
+            rebalance_timeout_ms=self._streams.max_poll_interval_ms,
             group_instance_id=client.get("group.instance.id"),
         )

@@ -155,7 +155,7 @@ class Figures:
     ) -> None:
         self.spent = SpentTime()
         """Time that the thread has spent, which it adds up itself."""
-        self.nodes = NodeTimes(self._node_of)
+        self.nodes = NodeTimes(self.node_of)
         """Time that it has spent at nodes, if samples are taken."""
         self._manager = manager
         self._updater = updater
@@ -222,7 +222,8 @@ class Figures:
             return figures
         return figures | {GLOBAL_TASK: TaskFigures(0, dict(tables.dropped), measured)}
 
-    def _node_of(self, thing: object) -> str:
+    def node_of(self, thing: object) -> str:
+        """Return the name of the node whose operator or queue an object is; empty for other objects."""
         found = (active.task.node_of(thing) for active in self._manager.running.values())
         return next(filter(None, found), "")
 

@@ -20,8 +20,19 @@ from riverrun.hosting.application import Application
 from riverrun.hosting.process import LogStyle, collect_rarely, start_logging
 from riverrun.worker.answers import QueryServer
 from riverrun.worker.queries import readiness
-from riverrun.worker.stream_thread.protocol import Alive, Assign, Command, Failed, Learn, Pause, Stop, StreamJob
+from riverrun.worker.stream_thread.protocol import (
+    Alive,
+    Assign,
+    Beware,
+    Command,
+    Failed,
+    Learn,
+    Pause,
+    Stop,
+    StreamJob,
+)
 from riverrun.worker.stream_thread.stream_thread import new_stream_thread
+from riverrun.worker.stuck_records import LOOK, RecordWatch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -29,6 +40,8 @@ if TYPE_CHECKING:
 
     from riverrun.topology.topology import Topology
     from riverrun.worker.queries import AnswerPage, Refusal, StoreQuery
+    from riverrun.worker.states import StuckRecord
+    from riverrun.worker.stream_thread.protocol import ThreadReport
 
 log = logging.getLogger(__name__)
 
@@ -97,8 +110,16 @@ class _CommandLoop:
         self._next_report = 0.0
         self._said_at = time.monotonic()
         self._ordered = self._obeyed = 0
+        self._is_sending = False
+        self._watch = RecordWatch(
+            self._thread.figures.node_of,
+            lambda: time.monotonic() - self._said_at,
+            self._name,
+            application.config.streams.max_poll_interval_ms / 1000,
+        )
 
     def run(self) -> None:
+        signal.signal(LOOK, lambda _number, frame: self._watch.look(frame))
         if self._takes_samples:
             self._thread.figures.nodes.start()
         self._thread.start(waits_for_brokers=True)  # the instance has reached them
@@ -156,7 +177,7 @@ class _CommandLoop:
         now = time.monotonic()
         if now - self._said_at > _LIFE_SECONDS:
             self._said_at = now
-            self._pipe.send(Alive())
+            self._send(Alive())
 
     def _answer(self, question: StoreQuery) -> AnswerPage | Refusal:
         return self._thread.answer(question)
@@ -175,6 +196,8 @@ class _CommandLoop:
                 self._is_paused = paused
             case Learn(record):
                 self._thread.learn(record)
+            case Beware(records):
+                self._watch.tried = records
             case Stop():
                 self._is_stopping = True
 
@@ -187,7 +210,17 @@ class _CommandLoop:
         if not always and seen == self._reported and now < self._next_report:
             return
         self._reported, self._next_report, self._said_at = seen, now + REPORT_SECONDS, now
-        self._pipe.send(figures.report(self._obeyed))
+        self._send(figures.report(self._obeyed))
+
+    def _send(self, message: ThreadReport | Alive | StuckRecord) -> None:
+        self._is_sending = True
+        self._pipe.send(message)
+        self._is_sending = False
+
+    def _name(self, stuck: StuckRecord) -> None:
+        """Name a record; called from the handler of a signal, which may have interrupted anything."""
+        if not self._is_sending:
+            self._send(stuck)
 
 
 def _end_with_instance() -> None:

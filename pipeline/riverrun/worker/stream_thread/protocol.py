@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from riverrun.hosting.release import Release
     from riverrun.records import TaskId
     from riverrun.runtime.context import FailedRecord
-    from riverrun.worker.states import TaskFigures, WorkerSummary
+    from riverrun.worker.states import StuckRecord, TaskFigures, WorkerSummary
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,14 @@ class Stop:
     """Command to commit and close all tasks, and end."""
 
 
-Command = Assign | Pause | Learn | Stop
+@dataclass(frozen=True, slots=True)
+class Beware:
+    """Command to end a function that does not return, at any of these records: they have been tried often enough."""
+
+    records: tuple[StuckRecord, ...]
+
+
+Command = Assign | Pause | Learn | Stop | Beware
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

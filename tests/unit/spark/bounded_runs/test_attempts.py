@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 from dataclasses import asdict
 from types import SimpleNamespace
 from typing import Any
@@ -35,8 +36,19 @@ def test_a_run_does_not_go_on_without_what_a_task_did() -> None:
     assert [result.task_id for result in results] == ["0_0", "0_1", "0_2"]
 
 
-@pytest.mark.parametrize("error", [ValueError("boom"), SystemExit("boom"), MemoryError("boom")])
-def test_whatever_ends_a_task_here_is_an_error_with_its_cause_after_all_attempts(error: BaseException) -> None:
+@pytest.mark.parametrize(
+    ("error", "text"),
+    [
+        (ValueError("boom"), "ValueError: boom"),
+        (MemoryError("boom"), "MemoryError: boom"),
+        (SystemExit("boom"), r"RuntimeError: sys.exit\('boom'\) was called"),
+        (GeneratorExit("boom"), r"RuntimeError: GeneratorExit\('boom'\) was raised"),
+        (KeyboardInterrupt("boom"), r"RuntimeError: KeyboardInterrupt\('boom'\) was raised"),
+    ],
+)
+def test_whatever_ends_a_task_here_is_an_error_with_its_cause_after_all_attempts(
+    error: BaseException, text: str
+) -> None:
     works: Any = [SliceWork(None, TaskId(0, 1), {})]  # type: ignore[arg-type]  # nobody looks
     tries = []
 
@@ -44,7 +56,7 @@ def test_whatever_ends_a_task_here_is_an_error_with_its_cause_after_all_attempts
         tries.append(1)
         raise error
 
-    with pytest.raises(EngineError, match=rf"^Task 0_1 cannot be processed: {type(error).__name__}: boom$"):
+    with pytest.raises(EngineError, match=rf"^Task 0_1 cannot be processed: {text}$"):
         run_here(works, build, attempts=3, admin=None)  # type: ignore[arg-type]  # nobody asks it
     assert len(tries) == 3
 
@@ -53,7 +65,7 @@ def test_ctrl_c_is_no_reason_for_another_attempt() -> None:
     works: Any = [SliceWork(None, TaskId(0, 1), {})]  # type: ignore[arg-type]  # nobody looks
 
     def build(_job: Any) -> Any:
-        raise KeyboardInterrupt
+        return signal.raise_signal(signal.SIGINT)
 
     with pytest.raises(KeyboardInterrupt):
         run_here(works, build, attempts=3, admin=None)  # type: ignore[arg-type]  # nobody asks it

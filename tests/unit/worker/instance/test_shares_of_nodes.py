@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import signal
+import threading
+import time
 from datetime import timedelta
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -32,6 +35,7 @@ from riverrun import (
     windowed,
 )
 from riverrun.testing import TopologyTestDriver
+from riverrun.worker import node_sampling
 from riverrun.worker.node_sampling import SIGNAL, NodeTimes, clocked
 
 if TYPE_CHECKING:
@@ -305,8 +309,10 @@ KINDS: tuple[Kind, ...] = (
 
 @pytest.fixture(scope="module", autouse=True)
 def clock() -> Iterator[None]:
+    """Samples of the time of this thread alone: it waits for others that compute at the next call, below what it computed."""
     before = signal.getsignal(SIGNAL)
-    with clocked(1):
+    with pytest.MonkeyPatch.context() as patched, clocked(1):
+        patched.setattr(node_sampling, "time", SimpleNamespace(perf_counter=time.thread_time))
         yield
     signal.signal(SIGNAL, before)
 
@@ -328,6 +334,28 @@ def running(kind: Kind, burn: Burn) -> Iterator[dict[str, float]]:
     for number in range(MOST_RECORDS):
         topic.pipe_input("k", str(number), timestamp=10 + 10 * number)
         yield dict(times.seconds())
+
+
+@pytest.fixture
+def busy() -> Iterator[None]:
+    """Another thread of the process that computes."""
+    ends = threading.Event()
+
+    def compute() -> None:
+        while not ends.is_set():
+            loops()
+
+    thread = threading.Thread(target=compute, daemon=True)
+    thread.start()
+    yield
+    ends.set()
+    thread.join()
+
+
+@pytest.mark.usefixtures("busy")
+@pytest.mark.parametrize("kind", [flat_mapper, global_join])
+def test_another_thread_that_computes_shifts_no_time(kind: Kind) -> None:
+    test_the_node_whose_function_computes_is_charged(kind, operates)
 
 
 @pytest.mark.parametrize("burn", BURNS)

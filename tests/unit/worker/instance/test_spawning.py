@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from riverrun.worker.stream_threads import UncaughtExceptionHandler
+from riverrun.worker.stuck_records import Tries
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -51,11 +52,13 @@ def test_a_process_runs_a_function_of_the_program_that_starts_it(is_read: bool, 
 
 def ended_with(exit_code: int) -> Any:
     """A stream thread that has ended without a word."""
-    return SimpleNamespace(failure=None, number=1, process=SimpleNamespace(exitcode=exit_code))
+    return SimpleNamespace(
+        failure=None, stuck=None, is_silent=False, number=1, process=SimpleNamespace(exitcode=exit_code)
+    )
 
 
 def test_a_process_that_ended_without_a_word_is_replaced() -> None:
-    assert UncaughtExceptionHandler(lambda _error: "shutdown_client").handle(ended_with(214)) is None
+    assert UncaughtExceptionHandler(lambda _error: "shutdown_client", Tries(300)).handle(ended_with(214)) is None
 
 
 @pytest.mark.parametrize(
@@ -63,7 +66,7 @@ def test_a_process_that_ended_without_a_word_is_replaced() -> None:
     [(3, r"ended the process \(os\._exit\)"), (-9, "had no memory left"), (-11, "Signal SIGSEGV ended the process")],
 )
 def test_processes_that_often_end_silently_get_a_hint_at_the_cause(exit_code: int, hint: str) -> None:
-    handler = UncaughtExceptionHandler(lambda _error: "shutdown_client")
+    handler = UncaughtExceptionHandler(lambda _error: "shutdown_client", Tries(300))
     judged = next(filter(None, (handler.handle(ended_with(exit_code)) for _ in range(100))))
     assert f"the last time with exit code {exit_code}" in judged.error.message
     assert re.search(hint, judged.error.hint or "")

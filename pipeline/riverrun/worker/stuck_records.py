@@ -1,0 +1,166 @@
+"""Finds the record whose function does not return, and ends that function once it has been tried often enough.
+
+A function of the topology that never returns holds up all tasks of its stream thread. The instance replaces the thread, so the
+record is tried again: what the function waits for may have come back. Where no attempt returns, the function is made to fail
+like any other, so that the handler decides. The instance ends if even that is impossible.
+"""
+
+from __future__ import annotations
+
+import signal
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from riverrun.generated import owner_of
+from riverrun.records import RAW_OFFSET, TopicPartition
+from riverrun.runtime.inputs import RecordQueue
+from riverrun.runtime.lookups import PendingLookups
+from riverrun.runtime.task import Task
+from riverrun.worker.node_sampling import node_at
+from riverrun.worker.states import StuckRecord
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection
+    from types import FrameType
+
+LOOK = signal.SIGWINCH
+"""Asks a stream thread that is silent where it is. Unlike samples it ends system calls, as locks would not be left for it."""
+TRIES = 3
+"""How often a record is tried whose function does not return."""
+_NAMED_SECONDS = 10.0
+_AGAIN_SECONDS = 0.1
+_REMEMBERED = 10
+"""For how many times `max.poll.interval.ms` a record counts as tried."""
+_EARLY = 0.9
+"""Part of `max.poll.interval.ms` after which a function is made to fail: just before the process would be replaced."""
+_OWN = str(Path(__file__).parents[1])
+"""The directory of this package."""
+
+
+def named_after_s(limit_s: float) -> float:
+    """Return the time in one record after which it is named, s.
+
+    Args:
+        limit_s: The time after which a silent process is replaced, s (`max.poll.interval.ms`).
+    """
+    return min(_NAMED_SECONDS, limit_s / 2)
+
+
+class RecordWatch:
+    """Looks from the handler of a signal at what the main thread of a process does.
+
+    Args:
+        node_of: Returns the node whose operator or queue an object is (`Task.node_of`).
+        silent_s: Returns for how long the process has not come to the end of a record, s.
+        tell: Tells the instance.
+        limit_s: The time after which a silent process is replaced, s.
+    """
+
+    def __init__(
+        self,
+        node_of: Callable[[object], str],
+        silent_s: Callable[[], float],
+        tell: Callable[[StuckRecord], None],
+        limit_s: float,
+    ) -> None:
+        self.tried: Collection[StuckRecord] = ()
+        """Records that have been tried often enough."""
+        self._node_of = node_of
+        self._silent_s = silent_s
+        self._tell = tell
+        self._limit_s = limit_s
+        self._named_after_s = named_after_s(limit_s)
+        self._next_at = 0.0
+
+    def look(self, frame: FrameType | None) -> None:
+        """Name the record if the thread has been in it for long.
+
+        Raises:
+            TimeoutError: Within the function, if the record has been tried often enough.
+        """
+        silent_s, now = self._silent_s(), time.monotonic()
+        if silent_s < self._named_after_s or now < self._next_at:
+            return
+        self._next_at = now + _AGAIN_SECONDS
+        found = stuck_at(frame, self._node_of)
+        if found is None:
+            return
+        self._tell(replace(found, seconds=silent_s))
+        if silent_s > _EARLY * self._limit_s and _is_the_users(frame) and any(map(found.is_at, self.tried)):
+            message = f"the function has not returned within {silent_s:.0f} s, for the {TRIES}rd time"
+            raise TimeoutError(message)
+
+
+class Tries:
+    """Counts how often stream threads of an instance have been stuck in the same record.
+
+    Args:
+        limit_s: The time after which a silent process is replaced, s (`max.poll.interval.ms`).
+    """
+
+    def __init__(self, limit_s: float) -> None:
+        """Begin without a record."""
+        self.limit_s = limit_s
+        self._stuck: list[tuple[float, StuckRecord | None]] = []
+
+    def note(self, record: StuckRecord | None) -> None:
+        """Note that a thread has ended that was stuck in a record; None if it is not known in which."""
+        now = time.monotonic()
+        recent = [(at, each) for at, each in self._stuck if now - at < _REMEMBERED * self.limit_s]
+        self._stuck = [*recent, (now, record)]
+
+    def enough(self) -> tuple[StuckRecord, ...]:
+        """Return the records whose next try is the last one."""
+        return tuple(each for _, each in self._stuck if each is not None and self._count(each) >= TRIES - 1)
+
+    def is_over(self, record: StuckRecord | None) -> bool:
+        """Return whether a record has been tried often enough; for None, whether threads were silent that often."""
+        return self._count(record) >= TRIES
+
+    def _count(self, record: StuckRecord | None) -> int:
+        known = [each for _, each in self._stuck]
+        if record is None:
+            return known.count(None)
+        return sum(each is not None and each.is_at(record) for each in known)
+
+
+def stuck_at(frame: FrameType | None, node_of: Callable[[object], str]) -> StuckRecord | None:
+    """Return the task, the node and the record that a thread is at; None if it is at no node of a task.
+
+    Args:
+        frame: Its innermost frame.
+        node_of: Returns the node whose operator or queue an object is.
+    """
+    node, place = node_at(frame, node_of), None
+    while frame is not None:
+        place = place or _place_in(frame)
+        task = frame.f_locals.get("self")
+        if isinstance(task, Task):
+            (topic, partition), offset = place or (TopicPartition("", -1), -1)
+            return StuckRecord(str(task.spec.id), node, topic, partition, offset, 0.0)
+        frame = frame.f_back
+    return None
+
+
+def _place_in(frame: FrameType) -> tuple[TopicPartition, int] | None:
+    """Return the record that a frame reads or processes."""
+    names = frame.f_locals
+    this, queue = names.get("self"), names.get("queue")
+    if isinstance(this, RecordQueue) and isinstance(names.get("raw"), tuple):
+        return this.tp, names["raw"][RAW_OFFSET]
+    if isinstance(queue, RecordQueue) and isinstance(names.get("offset"), int):
+        return queue.tp, names["offset"]
+    if isinstance(this, PendingLookups) and getattr(names.get("record"), "place", None) is not None:
+        topic, partition, offset = names["record"].place
+        return TopicPartition(topic, partition), offset
+    return None
+
+
+def _is_the_users(frame: FrameType | None) -> bool:
+    """Return whether a frame may fail: code of this package would leave something half-done."""
+    if frame is None:
+        return False
+    code = frame.f_code
+    return bool(owner_of(code.co_filename, frame.f_lineno)) or not code.co_filename.startswith(_OWN)

@@ -50,6 +50,7 @@ if TYPE_CHECKING:
 
 _RANGE, _TOLD, _CORRECTED = "range", "told", "corrected"
 """Keys of a task's state: its range, whether readers have been notified, and its corrections."""
+_NOTHING: dict[str, Any] = {"compared": 0, "corrections": 0, "corrected": []}
 
 
 class BoundedRunOperator(BaseOperator):
@@ -175,12 +176,14 @@ class BoundedRunOperator(BaseOperator):
 
     def _keep_corrections(self, context: Context, found: dict[str, Any]) -> None:
         """Keep with the task what was corrected: another attempt finds nothing left to correct."""
-        if found.get("corrections"):
-            self.log.info("%d corrections of rows that were computed again", found["corrections"])
+        if found:
+            compared, count = found["compared"], found["corrections"]
+            self.log.info("%d rows compared that were computed again, %d corrections", compared, count)
             store: Any = context["task_state_store"]
-            before = store.get(_CORRECTED) or {"corrections": 0, "corrected": []}
-            count, ranges = before["corrections"] + found["corrections"], map(list, found["corrected"].items())
-            store.set(_CORRECTED, {"corrections": count, "corrected": [*before["corrected"], *ranges]})
+            before = store.get(_CORRECTED) or _NOTHING
+            ranges = [*before["corrected"], *map(list, found["corrected"].items())]
+            count += before["corrections"]
+            store.set(_CORRECTED, {"compared": compared, "corrections": count, "corrected": ranges})
 
     def _unless_another_runs(self, action: Callable[[], dict[str, Any]]) -> dict[str, Any]:
         """Act, or else wait without a slot until no other run of the application lives: see `resume`."""
@@ -254,8 +257,9 @@ class BoundedRunOperator(BaseOperator):
         """Tell OpenLineage and readers of topics, once, what was done, and return the result."""
         store: Any = context["task_state_store"]
         runs, version = runs_by(planned, self._author(context)), planned.application.version
-        corrected = store.get(_CORRECTED) or {"corrections": 0, "corrected": []}
-        result = result_of_runs(self.app, version, planned.range, runs, corrected["corrections"]).told()
+        corrected = store.get(_CORRECTED) or _NOTHING
+        counts = corrected["corrections"], corrected["compared"]
+        result = result_of_runs(self.app, version, planned.range, runs, *counts).told()
         facet = {"app": self.app, "version": planned.application.version, "range": str(planned.range)}
         self.lineage = TopicLineage(project.kafka["bootstrap.servers"], *topics_of(planned.application), facet)
         is_told = store.get(_TOLD) is not None

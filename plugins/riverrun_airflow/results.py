@@ -46,6 +46,7 @@ class RunResult:
         links: Addresses of pages about the application and its last run.
         dry: Whether nothing was committed: `records_out` is what would be written.
         corrections: Records that were published to correct rows computed again.
+        compared: Rows computed again that were compared with public ones.
     """
 
     app: str
@@ -63,6 +64,7 @@ class RunResult:
     links: dict[str, str] = field(default_factory=dict)
     dry: bool = False
     corrections: int = 0
+    compared: int = 0
 
     def told(self) -> dict[str, Any]:
         """Return it as an object of JSON."""
@@ -70,7 +72,7 @@ class RunResult:
 
 
 def result_of_runs(
-    app: str, version: str, chosen: RunRange, runs: Sequence[RunRecord], corrections: int = 0
+    app: str, version: str, chosen: RunRange, runs: Sequence[RunRecord], corrections: int = 0, compared: int = 0
 ) -> RunResult:
     """Return the result of a task.
 
@@ -84,6 +86,7 @@ def result_of_runs(
         chosen: The range.
         runs: The task's runs, earliest first.
         corrections: Number of published corrections.
+        compared: Number of rows computed again and compared.
     """
     from riverrun.processor.handlers import DropReason
     from riverrun.spark.runs import DONE
@@ -107,6 +110,7 @@ def result_of_runs(
         runs={run.id: run.state for run in runs},
         links=links_of(app, runs[-1].id if runs else ""),
         corrections=corrections,
+        compared=compared,
     )
 
 

@@ -131,8 +131,8 @@ def result_of_step(step: str, release: Release, docs_page: str = "") -> dict[str
 
     Returns:
         `app`, `step`, `state` (of the release), `live`, `candidate` and `previous` (versions), `verdict` (id of the last
-        gate's), `critical` and `warnings` (its failing expectations), `corrections` (published by the last switch), `pause_ms`
-        and `links`.
+        gate's), `critical` and `warnings` (its failing expectations), `lost_records` (deleted ones that the candidate lacks),
+        `corrections` (published by the last switch), `pause_ms` and `links`.
     """
     verdict = release.verdict
     return {
@@ -145,6 +145,7 @@ def result_of_step(step: str, release: Release, docs_page: str = "") -> dict[str
         "verdict": None if verdict is None else verdict.id,
         "critical": [] if verdict is None else list(verdict.critical),
         "warnings": [] if verdict is None else list(verdict.warnings),
+        "lost_records": list(release.lost_records),
         "corrections": release.corrections,
         "pause_ms": release.pause_ms,
         "links": links_of(release.app, docs_page=docs_page),

@@ -6,8 +6,8 @@ import logging
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from airflow.sdk import BaseOperator
-from airflow.sdk.exceptions import AirflowFailException
+from airflow.sdk import BaseOperator, TriggerRule
+from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from riverrun.errors import UnderWayError
 from riverrun_airflow.acting import acting, end_at_once, number, truth
@@ -25,6 +25,7 @@ from riverrun_airflow.results import (
 from riverrun_airflow.sessions import (
     WrittenRecords,
     bounded,
+    is_judged,
     judge_live,
     judged,
     recompute,
@@ -305,7 +306,9 @@ class QualityOperator(BaseOperator):
 
     Args:
         app: The application.
-        since: `last`, for records that are new since the last check; a vector of public topics, or a time. Empty for all.
+        since: `last`, for records since the last check that passed; a vector of public topics, or a time. Empty for all.
+        skip_if_judged: Whether the task is skipped if the last check has passed and nothing was published since, and the tasks
+            after it with it. A skipped run does not skip this task: what an earlier attempt published may be unjudged.
         config: Path of `streams.toml`; by default, as the connection says.
         master: Spark's master URL, or that of a Spark Connect server; by default, as the connection or `[spark]` says.
         apart: As in `BoundedRunOperator`.
@@ -321,15 +324,17 @@ class QualityOperator(BaseOperator):
         *,
         app: str,
         since: str = "",
+        skip_if_judged: bool = False,
         config: str = "",
         master: str = "",
         apart: bool | None = None,
         riverrun_conn_id: str = CONNECTION,
         **kwargs: Any,
     ) -> None:
-        super().__init__(**documented(self, kwargs))
+        super().__init__(**documented(self, {"trigger_rule": TriggerRule.NONE_FAILED, **kwargs}))
         self.app = app
         self.since = since
+        self.skip_if_judged = skip_if_judged
         self.docs_page, self.lineage = "", TopicLineage()
         self.config = config
         self.master = master
@@ -338,6 +343,9 @@ class QualityOperator(BaseOperator):
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Judge, and return what was found (`results.result_of_check`). A failed check is not retried."""
+        if self.skip_if_judged and acting(self._is_judged):
+            message = "everything that is published has passed a check"
+            raise AirflowSkipException(message)
         return acting(partial(self._judge, context))
 
     def driven(self, context: Context, event: dict[str, Any]) -> dict[str, Any]:
@@ -348,6 +356,9 @@ class QualityOperator(BaseOperator):
             return self._told(project, judged(project, self.app, note.found["check"]))
 
         return concluded(self, context, event, conclude)
+
+    def _is_judged(self) -> bool:
+        return is_judged(located(self.config, self.riverrun_conn_id).project(), self.app)
 
     def _judge(self, context: Context) -> dict[str, Any]:
         location = located(self.config, self.riverrun_conn_id)

@@ -212,6 +212,15 @@ def judge_live(project: ProjectConfig, request: CheckRequest) -> Check:
     return _check(found.id, found.at, found.verdict)
 
 
+def is_judged(project: ProjectConfig, app: str) -> bool:
+    """Return whether the last check of an application has passed, and nothing was published since.
+
+    Raises:
+        StreamsError: If that cannot be told.
+    """
+    return front_door(project).app(app).checks.is_judged()
+
+
 def judged(project: ProjectConfig, app: str, check: str) -> Check:
     """Return a check of the history.
 

@@ -149,7 +149,8 @@ class LiveCheck:
         topic = next(iter(ends)).topic
         if start is not None:
             rows = self._records(sink, ends, start, is_log)
-            return self._judged(topic, rows, expectations, INFO, report)
+            found = self._judged(topic, rows, expectations, INFO, report)
+            return found + unread_verdict(topic, start, self._admin.beginning_offsets(ends))
         if is_log:
             rows = self._records(sink, ends, OffsetVector({}), is_log)
             return self._judged(topic, rows, expectations, WARNING if expectations else INFO, report)
@@ -244,6 +245,23 @@ class LiveCheck:
             kind=WHOLE if start is None else SINCE,
         )
         self._log.put(record.with_findings(found.verdict))
+
+
+def unread_verdict(topic: str, start: OffsetVector, first: Mapping[TopicPartition, int]) -> Verdict:
+    """Warn of records that were deleted before a check could judge them.
+
+    Args:
+        topic: The public topic.
+        start: The offsets from which it judges.
+        first: The first offsets that still exist.
+    """
+    gone = [f"{tp}@{at}..{first[tp]}" for tp, at in sorted(start.offsets.items()) if at < first.get(tp, 0)]
+    name = f"{topic}: all records since"
+    return (
+        Verdict({name: f"failed: {', '.join(gone)} were deleted before they were judged"}, (), (name,))
+        if gone
+        else Verdict({})
+    )
 
 
 def is_judged(connected: ConnectedApplication) -> bool:

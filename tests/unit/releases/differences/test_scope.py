@@ -236,7 +236,7 @@ def test_a_differing_row_is_found_in_its_range_or_the_table_is_refused(span: str
     assert sink is not None
     window = Window(120_000, 120_000 + (size_ms or 0) if size_ms else UnlimitedWindows.of().size_ms)
     pair = Pair(0, sink.key_serde.serialize(Windowed("k", window)), TableRow(b"1", 130_000), TableRow(b"2", 130_000))
-    found = []
+    found: list[object] = []
     for scope in (Scope(120_000, 190_000, from_beginning=True), Scope(180_001, 999_000, from_beginning=True)):
         try:
             require_repairable(app, scope)

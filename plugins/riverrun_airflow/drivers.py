@@ -255,7 +255,7 @@ def _done(project: ProjectConfig, request: Request, keep: Callable[[str], None])
     found = recompute(project, request) if request.recompute_from else {}
     summary = run(bounded(project, request))
     said = f"{summary.processed} records processed, dropped: {dict(summary.dropped)}"
-    said = f"{found['corrections']} corrections, {said}" if found else said
+    said = f"{found['compared']} rows compared, {found['corrections']} corrections, {said}" if found else said
     return WorkOutcome(said if summary.engine is None else f"{said}, engine: {summary.engine}", found)
 
 

@@ -6,8 +6,8 @@ import logging
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from airflow.sdk import BaseOperator
-from airflow.sdk.exceptions import AirflowFailException
+from airflow.sdk import BaseOperator, TriggerRule
+from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from riverrun.errors import UnderWayError
 from riverrun_airflow.acting import acting, end_at_once, number, truth
@@ -25,6 +25,7 @@ from riverrun_airflow.results import (
 from riverrun_airflow.sessions import (
     WrittenRecords,
     bounded,
+    is_judged,
     judge_live,
     judged,
     recompute,
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
 
 _RANGE, _TOLD, _CORRECTED = "range", "told", "corrected"
 """Keys of a task's state: its range, whether readers have been notified, and its corrections."""
+_NOTHING: dict[str, Any] = {"compared": 0, "corrections": 0, "corrected": []}
 
 
 class BoundedRunOperator(BaseOperator):
@@ -175,12 +177,14 @@ class BoundedRunOperator(BaseOperator):
 
     def _keep_corrections(self, context: Context, found: dict[str, Any]) -> None:
         """Keep with the task what was corrected: another attempt finds nothing left to correct."""
-        if found.get("corrections"):
-            self.log.info("%d corrections of rows that were computed again", found["corrections"])
+        if found:
+            compared, count = found["compared"], found["corrections"]
+            self.log.info("%d rows compared that were computed again, %d corrections", compared, count)
             store: Any = context["task_state_store"]
-            before = store.get(_CORRECTED) or {"corrections": 0, "corrected": []}
-            count, ranges = before["corrections"] + found["corrections"], map(list, found["corrected"].items())
-            store.set(_CORRECTED, {"corrections": count, "corrected": [*before["corrected"], *ranges]})
+            before = store.get(_CORRECTED) or _NOTHING
+            ranges = [*before["corrected"], *map(list, found["corrected"].items())]
+            count += before["corrections"]
+            store.set(_CORRECTED, {"compared": compared, "corrections": count, "corrected": ranges})
 
     def _unless_another_runs(self, action: Callable[[], dict[str, Any]]) -> dict[str, Any]:
         """Act, or else wait without a slot until no other run of the application lives: see `resume`."""
@@ -254,8 +258,9 @@ class BoundedRunOperator(BaseOperator):
         """Tell OpenLineage and readers of topics, once, what was done, and return the result."""
         store: Any = context["task_state_store"]
         runs, version = runs_by(planned, self._author(context)), planned.application.version
-        corrected = store.get(_CORRECTED) or {"corrections": 0, "corrected": []}
-        result = result_of_runs(self.app, version, planned.range, runs, corrected["corrections"]).told()
+        corrected = store.get(_CORRECTED) or _NOTHING
+        counts = corrected["corrections"], corrected["compared"]
+        result = result_of_runs(self.app, version, planned.range, runs, *counts).told()
         facet = {"app": self.app, "version": planned.application.version, "range": str(planned.range)}
         self.lineage = TopicLineage(project.kafka["bootstrap.servers"], *topics_of(planned.application), facet)
         is_told = store.get(_TOLD) is not None
@@ -301,7 +306,9 @@ class QualityOperator(BaseOperator):
 
     Args:
         app: The application.
-        since: `last`, for records that are new since the last check; a vector of public topics, or a time. Empty for all.
+        since: `last`, for records since the last check that passed; a vector of public topics, or a time. Empty for all.
+        skip_if_judged: Whether the task is skipped if the last check has passed and nothing was published since, and the tasks
+            after it with it. A skipped run does not skip this task: what an earlier attempt published may be unjudged.
         config: Path of `streams.toml`; by default, as the connection says.
         master: Spark's master URL, or that of a Spark Connect server; by default, as the connection or `[spark]` says.
         apart: As in `BoundedRunOperator`.
@@ -317,15 +324,17 @@ class QualityOperator(BaseOperator):
         *,
         app: str,
         since: str = "",
+        skip_if_judged: bool = False,
         config: str = "",
         master: str = "",
         apart: bool | None = None,
         riverrun_conn_id: str = CONNECTION,
         **kwargs: Any,
     ) -> None:
-        super().__init__(**documented(self, kwargs))
+        super().__init__(**documented(self, {"trigger_rule": TriggerRule.NONE_FAILED, **kwargs}))
         self.app = app
         self.since = since
+        self.skip_if_judged = skip_if_judged
         self.docs_page, self.lineage = "", TopicLineage()
         self.config = config
         self.master = master
@@ -334,6 +343,9 @@ class QualityOperator(BaseOperator):
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Judge, and return what was found (`results.result_of_check`). A failed check is not retried."""
+        if self.skip_if_judged and acting(self._is_judged):
+            message = "everything that is published has passed a check"
+            raise AirflowSkipException(message)
         return acting(partial(self._judge, context))
 
     def driven(self, context: Context, event: dict[str, Any]) -> dict[str, Any]:
@@ -344,6 +356,9 @@ class QualityOperator(BaseOperator):
             return self._told(project, judged(project, self.app, note.found["check"]))
 
         return concluded(self, context, event, conclude)
+
+    def _is_judged(self) -> bool:
+        return is_judged(located(self.config, self.riverrun_conn_id).project(), self.app)
 
     def _judge(self, context: Context) -> dict[str, Any]:
         location = located(self.config, self.riverrun_conn_id)

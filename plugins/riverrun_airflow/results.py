@@ -46,6 +46,7 @@ class RunResult:
         links: Addresses of pages about the application and its last run.
         dry: Whether nothing was committed: `records_out` is what would be written.
         corrections: Records that were published to correct rows computed again.
+        compared: Rows computed again that were compared with public ones.
     """
 
     app: str
@@ -63,6 +64,7 @@ class RunResult:
     links: dict[str, str] = field(default_factory=dict)
     dry: bool = False
     corrections: int = 0
+    compared: int = 0
 
     def told(self) -> dict[str, Any]:
         """Return it as an object of JSON."""
@@ -70,7 +72,7 @@ class RunResult:
 
 
 def result_of_runs(
-    app: str, version: str, chosen: RunRange, runs: Sequence[RunRecord], corrections: int = 0
+    app: str, version: str, chosen: RunRange, runs: Sequence[RunRecord], corrections: int = 0, compared: int = 0
 ) -> RunResult:
     """Return the result of a task.
 
@@ -84,6 +86,7 @@ def result_of_runs(
         chosen: The range.
         runs: The task's runs, earliest first.
         corrections: Number of published corrections.
+        compared: Number of rows computed again and compared.
     """
     from riverrun.processor.handlers import DropReason
     from riverrun.spark.runs import DONE
@@ -107,6 +110,7 @@ def result_of_runs(
         runs={run.id: run.state for run in runs},
         links=links_of(app, runs[-1].id if runs else ""),
         corrections=corrections,
+        compared=compared,
     )
 
 
@@ -127,8 +131,8 @@ def result_of_step(step: str, release: Release, docs_page: str = "") -> dict[str
 
     Returns:
         `app`, `step`, `state` (of the release), `live`, `candidate` and `previous` (versions), `verdict` (id of the last
-        gate's), `critical` and `warnings` (its failing expectations), `corrections` (published by the last switch), `pause_ms`
-        and `links`.
+        gate's), `critical` and `warnings` (its failing expectations), `lost_records` (deleted ones that the candidate lacks),
+        `corrections` (published by the last switch), `pause_ms` and `links`.
     """
     verdict = release.verdict
     return {
@@ -141,6 +145,7 @@ def result_of_step(step: str, release: Release, docs_page: str = "") -> dict[str
         "verdict": None if verdict is None else verdict.id,
         "critical": [] if verdict is None else list(verdict.critical),
         "warnings": [] if verdict is None else list(verdict.warnings),
+        "lost_records": list(release.lost_records),
         "corrections": release.corrections,
         "pause_ms": release.pause_ms,
         "links": links_of(release.app, docs_page=docs_page),

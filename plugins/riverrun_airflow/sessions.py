@@ -147,7 +147,8 @@ def recompute(project: ProjectConfig, request: RunRequest) -> dict[str, Any]:
     """Compute rows of an interval again that the live version has processed, and publish the differences.
 
     Returns:
-        `corrections`, the number of published records; and `corrected`, their ranges by topic as text.
+        `compared`, the number of rows that were compared; `corrections`, the number of published records; and `corrected`,
+        their ranges by topic as text.
 
     Raises:
         StreamsError: If they cannot be computed again, or do not pass the gate.
@@ -170,9 +171,14 @@ def recompute(project: ProjectConfig, request: RunRequest) -> dict[str, Any]:
     live = ConnectedApplication(app.loaded(), riverrun.cluster.admin)
     before = ends_of_outputs(live)
     done = backfill.recompute(lambda plan: log.info("%s", plan))
-    count = 0 if done is None else done.corrections
+    log.info("%s", "nothing was recomputed" if done is None else done)
+    count, compared = (0, 0) if done is None else (done.corrections, sum(done.compared.values()))
     written = written_between(before, ends_of_outputs(live)) if count else {}
-    return {"corrections": count, "corrected": {topic: str(ranges) for topic, ranges in written.items()}}
+    return {
+        "compared": compared,
+        "corrections": count,
+        "corrected": {topic: str(ranges) for topic, ranges in written.items()},
+    }
 
 
 def held_by(project: ProjectConfig, app: str, by: str) -> GatedRuns:
@@ -204,6 +210,15 @@ def judge_live(project: ProjectConfig, request: CheckRequest) -> Check:
     """
     found = front_door(project, request.master, request.by).app(request.app).checks.run(request.since)
     return _check(found.id, found.at, found.verdict)
+
+
+def is_judged(project: ProjectConfig, app: str) -> bool:
+    """Return whether the last check of an application has passed, and nothing was published since.
+
+    Raises:
+        StreamsError: If that cannot be told.
+    """
+    return front_door(project).app(app).checks.is_judged()
 
 
 def judged(project: ProjectConfig, app: str, check: str) -> Check:

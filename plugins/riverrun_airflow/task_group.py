@@ -158,6 +158,8 @@ class Tasks:
         own: dict[str, Any] = {}
         if step in _ABOUT_A_VERSION:
             own[_ABOUT_A_VERSION[step]] = self.version
+        if step == "judge" and "run" in steps:
+            own["skip_if_judged"] = bool(self.operator_args.get("run", {}).get("skip_if_empty"))
         if step in {"verdict", "approve"} and "gate" in steps:
             own["verdict"] = f"{{{{ ti.xcom_pull(task_ids='{name('gate')}')['verdict'] }}}}"
         elif step == "verdict":

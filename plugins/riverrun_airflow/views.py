@@ -166,6 +166,7 @@ def _release(release: Release, docs: str) -> str:
     current = ' aria-current="step"'
     shown = "".join(f"<li{current if each == release.step.value else ''}>{escape(each)}</li>" for each in steps)
     told = [f"Publication paused for {release.pause_ms} ms."] if release.pause_ms else []
+    told += [f"{lost}." for lost in release.lost_records]
     if release.corrections:
         took = f", which took {release.corrections_ms} ms" if release.corrections_ms else ""
         told.append(f"{release.corrections} corrections were published{took}.")

@@ -91,6 +91,16 @@ try:
 except AirflowFailException as error:
     tell(str(error))
 
+# What was published is judged, even if the run before is skipped, unless it has passed.
+for is_done in False, True:
+    operators.is_judged = lambda project, app: is_done
+    operators.judge_live = lambda project, request: exec('raise ValueError("judges")')
+    judge = operators.QualityOperator(task_id="judge", app="clicks", skip_if_judged=True)
+    try:
+        judge.execute(context()[0])
+    except (AirflowSkipException, AirflowFailException, ValueError) as error:
+        tell([type(error).__name__, judge.trigger_rule])
+
 # An event has the result of its task, and the records of its own topic.
 found, task.max_records_per_slice = [done], 0
 given, _ = context()
@@ -121,12 +131,15 @@ def test_the_result_of_a_run_is_of_all_attempts_and_is_carried_by_events(tmp_pat
         },
         "dry": False,
         "corrections": 0,
+        "compared": 0,
     }
     assert empty[:6] == [True, False, True, False, False, False], "what failed attempts have done is not known"
     assert empty[6:10] == [["returns", True], ["returns", True], ["is skipped", True], ["is skipped", True]]
     assert empty[10:] == [
         True,
         "max_records_per_slice is 'many', which is not a natural number",
+        ["ValueError", "none_failed"],
+        ["AirflowSkipException", "none_failed"],
         ["kafka://127.0.0.1:1/sums", 3, True, False],
     ]
 

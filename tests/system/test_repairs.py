@@ -56,7 +56,7 @@ def build(builder):
         .windowed_by(TimeWindows.of_size_with_no_grace(timedelta(minutes=1)))
         .count(Materialized(name="counts"))
     )
-    counts.to_stream().to("NAME.counts", Produced(windowed(STRING, timedelta(minutes=1)), LONG))
+    counts.to_stream().to("NAME.counts", Produced(windowed(STRING), LONG))
     views.map_values(str.upper).to("NAME.latest", Produced(STRING, STRING))
     return builder.build()
 

@@ -129,6 +129,7 @@ def shell(
     for looking in ("step_checks.require_nobody", "switch.Switch.check"):
         monkeypatch.setattr(f"riverrun.releases.{looking}", lambda *_: None)
     monkeypatch.setattr(Versions, "staged", lambda _versions, _version: SimpleNamespace(application=None))
+    monkeypatch.setattr(Versions, "begun", lambda _versions, release, *_, **__: release)
     monkeypatch.setattr("riverrun.releases.versions.release_of", lambda *_: shell.registry().read("clicks", "v1"))
     monkeypatch.setattr(Admin, "group", lambda *_: GroupState("Dead", ()))
     shell.declare("v2", "v3")

@@ -92,6 +92,7 @@ def _document(plan: BackfillPlan) -> dict[str, Any]:
 def _done(outcome: BackfillOutcome) -> dict[str, Any]:
     return {
         "corrections": outcome.corrections,
+        "compared": dict(outcome.repair.compared) if outcome.repair is not None else {},
         "verdict": outcome.repair.verdict.id if outcome.repair is not None and outcome.repair.verdict else None,
         "processed": 0 if outcome.run is None else outcome.run.processed,
     }

@@ -205,9 +205,10 @@ def reprocess(context: typer.Context, app: App, *, dry_run: Dry = False, as_json
             return _rehearsed(releaser, "reprocess")
         summary = releaser.reprocess()
         found = {"range": str(summary.range), "slices": summary.slices, "processed": summary.processed}
+        warnings = [*summary.warnings, *releaser.status().lost_records]
         return CommandOutcome(
-            str(summary),
-            {"app": app, **found, "dropped": dict(summary.dropped), "warnings": list(summary.warnings)},
+            "\n".join([str(summary), *warnings]),
+            {"app": app, **found, "dropped": dict(summary.dropped), "warnings": warnings},
         )
 
     report(compute, as_json=as_json)
@@ -230,11 +231,12 @@ def diff(
     """Show rows of tables in which the candidate differs from the live version, with old and new values."""
 
     def differing() -> CommandOutcome:
-        rows = list(_releaser(context, app).diff(limit + 1))
-        shown, more = rows[:limit], len(rows) > limit
+        releaser = _releaser(context, app)
+        rows = list(releaser.diff(limit + 1))
+        shown, more, compared = rows[:limit], len(rows) > limit, releaser.compared()
         lines = [str(row) for row in shown] or [f"{app}: no row differs"]
-        lines += [f"There are more than {limit}: --limit shows them."] if more else []
-        return CommandOutcome("\n".join(lines), {"app": app, "rows": plain(shown), "more": more})
+        lines += [f"There are more than {limit}: --limit shows them."] if more else [compared]
+        return CommandOutcome("\n".join(lines), {"app": app, "rows": plain(shown), "more": more, "compared": compared})
 
     report(differing, as_json=as_json)
 

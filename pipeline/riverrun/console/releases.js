@@ -8,6 +8,7 @@ function released(release) {
   if (release.candidate) pairs.push(["Candidate", release.candidate]);
   if (release.previous) pairs.push(["Before", release.previous]);
   if (release.verdict) pairs.push(["Verdict", judged(release.verdict)]);
+  if (release.lost_records.length) pairs.push(["Deleted records", release.lost_records.join("; ")]);
   if (release.cut) pairs.push(["Corrections", number(release.corrections)]);
   if (release.pause_ms) pairs.push(["Pause", span(release.pause_ms)]);
   if (release.repaired) pairs.push(["Repaired", release.repaired]);

@@ -47,6 +47,7 @@ def release_object(release: Release) -> dict[str, Any]:
         "previous": release.previous,
         "cut": release.cut,
         "corrections": release.corrections,
+        "lost_records": list(release.lost_records),
         "pause_ms": release.pause_ms,
         "repaired": release.repaired,
         "epoch": release.epoch,

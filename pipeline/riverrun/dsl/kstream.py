@@ -60,6 +60,7 @@ from riverrun.operators.stateless import (
 )
 from riverrun.processor.lookups import Lookup
 from riverrun.processor.suppliers import FIXED_KEY_PROCESSOR, check_supplier, supplied
+from riverrun.serde.windowed import with_ends_of
 from riverrun.topology.nodes import Lineage
 
 if TYPE_CHECKING:
@@ -738,7 +739,8 @@ class KStream(Generic[K, V]):
         options: Produced[K, V] = produced or Produced()
         name = self._plan.processor_name("KSTREAM-SINK-", options.name)
         parent = self._node
-        key_serde = serde_of(options.key_serde or self._key_serde, "keys", f"to({topic!r})", "Produced")
+        keys = serde_of(options.key_serde or self._key_serde, "keys", f"to({topic!r})", "Produced")
+        key_serde = with_ends_of(keys, self._key_serde)
         value_serde = serde_of(options.value_serde or self._value_serde, "values", f"to({topic!r})", "Produced")
         self._plan.add_step(
             lambda topology: topology.add_sink(

@@ -82,6 +82,7 @@ class Release:
         pause_ms: Time without publishing during the last switch of running versions, in all its attempts, ms.
         corrections_ms: The part of it that corrections took, ms.
         digests: Digests of the code that computed each version's outputs, where known.
+        begins: Where each version began to compute, by version and input, where earlier records were deleted by then.
         published: How far the records of staging topics of logs are published: offset by the topic's id and the partition.
         repaired: The last repair of the public tables: which rows, and by which verdict; empty if there was none.
         computing_since_ms: When the candidate began to compute its outputs, ms since the epoch; 0 if it has none.
@@ -108,6 +109,7 @@ class Release:
     pause_ms: Natural = 0
     corrections_ms: Natural = 0
     digests: dict[Name, Word] = field(default_factory=dict)
+    begins: dict[Name, dict[Line, Natural]] = field(default_factory=dict)
     published: dict[Word, Natural] = field(default_factory=dict)
     repaired: str = ""
     computing_since_ms: Natural = 0
@@ -124,6 +126,8 @@ class Release:
     def __str__(self) -> str:
         """Describe it line by line."""
         lines = [f"{self.app}: {self.live} is live; release: {self.step.value} {self.candidate or ''}".rstrip()]
+        if self.step not in SETTLED:
+            lines += self.lost_records
         if self.verdict is not None:
             lines.append(str(self.verdict))
         if self.step in {Step.LIVE, Step.ROLLED_BACK}:
@@ -147,6 +151,16 @@ class Release:
     def name(self) -> str:
         """Return the name under which it is kept."""
         return self.app
+
+    @property
+    def lost_records(self) -> tuple[str, ...]:
+        """Return, in words, which deleted records the candidate lacks that the live version may have processed."""
+        known = self.begins.get(self.live, {})
+        return tuple(
+            f"{self.candidate} began at offset {offset} of {tp}: what follows from the deleted records before it is missing"
+            for tp, offset in self.begins.get(self.candidate or "", {}).items()
+            if offset > known.get(tp, 0)
+        )
 
     @property
     def progress(self) -> str:

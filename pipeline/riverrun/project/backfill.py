@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 from riverrun.config import OutputKind
 from riverrun.errors import RangeError
 from riverrun.records import counted
-from riverrun.releases.scope import moment_text
+from riverrun.releases.scope import chosen_tables, moment_text
 from riverrun.releases.topology import outputs
 
 if TYPE_CHECKING:
@@ -92,6 +92,11 @@ class BackfillOutcome:
     def corrections(self) -> int:
         """The number of published corrections."""
         return 0 if self.repair is None else self.repair.corrections
+
+    @property
+    def compared(self) -> int:
+        """The number of public rows that were compared with rows computed again."""
+        return 0 if self.repair is None else sum(self.repair.compared.values())
 
     def __str__(self) -> str:
         """Describe it line by line."""
@@ -193,7 +198,7 @@ class Backfill:
         """Return the plan, and the part of the scope that is computed again."""
         application = self._chosen.loaded()
         known = outputs(application)
-        has_tables = bool(self._scope.topics) or any(self._scope.is_about(topic, known) for topic in known)
+        has_tables = chosen_tables(application, self._scope)
         part = self._repairer.repairable_part(self._scope, self._code) if has_tables else None
         recomputed = None if part is None else self._repairer.plan(part, self._code)
         unprocessed = self._rest().range

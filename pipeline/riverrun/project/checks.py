@@ -38,7 +38,7 @@ class AppChecks:
         """Judge the published records of the live version and the work of its instances, and note the findings.
 
         Args:
-            since: `last`, for records that are new since the last check; a vector of the public topics, or a time. Empty for
+            since: `last`, for records since the last check that passed; a vector of the public topics, or a time. Empty for
                 everything there is: then tables are judged by their rows.
 
         Raises:
@@ -53,6 +53,16 @@ class AppChecks:
         connected, ask = chosen.on_brokers(chosen.processing()), partial(work_of, chosen)
         check = LiveCheck(connected, cluster.sessions.session, SystemClock(), ask)
         return check.run(since, cluster.by or this_user())
+
+    def is_judged(self) -> bool:
+        """Return whether the last check has passed, and nothing was published since.
+
+        Raises:
+            BrokerError: If brokers do not answer.
+        """
+        from riverrun.releases.live_quality import is_judged
+
+        return is_judged(self._chosen.connected())
 
     def history(self, limit: int | None = None) -> list[CheckRecord]:
         """Return the checks and gates that were run, latest first.

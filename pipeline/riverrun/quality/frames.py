@@ -19,7 +19,7 @@ from riverrun.extras import require_extra
 from riverrun.hosting.process import SystemClock
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Collection, Iterable
 
 TIME = pa.timestamp("us", "UTC")
 _INT_DIGITS, _MAX_DIGITS = 19, 38
@@ -93,20 +93,37 @@ class Frame:
     rows: int
     columns: tuple[str, ...]
 
-    def pandas(self) -> Any:
-        """Return a pandas DataFrame with nullable types: integers stay integers."""
+    def pandas(self, columns: Collection[str] | None = None) -> Any:
+        """Return a pandas DataFrame with nullable types: integers stay integers.
+
+        Args:
+            columns: Names of the columns; all by default.
+        """
         import pandas as pd
 
         types = {pa.int64(): pd.Int64Dtype(), pa.bool_(): pd.BooleanDtype(), pa.string(): pd.StringDtype()}
-        return self.table().to_pandas(types_mapper=types.get)
+        chosen = None if columns is None else [each for each in self.columns if each in columns]
+        return _parquet().read_table(self.directory, columns=chosen).to_pandas(types_mapper=types.get)
+
+    def kinds(self) -> dict[str, str]:
+        """Return the names of Arrow's types of the columns."""
+        schema = _parquet().read_schema(next(iter(sorted(self.directory.glob("*.parquet")))))
+        return {field.name: str(field.type) for field in schema}
 
     def table(self) -> Any:
         """Return a table of Arrow."""
         return _parquet().read_table(self.directory)
 
     def spark(self, session: Any) -> Any:
-        """Return a Spark DataFrame."""
-        return session.read.parquet(str(self.directory))
+        """Return a Spark DataFrame. What is not a number is missing, as in pandas."""
+        from pyspark.sql import functions
+
+        found = session.read.parquet(str(self.directory))
+        for name, kind in found.dtypes:
+            if kind == "double":
+                column = functions.col(f"`{name}`")
+                found = found.withColumn(name, functions.when(~functions.isnan(column), column))
+        return found
 
     def statistics(self) -> Statistics:
         """Return statistics of its rows, with only one file of them in memory."""

@@ -6,11 +6,12 @@ Reports of checks: Data Docs of their results, and the actions that follow each 
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from riverrun.config.checks import nearest
 from riverrun.config.secrets import make_directory, redacted
+from riverrun.errors import StreamsError
 from riverrun.extras import require_extra
 from riverrun.quality.frames import keep_newest, rows_of_check, write_lines
 from riverrun.records import counted
@@ -139,9 +140,25 @@ def _files(directory: Path) -> dict[str, str]:
 
 CRITICAL, WARNING, INFO = "critical", "warning", "info"
 ROWS_IN_MEMORY = 300_000
-"""Larger frames, in rows, are judged by a local Spark, which does not need them in memory."""
+"""Larger frames, in rows, are judged by a local Spark as far as it finds what pandas finds, and else by the columns needed."""
 _TALKATIVE = "great_expectations.data_context.types.base"
 """A logger that reports temporary directories; the library sets its level when it is imported."""
+_INDEX = "unexpected_index_column_names"
+_ACCIDENT = 0.001
+"""Probability from which it may be an accident that all rows lack a value."""
+_OF_ROWS = frozenset(
+    {
+        "expect_column_to_exist",
+        "expect_table_column_count_to_be_between",
+        "expect_table_column_count_to_equal",
+        "expect_table_columns_to_match_ordered_list",
+        "expect_table_columns_to_match_set",
+        "expect_table_row_count_to_be_between",
+        "expect_table_row_count_to_equal",
+    }
+)
+_OF_NULLS = frozenset({"expect_column_values_to_be_null", "expect_column_values_to_not_be_null"})
+_OF_SETS = frozenset({"expect_column_values_to_be_in_set", "expect_column_values_to_not_be_in_set"})
 _NAMES_COLUMNS = "column", "column_A", "column_B"
 _NAMES_LISTS = ("column_list",)
 _NOT_NAMED = frozenset({"batch_id", "result_format"})
@@ -203,19 +220,31 @@ def judge(
     report, statistics = report or GateReport(), frame.statistics()
     found, pages, failing = _Findings(name), dict[str, str](), list[Any]()
     found.add("it has rows", if_empty, "" if frame.rows else "it is empty", str(frame.rows))
-    judged = [each for each in expectations if frame.rows or getattr(each, JUDGES_NO_ROWS, False)]
-    judged = [_of_this_frame(each, statistics, report.earlier.get(name, ())) for each in judged]
-    for result_format, alike in _by_format(judged, keys):
-        subject = name if not pages else f"{name}, {result_format['result_format']}"
-        result, page = _validate(subject, frame, alike, spark, result_format, report)
+    earlier = report.earlier.get(name, ())
+    asked = [_of_this_frame(each, statistics, earlier) for each in expectations]
+    judged = [each for each in asked if frame.rows or getattr(each, JUDGES_NO_ROWS, False)]
+    for each in asked if not frame.rows else ():
+        if each not in judged:
+            found.add(_name(each.configuration), INFO, "it was not judged, as there are no rows")
+    waiting = [(kind, part) for kind, alike in _by_format(judged, keys) for part in _parts(alike, frame)]
+    while waiting:
+        result_format, part = waiting.pop(0)
+        subject = _subject(name, result_format, pages)
+        try:
+            result, page = _validate(subject, frame, part, spark, result_format, report)
+        except StreamsError:
+            raise
+        except Exception as error:  # noqa: BLE001 - one expectation is not to keep the others from being judged
+            if len(part.expectations) > 1:
+                half = len(part.expectations) // 2
+                halves = part.expectations[:half], part.expectations[half:]
+                waiting += [(result_format, replace(part, expectations=each)) for each in halves]
+            else:
+                found.add(_name(part.expectations[0].configuration), CRITICAL, _unable(error))
+            continue
         pages |= {subject: page} if page else {}
-        for each in result.results:
-            missing = [column for column in _columns_of(each.expectation_config) if column not in frame.columns]
-            if missing:
-                outcome = f"there is no column {missing[0]!r}. {nearest(missing[0], frame.columns)}"
-                found.add(_name(each.expectation_config), CRITICAL, outcome)
-            elif found.add_result(each):
-                failing += [one for one in alike if _name(one.configuration) == _name(each.expectation_config)][:1]
+        failing += found.add_results(part.expectations, result.results, frame, statistics)
+    found.add_emptied({column for each in judged for column in _columns_of(each.configuration)}, statistics, earlier)
     if failing and report.rows:
         _keep_rows(found, frame, failing, spark, report)
     critical, warnings = tuple(found.failed[CRITICAL]), tuple(found.failed[WARNING])
@@ -248,17 +277,48 @@ class _Findings:
         self.outcomes[named] = f"{'noted' if severity == INFO else 'failed'}: {failure}"
         self.failed[severity].append(named)
 
-    def add_result(self, result: Any) -> bool:
+    def add_results(
+        self, asked: Sequence[Any], results: Sequence[Any], frame: Frame, statistics: Statistics
+    ) -> list[Any]:
+        """Add the result of each expectation, and return those that rows do not meet. One without a result blocks."""
+        failing, left = list[Any](), list(results)
+        for each in asked:
+            name = _name(each.configuration)
+            missing = [column for column in _columns_of(each.configuration) if column not in frame.columns]
+            result = next((one for one in left if _is_result_of(one, each.configuration)), None)
+            if result is not None:
+                left.remove(result)
+            if missing:
+                self.add(name, CRITICAL, f"there is no column {missing[0]!r}. {nearest(missing[0], frame.columns)}")
+            elif result is None:
+                self.add(name, CRITICAL, "Great Expectations has returned no result of it")
+            elif self._add_result(name, result, _valueless(each.configuration, statistics)):
+                failing.append(each)
+        return failing
+
+    def add_emptied(self, judged: set[str], statistics: Statistics, earlier: Sequence[Statistics]) -> None:
+        """Warn of columns whose rows all lack a value, though so many did not in the last frame that this is no accident."""
+        before = next((each for each in earlier if each.rows), None)
+        if before is None or not statistics.rows:
+            return
+        for column in sorted(judged & before.columns.keys() & statistics.columns.keys()):
+            now, then = statistics.columns[column], before.columns[column]
+            if now.nulls == statistics.rows and (then.nulls / before.rows) ** statistics.rows < _ACCIDENT:
+                lacked = f"in the last check, {then.nulls:,} of {before.rows:,} had none"
+                told = f"none of {counted(statistics.rows, 'row')} has one; {lacked}"
+                self.add(f"column {column} has values", WARNING, told)
+
+    def _add_result(self, name: str, result: Any, valueless: str) -> bool:
         """Add a result, and return whether there are rows that do not meet the expectation."""
         config = result.expectation_config
         if result.success:
-            self.add(_name(config), INFO, "", (result.result or {}).get("details", {}).get("compared", ""))
+            self.add(name, INFO, "", (result.result or {}).get("details", {}).get("compared", valueless))
             return False
         exception = _exception(getattr(result, "exception_info", None) or {})
         if exception:
-            self.add(_name(config), CRITICAL, f"it cannot be evaluated: {exception}")
+            self.add(name, CRITICAL, _unable(exception))
         else:
-            self.add(_name(config), _severity(config), _observed(result.result or {}))
+            self.add(name, _severity(config), _observed(result.result or {}))
         return not exception
 
 
@@ -268,15 +328,79 @@ def _by_format(expectations: Sequence[Any], keys: Sequence[str]) -> list[tuple[d
     for each in expectations:
         given = each.result_format if "result_format" in each.__fields_set__ else _SUMMARY
         own = dict(given) if isinstance(given, dict) else {"result_format": getattr(given, "value", given)}
-        result_format = {"unexpected_index_column_names": list(keys), **own}
+        result_format = {_INDEX: list(keys), **own}
         found.setdefault(repr(result_format), (result_format, []))[1].append(each)
     return list(found.values())
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """Expectations of a frame that are judged together.
+
+    Args:
+        expectations: They.
+        columns: The columns that they need; None for all.
+        is_of_spark: Whether Spark finds what pandas finds.
+    """
+
+    expectations: list[Any]
+    columns: frozenset[str] | None = None
+    is_of_spark: bool = False
+
+
+def _parts(expectations: list[Any], frame: Frame) -> list[_Part]:
+    """Return the expectations of a frame by what judges them, so that no large frame is in memory as a whole.
+
+    A verdict must not depend on the number of rows. Spark has regular expressions, conditions, types, conversions and medians
+    that differ from those of pandas, so it only gets expectations without them.
+    """
+    if frame.rows <= ROWS_IN_MEMORY:
+        return [_Part(expectations)]
+    kinds, alike = frame.kinds(), list[Any]()
+    others: dict[frozenset[str] | None, list[Any]] = {}
+    for each in expectations:
+        if _is_alike_on_spark(each, kinds):
+            alike.append(each)
+        else:
+            others.setdefault(_needed(each, frame.columns), []).append(each)
+    parts = [_Part(each, columns) for columns, each in others.items()]
+    return [_Part(alike, is_of_spark=True), *parts] if alike else parts
+
+
+def _is_alike_on_spark(expectation: Any, kinds: Mapping[str, Any]) -> bool:
+    """Return whether Spark finds of an expectation what pandas finds."""
+    if getattr(expectation, "row_condition", None) is not None or not _is_of_the_library(expectation):
+        return False
+    kind, named = expectation.expectation_type, kinds.get(getattr(expectation, "column", None) or "", "")
+    if kind in _OF_ROWS:
+        return True
+    if kind in _OF_NULLS:
+        return bool(named)
+    if kind == "expect_column_values_to_be_between":
+        bounds = {type(each) for each in (expectation.min_value, expectation.max_value)} - {type(None)}
+        return named in {"int64", "double"} and bounds <= {int, float}
+    if kind in _OF_SETS:
+        wanted = {"int64": int, "string": str}.get(named)
+        return bool(expectation.value_set) and {type(each) for each in expectation.value_set} == {wanted}
+    return False
+
+
+def _needed(expectation: Any, columns: Sequence[str]) -> frozenset[str] | None:
+    """Return the columns that pandas needs for an expectation; None for all, as of a user's own."""
+    if not _is_of_the_library(expectation) or not _columns_of(expectation.configuration):
+        return None
+    named, condition = _columns_of(expectation.configuration), str(getattr(expectation, "row_condition", None) or "")
+    return frozenset(each for each in columns if each in named or each in condition)
+
+
+def _is_of_the_library(expectation: Any) -> bool:
+    return type(expectation).__module__.startswith("great_expectations.expectations.core.")
 
 
 def _validate(
     name: str,
     frame: Frame,
-    expectations: Sequence[Any],
+    part: _Part,
     spark: Callable[[], Any],
     result_format: Mapping[str, Any],
     report: GateReport,
@@ -286,13 +410,15 @@ def _validate(
 
     logging.getLogger(_TALKATIVE).setLevel(logging.NOTSET)  # as the program says of all others
     context = new_context(report)
-    session = spark() if frame.rows > ROWS_IN_MEMORY else None
+    session = spark() if part.is_of_spark else None
     if session is not None and _reads_files_of_this_machine(session):
         rows, source = frame.spark(session), context.data_sources.add_spark(_SOURCE)
     else:
-        rows, source = frame.pandas(), context.data_sources.add_pandas(_SOURCE)
+        rows, source = frame.pandas(part.columns), context.data_sources.add_pandas(_SOURCE)
+    if part.columns is not None:  # without the other columns, rows are told by their values: to name them takes long
+        result_format = {key: value for key, value in result_format.items() if key != _INDEX}
     batch = source.add_dataframe_asset("rows").add_batch_definition_whole_dataframe("all")
-    own = [each.copy(update={"id": None}) for each in expectations]  # one list may be of several outputs
+    own = [each.copy(update={"id": None}) for each in part.expectations]  # one list may be of several outputs
     suite = context.suites.add_or_update(gx.ExpectationSuite(name, expectations=own))
     definition = context.validation_definitions.add(gx.ValidationDefinition(name=name, data=batch, suite=suite))
     return validated(context, definition, rows, dict(result_format), report)
@@ -308,10 +434,17 @@ def _keep_rows(
     result_format = {
         "result_format": _SUMMARY,
         "partial_unexpected_count": report.rows_limit,
-        "unexpected_index_column_names": list(frame.columns),
+        _INDEX: list(frame.columns),
     }
-    result, _ = _validate(found.name, frame, failing, spark, result_format, GateReport())
-    for place, each in enumerate(result.results, 1):
+    parts = [part for part in _parts(list(failing), frame) if part.columns is None]
+    if len(parts) < len(_parts(list(failing), frame)):
+        log.warning("unexpected rows of %s are not all kept: pandas has not all of its columns in memory", found.name)
+    results = [
+        each
+        for part in parts
+        for each in _validate(found.name, frame, part, spark, result_format, GateReport())[0].results
+    ]
+    for place, each in enumerate(results, 1):
         rows = (each.result or {}).get("partial_unexpected_index_list")
         if not rows:
             continue  # an expectation of a whole column or table
@@ -336,6 +469,31 @@ def _reads_files_of_this_machine(session: Any) -> bool:
     if not is_local:
         log.warning("executors of a cluster cannot read the rows to judge: judging them in memory")
     return is_local
+
+
+def _unable(error: object) -> str:
+    told = str(error) or type(error).__name__
+    return f"it cannot be evaluated: {told}"
+
+
+def _subject(name: str, result_format: Mapping[str, Any], pages: Mapping[str, str]) -> str:
+    """Return a name for a page of a frame."""
+    subject = name if not pages else f"{name}, {result_format['result_format']}"
+    return subject if subject not in pages else f"{subject} {len(pages) + 1}"
+
+
+def _is_result_of(result: Any, config: Any) -> bool:
+    """Return whether a result is about an expectation: one suite may ask the same with two severities."""
+    found = result.expectation_config
+    return _name(found) == _name(config) and _severity(found) == _severity(config)
+
+
+def _valueless(config: Any, statistics: Statistics) -> str:
+    """Return what a passed expectation says of a column without values; empty if it has some."""
+    named = [statistics.columns.get(each) for each in _columns_of(config)]
+    if config.type in _OF_NULLS or not statistics.rows or not any(c and c.nulls == statistics.rows for c in named):
+        return ""
+    return f"none of {counted(statistics.rows, 'row')} has a value"
 
 
 def _columns_of(config: Any) -> list[str]:
@@ -378,7 +536,8 @@ def _observed(found: Mapping[str, Any]) -> str:
         return str(found["details"]["compared"])
     if "unexpected_percent" not in found:
         return str(found.get("observed_value", "no result"))
-    rows = found.get("partial_unexpected_index_list") or found.get("partial_unexpected_list", [])
+    rows = found.get("partial_unexpected_index_list") or []
+    rows = rows if rows and isinstance(rows[0], dict) else found.get("partial_unexpected_list", [])
     shown = "; ".join(_shown(row) for row in rows[:_SHOWN])
     return f"{found['unexpected_percent'] or 0:.3f} % unexpected, such as {shown}"
 

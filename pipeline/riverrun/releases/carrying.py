@@ -146,6 +146,8 @@ class Carrying:
         compact_again(live.admin, carry.settings)
         stay = [topic for topic in tables(new.application) if plan.outputs[topic].fate is Fate.CARRIED]
         self.corrections.fill(new, release, stay)
+        begun = self.versions.begun(release, new, plan.read_by(new.topology))
+        release = release if begun == release else self.registry.write(begun)
         part = self._compute(new, plan, mark, carry)
         _Tasks(live, new, plan, mark, carry).stand(part)
         shutil.rmtree(_directory(new), ignore_errors=True)

@@ -82,7 +82,7 @@ def take_through(
     done = releaser.resumed(candidate)
     if done is None or last is Through.START:
         release = releaser.start(candidate, carry=carry)
-        tell(f"start: {candidate} will replace {release.live}")
+        tell("\n".join([f"start: {candidate} will replace {release.live}", *release.lost_records]))
     for step in _left(done, last):
         if step is Through.REPROCESS:
             tell(f"reprocess: {releaser.reprocess().range} is processed")

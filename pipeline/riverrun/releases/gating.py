@@ -263,6 +263,9 @@ class Gate:
                     )
                     verdict += Verdict({}) if scope is not None else self._digests(candidate, topic)
             if scope is None:
+                ended = outputs(live.application).keys() - kinds.keys()
+                stays = f"noted: {candidate.version} does not write it any more; its records stay"
+                verdict += Verdict({f"{topic}: output": stays for topic in sorted(ended)})
                 verdict += self._new_logs(candidate, logs - outputs(live.application).keys(), point)
                 verdict += judge_insides(candidate, checks, directory, self._spark, self._report)
         finally:

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from riverrun.topology.nodes import SinkNode
 
 LAST = "last"
-"""Start of a check that judges only records that are new since the last check."""
+"""Start of a check that judges only records that are new since the last check that passed."""
 _WIDER = 10
 """How much more of a topic is read if a sample has no rows."""
 _DIRECTORY = "quality"
@@ -96,7 +96,7 @@ class LiveCheck:
         """Judge the public topics, and record the findings in the history. Expectations of differences do not apply.
 
         Args:
-            since: `last`, for records that are new since the last check; a vector of the public topics; or a time. If
+            since: `last`, for records since the last check that passed; a vector of the public topics; or a time. If
                 it is empty, everything is judged: then tables are judged by their rows.
             by: The person who asks.
 
@@ -149,7 +149,8 @@ class LiveCheck:
         topic = next(iter(ends)).topic
         if start is not None:
             rows = self._records(sink, ends, start, is_log)
-            return self._judged(topic, rows, expectations, INFO, report)
+            found = self._judged(topic, rows, expectations, INFO, report)
+            return found + unread_verdict(topic, start, self._admin.beginning_offsets(ends))
         if is_log:
             rows = self._records(sink, ends, OffsetVector({}), is_log)
             return self._judged(topic, rows, expectations, WARNING if expectations else INFO, report)
@@ -217,7 +218,7 @@ class LiveCheck:
             return None, 0
         if since == LAST:
             history = self._log.checks(self._application.config.name)
-            last = next((each for each in history if each.kind in CHECKS), None)
+            last = next((each for each in history if each.kind in CHECKS and not each.critical), None)
             return (None, 0) if last is None else (OffsetVector.parse(last.at), last.at_ms)
         vector = _vector(since)
         if vector is None:
@@ -244,6 +245,41 @@ class LiveCheck:
             kind=WHOLE if start is None else SINCE,
         )
         self._log.put(record.with_findings(found.verdict))
+
+
+def unread_verdict(topic: str, start: OffsetVector, first: Mapping[TopicPartition, int]) -> Verdict:
+    """Warn of records that were deleted before a check could judge them.
+
+    Args:
+        topic: The public topic.
+        start: The offsets from which it judges.
+        first: The first offsets that still exist.
+    """
+    gone = [f"{tp}@{at}..{first[tp]}" for tp, at in sorted(start.offsets.items()) if at < first.get(tp, 0)]
+    name = f"{topic}: all records since"
+    return (
+        Verdict({name: f"failed: {', '.join(gone)} were deleted before they were judged"}, (), (name,))
+        if gone
+        else Verdict({})
+    )
+
+
+def is_judged(connected: ConnectedApplication) -> bool:
+    """Return whether the last check of a live version has passed, and nothing was published since.
+
+    Raises:
+        BrokerError: If brokers do not answer.
+    """
+    application, admin = connected.application, connected.admin
+    checks = (each for each in CheckLog(admin).checks(application.config.name) if each.kind in CHECKS)
+    last = next(checks, None)
+    if last is None or last.critical or last.version != application.version:
+        return False
+    partitions = admin.partitions(outputs(application))
+    ends = admin.stable_end_offsets(
+        TopicPartition(topic, n) for topic, count in partitions.items() for n in range(count)
+    )
+    return OffsetVector.parse(last.at).offsets == ends
 
 
 def sample_rows(connected: ConnectedApplication, topic: str, count: int) -> list[dict[str, Any]]:

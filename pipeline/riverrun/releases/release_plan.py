@@ -309,7 +309,10 @@ class ReleasePlan:
         lines += [f"  {line}" for line in (self.carry.lines if self.carry is not None else ())]
         lines.append(f"{counted(self.range.size, 'offset')} to process: {self.range}")
         lines += [f"  {line}" for line in self.forecast.lines]
-        lines += [f"  deleted already: {tp} below offset {offset}" for tp, offset in self.lost.items()]
+        lines += [
+            f"  deleted already: {tp} below offset {offset}; what follows from these records cannot be computed"
+            for tp, offset in self.lost.items()
+        ]
         lines += [
             f"  {tp}: the archive has {found}, the topic begins at {start}"
             for tp, (found, start) in self.archived.items()

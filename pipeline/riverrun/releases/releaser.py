@@ -26,7 +26,8 @@ from riverrun.releases.release_plan import ReleasePlan, plan_release
 from riverrun.releases.rows import DifferentRow, different_rows
 from riverrun.releases.step_checks import BEGUN, StepChecks, candidate_of, looking, readiness, retired_of
 from riverrun.releases.switch import Switch
-from riverrun.releases.verdicts import approve, compare_dropped, dropped_of, new_id
+from riverrun.releases.topology import tables
+from riverrun.releases.verdicts import approve, compare_dropped, compare_inputs, dropped_of, new_id
 from riverrun.releases.versions import Versions
 from riverrun.spark.runs import RunLog
 
@@ -198,18 +199,19 @@ class Releaser:
             self._carrying.give_up(release, live)
             self._versions.discard(candidate)
         is_kept = known == digests[candidate.version] and candidate.admin.group(candidate.id).state != "Dead"
-        return self._registry.write(
-            replace(
-                planned,
-                candidate=candidate.version,
-                verdict=None,
-                corrections=0,
-                carry=None,
-                failed_pause_ms=0,
-                digests=release.digests | digests,
-                computing_since_ms=(is_kept and release.computing_since_ms) or SystemClock().now_ms(),
-            )
+        if release.carry is not None:  # what the live version carried over goes back further than its own beginning
+            planned = replace(planned, begins={name: at for name, at in planned.begins.items() if name != release.live})
+        planned = replace(
+            planned,
+            candidate=candidate.version,
+            verdict=None,
+            corrections=0,
+            carry=None,
+            failed_pause_ms=0,
+            digests=release.digests | digests,
+            computing_since_ms=(is_kept and release.computing_since_ms) or SystemClock().now_ms(),
         )
+        return self._registry.write(self._versions.begun(planned, candidate))
 
     def reprocess(self) -> RunSummary:
         """Compute the candidate from the earliest offsets up to the live version's position, into staging topics.
@@ -221,6 +223,8 @@ class Releaser:
         """
         release = self.check("reprocess")
         candidate = self._versions.staged(candidate_of(release))
+        begun = self._versions.begun(release, candidate)
+        release = release if begun == release else self._registry.write(begun)
         if self._switch.barriers.is_running(candidate):
             summary = self._versions.empty_run(candidate)
         else:
@@ -250,6 +254,7 @@ class Releaser:
         else:
             dropped = _dropped_by(live, candidate)
         outcomes, warnings = compare_dropped(*dropped)
+        lost, incomplete = compare_inputs(release.lost_records)
         name = new_id()
         earlier = self._history.earlier(self._config.name, GATE_OF_RELEASE)
         found = self._gate.judge(live, candidate, point, check=name, earlier=earlier)
@@ -260,9 +265,9 @@ class Releaser:
             at=str(point.vector),
             suite=self._checks.suite(),
             digests=self._checks.digests(release),
-            outcomes={**found.outcomes, **outcomes, **self._dropped(release)},
+            outcomes={**found.outcomes, **lost, **outcomes, **self._dropped(release)},
             critical=found.critical,
-            warnings=(*found.warnings, *warnings),
+            warnings=(*found.warnings, *incomplete, *warnings),
             pages=dict(found.pages),
             docs=str(self._config.docs_directory or ""),
         )
@@ -296,6 +301,20 @@ class Releaser:
         release = self.check("diff")
         live, candidate = self._versions.releasable(release.live), self._versions.staged(candidate_of(release))
         return different_rows(live, candidate, limit)
+
+    def compared(self) -> str:
+        """Return, in words, what `diff` compares: the tables, and whether both versions have processed the same offsets.
+
+        Raises:
+            ReleaseError: If the candidate has not been computed.
+        """
+        release = self.check("diff")
+        live, candidate = self._versions.releasable(release.live), self._versions.releasable(candidate_of(release))
+        topics = tables(candidate.application)
+        if not topics:
+            return f"nothing was compared: {candidate.version} writes no table"
+        same = "the same" if self._versions.are_at_one_place(live, candidate) else "different"
+        return f"{', '.join(topics)}: {live.version} and {candidate.version} have processed {same} offsets"
 
     def cut(self) -> Release:
         """Make the candidate live in place of the live version, at an offset vector that both have processed.
@@ -378,7 +397,8 @@ class Releaser:
         retired = self._versions.application(chosen)
         previous = None if chosen == release.previous else release.previous
         digests = {name: digest for name, digest in release.digests.items() if name != chosen}
-        release = self._registry.write(replace(release, previous=previous, digests=digests))
+        begins = {name: begun for name, begun in release.begins.items() if name != chosen}
+        release = self._registry.write(replace(release, previous=previous, digests=digests, begins=begins))
         self._versions.discard(retired)
         return release
 

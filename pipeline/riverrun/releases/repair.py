@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -31,7 +31,7 @@ from riverrun.spark.bounded_runs.job import run
 from riverrun.spark.ranges import COMMITTED, resolve
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping
 
     from riverrun.config import ProjectConfig
     from riverrun.hosting.connected import ConnectedApplication
@@ -83,6 +83,7 @@ class Repair:
         corrections: Number of published records.
         verdict: Findings of the gate; None if no row differed.
         rows: Some of the rows that differed.
+        compared: Number of rows of the scope that were compared, by public topic.
     """
 
     app: str
@@ -92,22 +93,32 @@ class Repair:
     corrections: int = 0
     verdict: GateVerdict | None = None
     rows: tuple[DifferentRow, ...] = ()
+    compared: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def said(self) -> str:
+        """Return how many rows were compared."""
+        if not any(self.compared.values()):
+            return f"nothing was compared, as {' and '.join(self.compared)} has no such row"
+        return "compared " + ", ".join(f"{counted(rows, 'row')} of {topic}" for topic, rows in self.compared.items())
+
+    @property
+    def _nothing(self) -> str:
+        return "no row differs" if any(self.compared.values()) else "nothing to repair"
 
     @property
     def note(self) -> str:
         """Return the line that the history keeps."""
         if self.verdict is None:
-            return f"{self.scope}: no row differs"
-        return f"{self.scope}: {counted(self.corrections, 'correction')}, verdict {self.verdict.id}"
+            return f"{self.scope}: {self._nothing}; {self.said}"
+        return f"{self.scope}: {counted(self.corrections, 'correction')}, verdict {self.verdict.id}; {self.said}"
 
     def __str__(self) -> str:
         """Describe it line by line."""
         if self.verdict is None:
-            return f"{self.app}: no row differs from {self.scope}"
-        rows = [f"  {row}" for row in self.rows]
-        return "\n".join(
-            [f"{self.app}: {counted(self.corrections, 'correction')} published, {self.scope}", *rows, str(self.verdict)]
-        )
+            return f"{self.app}: {self._nothing} from {self.scope}; {self.said}"
+        published = f"{self.app}: {counted(self.corrections, 'correction')} published, {self.scope}; {self.said}"
+        return "\n".join([published, *(f"  {row}" for row in self.rows), str(self.verdict)])
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,7 +233,9 @@ class Repairer:
         except BaseException:
             switch.barriers.give_up(completed.release)
             raise
-        ended = self._registry.write(replace(completed.release, barrier=None, repaired=done.note))
+        ended = self._registry.write(replace(completed.release, barrier=None))
+        done = replace(done, compared=_compared(repaired, scope, plan.tables))  # reads all rows: nothing waits for it
+        ended = self._registry.write(replace(ended, repaired=done.note))
         self._registry.write(replace(ended, failed_pause_ms=0)) if ended.failed_pause_ms else None
         versions.discard(repaired)
         return done
@@ -346,6 +359,17 @@ class Repairer:
         for left in found - {repaired.id}:
             version = left.removeprefix(f"{self._config.name}-")
             versions.discard(replace(repaired, application=replace(repaired.application, version=version)))
+
+
+def _compared(repaired: ConnectedApplication, scope: Scope, tables: Iterable[str]) -> dict[str, int]:
+    """Count the rows of a scope that have been compared, by table."""
+    found = {}
+    for topic in tables:
+        sink = repaired.topology.sink_of(topic)
+        if sink is not None:
+            with Differ.of(repaired, topic) as differ:
+                found[topic] = sum(map(scope.covers(sink, topic), differ.rows()))
+    return found
 
 
 def _summed(topic: str, pairs: Iterable[Pair]) -> tuple[int, int]:

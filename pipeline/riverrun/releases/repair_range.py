@@ -64,20 +64,24 @@ def repairable_part(live: ConnectedApplication, code: ConnectedApplication, scop
 
     Raises:
         ReleaseError: As `reach_of`, if a part of the scope was processed.
+        RangeError: If what was processed may have been of that time, and is deleted.
         BrokerError: If brokers do not answer.
     """
     tps = _partitions(live)
     known = live.committed(tps)
     whole = _processed(live, {tp: found.offset for tp, found in known.items()}, tps)
     began = offsets_at_time(live.admin, whole, scope.start_ms)
+    times = {tp: OffsetMetadata.decode(found.metadata).partition_time for tp, found in known.items() if found.offset}
     if all(began[tp] == each.end for tp, each in whole.items()):
+        gone = (tp for tp, each in whole.items() if each.start and not each.size and tp in times)
+        lost = next((tp for tp in gone if not 0 <= times[tp] < scope.start_ms), None)
+        if lost is not None:
+            raise _deleted(lost, whole[lost].start)
         return None
     grace_ms = _grace_to_wait_for(live, code, scope, reach_of(live, code, scope))
     if grace_ms is None:
         return scope
-    reached_ms = min(
-        OffsetMetadata.decode(found.metadata).partition_time for tp, found in known.items() if whole[tp].size
-    )
+    reached_ms = min((time for tp, time in times.items() if whole[tp].size and time >= 0), default=scope.end_ms)
     end_ms = min(scope.end_ms, reached_ms - grace_ms - 1)
     return replace(scope, end_ms=end_ms) if scope.start_ms < end_ms else None
 
@@ -107,8 +111,7 @@ def range_of(live: ConnectedApplication, code: ConnectedApplication, scope: Scop
         starts = offsets_at_time(admin, whole, scope.start_ms - reach.kept_ms)
     lost = next((tp for tp, each in whole.items() if each.start and starts[tp] == each.start), None)
     if lost is not None:
-        message = f"{lost} begins at offset {whole[lost].start}: earlier records of the range may have been deleted"
-        raise RangeError(message, hint="Repair a range that begins later than the first record that is left.")
+        raise _deleted(lost, whole[lost].start)
     grace_ms = _grace_to_wait_for(live, code, scope, reach)
     if grace_ms is not None:
         _require_closed(live, whole, scope.end_ms + grace_ms + 1)
@@ -125,6 +128,11 @@ def _grace_to_wait_for(
     """
     may_be_open = scope.may_be_open and code.version == live.version and not reach.is_final
     return None if may_be_open else reach.grace_ms
+
+
+def _deleted(tp: TopicPartition, first: int) -> RangeError:
+    message = f"{tp} begins at offset {first}: earlier records of the range may have been deleted"
+    return RangeError(message, hint="Repair a range that begins later than the first record that is left.")
 
 
 def _partitions(version: ConnectedApplication) -> list[TopicPartition]:

@@ -17,6 +17,7 @@ from riverrun.records import TopicPartition
 from riverrun.releases.rows import key_of
 from riverrun.releases.topology import outputs
 from riverrun.runtime.compile import OPERATOR_ARGUMENTS
+from riverrun.serde.windowed import NO_END_MS, lacks_ends
 from riverrun.spark.ranges import time_ms
 from riverrun.state.api import StoreKind
 from riverrun.topology.nodes import ProcessorNode, SinkNode, SourceNode
@@ -72,24 +73,26 @@ class Scope:
     def covers(self, sink: SinkNode, topic: str) -> Callable[[Pair], bool]:
         """Return a predicate that tells whether a row belongs to the scope.
 
-        A windowed row belongs to it if the whole window lies in the scope. Any other row is judged by the time of its public
-        record, or of its new record if it has no public one.
+        A windowed row belongs to it if the whole window lies in the scope. Any other row does if the time of its public
+        record or that of its new record does: whoever overwrote a row has written a time of their own.
 
         Args:
             sink: The sink that writes the topic.
             topic: The public topic, for messages.
+
+        Raises:
+            ReleaseError: By the predicate, if a row has a window whose end is not known.
         """
 
         def is_covered(pair: Pair) -> bool:
-            row = pair.old or pair.new
-            if row is None:
-                return False
             key, window = key_of(TopicPartition(topic, pair.partition), sink, pair.key)
             if self.keys and str(key) not in self.keys:
                 return False
             if window is not None:
+                if window.end >= NO_END_MS:
+                    raise _endless(topic)
                 return self.start_ms <= window.start and window.end <= self.end_ms
-            return self.start_ms <= row.timestamp < self.end_ms
+            return any(row and self.start_ms <= row.timestamp < self.end_ms for row in (pair.old, pair.new))
 
         return is_covered
 
@@ -155,21 +158,40 @@ def require_repairable(application: Application, scope: Scope) -> Reach:
     if scope.start_ms >= scope.end_ms:
         message = f"{application.config.name}: the range to repair is empty: {scope}"
         raise ReleaseError(message, hint="It ends before --to, and begins at --from.")
-    known = outputs(application)
-    chosen = sorted(scope.topics) or [topic for topic in known if scope.is_about(topic, known)]
-    for topic in chosen:
-        if topic not in known or known[topic].kind is not OutputKind.TABLE:
-            why = known[topic].why if topic in known else f"{application.id} does not write it"
-            message = f"{topic} is not a table that can be repaired: {why}"
-            raise ReleaseError(message, hint="The records of a log cannot be taken back.")
+    chosen = chosen_tables(application, scope)
     if not chosen:
         message = f"{application.id} writes no table: there is nothing to repair"
         raise ReleaseError(message, hint="The records of a log cannot be taken back.")
+    for topic in chosen:
+        sink = application.topology.sink_of(topic)
+        if sink is not None and lacks_ends(sink.key_serde):
+            raise _endless(topic)
     _require_record_times(application)
     reach = Reach(())
     for topic in chosen:
         reach |= _reach(application.topology, topic, from_beginning=scope.from_beginning)
     return reach
+
+
+def chosen_tables(application: Application, scope: Scope) -> list[str]:
+    """Return the tables of a version that a scope is about, sorted.
+
+    Raises:
+        ReleaseError: If the scope names a topic that is not one.
+    """
+    known = outputs(application)
+    for topic in sorted(scope.topics):
+        if topic not in known or known[topic].kind is not OutputKind.TABLE:
+            why = known[topic].why if topic in known else f"{application.id} does not write it"
+            message = f"{topic} is not a table that can be repaired: {why}"
+            raise ReleaseError(message, hint="The records of a log cannot be taken back.")
+    return [topic for topic in known if scope.is_about(topic, known)]
+
+
+def _endless(topic: str) -> ReleaseError:
+    message = f"{topic} has windows without an end that is known: no row can be found to lie in a range of time"
+    hint = "Write its keys with windowed(SERDE, SIZE). Rows of windows that never end are computed by a new version."
+    return ReleaseError(message, hint=hint)
 
 
 def _require_record_times(application: Application) -> None:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from riverrun.records import OffsetVector, TopicPartition
     from riverrun.spark.runs import RunRecord
 
-_DROPPED = "records dropped"
+_DROPPED, _LOST = "records dropped", "deleted records of inputs"
 _HARMLESS = frozenset({DropReason.STALE_RESPONSE})
 """Reasons that depend on the speed of answers, and change no result."""
 
@@ -168,6 +168,21 @@ def compare_dropped(candidate: Mapping[str, int], live: Mapping[str, int]) -> tu
     more = [reason for reason, count in candidate.items() if count > live.get(reason, 0) and reason not in _HARMLESS]
     found = f"{_counts(candidate)}; by the live version: {_counts(live)}"
     return {_DROPPED: f"{'failed' if more else 'noted'}: {found}"}, (_DROPPED,) if more else ()
+
+
+def compare_inputs(lost: Sequence[str]) -> tuple[dict[str, str], tuple[str, ...]]:
+    """Say whether a candidate lacks deleted records.
+
+    Args:
+        lost: Which, in words (`Release.lost_records`).
+
+    Returns:
+        The outcome for a verdict, and its name as a warning if there are any.
+    """
+    if not lost:
+        return {}, ()
+    helps = "an archive of the topics (archive.url) has them, and `release start --carry` needs fewer"
+    return {_LOST: f"failed: {'; '.join(lost)}; {helps}"}, (_LOST,)
 
 
 def _counts(dropped: Mapping[str, int]) -> str:

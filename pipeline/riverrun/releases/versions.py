@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import shutil
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from riverrun.archive.one_log import with_archive
 from riverrun.config import OutputKind
-from riverrun.errors import RangeError, ReleaseError
+from riverrun.errors import ConfigError, RangeError, ReleaseError, VersionConflictError
 from riverrun.hosting.connected import ConnectedApplication
 from riverrun.hosting.control_topic import ReleaseRegistry, release_of
+from riverrun.hosting.inputs import reset_offsets
 from riverrun.hosting.local_state import locked
+from riverrun.hosting.process import SystemClock
 from riverrun.hosting.release import Step, staging_name
 from riverrun.hosting.state_schemas import forget
 from riverrun.kafka.admin import TopicSpec
@@ -23,13 +26,14 @@ from riverrun.spark.bounded_runs.job import RunSummary, run
 from riverrun.spark.ranges import COMMITTED, EARLIEST, RunRange, resolve
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Collection, Iterator, Mapping
 
     from riverrun.config import AppConfig, ProjectConfig
     from riverrun.hosting.application import Application
     from riverrun.hosting.release import Release
     from riverrun.kafka.admin import Admin
 
+_ATTEMPTS = 5
 _EVERYTHING = {"cleanup.policy": "delete", "retention.ms": "-1"}
 _SETTINGS = {OutputKind.TABLE: {"cleanup.policy": "compact", "retention.ms": "-1"}, OutputKind.LOG: _EVERYTHING}
 
@@ -149,9 +153,26 @@ def processing_application(project: ProjectConfig, admin: Admin, name: str, vers
     staged = versions.releasable(chosen)
     _require_planned_code(release, staged)
     release.require_carried(chosen)
+    registry = ReleaseRegistry.at(admin)
     if not release.revision:  # staging topics without a record mean that the control topic is lost
-        ReleaseRegistry.at(admin).write(release)
-    return versions.staged(staged.version).application
+        release = registry.write(release)
+    staged = versions.staged(staged.version)
+    _note_begin(registry, release, versions, staged)
+    return staged.application
+
+
+def _note_begin(registry: ReleaseRegistry, release: Release, versions: Versions, version: ConnectedApplication) -> None:
+    """Note where the first host of a version begins. Other hosts may do so at the same time."""
+    for attempt in range(1, _ATTEMPTS + 1):
+        noted = versions.begun(release, version, by_policy=True)
+        if noted == release:
+            return
+        try:
+            registry.write(noted)
+        except VersionConflictError:
+            if attempt == _ATTEMPTS:
+                raise
+            release = registry.read(release.app, release.live)
 
 
 def _require_planned_code(release: Release, version: ConnectedApplication) -> None:
@@ -304,6 +325,43 @@ class Versions:
         first = self._admin.beginning_offsets(tp for tp in tps if tp not in known)
         positions = first | {tp: committed.offset for tp, committed in known.items()}
         return RunSummary(RunRange({tp: OffsetRange(offset, offset) for tp, offset in sorted(positions.items())}), 0)
+
+    def begun(
+        self,
+        release: Release,
+        version: ConnectedApplication,
+        topics: Collection[str] | None = None,
+        *,
+        by_policy: bool = False,
+    ) -> Release:
+        """Return the release with where a version begins that has processed nothing; unchanged if it has begun.
+
+        Args:
+            release: The release.
+            version: The version, which is not live.
+            topics: The inputs that it has to read from their beginning; all by default.
+            by_policy: Whether it begins where sources or `auto.offset.reset` say, as hosts do. By default, at the first record.
+        """
+        tps = self._partitions(_sources(version))
+        if version.committed(tps):
+            return release
+        if not self._needs_history(release, version):
+            tps = []
+        wanted = [tp for tp in tps if topics is None or tp.topic in topics]
+        starts = self._admin.beginning_offsets(wanted)
+        if by_policy:
+            with suppress(ConfigError):  # a policy that allows no choice: whoever begins names the offsets
+                starts = reset_offsets(version.resolved(), wanted, SystemClock().now_ms())
+        begins = {str(tp): offset for tp, offset in sorted(starts.items()) if offset}
+        others = {name: each for name, each in release.begins.items() if name != version.version}
+        return replace(release, begins=others | ({version.version: begins} if begins else {}))
+
+    def _needs_history(self, release: Release, version: ConnectedApplication) -> bool:
+        """Return whether results that a release publishes, or state, follow from earlier records."""
+        new = outputs(version.application)
+        known = outputs(self.application(release.live).application)
+        is_corrected = any(each.kind is OutputKind.TABLE or topic not in known for topic, each in new.items())
+        return is_corrected or bool(version.topology.stores)
 
     def bring(self, version: ConnectedApplication, vector: Mapping[TopicPartition, int]) -> None:
         """Bring a version to given source offsets, in a bounded run. If it is there already, nothing runs."""

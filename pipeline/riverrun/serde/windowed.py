@@ -82,6 +82,46 @@ def windowed_until(inner: Serde[K], end: Callable[[int], int]) -> Serde[Windowed
     return replace(fixed, deserialize=deserialize, remake=(windowed_until, (inner, end)))
 
 
+def with_ends(serde: Serde[Windowed[K]], ends: int | Callable[[int], int]) -> Serde[Windowed[K]]:
+    """Return a serde made by `windowed` that reads windows with these ends; it counts as the given one otherwise.
+
+    Args:
+        serde: The serde.
+        ends: Size of the windows in ms, or a function that returns the end of the window with a start.
+    """
+    inner = _time_windowed(serde)
+    made = windowed_of_size_ms(inner, ends) if isinstance(ends, int) else windowed_until(inner, ends)
+    return replace(made, remake=(with_ends, (serde, ends)))
+
+
+def with_ends_of(serde: Serde[Any], known: Serde[Any] | None) -> Serde[Any]:
+    """Return the serde of windowed keys with the ends of windows that another serde of these keys knows; others unchanged.
+
+    >>> from datetime import timedelta
+    >>> from riverrun.serde.serdes import STRING
+    >>> read = with_ends_of(windowed(STRING), windowed(STRING, timedelta(minutes=1))).deserialize
+    >>> str(read(windowed(STRING).serialize(Windowed("A", Window(60000, 120000)))))
+    '[A@60000/120000]'
+    """
+    made, arguments = (known.remake if known is not None else None) or (None, ())
+    ends = arguments[1] if made in {windowed_of_size_ms, windowed_until, with_ends} else None
+    if made is session_windowed:
+        ends = NO_END_MS  # each has its own, which these bytes lack
+    return serde if ends is None or _time_windowed(serde) is None else with_ends(serde, ends)
+
+
+def lacks_ends(serde: Serde[Any]) -> bool:
+    """Return whether a serde of windowed keys cannot tell where their windows end, or these never end."""
+    made, arguments = serde.remake or (None, ())
+    return made in {windowed_of_size_ms, with_ends} and arguments[1] in {None, NO_END_MS}
+
+
+def _time_windowed(serde: Serde[Any]) -> Any:
+    """Return the inner serde of one made by `windowed`; None of others."""
+    made, arguments = serde.remake or (None, ())
+    return arguments[0] if made is windowed_of_size_ms else None
+
+
 def of_any_size(serde: Serde[Any]) -> Serde[Any]:
     """Return a serde that can read windowed keys without knowing the size: such windows have no end.
 

@@ -36,6 +36,7 @@ from zoneinfo import ZoneInfo
 import msgspec
 
 from riverrun.serde.api import Serde, SerdePlace
+from riverrun.serde.windowed import with_ends
 from riverrun.topology.contents import (
     CONTENTS,
     MISSING,
@@ -511,7 +512,7 @@ class Digester:
                 parts.append((yield part))
             return parts
         made, arguments = serde.remake
-        if any(is_a(argument, SerdePlace) for argument in arguments):
+        if made is with_ends or any(is_a(argument, SerdePlace) for argument in arguments):
             return (yield from self._serde(arguments[0]))
         parts.append((yield made))
         for argument in arguments:

@@ -90,8 +90,13 @@ def size_ms(window: str | None) -> int:
 def serdes_of(topology: Topology, topic: str, window: str | None = None) -> tuple[Serde[Any], Serde[Any]]:
     """Return the serdes with which a topology reads or writes a topic.
 
-    Sinks of windowed keys do not contain the size of the windows. It is taken from the topology's stores, if all have
-    one size.
+    Args:
+        topology: Reads or writes the topic.
+        topic: The topic.
+        window: Size of the windows of keys, if the topology does not tell it.
+
+    Raises:
+        ConfigError: If the topology does neither, or the size is invalid.
     """
     sources = (n for n in topology.nodes.values() if isinstance(n, SourceNode))
     source = next((n for n in sources if topic in n.topics or (n.pattern and n.pattern.fullmatch(topic))), None)
@@ -100,9 +105,7 @@ def serdes_of(topology: Topology, topic: str, window: str | None = None) -> tupl
         known = ", ".join(sorted({*topology.source_topics, *topology.sink_topics}))
         message = f"The application neither reads nor writes {topic}"
         raise ConfigError(message, hint=f"It has: {known}. Or choose serdes with --key-serde and --value-serde.")
-    sizes = {store.window_size_ms for store in topology.stores.values() if store.window_size_ms}
-    given = size_ms(window) or (sizes.pop() if len(sizes) == 1 else _NO_SIZE)
-    return _sized(node.key_serde, given), node.value_serde
+    return _sized(node.key_serde, size_ms(window)), node.value_serde
 
 
 def _sized(serde: Serde[Any], size: int) -> Serde[Any]:

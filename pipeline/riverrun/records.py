@@ -349,6 +349,18 @@ class OffsetRange:
         return self.end - self.start
 
 
+class Whole(NamedTuple):
+    """When a copy of compacted topics was whole: it lacks nothing that brokers have not removed until then.
+
+    Args:
+        time_ms: The time by the brokers' clock, ms.
+        kept_ms: How long brokers kept tombstones then, ms (`delete.retention.ms`).
+    """
+
+    time_ms: int
+    kept_ms: int
+
+
 @dataclass(frozen=True, slots=True)
 class OffsetVector:
     """One offset per partition: a point in the history of several topics.

@@ -12,6 +12,8 @@ from riverrun.hosting.inputs import ids_to_commit
 from riverrun.hosting.restoring import restore, silently
 from riverrun.hosting.snapshots import TaskCheckpoint, publish_checkpoint, take_checkpoint
 from riverrun.kafka.producer import KafkaRecordCollector
+from riverrun.kafka.tombstones import FOREVER_MS
+from riverrun.records import Whole
 from riverrun.runtime.ports import Ports
 from riverrun.runtime.task import TaskCommit
 from riverrun.state.api import idle
@@ -109,6 +111,7 @@ class ActiveTask:
         """The engine's task; the restore makes another one if it starts over."""
         self._commit = TaskCommit({}, ())
         self._changelog_ends: Mapping[TopicPartition, int] = {}
+        self._whole: Whole | None = None
 
     # States
 
@@ -280,7 +283,7 @@ class ActiveTask:
 
     def finish_commit(self) -> None:
         """Bring the local state to the durable point."""
-        self.task.post_commit(self._changelog_ends)
+        self.task.post_commit(self._changelog_ends, self._whole)
         self.claim.end_commit()
 
     # Snapshots
@@ -320,6 +323,7 @@ class ActiveTask:
         Raises:
             SnapshotError: If it cannot be copied.
         """
+        self._opened.backend.write({}, {}, whole=self._whole)  # also after commits that left the state as it was
         offsets = _offsets(self.claim.newest_commit)
         return take_checkpoint(self._connected, self.id, self._clock, self._opened.backend, offsets)
 
@@ -329,8 +333,11 @@ class ActiveTask:
         return self._commit
 
     def note_changelog_ends(self, ends: Mapping[TopicPartition, int]) -> None:
-        """Note the ends of changelogs as they were before the commit."""
+        """Note the ends of changelogs as they were before the commit, which proves that no other owner wrote until now."""
         self._changelog_ends = {changelog: ends[changelog] for changelog in self._commit.changelogs}
+        found = self._opened.missing.whole
+        if found is not None and found.kept_ms != FOREVER_MS:
+            self._whole = Whole(self._connected.admin.clock.reckoned_ms(), found.kept_ms)
 
     def _settled_ends(self) -> Mapping[TopicPartition, int]:
         """Return the ends of the changelogs at the last commit; its markers may have been written after its acknowledgement.

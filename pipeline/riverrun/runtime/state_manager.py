@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from riverrun.processor.metrics import Measurement
     from riverrun.processor.operator import Operator
-    from riverrun.records import Headers, RawFields, TopicPartition
+    from riverrun.records import Headers, RawFields, TopicPartition, Whole
     from riverrun.runtime.layout import TaskSpec
     from riverrun.runtime.ports import Clock, Ports, Watch
     from riverrun.state.api import ChangelogBatch, StateBackend, StateStore, StoreBuilder, UpdateContext
@@ -303,6 +303,7 @@ class ProcessorStateManager:
         positions: Mapping[TopicPartition, int],
         inputs: Mapping[TopicPartition, tuple[int, str]],
         stream_time: int,
+        whole: Whole | None = None,
     ) -> None:
         """Bring the local state to the point of a commit, which is durable now.
 
@@ -310,6 +311,7 @@ class ProcessorStateManager:
             positions: Per changelog partition that was written, the offset after its last record.
             inputs: Committed offsets per input, with their metadata.
             stream_time: The highest event time so far, ms.
+            whole: When the state was whole; None if that is unknown.
         """
         puts: dict[str, dict[bytes, bytes | None]] = {}
         for store in self.stores.values():
@@ -317,7 +319,8 @@ class ProcessorStateManager:
                 puts.setdefault(table, {}).update(entries)
         read = {tp: inputs[tp][0] for tp in self._sources.values() if tp in inputs}
         if puts or positions or read:
-            self._ports.backend.write(puts, {**positions, **read}, self._ports.pause, in_parts=self._may_be_torn)
+            write = self._ports.backend.write
+            write(puts, {**positions, **read}, self._ports.pause, in_parts=self._may_be_torn, whole=whole)
         for store in self.stores.values():
             store.committed()
         self.forgotten = {  # windows may be ahead of the records that make them

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
     from riverrun.operators.lookups import StreamLookup
     from riverrun.processor.metrics import Measurement
-    from riverrun.records import RawFields, TopicPartition
+    from riverrun.records import RawFields, TopicPartition, Whole
     from riverrun.runtime.barrier import Limits
     from riverrun.runtime.context import FailedRecord
     from riverrun.runtime.layout import TaskSpec
@@ -462,15 +462,16 @@ class Task:
         message = f"{error.message} (task {self.spec.id}, store {store}, from one of {read or 'no record'})"
         raise RefusedRecordError(message, hint=error.hint) from error
 
-    def post_commit(self, positions: Mapping[TopicPartition, int]) -> None:
+    def post_commit(self, positions: Mapping[TopicPartition, int], whole: Whole | None = None) -> None:
         """Bring the local store to the point of the commit, which is durable now.
 
         Records may have been added since the commit was prepared, but none processed.
 
         Args:
             positions: Per changelog partition that was written, the offset after its last record.
+            whole: When the state was whole; None if that is unknown.
         """
-        self._stores.write(positions, self._prepared.offsets, self.stream_time)
+        self._stores.write(positions, self._prepared.offsets, self.stream_time, whole)
 
     @property
     def forgotten(self) -> Mapping[TopicPartition, int]:

@@ -25,6 +25,8 @@ FOREVER_MS = 2**63 - 1
 """How long topics keep tombstones that are not compacted."""
 _BROKERS_DEFAULT_MS = 24 * 3_600_000
 """`delete.retention.ms` of topics whose settings may not be read."""
+_NEVER_MS = 2**62
+"""From this `min.compaction.lag.ms` on, brokers do not clean a topic."""
 _SHARE = 0.9
 """Share of `delete.retention.ms` that is relied on: clocks of brokers differ, and those of machines drift."""
 
@@ -47,7 +49,8 @@ def kept_deletions_ms(admin: Admin, topics: Iterable[str]) -> int:
 def _kept_ms(config: Mapping[str, str] | None) -> int:
     if config is None:
         return _BROKERS_DEFAULT_MS
-    return int(config["delete.retention.ms"]) if "compact" in config["cleanup.policy"] else FOREVER_MS
+    is_cleaned = "compact" in config["cleanup.policy"] and int(config.get("min.compaction.lag.ms", 0)) < _NEVER_MS
+    return int(config["delete.retention.ms"]) if is_cleaned else FOREVER_MS
 
 
 def whole_now(admin: Admin, topics: Iterable[str]) -> Whole:
@@ -67,11 +70,9 @@ def is_recent(whole: Whole | None, now: Whole) -> bool:
         whole: When it was whole; None if that is unknown.
         now: The present time, with the present settings of its topics (`whole_now`).
     """
-    if now.kept_ms == FOREVER_MS:
-        return True
-    if whole is None:
-        return False
-    kept_ms = min(whole.kept_ms, now.kept_ms)  # whatever the settings were in between
+    kept_ms = now.kept_ms if whole is None else min(whole.kept_ms, now.kept_ms)  # with the settings of both times
+    if whole is None or kept_ms == FOREVER_MS:
+        return kept_ms == FOREVER_MS
     return -(1 - _SHARE) * kept_ms <= now.time_ms - whole.time_ms < _SHARE * kept_ms
 
 

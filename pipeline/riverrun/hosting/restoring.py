@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING
 from riverrun.errors import BrokerError, RangeError
 from riverrun.kafka.consumer import UP_TO_AN_END, RecordConsumer
 from riverrun.kafka.ranges import check_ranges
-from riverrun.kafka.tombstones import is_recent, oldest, require_recent, whole_now, why_incomplete
+from riverrun.kafka.tombstones import oldest, require_recent, since, whole_now, why_incomplete
 from riverrun.records import OffsetRange, TopicPartition
 from riverrun.runtime.times import OffsetMetadata
 from riverrun.state.api import WINDOWED, StoreKind
@@ -101,19 +101,17 @@ def find_missing(
         for tp, start in starts.items()
     )
     unread = {tp: start for tp, start in starts.items() if 0 < start < last[tp]}
-    since = backend.whole()
-    reason = next(filter(None, reasons), None) or why_incomplete(admin, since, now, unread)
+    reason = next(filter(None, reasons), None) or why_incomplete(admin, backend.whole(), now, unread)
     if reason is not None:
         log.warning("task %s restores all of its state: %s", spec.id, reason, extra={"task": str(spec.id)})
         backend.wipe()
-        starts, noted, since = dict.fromkeys(tps, 0), {}, None
-    if since is None or not is_recent(since, now):  # nothing is left of it, or nothing was written since
-        since = now
-        backend.write({}, {}, whole=since)  # for a restore that is interrupted
+        starts, noted = dict.fromkeys(tps, 0), {}
+    begun = since(backend.whole(), now)
+    backend.write({}, {}, whole=begun)  # for a restore that is interrupted
     if not ids.items() <= noted.items():
         backend.note_topic_ids(ids)
     ranges = {tp: OffsetRange(max(start, first[tp]), last[tp]) for tp, start in starts.items()}
-    return Missing(backend, ranges, oldest([now, inputs_whole] if sources else [now]), since)
+    return Missing(backend, ranges, oldest([now, inputs_whole] if sources else [now]), begun)
 
 
 def _why_foreign(tp: TopicPartition, start: int, first: int, last: int, *, is_same_topic: bool) -> str | None:

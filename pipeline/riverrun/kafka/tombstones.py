@@ -76,6 +76,11 @@ def is_recent(whole: Whole | None, now: Whole) -> bool:
     return -(1 - _SHARE) * kept_ms <= now.time_ms - whole.time_ms < _SHARE * kept_ms
 
 
+def since(whole: Whole | None, now: Whole) -> Whole:
+    """Return when a copy was whole that lacks no deletions (`why_incomplete`)."""
+    return whole if whole is not None and is_recent(whole, now) else now
+
+
 def oldest(wholes: Iterable[Whole | None]) -> Whole | None:
     """Return when several copies were whole; None if that is unknown of one."""
     found = list(wholes)

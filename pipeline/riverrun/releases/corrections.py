@@ -10,7 +10,7 @@ from riverrun.hosting.progress import counted_batches, tell
 from riverrun.hosting.release import staging_name
 from riverrun.kafka.producer import LONGEST_TRANSACTION_MS, TransactionalProducer
 from riverrun.kafka.ranges import read_fields
-from riverrun.kafka.tombstones import oldest, whole_now, why_incomplete
+from riverrun.kafka.tombstones import oldest, since, whole_now, why_incomplete
 from riverrun.records import RAW_KEY, RAW_OFFSET, OffsetRange, TopicPartition, Whole
 from riverrun.releases.differ import Differ, everything
 from riverrun.releases.difference import Side, keyless
@@ -320,13 +320,13 @@ def copy_partitions(
         now = whole_now(admin, {tp.topic for tp in ends})
         first, done = admin.beginning_offsets(ends), admin.committed(kept_in, ends)
         starts = first | {tp: found.offset for tp, found in done.items()}
-        since = _continued(admin, target, done, ends, now)
+        begun = _continued(admin, target, done, ends, now)
         ranges = {tp: OffsetRange(min(starts[tp], end), end) for tp, end in ends.items()}
         copied(
             admin,
             ranges,
             target,
-            lambda reached, _sent: producer.commit({tp: (offset, since) for tp, offset in reached.items()}, kept_in),
+            lambda reached, _sent: producer.commit({tp: (offset, begun) for tp, offset in reached.items()}, kept_in),
             producer.send,
             0,
             changed=changed,
@@ -349,12 +349,12 @@ def _continued(
     """
     if not done:
         return now.encode()
-    since = oldest(Whole.decode(found.metadata) for found in done.values())
+    whole = oldest(Whole.decode(found.metadata) for found in done.values())
     unread = {tp: found.offset for tp, found in done.items() if 0 < found.offset < ends[tp]}
-    if reason := why_incomplete(admin, since, now, unread):
+    if reason := why_incomplete(admin, whole, now, unread):
         message = f"The copy to {target} was interrupted for too long: {reason}"
         raise RangeError(message, hint="Abort the release, and start it again: it copies everything anew.")
-    return (since or now).encode()
+    return since(whole, now).encode()
 
 
 def copied(

@@ -17,7 +17,7 @@ from riverrun.hosting.progress import counted_batches, counted_rows
 from riverrun.hosting.release import staging_name
 from riverrun.kafka.producer import LONGEST_TRANSACTION_MS, TransactionalProducer
 from riverrun.kafka.ranges import read_fields
-from riverrun.kafka.tombstones import require_recent, whole_now, why_incomplete
+from riverrun.kafka.tombstones import require_recent, since, whole_now, why_incomplete
 from riverrun.records import RAW_OFFSET, OffsetRange, TopicPartition, whole_number
 from riverrun.releases.difference import DifferenceIndex, Side
 from riverrun.state.rocksdb import RocksDbBackend
@@ -223,21 +223,22 @@ class Differ:
         last = self._admin.end_offsets(upto)
         starts = self._starts(upto, now, last)
         ranges = {tp: OffsetRange(start, upto[tp]) for tp, start in starts.items()}
-        since = self._backend.whole()
+        begun = since(self._backend.whole(), now)
+        self._backend.write({}, {}, whole=begun)
         everything = sum(each.size for each in ranges.values())
         batches = read_fields(self._admin, ranges)
         for tp, records in counted_batches(f"compare {self._topics[Side.OLD]}", batches, everything):
             if records:
-                self._require_recent(since)
+                self._require_recent(begun)
                 self._index.apply(sides[tp.topic], tp, records, records[-1][RAW_OFFSET] + 1)
-        self._require_recent(since)
+        self._require_recent(begun)
         has_all = all(upto[tp] >= end for tp, end in last.items())
         # transaction markers and gaps may follow the last record
         self._backend.write({}, upto, whole=now if has_all else None)
 
-    def _require_recent(self, since: Whole | None) -> None:
+    def _require_recent(self, begun: Whole) -> None:
         try:
-            require_recent(self._admin, since)
+            require_recent(self._admin, begun)
         except RangeError as error:
             self._rebuild(error.message)
             raise
@@ -260,7 +261,6 @@ class Differ:
             known = {}
         if not known:
             self._backend.note_topic_ids(ids)
-            self._backend.write({}, {}, whole=now)
             for tp, offset in first.items():
                 self._index.note(_FIRST + str(tp), offset)
         past = next((tp for tp, end in upto.items() if known.get(tp, 0) > end), None)

@@ -211,6 +211,17 @@ def test_rows_that_were_deleted_while_a_follower_was_away_are_removed(tmp_path: 
     assert world.rows() == {b"b": b"1", b"c": b"1"}
 
 
+def test_a_follower_that_dies_while_it_looks_for_deleted_rows_looks_again(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.was_away()
+    for number in range(9):
+        world.log.write(b"d", b"%d" % number)
+    for turns in (2, 3, 4, 20):
+        world.kill()
+        world.turn(turns)
+    assert world.rows() == {b"b": b"1", b"c": b"1", b"d": b"8"}
+
+
 def test_a_follower_whose_group_was_forgotten_looks_for_deleted_rows(tmp_path: Path) -> None:
     world = World(tmp_path)
     world.was_away()

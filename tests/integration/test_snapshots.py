@@ -223,7 +223,7 @@ def truncate_file(case: Case) -> None:
         (lambda case: edit_manifest(case, format=99), "has format 99"),
         (lambda case: edit_manifest(case, changelogs={str(case.changelog): 10**6}), "ahead of changelog"),
         (lambda case: edit_manifest(case, topic_ids={case.changelog.topic: "x"}), "recreated"),
-        (lambda case: edit_manifest(case, created_ms=1), "delete.retention.ms"),
+        (lambda case: edit_manifest(case, whole=[1, 1]), "delete.retention.ms"),
         (damage_file, "checksum does not match"),
         (truncate_file, "checksum does not match"),
         (lambda case: files(case)[0].unlink(), "cannot be read"),

@@ -119,6 +119,14 @@ class EarlierRecords(Protocol):
         """Yield the records of a part of such a range, in batches."""
         ...
 
+    def check_seam(self, admin: Admin, tp: TopicPartition) -> None:
+        """Make sure that brokers still have the deletions that follow the last of these records.
+
+        Raises:
+            ArchiveError: If they may not.
+        """
+        ...
+
     def offset_at(self, tp: TopicPartition, wanted: OffsetRange, time_ms: int) -> int | None:
         """Return the offset of the first record of such a part with a time or a later one; None if there is none."""
         ...

@@ -8,6 +8,7 @@ whether that is long enough, for all kinds of copies.
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
@@ -21,10 +22,12 @@ if TYPE_CHECKING:
     from riverrun.kafka.admin import Admin
     from riverrun.records import TopicPartition
 
+log = logging.getLogger(__name__)
+
 FOREVER_MS = 2**63 - 1
 """How long topics keep tombstones that are not compacted."""
-_BROKERS_DEFAULT_MS = 24 * 3_600_000
-"""`delete.retention.ms` of topics whose settings may not be read."""
+_UNREADABLE: set[str] = set()
+"""Topics whose settings may not be read, of which a warning told."""
 _NEVER_MS = 2**62
 """From this `min.compaction.lag.ms` on, brokers do not clean a topic."""
 _SHARE = 0.9
@@ -43,12 +46,14 @@ def kept_deletions_ms(admin: Admin, topics: Iterable[str]) -> int:
     """
     names = set(topics)
     configs = admin.topic_configs(names)
-    return min((_kept_ms(configs.get(name)) for name in names), default=FOREVER_MS)
+    if unknown := names - configs.keys() - _UNREADABLE:
+        _UNREADABLE.update(unknown)
+        what = ", ".join(sorted(unknown))
+        log.warning("settings of %s cannot be read: if they are compacted, missing deletions are not noticed", what)
+    return min(map(_kept_ms, configs.values()), default=FOREVER_MS)
 
 
-def _kept_ms(config: Mapping[str, str] | None) -> int:
-    if config is None:
-        return _BROKERS_DEFAULT_MS
+def _kept_ms(config: Mapping[str, str]) -> int:
     is_cleaned = "compact" in config["cleanup.policy"] and int(config.get("min.compaction.lag.ms", 0)) < _NEVER_MS
     return int(config["delete.retention.ms"]) if is_cleaned else FOREVER_MS
 

@@ -45,7 +45,7 @@ class MissedDeletions:
         self._following = Following(None)
         self._kept_ms = FOREVER_MS
 
-    def begin(self, starts: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, OffsetRange]:
+    def to_read_again(self, starts: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, OffsetRange]:
         """Return which partitions have to be read again, with the first and the last offset.
 
         Args:

@@ -91,7 +91,7 @@ class Target(Protocol[Taken_contra]):
 class Deletions(Protocol):
     """Knows whether the target may lack deletions (`riverrun.transfers.deletions`)."""
 
-    def begin(self, starts: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, OffsetRange]:
+    def to_read_again(self, starts: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, OffsetRange]:
         """Return which partitions have to be read again, and up to where, as the target may lack deletions."""
         ...
 
@@ -111,7 +111,7 @@ class Deletions(Protocol):
 class _Whole:
     """The deletions of sources that forget none."""
 
-    def begin(self, _starts: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, OffsetRange]:
+    def to_read_again(self, _starts: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, OffsetRange]:
         return {}
 
     def require_recent(self) -> None:
@@ -341,7 +341,7 @@ class Follower(Generic[Batch]):
         stored = self._sink.begin(tps)
         missing = tps - stored.keys()
         starts = {**(self._starts(missing) if missing else {}), **{tp: stored[tp] for tp in tps & stored.keys()}}
-        again = self._deletions.begin(starts)
+        again = self._deletions.to_read_again(starts)
         self._sweeps = {tp: _Sweep(starts[tp], found.end) for tp, found in again.items()}
         self._swept.clear()
         self._judged_at = self._clock()

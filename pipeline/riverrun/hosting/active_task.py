@@ -216,7 +216,7 @@ class ActiveTask:
     @property
     def warnings(self) -> tuple[str, ...]:
         """Return warnings about its state."""
-        return self._opened.warnings
+        return (*self._opened.warnings, *self.tables.warnings)
 
     @property
     def dropped(self) -> Counter[str]:

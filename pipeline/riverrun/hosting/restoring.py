@@ -51,6 +51,7 @@ class Missing:
         whole: When the state is whole once it has all of them; None if that is unknown.
         since: When the state that the restore began with was whole: brokers must not have removed tombstones since.
         attempt: How often a restore was begun before, to read them in one go.
+        lacked_deletions: Why the state that there was may have lacked deletions, and was deleted; empty if it was not.
     """
 
     backend: StateBackend
@@ -58,6 +59,7 @@ class Missing:
     whole: Whole | None
     since: Whole
     attempt: int = 0
+    lacked_deletions: str = ""
 
 
 def find_missing(
@@ -101,7 +103,9 @@ def find_missing(
         for tp, start in starts.items()
     )
     unread = {tp: start for tp, start in starts.items() if 0 < start < last[tp]}
-    reason = next(filter(None, reasons), None) or why_incomplete(admin, backend.whole(), now, unread)
+    foreign = next(filter(None, reasons), None)
+    lacks = None if foreign else why_incomplete(admin, backend.whole(), now, unread)
+    reason = foreign or lacks
     if reason is not None:
         log.warning("task %s restores all of its state: %s", spec.id, reason, extra={"task": str(spec.id)})
         backend.wipe()
@@ -111,7 +115,8 @@ def find_missing(
     if not ids.items() <= noted.items():
         backend.note_topic_ids(ids)
     ranges = {tp: OffsetRange(max(start, first[tp]), last[tp]) for tp, start in starts.items()}
-    return Missing(backend, ranges, oldest([now, inputs_whole] if sources else [now]), begun)
+    whole = oldest([now, inputs_whole] if sources else [now])
+    return Missing(backend, ranges, whole, begun, lacked_deletions=lacks or "")
 
 
 def _why_foreign(tp: TopicPartition, start: int, first: int, last: int, *, is_same_topic: bool) -> str | None:

@@ -40,12 +40,15 @@ class TableInputs:
         kept_ms: How long brokers keep tombstones in them, ms.
         following: When the task had read all of them.
         present: The keys of inputs whose deleted rows have to be looked for.
+        tps: The inputs.
+        warnings: What may have been missed.
     """
 
     kept_ms: int = FOREVER_MS
     following: Following = field(default_factory=lambda: Following(None))
     present: Mapping[TopicPartition, frozenset[bytes]] = field(default_factory=dict)
     tps: frozenset[TopicPartition] = frozenset()
+    warnings: tuple[str, ...] = ()
 
     @classmethod
     def begun(cls, admin: Admin, spec: TaskSpec, commits: Mapping[TopicPartition, CommittedOffset]) -> TableInputs:
@@ -65,6 +68,7 @@ class TableInputs:
             return cls()
         first, last = admin.log_starts(tps), admin.end_offsets(tps)
         wholes: list[Whole | None] = []
+        warnings: list[str] = []
         present: dict[TopicPartition, frozenset[bytes]] = {}
         for tp in tps & commits.keys():
             found = commits[tp]
@@ -73,6 +77,7 @@ class TableInputs:
             wholes.append(since(known, now))
             if reason is not None:
                 named = {"task": str(spec.id)}
+                warnings.append(f"Rows of {tp} may have been deleted while nothing ran: {reason}")
                 if first[tp]:
                     log.warning(
                         "task %s: %s. Rows are not looked for: records were deleted, too", spec.id, reason, extra=named
@@ -80,7 +85,7 @@ class TableInputs:
                 else:
                     log.warning("task %s looks for rows that %s no longer has: %s", spec.id, tp, reason, extra=named)
                     present[tp] = _keys(admin.alone(), tp, OffsetRange(first[tp], last[tp]))
-        return cls(now.kept_ms, Following(oldest([now, *wholes])), present, tps)
+        return cls(now.kept_ms, Following(oldest([now, *wholes])), present, tps, tuple(warnings))
 
     @property
     def whole(self) -> Whole | None:

@@ -220,6 +220,11 @@ def _with_missing(
     warnings = tuple(lost_history(admin, missing, spec, point.commits.values(), clock.now_ms()))
     for warning in warnings:
         log.warning("task %s: %s", spec.id, warning, extra={"task": str(spec.id)})
+    if missing.lacked_deletions:  # which the log says already
+        warnings = (
+            *warnings,
+            f"All of its state was restored, as it was away for too long: {missing.lacked_deletions}",
+        )
     return OpenedTask(connected, spec, clock, point, missing, warnings)
 
 

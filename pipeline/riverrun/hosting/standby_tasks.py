@@ -14,7 +14,7 @@ from riverrun.hosting.snapshots import has_snapshots, publish_checkpoint, take_c
 from riverrun.hosting.task_start import begin_task, inputs_whole
 from riverrun.kafka.consumer import MessageBatch, RecordConsumer
 from riverrun.kafka.ranges import read_range
-from riverrun.kafka.tombstones import FOREVER_MS, Following, oldest, require_recent
+from riverrun.kafka.tombstones import FOREVER_MS, Following, oldest, require_recent, whole_now
 from riverrun.processor.handlers import global_error_handlers
 from riverrun.records import OffsetRange, TopicPartition, Whole
 from riverrun.runtime.state_manager import GlobalState
@@ -300,7 +300,7 @@ def open_global_state(
         The global stores.
 
     Raises:
-        RangeError: If an end lies beyond the end of the partition.
+        RangeError: If an end lies beyond the end of the partition, or this takes longer than brokers keep deletions.
         BrokerError: If the brokers do not answer.
     """
     application, admin = connected.application, connected.admin
@@ -313,12 +313,15 @@ def open_global_state(
         handlers=handlers,
         environment=application.environment("global"),
     )
-    wanted = ends if ends is not None else admin.end_offsets(global_partitions(connected))
+    tps = global_partitions(connected)
+    now = whole_now(admin, {tp.topic for tp in tps})
+    wanted = ends if ends is not None else admin.end_offsets(tps)
     first = admin.beginning_offsets(wanted)
     ranges = {tp: OffsetRange(min(first[tp], end), end) for tp, end in wanted.items()}
     expected, done = sum(r.size for r in ranges.values()), 0
     for tp, records in read_range(admin, ranges):
         if records:
+            require_recent(admin, now)
             state.apply(tp, records, records[-1].offset + 1)
             done += len(records)
             if on_restore is not None:

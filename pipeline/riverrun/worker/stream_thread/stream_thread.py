@@ -129,7 +129,8 @@ class StreamThread:
         take = self._brokers.retry_until_available if waits_for_brokers else _at_once
         take(self._topics.find, "cannot start yet")
         self._manager.follow_nothing()
-        self._fetching.begin_global(take(self._tables.fill, "global tables are not filled yet"))
+        filled = take(self._tables.fill, "global tables are not filled yet")
+        self._fetching.begin_global(filled, self._tables.require_recent)
         self._align()
 
     def stop_waiting(self) -> None:
@@ -215,6 +216,7 @@ class StreamThread:
         self._fetching.balance()
         now_ms = self._clock.now_ms()
         self._manager.begin_commits(now_ms)
+        self._tables.look_if_due(self._fetching.global_positions)
         self._table_looks.run_if_due(lambda: [(each.tables, each.task) for each in self._manager.running.values()])
         waits = time.perf_counter()
         if commits.under_way and not processed:

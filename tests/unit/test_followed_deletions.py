@@ -178,17 +178,16 @@ class World:
 def _steps(random: Random) -> Iterator[tuple[str, tuple[Any, ...]]]:
     for _ in range(random.randrange(4, 20)):
         key, seconds = random.choice([b"a", b"b"]), random.choice([1, 8, 30, 95, 300])
-        yield from random.choice(
-            [
-                [("write", (key, b"%d" % random.randrange(9)))],
-                [("write", (key, None))],
-                [("write", (key, None)), ("write", (b"a", b"x")), ("clean_up", (RETENTION_MS,))],
-                [("fetch", ()), ("wait", (seconds,))],
-                [("turn", (random.randint(1, 9),))],
-                [("kill", ())],
-                [("turn", (9,)), ("kill", ())],
-            ]
-        )
+        some: list[list[tuple[str, tuple[Any, ...]]]] = [
+            [("write", (key, b"%d" % random.randrange(9)))],
+            [("write", (key, None))],
+            [("write", (key, None)), ("write", (b"a", b"x")), ("clean_up", (RETENTION_MS,))],
+            [("fetch", ()), ("wait", (seconds,))],
+            [("turn", (random.randint(1, 9),))],
+            [("kill", ())],
+            [("turn", (9,)), ("kill", ())],
+        ]
+        yield from random.choice(some)
 
 
 @pytest.mark.parametrize("seed", range(3))

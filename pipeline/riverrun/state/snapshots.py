@@ -82,11 +82,11 @@ class Manifest:
         changelogs: Per changelog partition, as text, the next offset that is not in the state.
         topic_ids: The brokers' id of each changelog topic: a recreated one has another id.
         inputs: Per input partition, as text, the committed offset at that time.
-        whole: When the state was whole (brokers' time, ms) and how long brokers kept deletions then (ms); None if that is
-            unknown.
         files: The files of the state.
         format: Version of this format.
         name: Name on the file store; names sort by time.
+        whole: When the state was whole (brokers' time, ms) and how long brokers kept deletions then (ms); None if that is
+            unknown.
     """
 
     application: Name
@@ -96,10 +96,10 @@ class Manifest:
     changelogs: dict[str, Natural]
     topic_ids: dict[Name, Word]
     inputs: dict[str, Natural]
-    whole: tuple[Time, Natural] | None = None
     files: tuple[StateFile, ...] = ()
     format: int = FORMAT_VERSION
     name: str = field(default="", compare=False)
+    whole: tuple[Time, Natural] | None = None
 
     def encode(self) -> bytes:
         """Return the manifest as JSON, the form in which it is kept."""

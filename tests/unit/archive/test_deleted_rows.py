@@ -29,7 +29,8 @@ class Archive:
 
     def __init__(self, directory: Path) -> None:
         self.log = CompactedLog(RETENTION_MS)
-        self.brokers: Any = Brokers(self.log)
+        brokers: Any = Brokers(self.log)
+        self.brokers = brokers
         self.brokers.require = lambda _topics, _why: None
         self.brokers.topics = lambda topics: {topic: Topic("id", 1) for topic in topics}
         self.brokers.log_starts = self.brokers.beginning_offsets

@@ -190,13 +190,13 @@ def _connected(brokers: Any) -> Any:
 
 
 @pytest.fixture
-def instance(monkeypatch: pytest.MonkeyPatch) -> Iterator[Instance]:
+def instance(monkeypatch: pytest.MonkeyPatch) -> Instance:
     """An instance with an empty log."""
     found = Instance(CompactedLog(RETENTION_MS))
     return _patched(found, monkeypatch)
 
 
-def _patched(found: Instance, monkeypatch: pytest.MonkeyPatch) -> Any:
+def _patched(found: Instance, monkeypatch: pytest.MonkeyPatch) -> Instance:
     for module in (restoring, standby_tasks):
         monkeypatch.setattr(module, "RecordConsumer", lambda *_arguments: found.reader)
     monkeypatch.setattr(standby_tasks, "begin_task", found.found)
@@ -208,23 +208,22 @@ def _steps(random: Random) -> Iterator[tuple[Any, ...]]:
     for _ in range(random.randrange(4, 30)):
         key, marked = random.choice(KEYS), random.random() < 0.5
         passed_ms = random.choice([1, 8_000, 30_000, 70_000, 95_000, 300_000])
-        yield from random.choices(
-            [
-                [("write", key, marked)],
-                [("delete", key, marked)],
-                [("delete", key, marked), ("write", KEYS[0], marked), ("clean", RETENTION_MS)],
-                [("write", key, marked), ("clean", random.choice([0, RETENTION_MS]))],
-                [("wait", passed_ms)],
-                [("fetch", 3), ("wait", passed_ms)],
-                [("read", random.randint(1, 4))],
-                [("look",)],
-                [("look",), ("read", 10), ("look",)],
-                [("come_back",)],
-                [("follow",)],
-                [("snapshot",)],
-                [("lose",)],
-            ]
-        )[0]
+        some: list[list[tuple[Any, ...]]] = [
+            [("write", key, marked)],
+            [("delete", key, marked)],
+            [("delete", key, marked), ("write", KEYS[0], marked), ("clean", RETENTION_MS)],
+            [("write", key, marked), ("clean", random.choice([0, RETENTION_MS]))],
+            [("wait", passed_ms)],
+            [("fetch", 3), ("wait", passed_ms)],
+            [("read", random.randint(1, 4))],
+            [("look",)],
+            [("look",), ("read", 10), ("look",)],
+            [("come_back",)],
+            [("follow",)],
+            [("snapshot",)],
+            [("lose",)],
+        ]
+        yield from random.choice(some)
 
 
 @pytest.mark.parametrize("seed", range(5))

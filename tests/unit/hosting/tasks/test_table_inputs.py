@@ -40,7 +40,7 @@ def _spec(materialized: Any) -> TaskSpec:
     return TaskSpec(TaskId(0, 0), sub, "app", (TP,))
 
 
-STORES = {
+STORES: dict[str, Any] = {
     "plain": Materialized(name="table"),
     "versioned": Materialized(name="table", history_retention=timedelta(days=1)),
     "expiring": Materialized(name="table", ttl=timedelta(days=100)),
@@ -52,7 +52,8 @@ class Owner:
 
     def __init__(self, log: CompactedLog, spec: TaskSpec) -> None:
         self.log, self.spec = log, spec
-        self.brokers: Any = Brokers(log)
+        brokers: Any = Brokers(log)
+        self.brokers = brokers
         self.brokers.log_starts = self.brokers.beginning_offsets
         self.brokers.alone = lambda: self.brokers
         self.backend = MemoryBackend()
@@ -74,7 +75,7 @@ class Owner:
         """Take the task over; what was not committed is lost."""
         self.sent: list[tuple[bytes, bytes | None]] = []
         self.tables = TableInputs.begun(self.brokers, self.spec, self.commits)
-        self.task = Task(self.spec, Ports(self, self.backend, MockClock()))  # type: ignore[arg-type]
+        self.task = Task(self.spec, Ports(self, self.backend, MockClock()))
         self.task.start(self.commits)
         self.at = self.commits[TP].offset if TP in self.commits else 0
         self.tables.remove_rows(self.task)
@@ -135,19 +136,18 @@ def log(monkeypatch: pytest.MonkeyPatch) -> CompactedLog:
 def _steps(random: Random) -> Iterator[tuple[str, tuple[Any, ...]]]:
     for _ in range(random.randrange(4, 25)):
         key, passed_ms = random.choice(KEYS), random.choice([1, 8_000, 30_000, 95_000, 300_000])
-        yield from random.choice(
-            [
-                [("write", (key, b"%d" % random.randrange(9)))],
-                [("write", (key, None))],
-                [("write", (key, None)), ("write", (b"a", b"x")), ("clean_up", (RETENTION_MS,))],
-                [("wait", (passed_ms,))],
-                [("read", (random.randint(1, 4),))],
-                [("look", ())],
-                [("commit", ())],
-                [("read", (9,)), ("look", ()), ("commit", ())],
-                [("come_back", ())],
-            ]
-        )
+        some: list[list[tuple[str, tuple[Any, ...]]]] = [
+            [("write", (key, b"%d" % random.randrange(9)))],
+            [("write", (key, None))],
+            [("write", (key, None)), ("write", (b"a", b"x")), ("clean_up", (RETENTION_MS,))],
+            [("wait", (passed_ms,))],
+            [("read", (random.randint(1, 4),))],
+            [("look", ())],
+            [("commit", ())],
+            [("read", (9,)), ("look", ()), ("commit", ())],
+            [("come_back", ())],
+        ]
+        yield from random.choice(some)
 
 
 @pytest.mark.parametrize("store", STORES)

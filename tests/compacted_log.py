@@ -50,7 +50,7 @@ class CompactedLog:
             self.table[key] = value
 
     def clean(self) -> None:
-        """Clean what is not in the active segment, which begins anew with the next record."""
+        """Clean what is not in the active segment, which then begins at the last record."""
         last = {each.key: each.offset for each in self.records if each.offset < self._active}
         kept = []
         for each in self.records:
@@ -78,7 +78,7 @@ class CompactedLog:
 
 
 class Brokers:
-    """What copies ask brokers about a log.
+    """Brokers with one log, as copies of it ask them.
 
     Args:
         log: The log.

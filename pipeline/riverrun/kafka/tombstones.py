@@ -154,8 +154,8 @@ def why_incomplete(
 class Following:
     """Finds out at which time a copy that reads on was whole last.
 
-    It asks for nothing itself: whoever follows passes on the ends of its partitions, as they were after a time, and calls
-    `require_recent` whenever it has read something.
+    It asks for nothing itself: callers pass on the ends of partitions, as they were after a time, and call `require_recent`
+    whenever something was read.
 
     Args:
         whole: When it was whole; None if that is unknown.

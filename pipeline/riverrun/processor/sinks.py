@@ -72,7 +72,7 @@ class SinkBatch:
 
 @runtime_checkable
 class RemovesRows(Protocol):
-    """What a sink may offer in addition to `Sink`: it removes rows whose deletion the topic no longer tells of."""
+    """Removes rows whose deletion the topic no longer tells of, which a sink may offer in addition to `Sink`."""
 
     def remove(self, tp: TopicPartition, before: int, kept: Sequence[int]) -> None:
         """Remove rows of a partition that are in the target and no longer in the topic, with the next commit.

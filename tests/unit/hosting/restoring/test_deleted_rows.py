@@ -1,4 +1,4 @@
-"""Rows that were deleted stay deleted, whoever comes back with a copy of them, and however long it was away."""
+"""Rows that were deleted stay deleted, however long an instance with a copy of them was away."""
 
 from __future__ import annotations
 

@@ -349,6 +349,39 @@ class OffsetRange:
         return self.end - self.start
 
 
+class Whole(NamedTuple):
+    """When a copy of compacted topics was whole: it lacks nothing that brokers have not removed until then.
+
+    Args:
+        time_ms: The time by the brokers' clock, ms.
+        kept_ms: How long brokers kept tombstones then, ms (`delete.retention.ms`).
+    """
+
+    time_ms: int
+    kept_ms: int
+
+    def encode(self) -> str:
+        """Return it as text, for the metadata of offsets.
+
+        >>> Whole.decode(Whole(1700000000000, 86400000).encode())
+        Whole(time_ms=1700000000000, kept_ms=86400000)
+        """
+        return f"whole:{self.time_ms}:{self.kept_ms}"
+
+    @classmethod
+    def decode(cls, text: str) -> Whole | None:
+        """Read the text; None if it is another one.
+
+        >>> Whole.decode("")
+        """
+        kind, *numbers = text.split(":")
+        found = [whole_number(number) for number in numbers]
+        match kind, found:
+            case "whole", [int(time_ms), int(kept_ms)]:
+                return cls(time_ms, kept_ms)
+        return None
+
+
 @dataclass(frozen=True, slots=True)
 class OffsetVector:
     """One offset per partition: a point in the history of several topics.

@@ -223,7 +223,6 @@ def truncate_file(case: Case) -> None:
         (lambda case: edit_manifest(case, format=99), "has format 99"),
         (lambda case: edit_manifest(case, changelogs={str(case.changelog): 10**6}), "ahead of changelog"),
         (lambda case: edit_manifest(case, topic_ids={case.changelog.topic: "x"}), "recreated"),
-        (lambda case: edit_manifest(case, created_ms=1), "delete.retention.ms"),
         (damage_file, "checksum does not match"),
         (truncate_file, "checksum does not match"),
         (lambda case: files(case)[0].unlink(), "cannot be read"),
@@ -238,7 +237,6 @@ def truncate_file(case: Case) -> None:
         "other format",
         "ahead",
         "other topic",
-        "too old",
         "damaged",
         "cut off",
         "file missing",
@@ -260,6 +258,38 @@ def test_a_snapshot_that_does_not_fit_is_passed_over_with_a_warning(
         assert case.work() >= WORDS
     assert reason in caplog.text
     assert case.counts() == {b"w%d" % n: 12 for n in range(WORDS)}
+
+
+def test_a_snapshot_that_may_lack_deletions_is_passed_over(case: Case, caplog: pytest.LogCaptureFixture) -> None:
+    case.write(0, 50)
+    case.work()
+    case.publish()
+    edit_manifest(case, whole=[1, 1])
+    case.write(50, 60)
+    case.work()
+    case.lose_state()
+    case.write(60, 65)
+    with caplog.at_level(logging.WARNING):
+        assert case.work() >= WORDS
+    assert "skipping snapshot" in caplog.text
+    assert "brokers keep deletions for 86400000 ms (delete.retention.ms)" in caplog.text
+
+
+def test_state_that_was_away_for_too_long_is_restored_again(case: Case, caplog: pytest.LogCaptureFixture) -> None:
+    case.write(0, 50)
+    case.work()
+    left = case.app.directory.with_name("left")
+    case.app.directory.rename(left)
+    case.write(50, 60)
+    case.work()
+    case.lose_state()
+    left.rename(case.app.directory)
+    case.broker.configure(case.changelog.topic, {"delete.retention.ms": "1"})
+    case.write(60, 65)
+    with caplog.at_level(logging.WARNING):
+        assert case.work() >= WORDS
+    assert "restores all of its state: nothing is known of" in caplog.text
+    assert case.counts() == {b"w%d" % n: 13 for n in range(WORDS)}
 
 
 def test_without_any_snapshot_the_changelog_is_used_and_nothing_is_said(

@@ -194,7 +194,7 @@ class Member:
     def rejoin(self) -> None:
         self._group.generation += 1
 
-    def note(self, offsets: Mapping[TopicPartition, int]) -> None:
+    def note(self, offsets: Mapping[TopicPartition, int], _metadata: str) -> None:
         """Take no copy."""
 
 

@@ -16,6 +16,7 @@ from riverrun.archive.manifest import ArchivedFile, ArchiveStore, TopicManifest,
 from riverrun.decoders import json_decoder
 from riverrun.errors import ArchiveError
 from riverrun.kafka.ranges import read_fields
+from riverrun.kafka.tombstones import FOREVER_MS, whole_now, why_incomplete
 from riverrun.records import OffsetRange, TopicPartition, counted
 
 if TYPE_CHECKING:
@@ -125,6 +126,7 @@ def archive_topic(
     """
     admin.require([topic], "are archived")
     found = begun(admin, topic, store.manifest(topic), store.url)
+    now = whole_now(admin, [topic])
     todo = _ranges(admin, found, may_skip=may_skip)
     pieces = [
         Piece(tp, OffsetRange(start, min(start + PIECE, whole.end)))
@@ -133,9 +135,12 @@ def archive_topic(
     ]
     done, everything = Archived(found), sum(each.size for each in todo.values())
     manifest = replace(found, by=by, written_ms=now_ms)
+    last = max(len(pieces) - 1, 0) // at_once * at_once
     for first in range(0, len(pieces), at_once):
         some = pieces[first : first + at_once]
         files = [file for each in write(some) for file in each]
+        if first == last and now.kept_ms != FOREVER_MS:
+            manifest = replace(manifest, whole=dict.fromkeys(range(manifest.partitions), (now.time_ms, now.kept_ms)))
         manifest = store.commit(manifest.with_files(files), files)
         done = Archived(
             manifest,
@@ -205,7 +210,33 @@ def continued(admin: Admin, manifest: TopicManifest, *, may_skip: bool) -> dict[
     starts = admin.log_starts(tps)
     reached = {tp: manifest.end(tp.partition) for tp in tps}
     _require_whole(manifest, reached, starts, may_skip=may_skip)
+    if not may_skip:
+        require_deletions(admin, manifest, {tp: end for tp, end in reached.items() if end is not None})
     return {tp: max(starts[tp], reached[tp] or 0) for tp in tps}
+
+
+def require_deletions(admin: Admin, manifest: TopicManifest, ends: Mapping[TopicPartition, int]) -> None:
+    """Make sure that a compacted topic still has the deletions that follow what is archived.
+
+    Args:
+        admin: Asks the brokers.
+        manifest: The topic's manifest.
+        ends: Where the archive ends, by partition.
+
+    Raises:
+        ArchiveError: If brokers may have removed some.
+        BrokerError: If brokers do not answer.
+    """
+    now = whole_now(admin, [manifest.topic])
+    reasons = (why_incomplete(admin, manifest.whole_at(tp.partition), now, {tp: end}) for tp, end in ends.items())
+    reason = next(filter(None, reasons), None)
+    if reason is not None:
+        message = f"The archive of {manifest.topic} lacks deletions, or may: {reason}"
+        hint = (
+            "Archive the topic again, after riverrun archive drop, and then more often than brokers keep deletions. --skip-lost"
+            " goes on, and rows that were deleted meanwhile stay in the archive."
+        )
+        raise ArchiveError(message, hint=hint)
 
 
 def _require_whole(

@@ -22,7 +22,7 @@ from riverrun.decoders import Line, Name, Natural, Small, Time, Word, foreign_de
 from riverrun.errors import ArchiveError, ConfigError
 from riverrun.extras import require_extra
 from riverrun.foreign_files import described, is_local, read_document, require_no_links, sealed
-from riverrun.records import OffsetRange, TopicPartition
+from riverrun.records import OffsetRange, TopicPartition, Whole
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -122,6 +122,8 @@ class TopicManifest:
         files: The files, by partition and offset.
         replaced: Names of files that the last compaction has joined, which readers may still need.
         swept: Number of the manifest before which files that no manifest listed were removed last.
+        whole: By partition of a compacted topic, when the archive had all of it: brokers' time (ms), and how long brokers
+            kept deletions then (ms).
         format: Version of this format.
     """
 
@@ -135,6 +137,7 @@ class TopicManifest:
     files: tuple[ArchivedFile, ...] = ()
     replaced: tuple[str, ...] = ()
     swept: Natural = 0
+    whole: dict[int, tuple[Time, Natural]] = field(default_factory=dict)
     format: int = FORMAT_VERSION
     _by_partition: dict[int, list[ArchivedFile]] = field(default_factory=dict, compare=False, repr=False)
 
@@ -159,6 +162,11 @@ class TopicManifest:
         """Return the offset behind the last archived one; None if there is nothing of the partition."""
         files = self.of(partition)
         return files[-1].end if files else None
+
+    def whole_at(self, partition: int) -> Whole | None:
+        """Return when the archive had all of a partition; None if that is unknown."""
+        found = self.whole.get(partition)
+        return None if found is None else Whole(*found)
 
     def with_files(self, added: Iterable[ArchivedFile], without: Iterable[ArchivedFile] = ()) -> TopicManifest:
         """Return the manifest with other files.
@@ -212,6 +220,7 @@ class _Stored(msgspec.Struct):
     replaced: tuple[FileName, ...]
     format: int
     swept: Natural = 0
+    whole: dict[int, tuple[Time, Natural]] = {}
 
 
 _decode = foreign_decoder(_Stored, _LONGEST)

@@ -6,7 +6,7 @@ import threading
 from functools import cache, cached_property
 from typing import TYPE_CHECKING
 
-from riverrun.archive.archiving import require_same_topic
+from riverrun.archive.archiving import require_deletions, require_same_topic
 from riverrun.archive.manifest import ArchiveStore
 from riverrun.errors import ArchiveError
 from riverrun.kafka.ranges import read_fields
@@ -66,6 +66,17 @@ class ArchivedLog:
             found |= reaching
         self._check(admin, found, starts)
         return found
+
+    def check_seam(self, admin: Admin, tp: TopicPartition) -> None:
+        """Make sure that brokers still have the deletions that follow the last archived record.
+
+        Raises:
+            ArchiveError: If they may not: rows of the archive would come back.
+        """
+        manifest = self._manifest(admin, tp.topic)
+        end = None if manifest is None else manifest.end(tp.partition)
+        if manifest is not None and end is not None:
+            require_deletions(admin, manifest, {tp: end})
 
     def read(self, tp: TopicPartition, wanted: OffsetRange) -> Iterator[list[RawFields]]:
         """Yield the records of a range, in batches.

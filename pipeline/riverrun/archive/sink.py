@@ -15,14 +15,15 @@ from typing import TYPE_CHECKING
 from riverrun.archive.archiving import begun, continued, require_same_topic
 from riverrun.archive.parquet import FileWriter
 from riverrun.errors import ArchiveError, EngineError, TaskMigratedError
-from riverrun.records import TopicPartition, counted
+from riverrun.kafka.tombstones import FOREVER_MS, Following, require_recent, since, whole_now
+from riverrun.records import TopicPartition, Whole, counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
     from riverrun.archive.manifest import ArchivedFile, ArchiveStore, TopicManifest
     from riverrun.kafka.admin import Admin
-    from riverrun.records import RawFields
+    from riverrun.records import OffsetRange, RawFields
 
 _ATTEMPTS = 100
 """How often a manifest is written again because others have written theirs."""
@@ -70,6 +71,9 @@ class ArchiveSink:
         self._listed: dict[TopicPartition, int | None] = {}
         self._starts: dict[TopicPartition, int] = {}
         self._writers: dict[TopicPartition, FileWriter] = {}
+        self._following: dict[TopicPartition, Following] = {}
+        self._noted: dict[str, tuple[int, int]] = {}
+        """By compacted topic, the time (ms) that the manifest has last got from this owner, and `delete.retention.ms`."""
 
     def begin(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
         """Take over exactly these partitions, and return the first offset of each that is not archived.
@@ -81,13 +85,18 @@ class ArchiveSink:
         """
         self._discard()
         self._first, self._listed, self._starts = {}, {}, {}
+        self._following, self._noted = {}, {}
         for topic in sorted({tp.topic for tp in partitions}):
             with self._answering():
                 stored = self._store.manifest(topic)
             found = begun(self._admin, topic, stored, self._store.url)
             starts = continued(self._admin, found, may_skip=self._may_skip)
             self._first[topic], self._known[topic] = found, found.number
+            now = whole_now(self._admin, [topic])
             for tp in starts.keys() & {*partitions}:
+                if now.kept_ms != FOREVER_MS:
+                    self._noted[topic] = (0, now.kept_ms)
+                    self._following[tp] = Following(since(found.whole_at(tp.partition), now))
                 self._starts[tp], self._listed[tp] = starts[tp], found.end(tp.partition)
         return dict(self._starts)
 
@@ -118,12 +127,67 @@ class ArchiveSink:
                 files = [file for tp in own for file in self._writers[tp].files(offsets[tp])]
                 for tp in own:
                     self._writers.pop(tp).close()
-                self._list(topic, files, own)
+                self._list(topic, files, own, self._wholes({tp: offsets[tp] for tp in own}))
             for tp in own:
                 self._starts[tp] = self._listed[tp] = offsets[tp]
             self._on_listed(topic)
 
-    def _list(self, topic: str, files: list[ArchivedFile], own: Collection[TopicPartition]) -> None:
+    def to_read_again(self, _starts: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, OffsetRange]:
+        """Return nothing: `begin` refuses to continue where deletions may be missing."""
+        return {}
+
+    def require_recent(self) -> None:
+        """Make sure that nothing was missed among what was read just now.
+
+        Raises:
+            RangeError: If brokers may have removed tombstones meanwhile.
+            BrokerError: If brokers do not answer.
+        """
+        for following in () if self._may_skip else self._following.values():
+            require_recent(self._admin, following.whole)
+
+    def look(self, reached: Mapping[TopicPartition, int]) -> None:
+        """Note how far the archive is, unless files are being written. Tells the manifest of it now and then.
+
+        Raises:
+            TaskMigratedError: If another owner has archived one of the partitions.
+            EngineError: If the archive does not answer.
+            BrokerError: If brokers do not answer.
+        """
+        if self._writers:
+            return
+        for topic, (listed, kept_ms) in list(self._noted.items()):
+            wholes = self._wholes({tp: offset for tp, offset in reached.items() if tp.topic == topic})
+            oldest_ms = min((time_ms for time_ms, _ in wholes.values()), default=listed)
+            if oldest_ms - listed > kept_ms // 4:
+                with self._answering():
+                    self._list(topic, [], [tp for tp in reached if tp.topic == topic], wholes)
+
+    def note(self) -> str:
+        """Return nothing: the manifest tells when the archive was whole."""
+        return ""
+
+    def _wholes(self, archived: Mapping[TopicPartition, int]) -> dict[int, tuple[int, int]]:
+        """Return when the archive had all of partitions of a topic, where that is known and matters."""
+        own = {tp: offset for tp, offset in archived.items() if tp in self._following}
+        if not own:
+            return {}
+        now_ms, ends = self._admin.clock.now_ms(), self._admin.end_offsets(own)
+        found = {}
+        for tp, offset in own.items():
+            following = self._following[tp]
+            following.look(Whole(now_ms, self._noted[tp.topic][1]), {tp: ends[tp]}, {tp: offset})
+            if (whole := following.whole) is not None:
+                found[tp.partition] = (whole.time_ms, whole.kept_ms)
+        return found
+
+    def _list(
+        self,
+        topic: str,
+        files: list[ArchivedFile],
+        own: Collection[TopicPartition],
+        wholes: Mapping[int, tuple[int, int]],
+    ) -> None:
         """List files in the manifest that follows the latest one of a topic."""
         for _ in range(_ATTEMPTS):
             found = self._store.manifest(topic) or replace(
@@ -143,7 +207,10 @@ class ArchiveSink:
                 found = replace(found, topic_id=first.topic_id, timestamp_type=first.timestamp_type)
             partitions = max(found.partitions, self._first[topic].partitions)
             changed = replace(found.with_files(files), partitions=partitions, by=self._by, written_ms=self._now_ms())
+            changed = replace(changed, whole={**found.whole, **wholes})
             if (written := self._store.commit_unless_taken(changed)) is not None:
+                if wholes:
+                    self._noted[topic] = (min(time_ms for time_ms, _ in wholes.values()), self._noted[topic][1])
                 self._known[topic] = written.number
                 return
         self._store.remove(topic, [file.name for file in files if file.name])

@@ -28,6 +28,8 @@ def status(context: typer.Context, app: App, version: Version = None, server: Se
     typer.echo(f"{found.application_id}: group {found.group}, {counted(len(found.members), 'instance')}")
     for member in found.members:
         typer.echo(f"  {member}")
+    for warning in found.lost_deletions:
+        typer.echo(f"warning: {warning}")
     if found.instance is not None:
         _show_instance(found.instance)
     elif found.members:
@@ -147,6 +149,9 @@ def _show_instance(status: Any) -> None:
         typer.echo(f"  waiting: {task}, since {_time(waiting['since'])}, for {_waited_for(waiting)}")
     for task, behind in status["standby"].items():
         typer.echo(f"  standby: {task}, {behind} records behind")
+    for task, warnings in status.get("warnings", {}).items():
+        for warning in warnings:
+            typer.echo(f"  warning: {task}: {warning}")
     everywhere: dict[str, list[str]] = {}
     for task, server in sorted(status["servers"].items()):
         everywhere.setdefault(server, []).append(task)

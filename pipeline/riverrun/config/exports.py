@@ -35,7 +35,12 @@ OF_FILES = {"commit_seconds": 60, "commit_records": 1_000_000, "commit_bytes": 6
 """Files are cut later than transactions: many small ones are slow to read."""
 COLUMN_TYPES = ("boolean", "bigint", "double", "string", "timestamp", "date", "json")
 """Types of declared columns."""
-_CHOICES = {"mode": ("append", "upsert"), "new_columns": ("add", "refuse"), "format": ("parquet", "json")}
+_CHOICES = {
+    "mode": ("append", "upsert"),
+    "new_columns": ("add", "refuse"),
+    "lost_deletions": ("remove", "refuse", "ignore"),
+    "format": ("parquet", "json"),
+}
 _CONSUMER = "consumer."
 _FILE = re.compile(r"((?:sqlite|duckdb)(?:\+\w+)?:///)([^/?:].*)")
 """The URL of a file of SQLite or DuckDB with a relative path."""
@@ -61,6 +66,9 @@ class ExportConfig:
         key: Names of the columns of the key; none for those of the serde.
         columns: Types of columns of JSON values without a type, by name.
         new_columns: What to do if the table lacks columns: `add` them, or `refuse`.
+        lost_deletions: What to do if the follower was away for so long that brokers may have removed tombstones that it has not
+            read: `remove` the rows that the topic no longer has, `refuse` to follow, or `ignore` it. If left out, `remove` with
+            `mode = "upsert"` where the target can, or else `refuse`. Of topics that are not compacted nothing is lost.
         continues: The batch export of the topic by Spark whose end is the beginning; none for the first record.
         commit_seconds: Time after which records are committed.
         commit_records: Number of records after which they are committed.
@@ -90,6 +98,7 @@ class ExportConfig:
     key: tuple[str, ...] = ()
     columns: Mapping[str, str] = field(default_factory=dict)
     new_columns: str = "add"
+    lost_deletions: str = ""
     continues: str = ""
     commit_seconds: int = 1
     commit_records: int = 10_000
@@ -118,7 +127,7 @@ def export_config(path: Path, name: str, table: Any, environ: Mapping[str, str])
     check_type(path, where, table, dict, hint="Write [exports.NAME], a table for each export.")
     check_name(path, "export", name)
     consumer, own = properties_of_consumer(path, where, table, environ)
-    others = ("mode", "new_columns", "key", "columns", "catalog")
+    others = ("mode", "new_columns", "lost_deletions", "key", "columns", "catalog")
     check_keys(path, where, own, (*_TEXTS, *NUMBERS, *UNREADABLE, *METRICS, *others))
     _check_values(path, where, own)
     found: dict[str, Any] = {**(OF_FILES if "format" in own or "catalog" in own else {}), **own}
@@ -176,6 +185,9 @@ def _check_together(path: Path, where: str, table: Mapping[str, Any]) -> None:
     elif kinds != ["sink"] and not table.get("target"):
         message = f"{path}: [{where}] needs target"
         raise ConfigError(message, hint='For example target = "postgresql+psycopg2://user@db/shop", or a directory.')
+    if table.get("lost_deletions") == "remove" and table.get("mode") != "upsert":
+        message = f'{path}: {where}.lost_deletions is "remove", but the target keeps each record as a row'
+        raise ConfigError(message, hint='Write mode = "upsert", or lost_deletions = "refuse" or "ignore".')
     if kinds == ["format"] and table.get("mode") == "upsert":
         message = f'{path}: {where}.mode is "upsert", but files only grow'
         raise ConfigError(message, hint='Write mode = "append", or choose a table.')

@@ -21,7 +21,7 @@ from riverrun.dsl.tables import NoTtl, TimeToLive, check_without_ttl, stored_nod
 from riverrun.errors import TopologyError
 from riverrun.operators.tables import GlobalTableSource, StoreGetter, TableSource
 from riverrun.topology.assembly import add_node
-from riverrun.topology.nodes import GlobalStore, ProcessorNode, SourceNode
+from riverrun.topology.nodes import GlobalStore, Lineage, ProcessorNode, SourceNode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -161,7 +161,7 @@ class StreamsBuilder:
 
         def write(topology: Topology) -> None:
             add_node(topology, source)
-            topology.add_processor(name, operator, source_name, functions=lived.functions)
+            topology.add_processor(name, operator, source_name, functions=lived.functions, lineage=Lineage.TABLE)
             if node.is_materialized:  # the topic lacks the deletions of rows that expire
                 kept = store if options.ttl is not None else _restored_from(topic, store, plan)
                 topology.add_state_store(kept, name)

@@ -12,6 +12,8 @@ from riverrun.hosting.inputs import ids_to_commit
 from riverrun.hosting.restoring import restore, silently
 from riverrun.hosting.snapshots import TaskCheckpoint, publish_checkpoint, take_checkpoint
 from riverrun.kafka.producer import KafkaRecordCollector
+from riverrun.kafka.tombstones import FOREVER_MS, oldest
+from riverrun.records import Whole
 from riverrun.runtime.ports import Ports
 from riverrun.runtime.task import TaskCommit
 from riverrun.state.api import idle
@@ -109,6 +111,9 @@ class ActiveTask:
         """The engine's task; the restore makes another one if it starts over."""
         self._commit = TaskCommit({}, ())
         self._changelog_ends: Mapping[TopicPartition, int] = {}
+        self._whole: Whole | None = None
+        self.tables = claimed.tables
+        """Its inputs that are tables."""
 
     # States
 
@@ -153,6 +158,7 @@ class ActiveTask:
         committed = {tp: (c.offset, c.metadata) for tp, c in self._opened.point.commits.items()}
         topics = {tp: ids_to_commit(tp, self.topics, self._connected.id) for tp in self.inputs}
         self.task.start(committed, topics, self.producer.owner)
+        self.tables.remove_rows(self.task)
         self.task.pause_at(self.publication.limits)
         self._move_to(TaskState.RUNNING)
 
@@ -210,7 +216,7 @@ class ActiveTask:
     @property
     def warnings(self) -> tuple[str, ...]:
         """Return warnings about its state."""
-        return self._opened.warnings
+        return (*self._opened.warnings, *self.tables.warnings)
 
     @property
     def dropped(self) -> Counter[str]:
@@ -274,13 +280,19 @@ class ActiveTask:
         self.finish_commit()
 
     def prepare_commit(self) -> None:
-        """Flush the stores, which may process records, and send their changelog records."""
+        """Flush the stores, which may process records, and send their changelog records.
+
+        Raises:
+            BrokerError: If brokers may have removed tombstones that the task has not read.
+        """
+        self.tables.require_recent(self._connected.admin)
+        self.task.tell_whole(dict.fromkeys(self.tables.tps, self.tables.whole))
         self._commit = self.task.prepare_commit()
         self.claim.begin_commit(self._commit.offsets)
 
     def finish_commit(self) -> None:
         """Bring the local state to the durable point."""
-        self.task.post_commit(self._changelog_ends)
+        self.task.post_commit(self._changelog_ends, self._whole)
         self.claim.end_commit()
 
     # Snapshots
@@ -320,6 +332,7 @@ class ActiveTask:
         Raises:
             SnapshotError: If it cannot be copied.
         """
+        self._opened.backend.write({}, {}, whole=self._whole)  # also after commits that left the state as it was
         offsets = _offsets(self.claim.newest_commit)
         return take_checkpoint(self._connected, self.id, self._clock, self._opened.backend, offsets)
 
@@ -329,8 +342,12 @@ class ActiveTask:
         return self._commit
 
     def note_changelog_ends(self, ends: Mapping[TopicPartition, int]) -> None:
-        """Note the ends of changelogs as they were before the commit."""
+        """Note the ends of changelogs as they were before the commit, which proves that no other owner wrote until now."""
         self._changelog_ends = {changelog: ends[changelog] for changelog in self._commit.changelogs}
+        kept_ms = self._opened.missing.since.kept_ms
+        if kept_ms != FOREVER_MS:
+            now = Whole(self._connected.admin.clock.reckoned_ms(), kept_ms)
+            self._whole = oldest([now, self.tables.whole] if self.claim.spec.source_changelogs else [now])
 
     def _settled_ends(self) -> Mapping[TopicPartition, int]:
         """Return the ends of the changelogs at the last commit; its markers may have been written after its acknowledgement.

@@ -14,6 +14,7 @@ from riverrun.errors import TaskMigratedError, UnknownOutcomeError
 from riverrun.hosting.connected import Publication
 from riverrun.hosting.inputs import found_ids, ids_to_commit, require_same, reset_offsets
 from riverrun.hosting.ownership import StreamsProducer, fence, fence_named
+from riverrun.hosting.table_inputs import TableInputs
 from riverrun.hosting.task_start import committed_point, open_task
 from riverrun.kafka.sending import time_limits
 from riverrun.runtime.layout import full_name
@@ -45,6 +46,7 @@ class ClaimedTask:
         starts: Where to start reading each input.
         limits: Limits of record times of the topics that it is known to write to.
         opened: Its committed offsets and its local state.
+        tables: Its inputs that are tables.
     """
 
     claim: Claim
@@ -53,6 +55,7 @@ class ClaimedTask:
     starts: Mapping[TopicPartition, int]
     limits: Mapping[str, TimeLimits]
     opened: OpenedTask
+    tables: TableInputs
 
     @property
     def is_sole(self) -> bool:
@@ -131,6 +134,7 @@ class Claim:
             producer = lock if self._thread is None else self._commit_owner(lock, self._thread, point, starts)
             self._has_owned = True
             publication = self._publication()  # after the predecessor is fenced: see `Publication`
+            tables = TableInputs.begun(connected.admin, spec, point.commits)
             topics = (publication.topics.get(topic, topic) for topic in self._written())
             claimed = ClaimedTask(
                 self,
@@ -139,6 +143,7 @@ class Claim:
                 starts,
                 time_limits(connected.admin, topics),
                 open_task(connected, spec, self.clock, point, backend),
+                tables,
             )
             opened.pop_all()
         if producer is not lock:

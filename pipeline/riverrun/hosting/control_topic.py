@@ -58,6 +58,8 @@ _TRANSACTION_MS = 10_000
 """A writer that dies within a transaction hides later records of all names from readers for this time, ms."""
 _ATTEMPTS = 12
 _APART_SECONDS = 0.1
+_TRUSTED_SECONDS = 600.0
+"""After this time a topic is read from its beginning again: brokers forget that names were deleted (`kafka.tombstones`)."""
 BEAT_SECONDS = 15.0
 """How often a switch shows that it is at work."""
 _CONFLICT_HINT = "Look at `riverrun release status`, then decide again."
@@ -65,11 +67,12 @@ _CONFLICT_HINT = "Look at `riverrun release status`, then decide again."
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """The values of a topic up to an offset."""
+    """The values of a topic up to an offset, and when all of it was read (monotonic seconds)."""
 
     topic_id: str
     end: int
     values: Mapping[str, bytes]
+    begun_at: float
 
 
 _KNOWN: WeakKeyDictionary[Admin, dict[str, _Known]] = WeakKeyDictionary()
@@ -108,11 +111,13 @@ class ControlTopic:
         start = self._admin.beginning_offsets([self._tp])[self._tp]
         known = _known_to(self._admin).get(self._topic)
         found: dict[str, bytes] = {}
-        if known is not None and known.topic_id == topic_id and start <= known.end <= end:
-            found, start = dict(known.values), known.end
+        begun_at = time.monotonic()
+        is_young = known is not None and begun_at < known.begun_at + _TRUSTED_SECONDS
+        if known is not None and is_young and known.topic_id == topic_id and start <= known.end <= end:
+            found, start, begun_at = dict(known.values), known.end, known.begun_at
         if start < end:
             self._read_on(found, OffsetRange(start, end))
-            _known_to(self._admin)[self._topic] = _Known(topic_id, end, dict(found))
+            _known_to(self._admin)[self._topic] = _Known(topic_id, end, dict(found), begun_at)
         return found
 
     def _read_on(self, found: dict[str, bytes], offsets: OffsetRange) -> None:

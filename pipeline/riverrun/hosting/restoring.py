@@ -22,9 +22,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from riverrun.errors import BrokerError
+from riverrun.errors import BrokerError, RangeError
 from riverrun.kafka.consumer import UP_TO_AN_END, RecordConsumer
 from riverrun.kafka.ranges import check_ranges
+from riverrun.kafka.tombstones import oldest, require_recent, since, whole_now, why_incomplete
 from riverrun.records import OffsetRange, TopicPartition
 from riverrun.runtime.times import OffsetMetadata
 from riverrun.state.api import WINDOWED, StoreKind
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from riverrun.kafka.admin import Admin, CommittedOffset
+    from riverrun.records import Whole
     from riverrun.runtime.layout import TaskSpec
     from riverrun.state.api import StateBackend, StoreBuilder
 
@@ -46,24 +48,38 @@ class Missing:
     Args:
         backend: The state.
         ranges: The missing offsets of each changelog; empty if none are missing.
+        whole: When the state is whole once it has all of them; None if that is unknown.
+        since: When the state that the restore began with was whole: brokers must not have removed tombstones since.
+        attempt: How often a restore was begun before, to read them in one go.
+        lacked_deletions: Why the state that there was may have lacked deletions, and was deleted; empty if it was not.
     """
 
     backend: StateBackend
     ranges: Mapping[TopicPartition, OffsetRange]
+    whole: Whole | None
+    since: Whole
+    attempt: int = 0
+    lacked_deletions: str = ""
 
 
 def find_missing(
-    admin: Admin, backend: StateBackend, spec: TaskSpec, committed: Mapping[TopicPartition, int]
+    admin: Admin,
+    backend: StateBackend,
+    spec: TaskSpec,
+    committed: Mapping[TopicPartition, int],
+    inputs_whole: Whole | None = None,
 ) -> Missing:
     """Find the changelog records that a task's local state lacks.
 
-    Deletes state that was not made from the present changelogs; such state then lacks all of their records.
+    Deletes state that was not made from the present changelogs, and state that may lack deletions; such state then lacks
+    all of their records.
 
     Args:
         admin: Asks the brokers.
         backend: The state.
         spec: The task.
         committed: Committed offsets of its inputs. Read-only stores are restored from inputs up to these offsets.
+        inputs_whole: When the task had read all of these inputs, up to the committed offsets; None if that is unknown.
 
     Returns:
         The missing ranges.
@@ -73,6 +89,7 @@ def find_missing(
     """
     sources = set(spec.source_changelogs.values())
     tps = sources.union(spec.own_changelogs.values())
+    now = whole_now(admin, {tp.topic for tp in tps})  # before the ends are asked for
     first, last = admin.beginning_offsets(tps), dict(admin.end_offsets(tps))
     last |= {tp: max(first[tp], committed.get(tp, 0)) for tp in sources}
     known, noted = backend.positions(), backend.topic_ids()
@@ -85,14 +102,21 @@ def find_missing(
         _why_foreign(tp, start, first[tp], last[tp], is_same_topic=noted.get(tp.topic, ids[tp.topic]) == ids[tp.topic])
         for tp, start in starts.items()
     )
-    reason = next(filter(None, reasons), None)
+    unread = {tp: start for tp, start in starts.items() if 0 < start < last[tp]}
+    foreign = next(filter(None, reasons), None)
+    lacks = None if foreign else why_incomplete(admin, backend.whole(), now, unread)
+    reason = foreign or lacks
     if reason is not None:
         log.warning("task %s restores all of its state: %s", spec.id, reason, extra={"task": str(spec.id)})
         backend.wipe()
         starts, noted = dict.fromkeys(tps, 0), {}
+    begun = since(backend.whole(), now)
+    backend.write({}, {}, whole=begun)  # for a restore that is interrupted
     if not ids.items() <= noted.items():
         backend.note_topic_ids(ids)
-    return Missing(backend, {tp: OffsetRange(max(start, first[tp]), last[tp]) for tp, start in starts.items()})
+    ranges = {tp: OffsetRange(max(start, first[tp]), last[tp]) for tp, start in starts.items()}
+    whole = oldest([now, inputs_whole] if sources else [now])
+    return Missing(backend, ranges, whole, begun, lacked_deletions=lacks or "")
 
 
 def _why_foreign(tp: TopicPartition, start: int, first: int, last: int, *, is_same_topic: bool) -> str | None:
@@ -189,6 +213,7 @@ class _Restore:
     on_restore: OnRestore
     expected: int
     restored: int = 0
+    is_late: bool = False
 
     def apply(self, tp: TopicPartition, batch: MessageBatch, reached: int) -> int:
         """Apply records, and note how far they reach. Returns how many of them were missing."""
@@ -198,6 +223,30 @@ class _Restore:
         self.restored += len(kept)
         self.on_restore(tp, self.restored, self.expected)
         return len(kept)
+
+    def require_in_time(self, admin: Admin) -> None:
+        """Make sure that brokers have removed no tombstones since the restore began, or else begin again, once.
+
+        Raises:
+            RangeError: If they may have. The state is deleted.
+        """
+        missing = self.missing
+        try:
+            require_recent(admin, missing.since)
+        except RangeError as error:
+            if not missing.attempt:
+                missing.backend.wipe()
+                raise
+            if not self.is_late:
+                named = {"task": str(self.task.spec.id)}
+                log.warning(
+                    "task %s: deleted rows may be back. %s. %s",
+                    self.task.spec.id,
+                    error.message,
+                    error.hint,
+                    extra=named,
+                )
+            self.is_late = True
 
 
 class StoreChangelogReader:
@@ -257,14 +306,15 @@ class StoreChangelogReader:
             The tasks whose state is complete.
 
         Raises:
-            RangeError: If records have been deleted meanwhile: restore from scratch.
+            RangeError: If records have been deleted meanwhile, or tombstones may have been: begin again.
             BrokerError: If the brokers no longer answer.
         """
         if self._reader:
             self._read(max_records, timeout_s)
         complete = [restore for restore in self._restores.values() if not restore.open]
         for restore in complete:
-            restore.missing.backend.write({}, {tp: r.end for tp, r in restore.missing.ranges.items()})
+            missing = restore.missing
+            missing.backend.write({}, {tp: r.end for tp, r in missing.ranges.items()}, whole=missing.whole)
             del self._restores[restore.task]
         if not self._restores:
             self.close()
@@ -285,6 +335,7 @@ class StoreChangelogReader:
             restore = self._reader.get(tp)
             if restore is None:
                 continue
+            restore.require_in_time(self._admin)
             if tp in polled.batches:
                 self.restored += restore.apply(tp, polled.batches[tp], reached)
             if reached >= restore.open[tp].end:

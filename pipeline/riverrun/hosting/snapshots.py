@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 
 from riverrun.errors import CorruptStateError, SnapshotError
 from riverrun.hosting.local_state import open_backend
-from riverrun.records import TopicPartition
+from riverrun.kafka.tombstones import whole_now, why_incomplete
+from riverrun.records import TopicPartition, Whole
 from riverrun.state.snapshots import FORMAT_VERSION, Manifest, SnapshotStore
 
 if TYPE_CHECKING:
@@ -29,8 +30,6 @@ if TYPE_CHECKING:
     from riverrun.state.snapshots import Digests
 
 log = logging.getLogger(__name__)
-
-_FOREVER_MS = 2**63 - 1
 
 
 def has_snapshots(application: Application, task_id: TaskId) -> bool:
@@ -49,7 +48,7 @@ def snapshot_store(application: Application, task_id: TaskId) -> SnapshotStore:
     return SnapshotStore(f"{streams.snapshot_url}/{application.id}/{task_id}", streams.snapshot_keep)
 
 
-def open_state(connected: ConnectedApplication, task_id: TaskId, clock: Clock) -> StateBackend:
+def open_state(connected: ConnectedApplication, task_id: TaskId) -> StateBackend:
     """Open a task's local state; if there is none, that of the newest usable snapshot.
 
     Deletes state that cannot be read: the changelogs contain all of it.
@@ -61,7 +60,7 @@ def open_state(connected: ConnectedApplication, task_id: TaskId, clock: Clock) -
     application = connected.application
     directory = application.directory / str(task_id)
     sub_topology = application.sub_topology(task_id.sub_topology)
-    _fetch(connected, task_id, clock, directory)
+    _fetch(connected, task_id, directory)
     try:
         return open_backend(sub_topology, directory)
     except CorruptStateError as error:
@@ -127,6 +126,7 @@ class TaskCheckpoint:
         directory: The directory of the copy; removed once the copy is published.
         positions: Per changelog, the next offset that is not in the copy.
         inputs: Committed offsets of the task's inputs.
+        whole: When the state was whole; None if that is unknown.
         created_ms: When it was made, ms since the epoch.
     """
 
@@ -135,6 +135,7 @@ class TaskCheckpoint:
     directory: Path
     positions: Mapping[TopicPartition, int]
     inputs: Mapping[TopicPartition, int]
+    whole: Whole | None
     created_ms: int
 
 
@@ -167,7 +168,7 @@ def take_checkpoint(
     except Exception as error:  # for any error of the store
         message = f"The state of task {task_id} cannot be copied to {directory}: {error}"
         raise SnapshotError(message, hint="Is the disk full?") from error
-    return TaskCheckpoint(connected, task_id, directory, state.positions(), dict(inputs), clock.now_ms())
+    return TaskCheckpoint(connected, task_id, directory, state.positions(), dict(inputs), state.whole(), clock.now_ms())
 
 
 def publish_checkpoint(checkpoint: TaskCheckpoint, digests: Digests | None = None) -> Manifest:
@@ -199,6 +200,7 @@ def publish_checkpoint(checkpoint: TaskCheckpoint, digests: Digests | None = Non
             changelogs=changelogs,
             topic_ids=ids,
             inputs=inputs,
+            whole=checkpoint.whole,
         )
         newest = next(store.manifests(), None)
         if newest is not None and _says_the_same(newest, draft):
@@ -209,11 +211,15 @@ def publish_checkpoint(checkpoint: TaskCheckpoint, digests: Digests | None = Non
 
 
 def _says_the_same(one: Manifest, other: Manifest) -> bool:
-    """Return whether two snapshots are of the same state."""
-    return (one.fingerprint, one.changelogs, one.topic_ids) == (other.fingerprint, other.changelogs, other.topic_ids)
+    """Return whether two snapshots are of the same state, and can be used for about as long."""
+    if (one.fingerprint, one.changelogs, one.topic_ids) != (other.fingerprint, other.changelogs, other.topic_ids):
+        return False
+    if one.whole is None or other.whole is None:
+        return one.whole == other.whole
+    return other.whole[0] - one.whole[0] < other.whole[1] // 4
 
 
-def _fetch(connected: ConnectedApplication, task_id: TaskId, clock: Clock, directory: Path) -> None:
+def _fetch(connected: ConnectedApplication, task_id: TaskId, directory: Path) -> None:
     """Fetch a usable snapshot, if any, to a place without local state."""
     application = connected.application
     if (directory / "CURRENT").exists() or not has_snapshots(application, task_id):
@@ -221,7 +227,7 @@ def _fetch(connected: ConnectedApplication, task_id: TaskId, clock: Clock, direc
     try:
         store = snapshot_store(application, task_id)
         for manifest in store.manifests():
-            reason = _why_foreign(manifest, application, task_id) or _why_unusable(manifest, connected.admin, clock)
+            reason = _why_foreign(manifest, application, task_id) or _why_unusable(manifest, connected.admin)
             if reason is None:
                 try:
                     store.fetch(manifest, directory)
@@ -235,27 +241,22 @@ def _fetch(connected: ConnectedApplication, task_id: TaskId, clock: Clock, direc
         log.warning("task %s is restored from its changelogs: %s", task_id, error.message)
 
 
-def _why_unusable(manifest: Manifest, admin: Admin, clock: Clock) -> str | None:
-    """Return why a snapshot and the rest of its changelogs would make wrong state; None if the state would be right."""
+def _why_unusable(manifest: Manifest, admin: Admin) -> str | None:
+    """Return why a snapshot and the rest of its changelogs would make wrong state; None if the state would be right.
+
+    As `find_missing`, before any file is fetched.
+    """
     positions = {TopicPartition.parse(name): offset for name, offset in manifest.changelogs.items()}
     topics = {tp.topic for tp in positions}
     if admin.topic_ids(topics) != manifest.topic_ids:
         return "a changelog has been recreated since"
+    now = whole_now(admin, topics)
     first, last = admin.beginning_offsets(positions), admin.end_offsets(positions)
     for tp, offset in positions.items():
         if offset > last[tp]:
             return f"it is ahead of changelog {tp}, which ends at {last[tp]}"
         if 0 < offset < first[tp]:
             return f"changelog {tp} begins at {first[tp]}: the records in between have been deleted"
-    age_ms = clock.now_ms() - manifest.created_ms
-    if age_ms > min((_kept_deletions_ms(admin, topic) for topic in topics), default=_FOREVER_MS):
-        return (
-            "it is older than delete.retention.ms of its changelogs: brokers may have removed tombstones written since"
-        )
-    return None
-
-
-def _kept_deletions_ms(admin: Admin, topic: str) -> int:
-    """Return how long a topic keeps deletions, ms."""
-    config = admin.topic_config(topic)
-    return int(config["delete.retention.ms"]) if "compact" in config["cleanup.policy"] else _FOREVER_MS
+    unread = {tp: offset for tp, offset in positions.items() if 0 < offset < last[tp]}
+    whole = None if manifest.whole is None else Whole(*manifest.whole)
+    return why_incomplete(admin, whole, now, unread)

@@ -11,12 +11,14 @@ from typing import TYPE_CHECKING
 from riverrun.errors import BrokerError, CorruptStateError, RangeError
 from riverrun.hosting.progress import tell
 from riverrun.hosting.snapshots import has_snapshots, publish_checkpoint, take_checkpoint
-from riverrun.hosting.task_start import begin_task
+from riverrun.hosting.task_start import begin_task, inputs_whole
 from riverrun.kafka.consumer import MessageBatch, RecordConsumer
 from riverrun.kafka.ranges import read_range
+from riverrun.kafka.tombstones import FOREVER_MS, Following, oldest, require_recent, whole_now
 from riverrun.processor.handlers import global_error_handlers
-from riverrun.records import OffsetRange, TopicPartition
+from riverrun.records import OffsetRange, TopicPartition, Whole
 from riverrun.runtime.state_manager import GlobalState
+from riverrun.runtime.times import OffsetMetadata
 from riverrun.state.memory import MemoryBackend
 
 if TYPE_CHECKING:
@@ -46,10 +48,16 @@ class StandbyTask:
         limits: Committed offsets of inputs that serve as changelogs. They are followed up to these: records that the task has
             not processed yet are not part of its state.
         held: Records read beyond the limits.
+        following: When its state was whole.
+        limits_whole: When the task had read all of the inputs with limits; None if that is unknown.
+        kept_ms: How long brokers keep tombstones in its changelogs, ms.
     """
 
     task: Task
     backend: StateBackend
+    following: Following
+    limits_whole: Whole | None
+    kept_ms: int
     positions: dict[TopicPartition, int] = field(default_factory=dict)
     limits: dict[TopicPartition, int] = field(default_factory=dict)
     held: dict[TopicPartition, MessageBatch] = field(default_factory=dict)
@@ -64,6 +72,20 @@ class StandbyTask:
         if rest:
             self.held[tp] = rest
         return len(kept)
+
+    def look(self, now_ms: int, ends: Mapping[TopicPartition, int]) -> None:
+        """Note how far it has read.
+
+        Args:
+            now_ms: A time, by the brokers' clock.
+            ends: Ends of its changelogs, asked for after this time.
+        """
+        wanted = {tp: self.limits.get(tp, ends.get(tp, at)) for tp, at in self.positions.items()}
+        before = self.following.whole
+        self.following.look(Whole(now_ms, self.kept_ms), wanted, self.positions)
+        if self.following.whole != before:
+            found = [self.following.whole, *([self.limits_whole] if self.limits else [])]
+            self.backend.write({}, {}, whole=oldest(found))
 
 
 class StandbyTasks:
@@ -127,9 +149,11 @@ class StandbyTasks:
                 self.follow(task_id)
             return 0
         applied = self._apply_held()
+        readers = dict(self._reader)
         for tp, reached in polled.reached.items():
-            standby = self._reader.get(tp)
-            if standby is not None and tp not in standby.held:
+            standby = readers.get(tp)
+            begun_again = standby is not self._reader.get(tp)  # what was polled is from another position
+            if standby is not None and not begun_again and tp not in standby.held:
                 applied += self._apply(standby, tp, polled.batches.get(tp, _NO_RECORDS), reached)
                 if tp in standby.held:
                     self._reading.pause([tp])
@@ -154,8 +178,13 @@ class StandbyTasks:
             BrokerError: If brokers refuse.
         """
         try:
+            admin = self._connected.admin
+            judged = [standby for standby in self._standbys.values() if standby.kept_ms != FOREVER_MS]
+            now_ms = admin.clock.now_ms() if judged else 0
             self._raise_limits()
-            self._ends = self._connected.admin.end_offsets(self._reader)
+            self._ends = admin.end_offsets(self._reader)
+            for standby in judged:
+                standby.look(now_ms, self._ends)
         except BrokerError as error:
             if not error.retriable:
                 raise
@@ -164,6 +193,10 @@ class StandbyTasks:
             task_id: sum(max(standby.limits.get(tp, ends.get(tp, at)) - at, 0) for tp, at in standby.positions.items())
             for task_id, standby in self._standbys.items()
         }
+
+    def _follow_again(self, task_id: TaskId) -> None:
+        self.release(task_id).close()
+        self.follow(task_id)
 
     def close(self) -> None:
         """Stop following all tasks. Idempotent."""
@@ -182,7 +215,13 @@ class StandbyTasks:
 
     def _apply(self, standby: StandbyTask, tp: TopicPartition, batch: MessageBatch, reached: int) -> int:
         try:
+            require_recent(self._connected.admin, standby.following.whole)
             return standby.apply(tp, batch, reached)
+        except RangeError as error:
+            task_id = standby.task.spec.id
+            log.warning("standby of task %s begins again: %s", task_id, error.message, extra={"task": str(task_id)})
+            self._follow_again(task_id)
+            return 0
         except CorruptStateError as error:
             task_id = standby.task.spec.id
             log.warning("standby of task %s starts over: %s", task_id, error.message, extra={"task": str(task_id)})
@@ -216,15 +255,20 @@ class StandbyTasks:
         self._limits_at_ms = self._clock.now_ms()
         limited = [tp for standby in self._standbys.values() for tp in standby.limits]
         for tp, found in self._connected.committed(limited).items() if limited else ():
-            limits = self._reader[tp].limits
-            limits[tp] = max(limits[tp], found.offset)
+            standby = self._reader[tp]
+            standby.limits[tp] = max(standby.limits[tp], found.offset)
+            standby.limits_whole = OffsetMetadata.decode(found.metadata).whole
 
     def _begin(self, task_id: TaskId, backend: StateBackend | None = None) -> None:
         """Follow changelogs from the position of the local state; closes the state if that position cannot be determined."""
         begun = begin_task(self._connected, task_id, self._clock, backend, source_changelogs=True)
         ranges, limited = begun.missing.ranges, begun.spec.source_changelogs.values()
         starts, limits = {tp: r.start for tp, r in ranges.items()}, {tp: ranges[tp].end for tp in limited}
-        self._standbys[task_id] = standby = StandbyTask(begun.new_task(), begun.backend, starts, limits)
+        missing = begun.missing
+        following, kept_ms = Following(missing.since), missing.since.kept_ms
+        self._standbys[task_id] = standby = StandbyTask(
+            begun.new_task(), begun.backend, following, inputs_whole(begun.spec, begun.point), kept_ms, starts, limits
+        )
         self._reader |= dict.fromkeys(standby.positions, standby)
         self._reading.assign(standby.positions)
 
@@ -256,7 +300,7 @@ def open_global_state(
         The global stores.
 
     Raises:
-        RangeError: If an end lies beyond the end of the partition.
+        RangeError: If an end lies beyond the end of the partition, or this takes longer than brokers keep deletions.
         BrokerError: If the brokers do not answer.
     """
     application, admin = connected.application, connected.admin
@@ -269,12 +313,15 @@ def open_global_state(
         handlers=handlers,
         environment=application.environment("global"),
     )
-    wanted = ends if ends is not None else admin.end_offsets(global_partitions(connected))
+    tps = global_partitions(connected)
+    now = whole_now(admin, {tp.topic for tp in tps})
+    wanted = ends if ends is not None else admin.end_offsets(tps)
     first = admin.beginning_offsets(wanted)
     ranges = {tp: OffsetRange(min(first[tp], end), end) for tp, end in wanted.items()}
     expected, done = sum(r.size for r in ranges.values()), 0
     for tp, records in read_range(admin, ranges):
         if records:
+            require_recent(admin, now)
             state.apply(tp, records, records[-1].offset + 1)
             done += len(records)
             if on_restore is not None:

@@ -11,8 +11,10 @@ from riverrun.errors import RangeError
 from riverrun.hosting.inputs import committed_ids, found_ids, require_same
 from riverrun.hosting.restoring import find_missing, lost_history, restore, silently
 from riverrun.hosting.snapshots import open_state
+from riverrun.kafka.tombstones import oldest
 from riverrun.runtime.ports import Ports
 from riverrun.runtime.task import Task
+from riverrun.runtime.times import OffsetMetadata
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -20,7 +22,7 @@ if TYPE_CHECKING:
     from riverrun.hosting.connected import ConnectedApplication
     from riverrun.hosting.restoring import Missing, OnRestore
     from riverrun.kafka.admin import CommittedOffset
-    from riverrun.records import Headers, TaskId, TopicPartition
+    from riverrun.records import Headers, TaskId, TopicPartition, Whole
     from riverrun.runtime.layout import TaskSpec
     from riverrun.runtime.ports import Clock
     from riverrun.state.api import StateBackend
@@ -107,7 +109,8 @@ class OpenedTask:
         Raises:
             BrokerError: If the brokers do not answer.
         """
-        return _with_missing(self.connected, self.spec, self.clock, self.point, self.backend)
+        opened = _with_missing(self.connected, self.spec, self.clock, self.point, self.backend)
+        return replace(opened, missing=replace(opened.missing, attempt=self.missing.attempt + 1))
 
     def new_task(self, ports: Ports | None = None, dead_letters: str | None = None) -> Task:
         """Make the task, which then has to be restored.
@@ -168,7 +171,7 @@ def open_task(
         StateError: If the local state is in use by another process.
     """
     if backend is None:
-        backend = open_state(connected, spec.id, clock)
+        backend = open_state(connected, spec.id)
     try:
         opened = _with_missing(connected, spec, clock, point, backend)
         _compare_inputs(opened)
@@ -213,11 +216,22 @@ def _with_missing(
     connected: ConnectedApplication, spec: TaskSpec, clock: Clock, point: CommittedPoint, backend: StateBackend
 ) -> OpenedTask:
     admin, offsets = connected.admin, {tp: found.offset for tp, found in point.commits.items()}
-    missing = find_missing(admin, backend, spec, offsets)
+    missing = find_missing(admin, backend, spec, offsets, inputs_whole(spec, point))
     warnings = tuple(lost_history(admin, missing, spec, point.commits.values(), clock.now_ms()))
     for warning in warnings:
         log.warning("task %s: %s", spec.id, warning, extra={"task": str(spec.id)})
+    if missing.lacked_deletions:  # which the log says already
+        warnings = (
+            *warnings,
+            f"All of its state was restored, as it was away for too long: {missing.lacked_deletions}",
+        )
     return OpenedTask(connected, spec, clock, point, missing, warnings)
+
+
+def inputs_whole(spec: TaskSpec, point: CommittedPoint) -> Whole | None:
+    """Return when the task had read all of the inputs from which stores are restored; None if that is unknown."""
+    commits = (point.commits[tp] for tp in spec.source_changelogs.values() if tp in point.commits)
+    return oldest(OffsetMetadata.decode(found.metadata).whole for found in commits)
 
 
 def _compare_inputs(opened: OpenedTask) -> None:

@@ -18,6 +18,7 @@ from confluent_kafka import TopicPartition as ClientTopicPartition
 from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, NewPartitions, NewTopic, ResourceType
 
 from riverrun.errors import OpenTransactionError, TopicError
+from riverrun.kafka.brokers_clock import BrokersClock
 from riverrun.kafka.errors import DENIED, MISSING_TOPIC, UNREACHABLE
 from riverrun.kafka.groups import GroupClients, GroupProgress, Groups, GroupState
 from riverrun.kafka.reaching import require_answer
@@ -118,6 +119,14 @@ class EarlierRecords(Protocol):
         """Yield the records of a part of such a range, in batches."""
         ...
 
+    def check_seam(self, admin: Admin, tp: TopicPartition) -> None:
+        """Make sure that brokers still have the deletions that follow the last of these records.
+
+        Raises:
+            ArchiveError: If they may not.
+        """
+        ...
+
     def offset_at(self, tp: TopicPartition, wanted: OffsetRange, time_ms: int) -> int | None:
         """Return the offset of the first record of such a part with a time or a later one; None if there is none."""
         ...
@@ -137,6 +146,8 @@ class Admin:
         self._leaders = Leaders(self._requests)
         self._groups = Groups(self._requests)
         self._group_clients = GroupClients(self._requests)
+        self.clock = BrokersClock(self._requests)
+        """Tells the brokers' time."""
 
     def behind(self, earlier: EarlierRecords | None) -> Admin:
         """Return a client, on the same connections, for which these records come first in the logs of topics."""

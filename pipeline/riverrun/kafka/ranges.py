@@ -133,6 +133,8 @@ def _earlier(
         if not found.start <= wanted.start < found.end:
             continue
         part = OffsetRange(wanted.start, min(wanted.end, found.end))
+        if part.end < wanted.end:
+            admin.earlier.check_seam(admin.alone(), tp)
         for batch in admin.earlier.read(tp, part):
             yield tp, batch
             if tp in enough:

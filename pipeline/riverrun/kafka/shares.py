@@ -111,9 +111,9 @@ class PartitionShare:
             self._consumer.unsubscribe()
         self._subscribe()
 
-    def note(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Commit a copy of offsets, for tools that show lag. It may fail without effect."""
-        copies = [ClientTopicPartition(tp.topic, tp.partition, offset) for tp, offset in offsets.items()]
+    def note(self, offsets: Mapping[TopicPartition, int], metadata: str = "") -> None:
+        """Commit a copy of offsets, for tools that show lag, with metadata. It may fail without effect."""
+        copies = [ClientTopicPartition(tp.topic, tp.partition, offset, metadata) for tp, offset in offsets.items()]
         with suppress(KafkaException):
             self._consumer.commit(offsets=copies, asynchronous=True)
 

@@ -7,7 +7,7 @@ offset is behind it, whatever fails in between.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -68,6 +68,21 @@ class SinkBatch:
         """Return the rows by name of the column: times in UTC, structs and maps as dictionaries."""
         found: list[dict[str, Any]] = self.records.to_pylist(maps_as_pydicts="strict")
         return found
+
+
+@runtime_checkable
+class RemovesRows(Protocol):
+    """Removes rows whose deletion the topic no longer tells of, which a sink may offer in addition to `Sink`."""
+
+    def remove(self, tp: TopicPartition, before: int, kept: Sequence[int]) -> None:
+        """Remove rows of a partition that are in the target and no longer in the topic, with the next commit.
+
+        Args:
+            tp: The partition. All its records up to the present end were written before.
+            before: Rows of records from this offset on stay.
+            kept: Offsets of earlier records whose rows stay, in ascending order.
+        """
+        ...
 
 
 class Sink(Protocol):

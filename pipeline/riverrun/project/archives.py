@@ -124,7 +124,7 @@ class DeclaredArchive:
             closing(RecordConsumer(admin.kafka, config.consumer)) as reader,
             reporting("archive", config, on_report) as take,
         ):
-            follower = Follower(share, reader, sink, RawBatch, admin.log_starts, settings)
+            follower = Follower(share, reader, sink, RawBatch, admin.log_starts, settings, deletions=sink)
             follower.follow(ends, until_caught_up=until_caught_up, on_report=take, report_seconds=report_seconds)
             return follower.report()
 

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from riverrun.processor.sinks import Sink, SinkTable
     from riverrun.project.cluster import Cluster
     from riverrun.serde.api import Serde
+    from riverrun.transfers.deletions import MissedDeletions
     from riverrun.transfers.follower import FollowReport, FollowSettings
     from riverrun.transfers.sink_rows import SinkRows
     from riverrun.transfers.unreadable import ReadableRows
@@ -209,7 +210,14 @@ class FollowedExport:
                 self._readable(rows) as readable,
             ):
                 follower = Follower(
-                    share, reader, sink, readable.batch, starts, _settings(config), skipped=lambda: readable.skipped
+                    share,
+                    reader,
+                    sink,
+                    readable.batch,
+                    starts,
+                    _settings(config),
+                    skipped=lambda: readable.skipped,
+                    deletions=self._deletions(sink),
                 )
                 is_outdated = follower.follow(
                     ends,
@@ -289,6 +297,32 @@ class FollowedExport:
             may_add_columns=config.new_columns == "add",
         )
         return _opened(config, table)
+
+    def _deletions(self, sink: Sink) -> MissedDeletions:
+        """Return what decides about deletions that the topic no longer tells of.
+
+        Raises:
+            ConfigError: If the sink cannot remove them, although it has to.
+        """
+        from riverrun.processor.sinks import RemovesRows
+        from riverrun.transfers.deletions import REFUSE, REMOVE, MissedDeletions
+
+        config = self.config
+        can_remove = config.mode == "upsert" and isinstance(sink, RemovesRows)
+        if config.lost_deletions == REMOVE and not can_remove:
+            message = f"Export {self.name} has lost_deletions = {REMOVE!r}, but its sink has no method remove"
+            raise ConfigError(message, hint="It is described at riverrun.processor.sinks.RemovesRows.")
+        return MissedDeletions(
+            self.cluster.admin,
+            self.group,
+            config.topic,
+            target=f"The target of export {self.name}",
+            lost_deletions=config.lost_deletions or (REMOVE if can_remove else REFUSE),
+            hint=(
+                'Begin again with an empty target and another name. With lost_deletions = "ignore" it goes on, and such rows'
+                ' stay; with "remove", which needs mode = "upsert", they go.'
+            ),
+        )
 
     def _ends_of_batches(self) -> Mapping[TopicPartition, int]:
         """Return where the batch export ended that this one continues; empty if it continues none.

@@ -111,12 +111,14 @@ class AppStatus:
         group: The state of its consumer group, by Kafka's names.
         members: Its instances and runs, as `client-id@host`.
         instance: The `/status` of one instance, which covers all tasks; None if none was asked.
+        lost_deletions: What the next start has to read again, as nothing ran for longer than brokers keep deletions.
     """
 
     application_id: str
     group: str
     members: tuple[str, ...]
     instance: Mapping[str, Any] | None = None
+    lost_deletions: tuple[str, ...] = ()
 
 
 def status_of(chosen: ChosenVersion, server: str | None) -> AppStatus:
@@ -131,7 +133,18 @@ def status_of(chosen: ChosenVersion, server: str | None) -> AppStatus:
     address = server or chosen.config.streams.application_server
     is_asked = bool(group.members or server) and bool(address) and not address.endswith(":0")
     instance = asked(chosen, "GET", "/status", server=address) if is_asked else None
-    return AppStatus(application_id, group.state, tuple(map(str, group.members)), instance)
+    lost = () if group.members else _lost_deletions(chosen)
+    return AppStatus(application_id, group.state, tuple(map(str, group.members)), instance, lost)
+
+
+def _lost_deletions(chosen: ChosenVersion) -> tuple[str, ...]:
+    from riverrun.hosting.absences import absences
+
+    try:
+        return tuple(absences(chosen.connected()))
+    except StreamsError as error:  # a status is shown whatever the topology and its topics are like
+        log.debug("absences are not known: %s", error)
+        return ()
 
 
 def work_of(chosen: ChosenVersion, application_id: str) -> Answers:

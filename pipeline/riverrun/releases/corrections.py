@@ -5,12 +5,13 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, TypeAlias
 
-from riverrun.errors import TaskMigratedError, VersionConflictError
+from riverrun.errors import RangeError, TaskMigratedError, VersionConflictError
 from riverrun.hosting.progress import counted_batches, tell
 from riverrun.hosting.release import staging_name
 from riverrun.kafka.producer import LONGEST_TRANSACTION_MS, TransactionalProducer
 from riverrun.kafka.ranges import read_fields
-from riverrun.records import RAW_KEY, RAW_OFFSET, OffsetRange, TopicPartition
+from riverrun.kafka.tombstones import oldest, since, whole_now, why_incomplete
+from riverrun.records import RAW_KEY, RAW_OFFSET, OffsetRange, TopicPartition, Whole
 from riverrun.releases.differ import Differ, everything
 from riverrun.releases.difference import Side, keyless
 from riverrun.releases.topology import logs, outputs, tables
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from riverrun.hosting.connected import ConnectedApplication
     from riverrun.hosting.control_topic import ReleaseRegistry
     from riverrun.hosting.release import Release
-    from riverrun.kafka.admin import Admin
+    from riverrun.kafka.admin import Admin, CommittedOffset
     from riverrun.processor.handlers import ProducerRecord
     from riverrun.records import RawFields, Send
     from riverrun.releases.scope import Scope
@@ -316,20 +317,44 @@ def copy_partitions(
     )
     try:
         producer.init()
+        now = whole_now(admin, {tp.topic for tp in ends})
         first, done = admin.beginning_offsets(ends), admin.committed(kept_in, ends)
         starts = first | {tp: found.offset for tp, found in done.items()}
+        begun = _continued(admin, target, done, ends, now)
         ranges = {tp: OffsetRange(min(starts[tp], end), end) for tp, end in ends.items()}
         copied(
             admin,
             ranges,
             target,
-            lambda reached, _sent: producer.commit({tp: (offset, "") for tp, offset in reached.items()}, kept_in),
+            lambda reached, _sent: producer.commit({tp: (offset, begun) for tp, offset in reached.items()}, kept_in),
             producer.send,
             0,
             changed=changed,
         )
     finally:
         producer.close()
+
+
+def _continued(
+    admin: Admin,
+    target: str,
+    done: Mapping[TopicPartition, CommittedOffset],
+    ends: Mapping[TopicPartition, int],
+    now: Whole,
+) -> str:
+    """Return when a copy was whole, as the metadata of its offsets; so it is read on from there.
+
+    Raises:
+        RangeError: If brokers may have removed tombstones since it was interrupted: it would keep deleted rows.
+    """
+    if not done:
+        return now.encode()
+    whole = oldest(Whole.decode(found.metadata) for found in done.values())
+    unread = {tp: found.offset for tp, found in done.items() if 0 < found.offset < ends[tp]}
+    if reason := why_incomplete(admin, whole, now, unread):
+        message = f"The copy to {target} was interrupted for too long: {reason}"
+        raise RangeError(message, hint="Abort the release, and start it again: it then copies everything again.")
+    return since(whole, now).encode()
 
 
 def copied(

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING
 
 from riverrun.config.secrets import make_directory
 from riverrun.errors import CorruptStateError, RangeError, StateInUseError
-from riverrun.hosting.process import SystemClock
 from riverrun.hosting.progress import counted_batches, counted_rows
 from riverrun.hosting.release import staging_name
 from riverrun.kafka.producer import LONGEST_TRANSACTION_MS, TransactionalProducer
 from riverrun.kafka.ranges import read_fields
+from riverrun.kafka.tombstones import require_recent, since, whole_now, why_incomplete
 from riverrun.records import RAW_OFFSET, OffsetRange, TopicPartition, whole_number
 from riverrun.releases.difference import DifferenceIndex, Side
 from riverrun.state.rocksdb import RocksDbBackend
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     from riverrun.hosting.connected import ConnectedApplication
     from riverrun.kafka.admin import Admin
+    from riverrun.records import Whole
     from riverrun.releases.difference import Digests, Pair
 
     Ends: TypeAlias = Mapping[TopicPartition, int]
@@ -38,9 +39,7 @@ log = logging.getLogger(__name__)
 
 _DIRECTORY = "differences"
 """The indexes of staging and public topics, by topic, below a version's directory."""
-_READ_AT = "read at"
 _FIRST = "first of "
-_FOREVER_MS = 2**63 - 1
 
 
 def everything(_pair: Pair) -> bool:
@@ -220,17 +219,31 @@ class Differ:
     def _advance(self, ends: Ends, wanted_ends: Ends) -> None:
         sides = {self._topics[Side.OLD]: Side.OLD, self._topics[Side.NEW]: Side.NEW}
         upto = {**ends, **wanted_ends}
-        starts = self._starts(upto)
+        now = whole_now(self._admin, self._topics.values())
+        last = self._admin.end_offsets(upto)
+        starts = self._starts(upto, now, last)
         ranges = {tp: OffsetRange(start, upto[tp]) for tp, start in starts.items()}
-        self._index.note(_READ_AT, SystemClock().now_ms())
+        begun = since(self._backend.whole(), now)
+        self._backend.write({}, {}, whole=begun)
         everything = sum(each.size for each in ranges.values())
         batches = read_fields(self._admin, ranges)
         for tp, records in counted_batches(f"compare {self._topics[Side.OLD]}", batches, everything):
             if records:
+                self._require_recent(begun)
                 self._index.apply(sides[tp.topic], tp, records, records[-1][RAW_OFFSET] + 1)
-        self._backend.write({}, upto)  # transaction markers and gaps may follow the last record
+        self._require_recent(begun)
+        has_all = all(upto[tp] >= end for tp, end in last.items())
+        # transaction markers and gaps may follow the last record
+        self._backend.write({}, upto, whole=now if has_all else None)
 
-    def _starts(self, upto: Ends) -> dict[TopicPartition, int]:
+    def _require_recent(self, begun: Whole) -> None:
+        try:
+            require_recent(self._admin, begun)
+        except RangeError as error:
+            self._rebuild(error.message)
+            raise
+
+    def _starts(self, upto: Ends, now: Whole, last: Ends) -> dict[TopicPartition, int]:
         """Return the positions to read from. Rows read earlier are kept if the topics are still the ones that were read.
 
         Raises:
@@ -239,8 +252,12 @@ class Differ:
         ids = self._admin.topic_ids(self._topics.values())
         first = self._admin.beginning_offsets(upto)
         known = self._index.positions()
-        if known and not self._is_of(ids, first):
-            self._rebuild("records have been deleted since it was read, or may have been")
+        if known and not self._is_of(ids, first, last):
+            self._rebuild("the topics were created again, or records have been deleted since it was read")
+            known = {}
+        unread = {tp: offset for tp, offset in known.items() if offset < last.get(tp, 0)}
+        if reason := why_incomplete(self._admin, self._backend.whole(), now, unread):
+            self._rebuild(reason)
             known = {}
         if not known:
             self._backend.note_topic_ids(ids)
@@ -252,28 +269,18 @@ class Differ:
             raise RangeError(message, hint="Compare both versions at a later offset.")
         return {tp: known.get(tp, min(offset, upto[tp])) for tp, offset in first.items()}
 
-    def _is_of(self, ids: Mapping[str, str], first: Ends) -> bool:
-        """Return whether the index was read from these topics and none of its records has been deleted from them since.
-
-        If the clock was set back, the index's age is unknown and tombstones may be gone.
-        """
-        read_at, known = self._index.noted(_READ_AT), self._index.positions()
-        age_ms = SystemClock().now_ms() - (read_at or 0)
+    def _is_of(self, ids: Mapping[str, str], first: Ends, last: Ends) -> bool:
+        """Return whether the index was read from these topics and none of its records has been deleted from them since."""
+        known = self._index.positions()
         return (
             self._backend.topic_ids() == ids
-            and all(last >= known.get(tp, 0) for tp, last in self._admin.end_offsets(first).items())
+            and all(end >= known.get(tp, 0) for tp, end in last.items())
             and all(self._index.noted(_FIRST + str(tp)) == offset for tp, offset in first.items())
-            and all(0 <= age_ms < self._forgotten_after_ms(topic) for topic in self._topics.values())
         )
 
     def _rebuild(self, why: str) -> None:
         log.warning("the index of differences of %s and %s is rebuilt: %s", *self._topics.values(), why)
         self._backend.wipe()
-
-    def _forgotten_after_ms(self, topic: str) -> int:
-        """Return the age (ms) at which brokers may delete tombstones. An older index could keep deleted rows."""
-        config = self._admin.topic_config(topic)
-        return int(config["delete.retention.ms"]) if "compact" in config["cleanup.policy"] else _FOREVER_MS
 
     def _partitions(self, side: Side) -> list[TopicPartition]:
         topic = self._topics[side]

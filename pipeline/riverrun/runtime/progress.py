@@ -14,7 +14,7 @@ from riverrun.runtime.times import OffsetMetadata
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from riverrun.records import TopicPartition
+    from riverrun.records import TopicPartition, Whole
     from riverrun.runtime.barrier import BarrierHandler
     from riverrun.runtime.context import TaskContext
     from riverrun.runtime.inputs import PartitionGroup, RecordQueue
@@ -48,6 +48,8 @@ class Progress:
     ) -> None:
         self.tells_next_times = False
         """Whether an offset is committed with the event time to which the next record brings its input."""
+        self.wholes: Mapping[TopicPartition, Whole | None] = MappingProxyType({})
+        """When the task had read all of inputs that are tables; committed with their offsets."""
         self._inputs = inputs
         self._context = context
         self._queues = queues
@@ -115,6 +117,7 @@ class Progress:
                     topics=self._topics.get(tp, {}),
                     dropped=dropped,
                     owner=self._owner,
+                    whole=self.wholes.get(tp),
                 )
                 yield tp, (offset, metadata.encode())
 

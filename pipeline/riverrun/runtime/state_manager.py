@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import struct
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from riverrun.decoders import why_unreadable
@@ -19,18 +19,19 @@ from riverrun.runtime.failures import Failures, fail_at, user_code
 from riverrun.runtime.inputs import RecordQueue
 from riverrun.runtime.node_context import NodeContext
 from riverrun.runtime.serde_places import KeyBytes, teller
+from riverrun.serde.serdes import BYTES
 from riverrun.state.api import PAUSED_AFTER, KeepsReads, StoreKind
 from riverrun.state.stores.opening import open_store
 from riverrun.state.suppliers import is_trimmed
 
 if TYPE_CHECKING:
     from collections import Counter
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
     from typing import NoReturn
 
     from riverrun.processor.metrics import Measurement
     from riverrun.processor.operator import Operator
-    from riverrun.records import Headers, RawFields, TopicPartition
+    from riverrun.records import Headers, RawFields, TopicPartition, Whole
     from riverrun.runtime.layout import TaskSpec
     from riverrun.runtime.ports import Clock, Ports, Watch
     from riverrun.state.api import ChangelogBatch, StateBackend, StateStore, StoreBuilder, UpdateContext
@@ -195,6 +196,8 @@ class ProcessorStateManager:
         builders = spec.sub_topology.stores
         self._task = spec.id
         self._ports = ports
+        self._context = context
+        self._builders = {builder.name: builder for builder in builders}
         self.stores: dict[str, StateStore] = {
             builder.name: open_store(builder, ports.backend, context, ports.pause) for builder in builders
         }
@@ -228,6 +231,15 @@ class ProcessorStateManager:
             message = f"Task {self._task} has no store {name}"
             raise InvalidStateStoreError(message, hint=f"It has: {', '.join(sorted(self.stores)) or 'none'}")
         return self.stores[name]
+
+    def raw_keys(self, name: str) -> Iterator[bytes]:
+        """Yield the bytes of the keys of a table's rows, as of the last commit."""
+        builder = self._builders[name]
+        raw = replace(builder, key_serde=BYTES, value_serde=BYTES, caching=False)
+        store: Any = open_store(raw, self._ports.backend, self._context)
+        if builder.kind is StoreKind.VERSIONED:
+            return (key for key, found in store.all_versions() if found.valid_to is None)
+        return (key for key, _ in store.all())
 
     def expired_puts(self) -> int:
         """Return the number of puts that were ignored because their windows had expired."""
@@ -303,6 +315,7 @@ class ProcessorStateManager:
         positions: Mapping[TopicPartition, int],
         inputs: Mapping[TopicPartition, tuple[int, str]],
         stream_time: int,
+        whole: Whole | None = None,
     ) -> None:
         """Bring the local state to the point of a commit, which is durable now.
 
@@ -310,6 +323,7 @@ class ProcessorStateManager:
             positions: Per changelog partition that was written, the offset after its last record.
             inputs: Committed offsets per input, with their metadata.
             stream_time: The highest event time so far, ms.
+            whole: When the state was whole; None if that is unknown.
         """
         puts: dict[str, dict[bytes, bytes | None]] = {}
         for store in self.stores.values():
@@ -317,7 +331,8 @@ class ProcessorStateManager:
                 puts.setdefault(table, {}).update(entries)
         read = {tp: inputs[tp][0] for tp in self._sources.values() if tp in inputs}
         if puts or positions or read:
-            self._ports.backend.write(puts, {**positions, **read}, self._ports.pause, in_parts=self._may_be_torn)
+            write = self._ports.backend.write
+            write(puts, {**positions, **read}, self._ports.pause, in_parts=self._may_be_torn, whole=whole)
         for store in self.stores.values():
             store.committed()
         self.forgotten = {  # windows may be ahead of the records that make them

@@ -39,11 +39,11 @@ from riverrun.runtime.times import ObservedTimes
 from riverrun.state.api import KeepsTimes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 
     from riverrun.operators.lookups import StreamLookup
     from riverrun.processor.metrics import Measurement
-    from riverrun.records import RawFields, TopicPartition
+    from riverrun.records import RawFields, TopicPartition, Whole
     from riverrun.runtime.barrier import Limits
     from riverrun.runtime.context import FailedRecord
     from riverrun.runtime.layout import TaskSpec
@@ -281,6 +281,34 @@ class Task:
         times = {tp: self._queue(tp).next_time() for tp in self.spec.inputs}
         return {tp: time_ms for tp, time_ms in times.items() if time_ms >= 0}
 
+    def tell_whole(self, wholes: Mapping[TopicPartition, Whole | None]) -> None:
+        """Set when the task had read all of inputs that are tables: commits report it with their offsets."""
+        self._progress.wholes = wholes
+
+    def remove_rows(self, tp: TopicPartition, present: Container[bytes]) -> int:
+        """Process a deletion for each row of a table whose key its input no longer has, before any further record.
+
+        Args:
+            tp: The input, all of whose records before the committed offset have been processed.
+            present: The bytes of the keys that it has.
+
+        Returns:
+            The number of rows. A table without a store has none that are known.
+
+        Raises:
+            ProcessingError: If user code raises.
+        """
+        queue = self._queue(tp)
+        operator = self._nodes.operators[self.spec.sub_topology.table_sources[tp.topic]]
+        store = getattr(operator, "rows_in", None)
+        if store is None:
+            return 0
+        gone = [raw for raw in self._stores.raw_keys(store) if raw not in present]
+        time_ms, offset = max(queue.partition_time, 0), max(queue.next_offset - 1, 0)
+        queue.add([(raw, None, time_ms, offset, ()) for raw in gone])
+        self.process_all()
+        return len(gone)
+
     def request_commit(self) -> None:
         """Let the next commit come at once, even if nothing was processed."""
         self._has_progress = self._context.commit_requested = True
@@ -462,15 +490,16 @@ class Task:
         message = f"{error.message} (task {self.spec.id}, store {store}, from one of {read or 'no record'})"
         raise RefusedRecordError(message, hint=error.hint) from error
 
-    def post_commit(self, positions: Mapping[TopicPartition, int]) -> None:
+    def post_commit(self, positions: Mapping[TopicPartition, int], whole: Whole | None = None) -> None:
         """Bring the local store to the point of the commit, which is durable now.
 
         Records may have been added since the commit was prepared, but none processed.
 
         Args:
             positions: Per changelog partition that was written, the offset after its last record.
+            whole: When the state was whole; None if that is unknown.
         """
-        self._stores.write(positions, self._prepared.offsets, self.stream_time)
+        self._stores.write(positions, self._prepared.offsets, self.stream_time, whole)
 
     @property
     def forgotten(self) -> Mapping[TopicPartition, int]:

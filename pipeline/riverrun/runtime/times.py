@@ -11,6 +11,7 @@ does not know are stored among the latter, which it reads and ignores:
 - the time of the next record, by which tasks are aligned
 - the barrier at which a task pauses
 - the producer that owns the task
+- when the task had read all of a compacted input, so that deletions that it may have missed are noticed
 - how many records a task has dropped, on all hosts, so that a release can tell
 - the ids of the topics that a task depends on, so that a topic that was deleted and created again is noticed
 """
@@ -28,6 +29,7 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 from riverrun.errors import TopologyError
+from riverrun.records import Whole
 from riverrun.windows import millis
 
 if TYPE_CHECKING:
@@ -251,6 +253,8 @@ _BARRIER = "__riverrun.mark "  # its bytes: earlier versions have committed them
 _DROPPED = "__riverrun.dropped "
 _TOPIC = "__riverrun.topic "
 _OWNER = "__riverrun.owner "
+_WHOLE = "__riverrun.whole"
+_KEPT = "__riverrun.tombstones-kept"
 _FURTHER = (_TIMES, _BARRIER, _TOPIC, _DROPPED, _OWNER)
 """Beginnings of keys that are not processors' own."""
 _LIMIT = 4096
@@ -280,6 +284,7 @@ class OffsetMetadata:
             4 KiB are left out: a check that is missing is better than a commit that brokers refuse.
         dropped: How many records the task has not processed so far, by reason; left out likewise.
         owner: The producer that owns the task (`hosting.ownership`); empty if none does, or a bounded run.
+        whole: When the task had read all of the partition, which is compacted; None if that is unknown.
     """
 
     partition_time: int
@@ -291,6 +296,7 @@ class OffsetMetadata:
     topics: Mapping[str, int] = field(default_factory=dict)
     dropped: Mapping[str, int] = field(default_factory=dict)
     owner: str = ""
+    whole: Whole | None = None
 
     def encode(self) -> str:
         """Return the Base64 text of Kafka Streams' version 2 layout."""
@@ -304,6 +310,8 @@ class OffsetMetadata:
             kept[_BARRIER + self.barrier[0]] = self.barrier[1]
         if self.owner:
             kept[_OWNER + self.owner] = 1
+        if self.whole is not None:
+            kept[_WHOLE], kept[_KEPT] = self.whole
         entries = [_entry(key, value) for key, value in kept.items()]
         size = len(head) + _COUNT.size + sum(map(len, entries))
         further = chain(_prefixed(_DROPPED, self.dropped), _prefixed(_TOPIC, self.topics))
@@ -329,10 +337,12 @@ class OffsetMetadata:
             barrier = next(((key[len(_BARRIER) :], n) for key, n in kept.items() if key.startswith(_BARRIER)), None)
             topics, dropped = _named(_TOPIC, kept), _named(_DROPPED, kept)
             owner = next(iter(_named(_OWNER, kept)), "")
+            at_ms, kept_ms = kept.pop(_WHOLE, None), kept.pop(_KEPT, None)
+            whole = None if at_ms is None or kept_ms is None else Whole(at_ms, kept_ms)
             own = {key: value for key, value in kept.items() if not key.startswith(_FURTHER)}
             known = max(_UNKNOWN, partition_time), own, taken, times, max(_UNKNOWN, next_time)
             counts = {reason: count for reason, count in dropped.items() if count >= 0}
-            return cls(*known, barrier=barrier, topics=topics, dropped=counts, owner=owner)
+            return cls(*known, barrier=barrier, topics=topics, dropped=counts, owner=owner, whole=whole)
         except (struct.error, ValueError):  # errors of base64 and of UTF-8 are ValueErrors
             return cls(_UNKNOWN)
 

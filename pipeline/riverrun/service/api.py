@@ -326,6 +326,7 @@ def status_object(instance: ServedInstance) -> dict[str, Any]:
         "processed": summary.processed,
         "commits": summary.commits,
         "dropped": dict(summary.dropped),
+        "warnings": {str(task): list(each.warnings) for task, each in _figures(instance).items() if each.warnings},
         "servers": dict(assignment.servers) if assignment is not None else {},
         "standby_servers": dict(assignment.standby_servers) if assignment is not None else {},
     }

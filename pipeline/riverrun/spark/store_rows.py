@@ -173,7 +173,7 @@ def _opened(work: StoreWork, connected: ConnectedApplication, builder: StoreBuil
         if work.snapshot is not None:
             state = open_snapshot(elsewhere.application, work.task_id, work.snapshot)
         else:
-            state = open_state(elsewhere, work.task_id, SystemClock())
+            state = open_state(elsewhere, work.task_id)
         try:
             if work.snapshot is None:
                 _follow(work, _store(builder, state), state, connected.admin)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from riverrun.records import Headers, RecordMetadata, TopicPartition
+    from riverrun.records import Headers, RecordMetadata, TopicPartition, Whole
     from riverrun.serde.api import Serde
 
 Puts = dict[str, dict[bytes, bytes | None]]
@@ -72,6 +72,7 @@ class StateBackend(Protocol):
         pause: Callable[[], None] = idle,
         *,
         in_parts: bool = False,
+        whole: Whole | None = None,
     ) -> None:
         """Apply writes and their changelog positions, all or nothing.
 
@@ -81,11 +82,16 @@ class StateBackend(Protocol):
             pause: Called now and then between two writes. Meanwhile, the values being written must be read from elsewhere.
             in_parts: Whether a crash may leave some of the writes, with the old positions. Allowed if the changelogs
                 have all of them, and restoring all over a part of them leads to the same state.
+            whole: When the state with these positions was whole; None to keep what is known.
         """
         ...
 
     def positions(self) -> dict[TopicPartition, int]:
         """Return, per changelog partition, the next offset to apply."""
+        ...
+
+    def whole(self) -> Whole | None:
+        """Return when the state was known to be whole last; None if that is unknown."""
         ...
 
     def topic_ids(self) -> dict[str, str]:

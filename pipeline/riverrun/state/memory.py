@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
-    from riverrun.records import TopicPartition
+    from riverrun.records import TopicPartition, Whole
     from riverrun.state.api import Puts, StateBackend, Table
 
 
@@ -66,6 +66,7 @@ class MemoryBackend:
         self._tables: dict[str, MemoryTable] = {}
         self._positions: dict[TopicPartition, int] = {}
         self._topic_ids: dict[str, str] = {}
+        self._whole: Whole | None = None
 
     def table(self, name: str) -> MemoryTable:
         """Return the table with this name."""
@@ -92,16 +93,22 @@ class MemoryBackend:
         pause: Callable[[], None] = idle,
         *,
         in_parts: bool = False,  # noqa: ARG002 - nothing outlives the process
+        whole: Whole | None = None,
     ) -> None:
         """Apply writes and positions, without pauses."""
         pause()
         for name, entries in puts.items():
             self.table(name).update(entries)
         self._positions.update(positions)
+        self._whole = whole or self._whole
 
     def positions(self) -> dict[TopicPartition, int]:
         """Return, per changelog partition, the next offset to apply."""
         return dict(self._positions)
+
+    def whole(self) -> Whole | None:
+        """Return when the state was known to be whole last; None if that is unknown."""
+        return self._whole
 
     def topic_ids(self) -> dict[str, str]:
         """Return the recorded ids of the changelog topics."""
@@ -129,6 +136,7 @@ class MemoryBackend:
             table.clear()
         self._positions.clear()
         self._topic_ids.clear()
+        self._whole = None
 
 
 if TYPE_CHECKING:

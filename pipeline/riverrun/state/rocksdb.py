@@ -29,7 +29,7 @@ from rocksdict import (
 
 from riverrun.config.secrets import make_directory
 from riverrun.errors import CorruptStateError, StateError, StateInUseError
-from riverrun.records import TopicPartition
+from riverrun.records import TopicPartition, Whole
 from riverrun.state.api import PAUSED_AFTER, idle
 
 if TYPE_CHECKING:
@@ -58,10 +58,12 @@ _POSITION_PREFIX = b"position:"
 _POSITION_END = b"position;"
 _TOPIC_ID_PREFIX = b"topic-id:"
 _TOPIC_ID_END = b"topic-id;"
+_WHOLE_KEY = b"whole"
 _TABLE_PREFIX = "table:"
 _PART_ENTRIES = 512
 """Entries of a batch, for commits in several batches: it takes a fraction of a millisecond."""
 _OFFSET = struct.Struct(">q")
+_WHOLE = struct.Struct(">qq")
 _DAMAGED = "DAMAGED"
 """Name of a file that marks its directory as damaged."""
 _DELETED = ".deleted-"
@@ -155,6 +157,7 @@ class RocksDbBackend:
         pause: Callable[[], None] = idle,
         *,
         in_parts: bool = False,
+        whole: Whole | None = None,
     ) -> None:
         """Apply writes and positions in one batch or, with `in_parts`, in several, the positions with the last.
 
@@ -163,6 +166,7 @@ class RocksDbBackend:
             positions: The positions.
             pause: Called now and then between two writes.
             in_parts: Whether several batches are allowed. The library holds the interpreter's lock while it writes a batch.
+            whole: When the state with these positions was whole; None to keep what is known.
 
         Raises:
             StateError: If they cannot be written: the disk is full, or the directory read-only.
@@ -184,6 +188,8 @@ class RocksDbBackend:
                     batch.put(key, value, handle)
         for tp, offset in positions.items():
             batch.put(_POSITION_PREFIX + str(tp).encode(), _OFFSET.pack(offset))
+        if whole is not None:
+            batch.put(_WHOLE_KEY, _WHOLE.pack(*whole))
         self._apply(batch)
 
     def positions(self) -> dict[TopicPartition, int]:
@@ -196,6 +202,14 @@ class RocksDbBackend:
             except (ValueError, struct.error) as error:
                 raise self.failure(RuntimeError(f"Corruption: {error}")) from error
         return found
+
+    def whole(self) -> Whole | None:
+        """Return when the state was known to be whole last; None if that is unknown."""
+        try:
+            found = self._opened.get(_WHOLE_KEY)
+            return None if found is None else Whole(*_WHOLE.unpack(found))
+        except Exception as error:
+            raise self.failure(error) from error
 
     def topic_ids(self) -> dict[str, str]:
         """Return the recorded ids of the changelogs, and of the inputs."""

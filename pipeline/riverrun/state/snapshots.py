@@ -86,6 +86,8 @@ class Manifest:
         files: The files of the state.
         format: Version of this format.
         name: Name on the file store; names sort by time.
+        whole: When the state was whole (brokers' time, ms) and how long brokers kept deletions then (ms); None if that is
+            unknown.
     """
 
     application: Name
@@ -98,6 +100,7 @@ class Manifest:
     files: tuple[StateFile, ...] = ()
     format: int = FORMAT_VERSION
     name: str = field(default="", compare=False)
+    whole: tuple[Time, Natural] | None = None
 
     def encode(self) -> bytes:
         """Return the manifest as JSON, the form in which it is kept."""

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import re
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
     from riverrun.partitioning import StreamPartitioner
     from riverrun.processor.api import Processor
@@ -224,6 +224,10 @@ class GlobalStore:
     store: StoreBuilder
 
 
+def _is_table(node: Node) -> bool:
+    return isinstance(node, ProcessorNode) and node.lineage is Lineage.TABLE and len(node.parents) == 1
+
+
 @dataclass(frozen=True, slots=True)
 class SubTopology:
     """Nodes that share tasks: connected with each other directly or through a store.
@@ -246,6 +250,13 @@ class SubTopology:
     def sources(self) -> tuple[SourceNode, ...]:
         """Its sources."""
         return tuple(node for node in self.nodes if isinstance(node, SourceNode))
+
+    @property
+    def table_sources(self) -> Mapping[str, str]:
+        """Return the external topics that are read as tables, each with the node that does."""
+        parents = {node.parents[0]: node.name for node in self.nodes if _is_table(node)}
+        topics = ((topic, parents[each.name]) for each in self.sources if each.name in parents for topic in each.topics)
+        return {topic: name for topic, name in topics if topic not in self.repartition_topics}
 
     @property
     def source_topics(self) -> tuple[str, ...]:

@@ -20,7 +20,8 @@ from riverrun.errors import ConfigError, DeserializationError, RangeError
 from riverrun.hosting.control_topic import ControlTopic
 from riverrun.hosting.progress import is_followed, looked_at
 from riverrun.kafka.ranges import check_ranges, read_range
-from riverrun.records import OffsetRange, TopicPartition
+from riverrun.kafka.tombstones import whole_now, why_incomplete
+from riverrun.records import OffsetRange, TopicPartition, Whole
 from riverrun.spark.databases import has_jvm, refusal
 from riverrun.spark.failures import complaint, on_executor, spark_failures
 from riverrun.spark.ranges import RunRange
@@ -314,6 +315,7 @@ def _directory(spec: ExportSpec, batch: ExportBatch) -> str:
 
 def _next_batch(spec: ExportSpec, last: ExportBatch, admin: Admin) -> ExportBatch | None:
     tps = [TopicPartition(spec.topic, n) for n in range(admin.partitions([spec.topic])[spec.topic])]
+    now = whole_now(admin, [spec.topic])
     first, ends = admin.beginning_offsets(tps), admin.end_offsets(tps)
     before = last.ranges
     ranges = {}
@@ -321,11 +323,30 @@ def _next_batch(spec: ExportSpec, last: ExportBatch, admin: Admin) -> ExportBatc
         start = before[tp].end if tp in before else first[tp]
         ranges[tp] = OffsetRange(start, max(start, ends[tp]))
     check_ranges(admin, ranges)
+    if spec.key:
+        unread = {tp: each.end for tp, each in before.items() if each.end > first.get(tp, 0)}
+        _require_deletions(spec, why_incomplete(admin, Whole.decode(last.whole), now, unread))
     chosen = RunRange(ranges)
     if not chosen.size:
         return None
     topic_id = admin.topic_ids([spec.topic])[spec.topic]
-    return ExportBatch(last.number + 1, str(chosen), is_done=False, topic_id=topic_id, target=spec.place)
+    number = last.number + 1
+    return ExportBatch(number, str(chosen), is_done=False, topic_id=topic_id, target=spec.place, whole=now.encode())
+
+
+def _require_deletions(spec: ExportSpec, reason: str | None) -> None:
+    """Refuse to continue a table that may hold rows which were deleted meanwhile.
+
+    Raises:
+        RangeError: If it may.
+    """
+    if reason is not None:
+        message = f"The table {spec.target} of export {spec.id} may hold rows that have been deleted: {reason}"
+        hint = (
+            "Export everything under another name (--name) to an empty table, and then more often. A follower can remove such"
+            ' rows: `continues` and lost_deletions = "remove" of [exports.NAME].'
+        )
+        raise RangeError(message, hint=hint)
 
 
 def _write(

@@ -8,17 +8,19 @@ from __future__ import annotations
 
 import logging
 import time
+from array import array
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, cast
 
-from riverrun.errors import BrokerError, EngineError, StreamsError, TaskMigratedError
+from riverrun.errors import BrokerError, EngineError, RangeError, StreamsError, TaskMigratedError
 from riverrun.records import RAW_KEY, RAW_OFFSET, RAW_VALUE, counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from riverrun.kafka.consumer import Polled
-    from riverrun.records import RawFields, TopicPartition
+    from riverrun.processor.sinks import RemovesRows
+    from riverrun.records import OffsetRange, RawFields, TopicPartition
 
 Batch = TypeVar("Batch")
 Taken_contra = TypeVar("Taken_contra", contravariant=True)
@@ -28,6 +30,8 @@ _POLLED = 2_000
 """Records of a poll, of which each partition's become one batch."""
 _POLL_SECONDS = 0.1
 _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.5, 30.0
+_JUDGED_SECONDS = 3.0
+"""How often to look how far the follower has read of compacted topics."""
 _LOOK_SECONDS = 10.0
 """How often to look whether another version of the application is live."""
 
@@ -43,8 +47,8 @@ class Share(Protocol):
         """Give up all partitions, and ask for a new assignment."""
         ...
 
-    def note(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Take a copy of committed offsets, for people."""
+    def note(self, offsets: Mapping[TopicPartition, int], metadata: str) -> None:
+        """Take a copy of committed offsets, for people, with what `Deletions` knows of them."""
         ...
 
 
@@ -82,6 +86,57 @@ class Target(Protocol[Taken_contra]):
     def commit(self, offsets: Mapping[TopicPartition, int]) -> None:
         """Make the records since the last commit visible, with their offsets."""
         ...
+
+
+class Deletions(Protocol):
+    """Knows whether the target may lack deletions (`riverrun.transfers.deletions`)."""
+
+    def to_read_again(self, starts: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, OffsetRange]:
+        """Return which partitions have to be read again, and up to where, as the target may lack deletions."""
+        ...
+
+    def require_recent(self) -> None:
+        """Make sure that nothing was missed among what was read just now."""
+        ...
+
+    def look(self, reached: Mapping[TopicPartition, int]) -> None:
+        """Note how far the follower has read."""
+        ...
+
+    def note(self) -> str:
+        """Return when the target was whole, as text."""
+        ...
+
+
+class _Whole:
+    """The deletions of sources that forget none."""
+
+    def to_read_again(self, _starts: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, OffsetRange]:
+        return {}
+
+    def require_recent(self) -> None:
+        pass
+
+    def look(self, _reached: Mapping[TopicPartition, int]) -> None:
+        pass
+
+    def note(self) -> str:
+        return ""
+
+
+@dataclass(slots=True)
+class _Sweep:
+    """A partition that is read again, to find the rows of the target that the topic no longer has.
+
+    Args:
+        before: Where the target ends.
+        end: Where the partition ended when this began.
+        kept: Offsets of the records before the target's end that are still there.
+    """
+
+    before: int
+    end: int
+    kept: array[int] = field(default_factory=lambda: array("q"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +207,7 @@ class Follower(Generic[Batch]):
         starts: Returns where to begin partitions of which the target has no offset.
         settings: When to commit.
         skipped: Returns the number of records that were skipped so far.
+        deletions: Knows whether the target may lack deletions.
         clock: Returns seconds that only rise.
         pause: Waits for some seconds.
     """
@@ -166,6 +222,7 @@ class Follower(Generic[Batch]):
         settings: FollowSettings,
         *,
         skipped: Callable[[], int] = lambda: 0,
+        deletions: Deletions | None = None,
         clock: Callable[[], float] = time.monotonic,
         pause: Callable[[float], None] = time.sleep,
     ) -> None:
@@ -183,6 +240,10 @@ class Follower(Generic[Batch]):
         self._reached: dict[TopicPartition, int] = {}
         self._committed: dict[TopicPartition, int] = {}
         self._read_to_end: set[TopicPartition] = set()
+        self._deletions = deletions or _Whole()
+        self._sweeps: dict[TopicPartition, _Sweep] = {}
+        self._swept: set[TopicPartition] = set()
+        self._judged_at = 0.0
         self._records = self._bytes = 0
         self._due_at = 0.0
         self._done = self._commits = self._done_before = 0
@@ -280,8 +341,12 @@ class Follower(Generic[Batch]):
         stored = self._sink.begin(tps)
         missing = tps - stored.keys()
         starts = {**(self._starts(missing) if missing else {}), **{tp: stored[tp] for tp in tps & stored.keys()}}
+        again = self._deletions.to_read_again(starts)
+        self._sweeps = {tp: _Sweep(starts[tp], found.end) for tp, found in again.items()}
+        self._swept.clear()
+        self._judged_at = self._clock()
         self._reader.unassign(self._begun)
-        self._reader.assign(starts)
+        self._reader.assign({**starts, **{tp: found.start for tp, found in again.items()}})
         self._begun, self._reached, self._committed = tps, dict(starts), dict(starts)
         self._read_to_end.clear()
         self._records = self._bytes = 0
@@ -299,6 +364,7 @@ class Follower(Generic[Batch]):
         try:
             with _Guard(self):
                 self._take(self._reader.poll(_POLLED, _POLL_SECONDS))
+                self._look()
         except BrokerError as error:
             if not error.retriable:
                 raise
@@ -307,15 +373,32 @@ class Follower(Generic[Batch]):
 
     def _take(self, polled: Polled) -> None:
         """Write what was read, and commit what is due."""
+        if polled.records or polled.ends:
+            try:
+                self._deletions.require_recent()
+            except RangeError as error:
+                log.warning("follows again from the last commit: %s", error.message)
+                self._forget()
+                return
         for tp, records in polled.records.items():
             self._write(tp, records)
         for tp, end in polled.ends.items():
             self._note_end(tp, end)
+        for tp in [tp for tp, sweep in self._sweeps.items() if self._reached[tp] >= sweep.end]:
+            sweep = self._sweeps.pop(tp)
+            cast("RemovesRows", self._sink).remove(tp, sweep.before, sweep.kept)
+            self._swept.add(tp)
         if self._is_due():
             self._commit()
 
     def _write(self, tp: TopicPartition, records: Sequence[RawFields]) -> None:
-        if not records or tp not in self._begun:
+        if tp not in self._begun:
+            return
+        sweep = self._sweeps.get(tp)
+        if sweep is not None:  # the target has these records, or later ones of their keys
+            sweep.kept.extend(each[RAW_OFFSET] for each in records if each[RAW_OFFSET] < sweep.before)
+            records = [each for each in records if each[RAW_OFFSET] >= sweep.before]
+        if not records:
             return
         if not self._records:
             self._due_at = self._clock() + self._settings.commit_seconds
@@ -335,24 +418,38 @@ class Follower(Generic[Batch]):
 
     def _is_due(self) -> bool:
         settings = self._settings
-        return self._records > 0 and (
-            self._records >= settings.commit_records
-            or self._bytes >= settings.commit_bytes
-            or self._clock() >= self._due_at
+        return bool(self._swept) or (
+            self._records > 0
+            and (
+                self._records >= settings.commit_records
+                or self._bytes >= settings.commit_bytes
+                or self._clock() >= self._due_at
+            )
         )
+
+    def _look(self) -> None:
+        """Note from time to time how far the target is, also while there is nothing to commit."""
+        if self._begun and self._clock() >= self._judged_at + _JUDGED_SECONDS:
+            self._judged_at = self._clock()
+            before = self._deletions.note()
+            self._deletions.look({} if self._sweeps else self._reached)
+            if not self._records and not self._sweeps and self._deletions.note() != before:
+                self._share.note(self._committed, self._deletions.note())
 
     def _commit(self) -> None:
         """Commit what was written."""
-        if not self._records:
+        if not self._records and not self._swept:
             return
-        moved = {tp: offset for tp, offset in self._reached.items() if offset != self._committed[tp]}
+        reached = self._reached.items()
+        moved = {tp: offset for tp, offset in reached if offset != self._committed[tp] or tp in self._swept}
         self._sink.commit(moved)
         self._committed |= moved
         self._done += self._records
         self._commits += 1
         self._committed_at = self._clock()
         self._records = self._bytes = 0
-        self._share.note(moved)
+        self._swept.clear()
+        self._share.note(moved, "" if self._sweeps else self._deletions.note())
 
     def _is_caught_up(self) -> bool:
         """Commit as soon as all partitions have been read to their ends, and return whether that is so."""
@@ -383,6 +480,8 @@ class Follower(Generic[Batch]):
         self._reader.unassign(self._begun)
         self._begun, self._reached, self._committed = frozenset(), {}, {}
         self._read_to_end.clear()
+        self._sweeps.clear()
+        self._swept.clear()
         self._records = self._bytes = 0
 
     def _let_go(self) -> None:

@@ -363,5 +363,5 @@ class OnlyShare:
         message = f"Import {self._name} also runs elsewhere: another process has taken it over"
         raise TaskMigratedError(message, hint=_ONE_HINT)
 
-    def note(self, _offsets: Mapping[TopicPartition, int]) -> None:
+    def note(self, _offsets: Mapping[TopicPartition, int], _metadata: str) -> None:
         """Take no copy: the topic of imports has the position."""

@@ -127,6 +127,7 @@ class ExportBatch:
         is_done: Whether it has been written.
         topic_id: The brokers' id of the topic. A recreated topic has another id, and its offsets mean other records.
         target: The target.
+        whole: When all batches up to this one had all of the topic, as `riverrun.records.Whole` writes it.
     """
 
     number: Natural = 0
@@ -134,6 +135,7 @@ class ExportBatch:
     is_done: bool = True
     topic_id: Word = ""
     target: str = ""
+    whole: str = ""
 
     @property
     def ranges(self) -> Mapping[TopicPartition, OffsetRange]:

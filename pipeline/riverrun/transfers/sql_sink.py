@@ -80,6 +80,7 @@ class SqlSink:
         self._offsets = _offsets_table(self._rows)
         self._epochs: dict[TopicPartition, int] = {}
         self._pending: list[SinkBatch] = []
+        self._removals: list[tuple[TopicPartition, int, Sequence[int]]] = []
 
     def begin(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
         """Take over partitions: raise their epochs, and read their offsets.
@@ -90,6 +91,7 @@ class SqlSink:
             EngineError: If the database does not answer.
         """
         self._pending.clear()
+        self._removals.clear()
         self._epochs.clear()
         if not partitions:
             self._engine.dispose()
@@ -132,7 +134,39 @@ class SqlSink:
                 self._replace(connection, rows, tombstones)
             elif rows:
                 connection.execute(sa.insert(self._rows), rows)
+            for tp, before, kept in self._removals:
+                self._remove(connection, tp, before, kept)
         self._pending.clear()
+        self._removals.clear()
+
+    def remove(self, tp: TopicPartition, before: int, kept: Sequence[int]) -> None:
+        """Remove rows of records that the topic no longer has, with the next commit (`RemovesRows`)."""
+        self._removals.append((tp, before, kept))
+
+    def _remove(self, connection: sa.Connection, tp: TopicPartition, before: int, kept: Sequence[int]) -> None:
+        """Remove the rows of a partition that stem from records which are gone.
+
+        Raises:
+            ConfigError: If another export writes to the table: its rows cannot be told from those of this one.
+        """
+        offsets, place = self._offsets.c, (self._rows.c[PARTITION], self._rows.c[OFFSET])
+        others = sa.select(offsets.export).where(
+            offsets.target == self._rows.fullname,
+            sa.or_(offsets.export != self._table.export, offsets.topic != tp.topic),
+        )
+        if (other := connection.execute(others).scalar()) is not None:
+            message = f"Rows of {tp} that have been deleted cannot be removed from {self._rows.fullname}"
+            hint = (
+                f"Export {other} writes to it as well. Give each export a table, or delete the table and its offsets."
+            )
+            raise ConfigError(message, hint=hint)
+        of_partition = sa.and_(place[0] == tp.partition, place[1] < before)
+        there = set(kept)
+        found = (int(offset) for (offset,) in connection.execute(sa.select(place[1]).where(of_partition)))
+        gone = sorted(offset for offset in found if offset not in there)
+        for start in range(0, len(gone), _DELETED_AT_ONCE):
+            chosen = place[1].in_(gone[start : start + _DELETED_AT_ONCE])
+            connection.execute(sa.delete(self._rows).where(of_partition, chosen))
 
     def _claim(self, connection: sa.Connection, tp: TopicPartition) -> int | None:
         """Raise the epoch of a partition, which waits for a transaction of its owner, and return its offset."""

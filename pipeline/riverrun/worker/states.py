@@ -229,6 +229,7 @@ class TaskFigures:
         at_ms: When these figures were read, ms of the wall clock.
         lateness: How late its records were.
         process_s: Time that it has spent on records, s.
+        warnings: Warnings about its state.
     """
 
     processed: int
@@ -242,6 +243,7 @@ class TaskFigures:
     at_ms: int = 0
     lateness: Lateness = field(default_factory=Lateness)
     process_s: float = 0.0
+    warnings: tuple[str, ...] = ()
 
 
 class ThreadSeconds(NamedTuple):
@@ -381,6 +383,7 @@ class TaskCounts:
                 at_ms=now_ms,
                 lateness=active.lateness,
                 process_s=self._seconds_by[active.id],
+                warnings=active.warnings,
             )
             for active in running
         }

@@ -5,12 +5,16 @@ Finds the open store for a query: that of a running or standby task, or a global
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from riverrun.errors import BrokerError, RangeError
 from riverrun.hosting.inputs import found_ids
 from riverrun.hosting.process import SystemClock
 from riverrun.hosting.standby_tasks import open_global_state
+from riverrun.kafka.tombstones import FOREVER_MS, Following, require_recent, whole_now
+from riverrun.records import Whole
 from riverrun.runtime.context import GLOBAL_TASK
 from riverrun.worker.answers import ReadableStore, StoreAnswers
 from riverrun.worker.node_sampling import NodeTimes
@@ -34,6 +38,9 @@ if TYPE_CHECKING:
     from riverrun.worker.tasks.state_updater import StandbyUpdater, StateUpdater
     from riverrun.worker.tasks.task_manager import TaskManager
 
+_LOOK_SECONDS = 3.0
+"""How often to ask for the ends of global tables' topics."""
+
 
 class GlobalTables:
     """The tables of global stores, which every stream thread holds.
@@ -54,6 +61,9 @@ class GlobalTables:
         self._topics = topics
         self._clock = clock
         self._on_restore = on_restore
+        self._following = Following(None)
+        self._kept_ms = FOREVER_MS
+        self._looked_at = 0.0
 
     def reads(self, topic: str) -> bool:
         """Return whether a table is filled from a topic."""
@@ -71,10 +81,38 @@ class GlobalTables:
             BrokerError: If the brokers do not answer.
         """
         connected = self._topics.connected
-        topics = (topic for declared in connected.topology.global_stores for topic in declared.source.topics)
+        topics = [topic for declared in connected.topology.global_stores for topic in declared.source.topics]
         self.topic_ids = found_ids(connected.admin, topics)
+        now = whole_now(connected.admin, topics)
+        self._following, self._kept_ms = Following(now), now.kept_ms
         self.state = filled = open_global_state(connected, self._clock, on_restore=self._on_restore)
         return filled
+
+    def look_if_due(self, positions: Callable[[], Mapping[TopicPartition, int]]) -> None:
+        """Note from time to time how far their topics have been read."""
+        if self._kept_ms == FOREVER_MS or time.monotonic() < self._looked_at + _LOOK_SECONDS:
+            return
+        self._looked_at = time.monotonic()
+        admin, reached = self._topics.connected.admin, positions()
+        try:
+            now = Whole(admin.clock.now_ms(), self._kept_ms)
+            self._following.look(now, admin.end_offsets(reached), reached)
+        except BrokerError as error:
+            if not error.retriable:
+                raise
+
+    def require_recent(self) -> None:
+        """Make sure that no deletion is missing among the records that were just read.
+
+        Raises:
+            RangeError: If this process was stopped for longer than brokers keep deletions. A new thread fills the tables again.
+        """
+        try:
+            require_recent(self._topics.connected.admin, self._following.whole, asks=False)
+        except RangeError as error:
+            message = f"Global tables may hold rows that have been deleted. {error.message}"
+            hint = "Start the instance again: it fills them from the whole topics."
+            raise RangeError(message, hint=hint) from error
 
 
 class OpenStores:

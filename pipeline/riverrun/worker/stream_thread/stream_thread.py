@@ -19,6 +19,7 @@ from riverrun.hosting.ownership import ThreadProducer
 from riverrun.hosting.process import SystemClock
 from riverrun.hosting.purge import Purge
 from riverrun.hosting.restoring import WHOLE_SLICE, silently
+from riverrun.hosting.table_inputs import TableLooks
 from riverrun.kafka.admin import Admin
 from riverrun.records import TopicPartition
 from riverrun.worker.states import TaskCounts
@@ -98,6 +99,7 @@ class StreamThread:
         self._fetching = fetching
         self._tables = tables
         self._manager = manager
+        self._table_looks = TableLooks(topics.connected.admin)
         self._executor = executor
         self._alignment = alignment
         self._follower = follower
@@ -127,7 +129,8 @@ class StreamThread:
         take = self._brokers.retry_until_available if waits_for_brokers else _at_once
         take(self._topics.find, "cannot start yet")
         self._manager.follow_nothing()
-        self._fetching.begin_global(take(self._tables.fill, "global tables are not filled yet"))
+        filled = take(self._tables.fill, "global tables are not filled yet")
+        self._fetching.begin_global(filled, self._tables.require_recent)
         self._align()
 
     def stop_waiting(self) -> None:
@@ -213,6 +216,8 @@ class StreamThread:
         self._fetching.balance()
         now_ms = self._clock.now_ms()
         self._manager.begin_commits(now_ms)
+        self._tables.look_if_due(self._fetching.global_positions)
+        self._table_looks.run_if_due(lambda: [(each.tables, each.task) for each in self._manager.running.values()])
         waits = time.perf_counter()
         if commits.under_way and not processed:
             with self._interruptions.away():

@@ -187,12 +187,18 @@ class Fetching:
         self._limit = max(streams.buffered_records_per_partition, _PAUSED_ABOVE)
         self._owner_of: dict[TopicPartition, ActiveTask] = {}
         self._global: GlobalState | None = None
+        self._check_global: Callable[[], None] = lambda: None
         self._paused: set[TopicPartition] = set()
         self._ends_seen: dict[TopicPartition, int] = {}
 
-    def begin_global(self, tables: GlobalState) -> None:
-        """Start to fetch for the global tables, from their positions."""
-        self._global = tables
+    def begin_global(self, tables: GlobalState, check: Callable[[], None]) -> None:
+        """Start to fetch for the global tables, from their positions.
+
+        Args:
+            tables: The tables.
+            check: Called with each fetch before its records are applied; raises if deletions may be missing among them.
+        """
+        self._global, self._check_global = tables, check
         self._consumer.assign(tables.positions())
 
     def begin(self, active: ActiveTask) -> None:
@@ -254,6 +260,11 @@ class Fetching:
         """Return the positions of tasks in their inputs."""
         return {tp: active.task.position(tp) for tp, active in self._owner_of.items()}
 
+    def global_positions(self) -> dict[TopicPartition, int]:
+        """Return how far the topics of global tables have been read."""
+        known = self._global.positions() if self._global is not None else {}
+        return {tp: max(offset, self._ends_seen.get(tp, 0)) for tp, offset in known.items()}
+
     def progress(self) -> dict[TaskId, dict[TopicPartition, InputProgress]]:
         """Return the progress of each task in its inputs, with their ends as far as known; asks no broker."""
         ends = self._consumer.known_ends(self._owner_of.keys() - self._ends_seen.keys()) | self._ends_seen
@@ -278,6 +289,7 @@ class Fetching:
             if tp in self._owner_of:
                 count += self._owner_of[tp].task.add_records(tp, records)
             elif self._global is not None and tp.topic in self._global.topics:
+                self._check_global()
                 self._global.apply(tp, records, records[-1][RAW_OFFSET] + 1)
                 count += len(records)
         for tp, end in polled.ends.items():

@@ -10,7 +10,7 @@ import pytest
 from riverrun import STRING, Consumed, Materialized, StreamsBuilder
 from riverrun.hosting.restoring import Missing, lost_history
 from riverrun.kafka.admin import CommittedOffset
-from riverrun.records import OffsetRange, TaskId, TopicPartition
+from riverrun.records import OffsetRange, TaskId, TopicPartition, Whole
 from riverrun.runtime.layout import TaskSpec
 from riverrun.runtime.times import OffsetMetadata
 from riverrun.state.memory import MemoryBackend
@@ -50,7 +50,7 @@ def test_versions_that_brokers_may_have_compacted_are_missed_aloud(
     (sub,) = builder.build().sub_topologies()
     backend = MemoryBackend()
     backend.write({}, {CHANGELOG: restores_from})
-    missing = Missing(backend, {CHANGELOG: OffsetRange(restores_from, 41)})
+    missing = Missing(backend, {CHANGELOG: OffsetRange(restores_from, 41)}, None, Whole(0, 0))
     committed = [CommittedOffset(7, OffsetMetadata(NOW_MS - age_ms).encode())]
     spec = TaskSpec(TaskId(0, 0), sub, "app", (TopicPartition("in", 0),))
     warnings = list(lost_history(cast("Admin", cast("Any", Settings(lag_ms))), missing, spec, committed, NOW_MS))

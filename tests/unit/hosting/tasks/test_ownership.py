@@ -116,4 +116,5 @@ def _connect(brokers: Brokers, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(claim, "reset_offsets", lambda _connected, tps, _now_ms: dict.fromkeys(tps, 0))
     monkeypatch.setattr(claim, "time_limits", lambda _admin, _topics: {})
     monkeypatch.setattr(claim, "open_task", lambda *_: None)
+    monkeypatch.setattr(claim, "TableInputs", SimpleNamespace(begun=lambda *_: None))
     monkeypatch.setattr(claim.Claim, "_written", lambda _self: ())

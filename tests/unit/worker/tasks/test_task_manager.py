@@ -12,7 +12,7 @@ from riverrun.config import StreamsConfig
 from riverrun.errors import CorruptStateError, StateError, TaskMigratedError
 from riverrun.hosting.active_task import TaskState
 from riverrun.hosting.restoring import Missing
-from riverrun.records import TaskId
+from riverrun.records import TaskId, Whole
 from riverrun.runtime.task import TaskCommit
 from riverrun.state.memory import MemoryBackend
 from riverrun.worker.states import TaskCounts
@@ -90,7 +90,7 @@ class Claimed:
 
     def initialize(self) -> Missing:
         self.state = TaskState.RESTORING
-        return Missing(MemoryBackend(), {})
+        return Missing(MemoryBackend(), {}, None, Whole(0, 0))
 
     def start(self) -> None:
         self.state = TaskState.RUNNING

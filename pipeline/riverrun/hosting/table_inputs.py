@@ -1,0 +1,150 @@
+"""The inputs of a task that are tables: after a long absence, rows may be gone from a topic without a trace.
+
+A task continues from its committed offsets. What was deleted since is told by tombstones, which brokers remove in time. So the
+metadata of these offsets has the time at which the task had read all of its tables (`kafka.tombstones`). If that is too
+long ago, the task looks for the rows that the topic no longer has, and processes a deletion for each.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from riverrun.errors import BrokerError, RangeError
+from riverrun.kafka.ranges import read_fields
+from riverrun.kafka.tombstones import FOREVER_MS, Following, oldest, require_recent, since, whole_now, why_incomplete
+from riverrun.records import RAW_KEY, OffsetRange, Whole
+from riverrun.runtime.times import OffsetMetadata
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Mapping
+
+    from riverrun.kafka.admin import Admin, CommittedOffset
+    from riverrun.records import TopicPartition
+    from riverrun.runtime.layout import TaskSpec
+    from riverrun.runtime.task import Task
+
+log = logging.getLogger(__name__)
+
+_LOOK_SECONDS = 3.0
+"""How often to ask for the ends of inputs."""
+
+
+@dataclass(slots=True)
+class TableInputs:
+    """The compacted inputs of a task that are tables.
+
+    Args:
+        kept_ms: How long brokers keep tombstones in them, ms.
+        following: When the task had read all of them.
+        present: The keys of inputs whose deleted rows have to be looked for.
+        tps: The inputs.
+        warnings: What may have been missed.
+    """
+
+    kept_ms: int = FOREVER_MS
+    following: Following = field(default_factory=lambda: Following(None))
+    present: Mapping[TopicPartition, frozenset[bytes]] = field(default_factory=dict)
+    tps: frozenset[TopicPartition] = frozenset()
+    warnings: tuple[str, ...] = ()
+
+    @classmethod
+    def begun(cls, admin: Admin, spec: TaskSpec, commits: Mapping[TopicPartition, CommittedOffset]) -> TableInputs:
+        """Find out which deletions a task may have missed.
+
+        Args:
+            admin: Asks the brokers.
+            spec: The task.
+            commits: Its committed offsets.
+
+        Raises:
+            BrokerError: If brokers do not answer.
+        """
+        tps = frozenset(tp for tp in spec.inputs if tp.topic in spec.sub_topology.table_sources)
+        now = whole_now(admin, {tp.topic for tp in tps})
+        if now.kept_ms == FOREVER_MS:
+            return cls()
+        first, last = admin.log_starts(tps), admin.end_offsets(tps)
+        wholes: list[Whole | None] = []
+        warnings: list[str] = []
+        present: dict[TopicPartition, frozenset[bytes]] = {}
+        for tp in tps & commits.keys():
+            found = commits[tp]
+            known = OffsetMetadata.decode(found.metadata).whole
+            reason = why_incomplete(admin, known, now, {tp: found.offset} if found.offset > first[tp] else {})
+            wholes.append(since(known, now))
+            if reason is not None:
+                named = {"task": str(spec.id)}
+                warnings.append(f"Rows of {tp} may have been deleted while nothing ran: {reason}")
+                if first[tp]:
+                    log.warning(
+                        "task %s: %s. Rows are not looked for: records were deleted, too", spec.id, reason, extra=named
+                    )
+                else:
+                    log.warning("task %s looks for rows that %s no longer has: %s", spec.id, tp, reason, extra=named)
+                    present[tp] = _keys(admin.alone(), tp, OffsetRange(first[tp], last[tp]))
+        return cls(now.kept_ms, Following(oldest([now, *wholes])), present, tps, tuple(warnings))
+
+    @property
+    def whole(self) -> Whole | None:
+        """Return when the task had read all of them; None if it has none."""
+        return self.following.whole
+
+    def remove_rows(self, task: Task) -> None:
+        """Let a task process deletions of the rows that its inputs no longer have, before anything else."""
+        for tp, keys in self.present.items():
+            count = task.remove_rows(tp, keys)
+            log.warning(
+                "task %s: %d rows of %s had been deleted", task.spec.id, count, tp, extra={"task": str(task.spec.id)}
+            )
+        self.present = {}
+
+    def require_recent(self, admin: Admin) -> None:
+        """Make sure before a commit that the task has missed no deletion among what it has read.
+
+        Raises:
+            BrokerError: If it may have: this process was stopped for too long. The task is to be taken over again.
+        """
+        try:
+            require_recent(admin, self.whole, asks=False)
+        except RangeError as error:
+            raise BrokerError(error.message, retriable=True, hint=error.hint) from error
+
+
+class TableLooks:
+    """Notes from time to time how far tasks have read their tables.
+
+    Args:
+        admin: Asks the brokers.
+    """
+
+    def __init__(self, admin: Admin) -> None:
+        self._admin = admin
+        self._looked_at = time.monotonic()
+
+    def run_if_due(self, running: Callable[[], Collection[tuple[TableInputs, Task]]]) -> None:
+        """Note how far tasks have read, if that is due. Asks for all ends with one request."""
+        if time.monotonic() < self._looked_at + _LOOK_SECONDS:
+            return
+        self._looked_at = time.monotonic()
+        tasks = running()
+        tps = {tp for tables, _ in tasks for tp in tables.tps}
+        if not tps:
+            return
+        try:
+            now_ms, ends = self._admin.clock.now_ms(), self._admin.end_offsets(tps)
+        except BrokerError as error:
+            if not error.retriable:
+                raise
+            return
+        for tables, task in tasks:
+            own = {tp: ends[tp] for tp in tables.tps}
+            tables.following.look(Whole(now_ms, tables.kept_ms), own, {tp: task.position(tp) for tp in own})
+
+
+def _keys(admin: Admin, tp: TopicPartition, offsets: OffsetRange) -> frozenset[bytes]:
+    """Return the keys of all records, those of tombstones included: these are processed when it is their turn."""
+    batches = read_fields(admin, {tp: offsets})
+    return frozenset(key for _, records in batches for each in records if (key := each[RAW_KEY]) is not None)

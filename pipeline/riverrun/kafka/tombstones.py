@@ -1,0 +1,183 @@
+"""Copies of compacted topics that follow them: when one may lack deletions, as brokers have removed their tombstones.
+
+Brokers remove a tombstone `delete.retention.ms` after they have cleaned it, and with it all that says that its row is gone. A
+copy that continues from a position then keeps the row. So each copy keeps, next to its position, the time at which it
+was known to be whole: it lacks no tombstone that brokers keep until `delete.retention.ms` later. This module decides
+whether that is long enough, for all kinds of copies.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from riverrun.errors import RangeError
+from riverrun.records import Whole
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from riverrun.kafka.admin import Admin
+    from riverrun.records import TopicPartition
+
+log = logging.getLogger(__name__)
+
+FOREVER_MS = 2**63 - 1
+"""How long topics keep tombstones that are not compacted."""
+_UNREADABLE: set[str] = set()
+"""Topics whose settings may not be read, of which a warning told."""
+_NEVER_MS = 2**62
+"""From this `min.compaction.lag.ms` on, brokers do not clean a topic."""
+_SHARE = 0.9
+"""Share of `delete.retention.ms` that is relied on: clocks of brokers differ, and those of machines drift."""
+
+_SHORTEST_MS = 10_000
+"""A copy that reads on without a longer break misses no tombstone, however short `delete.retention.ms` is: brokers clean a
+log twice before they remove one, with a pause of 15 s if there is nothing else to do (`log.cleaner.backoff.ms`)."""
+
+
+def kept_deletions_ms(admin: Admin, topics: Iterable[str]) -> int:
+    """Return how long all of these topics keep tombstones, ms: the shortest `delete.retention.ms` of those that are compacted.
+
+    Raises:
+        BrokerError: If brokers do not answer.
+    """
+    names = set(topics)
+    configs = admin.topic_configs(names)
+    if unknown := names - configs.keys() - _UNREADABLE:
+        _UNREADABLE.update(unknown)
+        what = ", ".join(sorted(unknown))
+        log.warning("settings of %s cannot be read: if they are compacted, missing deletions are not noticed", what)
+    return min(map(_kept_ms, configs.values()), default=FOREVER_MS)
+
+
+def _kept_ms(config: Mapping[str, str]) -> int:
+    is_cleaned = "compact" in config["cleanup.policy"] and int(config.get("min.compaction.lag.ms", 0)) < _NEVER_MS
+    return int(config["delete.retention.ms"]) if is_cleaned else FOREVER_MS
+
+
+def whole_now(admin: Admin, topics: Iterable[str]) -> Whole:
+    """Return what makes a copy whole that is empty now, or that reads on to ends that are asked for after this.
+
+    Raises:
+        BrokerError: If brokers do not answer.
+    """
+    kept_ms = kept_deletions_ms(admin, topics)
+    return Whole(0 if kept_ms == FOREVER_MS else admin.clock.now_ms(), kept_ms)
+
+
+def is_recent(whole: Whole | None, now: Whole) -> bool:
+    """Return whether brokers have removed no tombstone since a copy was whole.
+
+    Args:
+        whole: When it was whole; None if that is unknown.
+        now: The present time, with the present settings of its topics (`whole_now`).
+    """
+    kept_ms = now.kept_ms if whole is None else min(whole.kept_ms, now.kept_ms)  # with the settings of both times
+    if whole is None or kept_ms == FOREVER_MS:
+        return kept_ms == FOREVER_MS
+    return -(1 - _SHARE) * kept_ms <= now.time_ms - whole.time_ms < _SHARE * kept_ms
+
+
+def since(whole: Whole | None, now: Whole) -> Whole:
+    """Return when a copy was whole that lacks no deletions (`why_incomplete`)."""
+    return whole if whole is not None and is_recent(whole, now) else now
+
+
+def oldest(wholes: Iterable[Whole | None]) -> Whole | None:
+    """Return when several copies were whole; None if that is unknown of one."""
+    found = list(wholes)
+    known = [each for each in found if each is not None and each.kept_ms != FOREVER_MS]
+    if None in found:
+        return None
+    return (
+        Whole(min(each.time_ms for each in known), min(each.kept_ms for each in known))
+        if known
+        else Whole(0, FOREVER_MS)
+    )
+
+
+def require_recent(admin: Admin, whole: Whole | None, *, asks: bool = True) -> None:
+    """Make sure that a copy lacks no deletion among the records that it has just read.
+
+    To be called before their position is kept: from then on nothing tells that it was reached too late.
+
+    Args:
+        admin: Asks the brokers.
+        whole: When the copy was whole last; None if that is unknown.
+        asks: Whether brokers may be asked for the time; the hot path may not.
+
+    Raises:
+        RangeError: If brokers may have removed tombstones in between.
+        BrokerError: If brokers do not answer.
+    """
+    if whole is None or whole.kept_ms == FOREVER_MS:
+        return
+    kept_ms = max(whole.kept_ms, _SHORTEST_MS)
+    now_ms = admin.clock.now_ms() if asks else admin.clock.reckoned_ms()
+    if not is_recent(Whole(whole.time_ms, kept_ms), Whole(now_ms, kept_ms)):
+        message = f"Reading took longer than brokers keep deletions: {whole.kept_ms} ms (delete.retention.ms)"
+        raise RangeError(message, hint="Raise delete.retention.ms of the topics.")
+
+
+def why_incomplete(
+    admin: Admin, whole: Whole | None, now: Whole, positions: Mapping[TopicPartition, int]
+) -> str | None:
+    """Return why a copy may lack deletions, also once it has read all that is there; None if it will not.
+
+    Args:
+        admin: Asks the brokers.
+        whole: When the copy was known to be whole; None if that is unknown.
+        now: The present time, with the present settings of its topics (`whole_now`).
+        positions: Where it reads on, in the partitions of which it has rows.
+
+    Raises:
+        BrokerError: If brokers do not answer.
+    """
+    if not positions or is_recent(whole, now):
+        return None
+    written = admin.written_offsets(positions)
+    # The last offset of a log is never cleaned. It is often the marker of the transaction that wrote the record before.
+    behind = sorted(tp for tp, offset in positions.items() if written[tp] - offset > 1)
+    if not behind:
+        return None
+    since = "since an unknown time" if whole is None else f"since {_shown(whole.time_ms)}"
+    return (
+        f"nothing is known of {', '.join(map(str, behind))} {since}, and brokers keep deletions for {now.kept_ms} ms"
+        " (delete.retention.ms): deletions may be missing"
+    )
+
+
+@dataclass(slots=True)
+class Following:
+    """Finds out at which time a copy that reads on was whole last.
+
+    It asks for nothing itself: callers pass on the ends of partitions, as they were after a time, and call `require_recent`
+    whenever something was read.
+
+    Args:
+        whole: When it was whole; None if that is unknown.
+    """
+
+    whole: Whole | None
+    _asked: tuple[Whole, Mapping[TopicPartition, int]] | None = None
+
+    def look(self, now: Whole, ends: Mapping[TopicPartition, int], positions: Mapping[TopicPartition, int]) -> None:
+        """Note how far it has read.
+
+        Args:
+            now: A time, with the present settings of its topics.
+            ends: Ends of its partitions, asked for after this time.
+            positions: How far it has read now. Partitions that are missing have not been read.
+        """
+        then, wanted = self._asked or (now, ends)
+        if all(positions.get(tp, 0) >= end for tp, end in wanted.items()):
+            self.whole, self._asked = then, (now, dict(ends))
+        elif self._asked is None:
+            self._asked = now, dict(ends)
+
+
+def _shown(time_ms: int) -> str:
+    return datetime.fromtimestamp(time_ms / 1000, UTC).isoformat(timespec="seconds")

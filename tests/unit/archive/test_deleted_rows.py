@@ -1,0 +1,126 @@
+"""Archives of compacted topics: an archive that may lack deletions is neither continued nor read on behind its end."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from riverrun.archive import archiving
+from riverrun.archive.archiving import archive_topic, in_this_process
+from riverrun.archive.manifest import ArchiveStore
+from riverrun.archive.one_log import ArchivedLog
+from riverrun.archive.sink import ArchiveSink, RawBatch
+from riverrun.errors import ArchiveError
+from riverrun.kafka.admin import Topic
+from tests.compacted_log import TP, Brokers, CompactedLog
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+    from pathlib import Path
+
+    from riverrun.records import OffsetRange, RawFields, TopicPartition
+
+RETENTION_MS = 100_000
+
+
+class Archive:
+    """An archive of the log, and its archivers."""
+
+    def __init__(self, directory: Path) -> None:
+        self.log = CompactedLog(RETENTION_MS)
+        brokers: Any = Brokers(self.log)
+        self.brokers = brokers
+        self.brokers.require = lambda _topics, _why: None
+        self.brokers.topics = lambda topics: {topic: Topic("id", 1) for topic in topics}
+        self.brokers.log_starts = self.brokers.beginning_offsets
+        self.url = str(directory)
+        self.store = ArchiveStore(self.url)
+
+    def write(self) -> None:
+        """Archive what there is, as `riverrun archive write` does."""
+        archive_topic(self.store, self.brokers, TP.topic, in_this_process(self.url, self.brokers))
+
+    def follow(self) -> None:
+        """Archive what there is, as a follower does."""
+        sink = ArchiveSink(self.store, self.brokers, by="me", now_ms=lambda: 0)
+        start = sink.begin([TP])[TP]
+        records: list[RawFields] = [(r.key, r.value, 0, r.offset, ()) for r in self.log.read(start, self.log.end)]
+        if records:
+            sink.require_recent()
+            sink.write(RawBatch(TP, records))
+            sink.commit({TP: self.log.end})
+        sink.look({TP: self.log.end})
+        sink.begin(())
+
+    def check_seam(self) -> None:
+        ArchivedLog(self.url).check_seam(self.brokers, TP)
+
+    def delete(self, passed_ms: int) -> None:
+        """Delete a row that is in the archive, and clean the log after a time."""
+        self.log.write(b"a", None)
+        self.log.write(b"b", b"2")
+        self.log.clean_up(passed_ms)
+
+
+@pytest.fixture
+def archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Archive:
+    """An archive with a row."""
+    found = Archive(tmp_path)
+
+    def read(admin: Brokers, ranges: Mapping[TopicPartition, OffsetRange]) -> Iterator[Any]:
+        for tp, wanted in ranges.items():
+            yield tp, [(r.key, r.value, 0, r.offset, ()) for r in admin.log.read(wanted.start, wanted.end)]
+
+    monkeypatch.setattr(archiving, "read_fields", read)
+    found.log.write(b"a", b"1")
+    return found
+
+
+WAYS: dict[str, Callable[[Archive], None]] = {"write": Archive.write, "follow": Archive.follow}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_an_archiver_that_was_away_for_too_long_refuses_to_continue(archive: Archive, way: str) -> None:
+    WAYS[way](archive)
+    archive.delete(2 * RETENTION_MS)
+    assert all(each.key != b"a" for each in archive.log.records), "nothing says that the row is gone"
+    with pytest.raises(
+        ArchiveError, match="The archive of app-table-changelog lacks deletions, or may: nothing is known"
+    ):
+        WAYS[way](archive)
+    with pytest.raises(ArchiveError, match="lacks deletions"):
+        archive.check_seam()
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_an_archiver_that_comes_back_in_time_continues(archive: Archive, way: str) -> None:
+    WAYS[way](archive)
+    archive.delete(RETENTION_MS // 2)
+    archive.check_seam()
+    WAYS[way](archive)
+    archive.check_seam()
+    found = archive.store.manifest(TP.topic)
+    assert found is not None
+    assert found.end(0) == archive.log.end
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_an_archive_of_a_quiet_topic_may_be_as_old_as_it_likes(archive: Archive, way: str) -> None:
+    WAYS[way](archive)
+    archive.log.now_ms += 1_000 * RETENTION_MS
+    archive.check_seam()
+    WAYS[way](archive)
+
+
+def test_a_follower_of_a_quiet_topic_tells_the_manifest_that_it_was_there(archive: Archive) -> None:
+    sink = ArchiveSink(archive.store, archive.brokers, by="me", now_ms=lambda: 0)
+    sink.begin([TP])
+    sink.write(RawBatch(TP, [(b"a", b"1", 0, 0, ())]))
+    sink.commit({TP: 2})
+    for _ in range(20):
+        archive.log.now_ms += RETENTION_MS // 5
+        sink.look({TP: 2})
+    archive.delete(0)
+    archive.check_seam()
+    archive.follow()

@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from riverrun.errors import RangeError
-from riverrun.hosting.inputs import committed_ids, found_ids, require_same
 from riverrun.hosting.restoring import find_missing, lost_history, restore, silently
 from riverrun.hosting.snapshots import open_state
+from riverrun.hosting.topic_ids import committed_ids, found_ids, require_same
 from riverrun.runtime.ports import Ports
 from riverrun.runtime.task import Task
 

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 
 from riverrun.errors import TopicError
 from riverrun.hosting.control_topic import ReleaseRegistry, require_never_released
-from riverrun.hosting.kept_offsets import KeptOffsets, is_last, kept_offsets_topic
+from riverrun.hosting.kept_offsets import KeptOffsets, kept_offsets_topic
 from riverrun.hosting.release import staging_name
-from riverrun.hosting.topic_ids import committed_ids, found_ids
 from riverrun.kafka.admin import STABLE_SECONDS, TopicSpec
 from riverrun.processor.handlers import error_handlers, may_keep_letters
 from riverrun.processor.timestamps import timestamp_extractor
@@ -189,22 +188,7 @@ class ConnectedApplication:
         wanted = list(self.inputs if tps is None else tps)
         found = self.admin.committed(self.id, wanted, patience_s)
         missing = [tp for tp in wanted if tp not in found]
-        return found | self._recalled(missing) if missing else found
-
-    def _recalled(self, tps: Iterable[TopicPartition]) -> dict[TopicPartition, CommittedOffset]:
-        """Return the last commits of inputs whose committed offsets brokers have deleted, as far as they are known.
-
-        Left out are those of topics that were deleted and created again: `reset_offsets` refuses these, and unknown ones.
-        """
-        kept = KeptOffsets(self.admin, self.id).read()
-        found = {tp: kept[tp] for tp in tps if tp in kept and is_last(kept[tp])}
-        present = found_ids(self.admin, {tp.topic for tp in found})
-        return {
-            tp: last
-            for tp, last in found.items()
-            if tp.topic in present
-            and committed_ids({tp: last}, self.id).get(tp.topic, present[tp.topic]) == present[tp.topic]
-        }
+        return found | KeptOffsets(self.admin, self.id).last(missing)
 
     def noted(self, tps: Iterable[TopicPartition]) -> dict[TopicPartition, CommittedOffset]:
         """Return committed offsets by partition as they are now: an open transaction may be about to replace them.

@@ -39,6 +39,8 @@ def require_new(connected: ConnectedApplication, tps: Iterable[TopicPartition]) 
     wanted = set(tps)
     kept = KeptOffsets(connected.admin, connected.id).read() if wanted else {}
     known = {tp: commit for tp, commit in kept.items() if tp in wanted}
+    for tp in connected.noted(known):  # its first owner may have committed since the caller has looked
+        del known[tp]
     if not known:
         return
     noted = committed_ids(known, connected.id)
@@ -51,8 +53,8 @@ def _forgotten(
 ) -> ForgottenOffsetsError:
     places = OffsetVector({tp: commit.offset for tp, commit in known.items()})
     message = (
-        f"Brokers have deleted committed offsets of {config.name}-{version}, which has run before. The worker that took its"
-        f" tasks over at {places} ended without letting them go, so how far it came is not known"
+        f"Brokers have deleted committed offsets of {config.application_id(version)}, which has run before. The worker that"
+        f" took its tasks over at {places} ended without letting them go, so how far it came is not known"
     )
     hint = (
         "Find out from its outputs which records it processed last. To continue with the state as it is, replace the offsets in"
@@ -149,7 +151,7 @@ def expiry_warning(admin: Admin, config: AppConfig, version: str) -> str | None:
     Raises:
         BrokerError: If the brokers do not answer.
     """
-    application_id = f"{config.name}-{version}"
+    application_id = config.application_id(version)
     kept = KeptOffsets(admin, application_id).read()
     unknown = {tp: commit for tp, commit in kept.items() if not is_last(commit)}
     if not unknown or any(admin.group(group).members for group in (application_id, group_of(application_id))):

@@ -17,7 +17,7 @@ from riverrun.decoders import Natural, UnreadableError, foreign_decoder
 from riverrun.errors import StateError
 from riverrun.hosting.control_topic import ControlTopic
 from riverrun.hosting.process import SystemClock
-from riverrun.hosting.topic_ids import found_ids, unread
+from riverrun.hosting.topic_ids import committed_ids, found_ids, unread
 from riverrun.kafka.admin import CommittedOffset, TopicSpec
 from riverrun.kafka.sending import TimeLimits
 from riverrun.records import TopicPartition, shortened
@@ -25,7 +25,7 @@ from riverrun.runtime.layout import kept_offsets_name
 from riverrun.runtime.times import OffsetMetadata
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from riverrun.hosting.application import Application
     from riverrun.kafka.admin import Admin
@@ -64,6 +64,23 @@ class KeptOffsets:
                 message = f"Record {shortened(name)} of topic {self._topic} cannot be read: {error}"
                 raise StateError(message, hint="If a newer version of Riverrun wrote it, use that version.") from error
         return found
+
+    def last(self, tps: Iterable[TopicPartition]) -> dict[TopicPartition, CommittedOffset]:
+        """Return the copies that nobody has gone on from, of topics that were not deleted and created again since.
+
+        Args:
+            tps: Inputs without committed offsets.
+
+        Raises:
+            StateError: If a copy cannot be read.
+            BrokerError: If brokers do not answer.
+        """
+        wanted = set(tps)
+        found = {tp: kept for tp, kept in (self.read() if wanted else {}).items() if tp in wanted and is_last(kept)}
+        present = found_ids(self._admin, {tp.topic for tp in found})
+        noted = {tp: committed_ids({tp: kept}, self._application_id) for tp, kept in found.items()}
+        known = {tp: noted[tp].get(tp.topic, present[tp.topic]) for tp in found if tp.topic in present}
+        return {tp: found[tp] for tp, topic_id in known.items() if topic_id == present[tp.topic]}
 
     def begin(self, starts: Mapping[TopicPartition, int]) -> None:
         """Commit where inputs are begun, of which nothing was processed, while no host processes the application.

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from riverrun.errors import RangeError
+from riverrun.hosting.continuing import require_new
 from riverrun.hosting.restoring import find_missing, lost_history, restore, silently
 from riverrun.hosting.snapshots import open_state
 from riverrun.hosting.topic_ids import committed_ids, found_ids, require_same
@@ -53,9 +54,12 @@ def read_committed(
 
     Raises:
         TopicError: If a topic was deleted and created again since the last commit.
+        ForgottenOffsetsError: If brokers have deleted committed offsets.
         BrokerError: If the brokers do not answer.
     """
-    return committed_point(connected, spec, connected.committed(inputs) if inputs else {})
+    commits = connected.committed(inputs) if inputs else {}
+    require_new(connected, (tp for tp in inputs if tp not in commits))
+    return committed_point(connected, spec, commits)
 
 
 def committed_point(

@@ -34,8 +34,11 @@ class _PlanAssignor(AbstractPartitionAssignor):  # type: ignore[misc] # kafka-py
 
     name = "riverrun"
 
-    def __init__(self, describe: Callable[[], bytes], on_plan: Callable[[bytes], None]) -> None:
+    def __init__(
+        self, describe: Callable[[], bytes], on_plan: Callable[[bytes], None], committed: Callable[[], Collection[str]]
+    ) -> None:
         self._describe = describe
+        self._committed = committed
         self._on_plan = on_plan
         self._count = itertools.count()
 
@@ -46,7 +49,10 @@ class _PlanAssignor(AbstractPartitionAssignor):  # type: ignore[misc] # kafka-py
         """Return this member's metadata with a counter, as brokers start a rebalance only if a follower's bytes differ."""
         said = next(self._count).to_bytes(COUNT_BYTES, "big") + self._describe()
         return ConsumerProtocolSubscription(
-            version=_PROTOCOL_VERSION, topics=sorted(topics), user_data=said, owned_partitions=[]
+            version=_PROTOCOL_VERSION,
+            topics=sorted({*topics, *self._committed()}),
+            user_data=said,
+            owned_partitions=[],
         )
 
     def assign(self, _cluster: object, _members: object) -> dict[str, Any]:
@@ -72,6 +78,8 @@ class GroupMember:
         heartbeat_interval_ms: Interval of heartbeats; members learn of a rebalance with the next one.
         max_poll_interval_ms: Time without a `poll` after which a member leaves the group; it rejoins with the next poll.
         group_instance_id: Makes it a static member, whose restart causes no rebalance.
+        committed: Returns further topics to subscribe to, at every rebalance, from another thread. Brokers delete committed
+            offsets of topics that no member subscribes to. The library does not look these topics up.
 
     Raises:
         ConfigError: If a property cannot be used.
@@ -92,6 +100,7 @@ class GroupMember:
         heartbeat_interval_ms: int = 3_000,
         max_poll_interval_ms: int = 300_000,
         group_instance_id: str | None = None,
+        committed: Callable[[], Collection[str]] = tuple,
     ) -> None:
         """Create the member; it joins with the first `poll`."""
         self._group_id = group_id
@@ -116,7 +125,7 @@ class GroupMember:
                 client_id=client_id,
                 group_id=group_id,
                 group_instance_id=group_instance_id,
-                partition_assignment_strategy=[_PlanAssignor(say, hear)],
+                partition_assignment_strategy=[_PlanAssignor(say, hear, committed)],
                 session_timeout_ms=session_timeout_ms,
                 heartbeat_interval_ms=heartbeat_interval_ms,
                 max_poll_interval_ms=max_poll_interval_ms,

@@ -111,12 +111,14 @@ class AppStatus:
         group: The state of its consumer group, by Kafka's names.
         members: Its instances and runs, as `client-id@host`.
         instance: The `/status` of one instance, which covers all tasks; None if none was asked.
+        warning: What is about to be lost, or was: brokers delete committed offsets of applications that do not run.
     """
 
     application_id: str
     group: str
     members: tuple[str, ...]
     instance: Mapping[str, Any] | None = None
+    warning: str | None = None
 
 
 def status_of(chosen: ChosenVersion, server: str | None) -> AppStatus:
@@ -126,12 +128,15 @@ def status_of(chosen: ChosenVersion, server: str | None) -> AppStatus:
         chosen: The application.
         server: `host:port` of an instance with details; None for `application.server`, if an instance runs.
     """
+    from riverrun.hosting.continuing import expiry_warning
+
     application_id = chosen.application_id
     group = chosen.cluster.admin.group(application_id)
     address = server or chosen.config.streams.application_server
     is_asked = bool(group.members or server) and bool(address) and not address.endswith(":0")
     instance = asked(chosen, "GET", "/status", server=address) if is_asked else None
-    return AppStatus(application_id, group.state, tuple(map(str, group.members)), instance)
+    warning = expiry_warning(chosen.cluster.admin, chosen.config, chosen.version)
+    return AppStatus(application_id, group.state, tuple(map(str, group.members)), instance, warning)
 
 
 def work_of(chosen: ChosenVersion, application_id: str) -> Answers:

@@ -38,27 +38,31 @@ def require_new(connected: ConnectedApplication, tps: Iterable[TopicPartition]) 
     """
     wanted = set(tps)
     kept = KeptOffsets(connected.admin, connected.id).read() if wanted else {}
-    known = {tp: commit for tp, commit in kept.items() if tp in wanted}
-    for tp in connected.noted(known):  # its first owner may have committed since the caller has looked
-        del known[tp]
-    if not known:
+    if not kept.keys() & wanted:
         return
-    noted = committed_ids(known, connected.id)
+    known = {tp: commit for tp, commit in kept.items() if tp in connected.inputs}
+    for tp in connected.noted(known):  # of others, or since the caller has looked
+        del known[tp]
+    noted = committed_ids({tp: commit for tp, commit in known.items() if tp in wanted}, connected.id)
     require_same(connected.application, noted.items(), found_ids(connected.admin, noted))
-    raise _forgotten(connected.application.config, connected.version, known)
+    if known.keys() & wanted:
+        unknown = {tp: commit for tp, commit in known.items() if tp in wanted or not is_last(commit)}
+        raise _forgotten(connected.admin, connected.application.config, connected.version, unknown)
 
 
 def _forgotten(
-    config: AppConfig, version: str, known: Mapping[TopicPartition, CommittedOffset]
+    admin: Admin, config: AppConfig, version: str, known: Mapping[TopicPartition, CommittedOffset]
 ) -> ForgottenOffsetsError:
-    places = OffsetVector({tp: commit.offset for tp, commit in known.items()})
+    first = admin.beginning_offsets(known)  # of repartition topics, records are deleted once they are processed
+    places = OffsetVector({tp: max(commit.offset, first[tp]) for tp, commit in known.items()})
     message = (
         f"Brokers have deleted committed offsets of {config.application_id(version)}, which has run before. The worker that"
-        f" took its tasks over at {places} ended without letting them go, so how far it came is not known"
+        " took its tasks over ended without letting them go, so how far it came is not known: at least to"
+        f" {places}"
     )
     hint = (
         "Find out from its outputs which records it processed last. To continue with the state as it is, replace the offsets in"
-        f" this command by those behind these records: riverrun resume {config.name} --version {version} --from {places}."
+        f" this command by those of the next records: riverrun resume {config.name} --version {version} --from {places}."
         " A new version (riverrun release) computes everything again."
     )
     return ForgottenOffsetsError(message, hint=hint)
@@ -69,7 +73,7 @@ def resume(connected: ConnectedApplication, offsets: Mapping[TopicPartition, int
 
     Args:
         connected: The application.
-        offsets: By input, the offset behind the last record that it has processed.
+        offsets: By input, the offset of the first record that it has not processed.
 
     Raises:
         UnderWayError: If a worker or a bounded run processes the application.
@@ -154,15 +158,16 @@ def expiry_warning(admin: Admin, config: AppConfig, version: str) -> str | None:
     application_id = config.application_id(version)
     kept = KeptOffsets(admin, application_id).read()
     unknown = {tp: commit for tp, commit in kept.items() if not is_last(commit)}
+    existing = admin.partitions({tp.topic for tp in unknown})
+    unknown = {tp: commit for tp, commit in unknown.items() if tp.topic in existing}
     if not unknown or any(admin.group(group).members for group in (application_id, group_of(application_id))):
         return None
     committed = admin.committed(application_id, unknown, isolation="read_uncommitted")
     lost = {tp: commit for tp, commit in unknown.items() if tp not in committed}
     if lost:
-        return str(_forgotten(config, version, lost))
-    minutes = admin.broker_config(_RETENTION)
+        return str(_forgotten(admin, config, version, lost))
     return (
         f"No worker of {application_id} runs, and the last one ended without letting its tasks go. Brokers delete its committed"
-        f" offsets {minutes} minutes after its end ({_RETENTION}); where it stood is then unknown. Start a worker, or a"
-        f" bounded run (riverrun run {config.name}), before that."
+        f" offsets when its group has had no members for {_RETENTION} = {admin.broker_config(_RETENTION)}; where it stood is then"
+        f" unknown. Start a worker, or a bounded run (riverrun run {config.name}), before that."
     )

@@ -218,7 +218,7 @@ class AppState:
         """Set where the application continues whose committed offsets brokers have deleted. Its state stays as it is.
 
         Args:
-            start: By input, the offset behind the last record that it has processed: `topic-0@12,topic-1@7`.
+            start: By input, the offset of the first record that it has not processed: `topic-0@12,topic-1@7`.
 
         Raises:
             UnderWayError: If a worker or a bounded run processes the application.

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pytest
+from kafka import TopicPartition as KafkaTopicPartition
+from kafka.admin import KafkaAdminClient
 from kafka.coordinator.base import BaseCoordinator
 
 from riverrun import LONG, STRING, Consumed, Materialized, Riverrun, StreamsBuilder, Topology
@@ -37,6 +39,7 @@ class Member:
     """A member that takes part in a thread of its own: what it announces, and its assignments."""
 
     says: bytes
+    commits: tuple[str, ...] = ()
     plans: list[bytes] = field(default_factory=list)
     asked: int = 0
     attends: threading.Event = field(default_factory=threading.Event)
@@ -54,6 +57,7 @@ class Member:
             on_plan=self.plans.append,
             heartbeat_interval_ms=300,
             group_instance_id=instance,
+            committed=lambda: self.commits,
         )
 
     def take_part(self, broker: Broker, group: str) -> None:
@@ -282,3 +286,21 @@ def knows_both(worker: AppWorker) -> bool:
 def counting(builder: StreamsBuilder) -> Topology:
     builder.stream("words.in", Consumed(STRING, STRING)).group_by_key().count(Materialized(STRING, LONG, name="counts"))
     return builder.build()
+
+
+def test_brokers_keep_offsets_of_the_topics_that_a_member_commits(broker: Broker, unique: str) -> None:
+    """A topic that no member subscribes to would lose them, with the brokers' next look, after a week without a commit."""
+    own, other = (TopicPartition(f"{unique}.{name}", 0) for name in ("repartition", "other"))
+    broker.create(1, own.topic, other.topic)
+    broker.admin().alter_offsets(unique, {own: 5, other: 5})
+    member = Member(b"one", commits=(own.topic,))
+    client = KafkaAdminClient(bootstrap_servers=broker.bootstrap_servers)
+    with ThreadPoolExecutor() as threads:
+        threads.submit(member.take_part, broker, unique)
+        try:
+            until(lambda: member.known == {b"one"}, "joined")
+            client.delete_group_offsets(unique, [KafkaTopicPartition(*own), KafkaTopicPartition(*other)])
+            assert broker.admin().committed(unique, [own, other]).keys() == {own}
+        finally:
+            member.ends.set()
+            client.close()

@@ -166,8 +166,9 @@ def expiry_warning(admin: Admin, config: AppConfig, version: str) -> str | None:
     lost = {tp: commit for tp, commit in unknown.items() if tp not in committed}
     if lost:
         return str(_forgotten(admin, config, version, lost))
+    wait = f"{_RETENTION} = {admin.broker_config(_RETENTION)}"
     return (
         f"No worker of {application_id} runs, and the last one ended without letting its tasks go. Brokers delete its committed"
-        f" offsets when its group has had no members for {_RETENTION} = {admin.broker_config(_RETENTION)}; where it stood is then"
-        f" unknown. Start a worker, or a bounded run (riverrun run {config.name}), before that."
+        f" offsets when its group has had no members for {wait}; where it stood is then unknown. Start a worker, or a bounded"
+        f" run (riverrun run {config.name}), before that."
     )

@@ -29,6 +29,7 @@
   x RangeError                    the person who asked for a range of offsets
     - MissingOffsetError          a reader needs an offset that does not exist (any more)
     - BegunRangeError             an unfinished run goes beyond the range: wait for it, or complete it
+  x ForgottenOffsetsError         the operator: brokers have deleted committed offsets, so where to continue is not known
   x ReleaseError                  the person who drives the release
     - VersionConflictError        the release has changed in the meantime: look again
     - UnderWayError               a run, a worker or a switch that must end first: wait, or stop it
@@ -238,6 +239,10 @@ class MissingOffsetError(RangeError):
         super().__init__(message, hint=hint)
         self.topic = topic
         self.partition = partition
+
+
+class ForgottenOffsetsError(StreamsError):
+    """An application has run before, and brokers no longer know how far. To begin again would repeat or skip records."""
 
 
 class BegunRangeError(RangeError):

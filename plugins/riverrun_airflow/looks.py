@@ -83,10 +83,13 @@ def _watched(project: ProjectConfig, app: str, version: str, until_ms: int, max_
 
 def _processed(project: ProjectConfig, app: str, version: str, end: str) -> Look:
     """Look whether an application has processed everything before a vector, wherever it runs."""
+    from riverrun.hosting.kept_offsets import KeptOffsets
     from riverrun.records import OffsetVector
 
-    wanted = OffsetVector.parse(end).offsets
-    done = front_door(project).cluster.admin.committed(project.app(app).application_id(version), wanted)
+    wanted, admin = OffsetVector.parse(end).offsets, front_door(project).cluster.admin
+    application_id = project.app(app).application_id(version)
+    done = admin.committed(application_id, wanted)
+    done |= KeptOffsets(admin, application_id).last(wanted.keys() - done.keys())
     left = sum(max(0, offset - (done[tp].offset if tp in done else 0)) for tp, offset in wanted.items())
     return Look(f"{app} {version} has {left} offsets left", is_over=not left)
 

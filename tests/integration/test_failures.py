@@ -168,12 +168,12 @@ def test_a_task_whose_commits_stay_in_doubt_stops_after_its_timeout(
 ) -> None:
     in_doubt, commit = list[Any](), StreamsProducer.commit
 
-    def leave_in_doubt(producer: StreamsProducer, offsets: Any) -> None:
+    def leave_in_doubt(producer: StreamsProducer, *commits: Any) -> None:
         if not producer.owner:  # it claims the task
-            commit(producer, offsets)
+            commit(producer, *commits)
             return
         if gets_on:
-            commit(producer, offsets)
+            commit(producer, *commits)
             if len(in_doubt) == 4:
                 return
             broker.write(f"{unique}.in", [(b"a", b"again", 1)])

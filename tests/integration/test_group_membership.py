@@ -5,12 +5,14 @@ from __future__ import annotations
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import msgspec
 import pytest
+from kafka import TopicPartition as KafkaTopicPartition
+from kafka.admin import KafkaAdminClient
 
 from riverrun import LONG, STRING, Consumed, Materialized, Riverrun, StreamsBuilder, Topology
 from riverrun.kafka.membership import GroupMember
@@ -38,6 +40,7 @@ class Member:
     """A member that takes part in a thread of its own: what it announces, and its assignments."""
 
     says: bytes
+    commits: tuple[str, ...] = ()
     plans: list[bytes] = field(default_factory=list)
     asked: int = 0
     joins: threading.Event = field(default_factory=threading.Event)
@@ -58,6 +61,7 @@ class Member:
             on_plan=self.plans.append,
             heartbeat_interval_ms=300,
             group_instance_id=instance,
+            committed=lambda: self.commits,
         )
         self.place.poll(0)
 
@@ -83,8 +87,8 @@ def everything_to_everybody(said: Mapping[str, bytes]) -> dict[str, bytes]:
 def join(broker: Broker, unique: str) -> Iterator[Callable[[bytes], Member]]:
     members: list[Member] = []
 
-    def joined(says: bytes) -> Member:
-        member = Member(says)
+    def joined(says: bytes, *commits: str) -> Member:
+        member = Member(says, commits)
         member.take_place(broker, unique)
         members.append(member)
         return member
@@ -287,3 +291,17 @@ def test_a_worker_that_its_group_does_not_count_is_not_running(
 def counting(builder: StreamsBuilder, topic: str = "words.in") -> Topology:
     builder.stream(topic, Consumed(STRING, STRING)).group_by_key().count(Materialized(STRING, LONG, name="counts"))
     return builder.build()
+
+
+def test_brokers_keep_offsets_of_the_topics_that_a_member_commits(
+    broker: Broker, unique: str, join: Callable[..., Member]
+) -> None:
+    """A topic that no member subscribes to would lose them, with the brokers' next look, after a week without a commit."""
+    own, other = (TopicPartition(f"{unique}.{name}", 0) for name in ("repartition", "other"))
+    broker.create(1, own.topic, other.topic)
+    broker.admin().alter_offsets(unique, {own: 5, other: 5})
+    member = join(b"one", own.topic)
+    until(lambda: member.known == {b"one"}, "joined")
+    with closing(KafkaAdminClient(bootstrap_servers=broker.bootstrap_servers)) as client:
+        client.delete_group_offsets(unique, [KafkaTopicPartition(*own), KafkaTopicPartition(*other)])
+    assert broker.admin().committed(unique, [own, other]).keys() == {own}

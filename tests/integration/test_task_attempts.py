@@ -126,8 +126,8 @@ def test_an_attempt_without_an_answer_to_its_commit_tells_what_was_committed(
 ) -> None:
     case, commit = Case(broker, unique, tmp_path), StreamsProducer.commit
 
-    def lose_the_answer(producer: StreamsProducer, offsets: Any) -> None:
-        commit(producer, offsets)
+    def lose_the_answer(producer: StreamsProducer, *commits: Any) -> None:
+        commit(producer, *commits)
         monkeypatch.undo()
         message = "the answer is lost"
         raise UnknownOutcomeError(message)

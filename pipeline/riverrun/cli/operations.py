@@ -1,4 +1,4 @@
-"""`riverrun status`, `lag`, `reset`, `clean-up`, `scale`, `skip`, `snapshot` and `state`: the operation of applications."""
+"""Operates applications: `riverrun status`, `lag`, `reset`, `resume`, `clean-up`, `scale`, `skip`, `snapshot` and `state`."""
 
 from __future__ import annotations
 
@@ -34,6 +34,8 @@ def status(context: typer.Context, app: App, version: Version = None, server: Se
         _show_instance(found.instance)
     elif found.members:
         typer.echo("For its tasks, ask an instance: --server host:port")
+    if found.warning is not None:
+        typer.echo(f"Warning: {found.warning}", err=True)
 
 
 def lag(context: typer.Context, app: App, version: Version = None) -> None:
@@ -53,6 +55,9 @@ def lag(context: typer.Context, app: App, version: Version = None) -> None:
     Console(emoji=False).print(table)
     internal = sum(each.lag for each in found if each.is_internal)
     typer.echo(f"{sum(each.lag for each in found) - internal} offsets behind; {internal} in repartition topics")
+    warning = chosen.expiry_warning()
+    if warning is not None:
+        typer.echo(f"Warning: {warning}", err=True)
 
 
 def reset(
@@ -88,6 +93,22 @@ def reset(
         confirm(f"Delete all that {plan.application_id} has computed?", yes=yes)
     chosen.state.reset(plan)
     typer.echo(f"{plan.application_id} starts over")
+
+
+def resume(
+    context: typer.Context,
+    app: App,
+    version: Version = None,
+    *,
+    start: Annotated[str, typer.Option("--from", help="Where it reads next: topic-0@12,topic-1@7.")],
+) -> None:
+    """Set where an application continues whose committed offsets brokers have deleted. Its state stays as it is.
+
+    Only offsets that brokers have forgotten can be set, to no earlier ones than a worker has begun with.
+    """
+    chosen = settings_of(context).project().app(app, version=version)
+    chosen.state.resume(start)
+    typer.echo(f"{chosen.application_id} continues at {start}")
 
 
 def clean_up(

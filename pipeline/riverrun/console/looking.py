@@ -21,6 +21,7 @@ from riverrun.config.secrets import redacted
 from riverrun.console.shown import change_object, instance_object, lag_object, release_object, run_object
 from riverrun.errors import ReleaseError, StreamsError
 from riverrun.hosting.connected import ConnectedApplication
+from riverrun.hosting.continuing import expiry_warning
 from riverrun.hosting.control_topic import ControlTopic, ReleaseRegistry, known_release
 from riverrun.hosting.inputs import input_lags
 from riverrun.hosting.process import SystemClock
@@ -227,6 +228,7 @@ class _AppLook:
             found |= {"group": group.state, "members": len(group.members), "scheme": self._instances.scheme}
             found["instances"] = self._instances.found(application_id, servers)
             found |= lag_object(input_lags(ConnectedApplication(self._application(version), admin)))
+            found["error"] = expiry_warning(admin, self._config, version)
         except StreamsError as error:
             found["error"] = _told(error)
         return found

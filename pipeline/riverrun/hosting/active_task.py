@@ -8,9 +8,9 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from riverrun.errors import RangeError, StreamsError
-from riverrun.hosting.inputs import ids_to_commit
 from riverrun.hosting.restoring import restore, silently
 from riverrun.hosting.snapshots import TaskCheckpoint, publish_checkpoint, take_checkpoint
+from riverrun.hosting.topic_ids import ids_to_commit
 from riverrun.kafka.producer import KafkaRecordCollector
 from riverrun.kafka.tombstones import FOREVER_MS, oldest
 from riverrun.records import Whole
@@ -383,7 +383,7 @@ def send_commits(
     for active in tasks:
         active.note_changelog_ends(ends)
     offsets = {tp: found for active in tasks for tp, found in active.prepared.offsets.items()}
-    producer.commit({**offsets, **released})
+    producer.commit(offsets, released)
 
 
 def start_task(

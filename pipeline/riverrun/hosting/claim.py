@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING
 
 from riverrun.errors import TaskMigratedError, UnknownOutcomeError
 from riverrun.hosting.connected import Publication
-from riverrun.hosting.inputs import found_ids, ids_to_commit, require_same, reset_offsets
+from riverrun.hosting.inputs import reset_offsets
 from riverrun.hosting.ownership import StreamsProducer, fence, fence_named
 from riverrun.hosting.table_inputs import TableInputs
 from riverrun.hosting.task_start import committed_point, open_task
+from riverrun.hosting.topic_ids import found_ids, require_same, unread
 from riverrun.kafka.sending import time_limits
 from riverrun.runtime.layout import full_name
 from riverrun.runtime.times import OffsetMetadata
@@ -220,11 +221,8 @@ class Claim:
         committed offsets get their start.
         """
         producer = thread.present()
-        unread = {
-            tp: OffsetMetadata(-1, topics=ids_to_commit(tp, point.topics, self.connected.id)).encode()
-            for tp in starts.keys() - point.commits.keys()
-        }
-        known = {tp: committed.metadata for tp, committed in point.commits.items()} | unread
+        begun = {tp: unread(tp, point.topics, self.connected.id) for tp in starts.keys() - point.commits.keys()}
+        known = {tp: committed.metadata for tp, committed in point.commits.items()} | begun
         self.begin_commit({tp: (starts[tp], _owned(metadata, producer.owner)) for tp, metadata in known.items()})
         try:
             lock.commit(self.newest_commit)

@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING
 
 from riverrun.errors import TopicError
 from riverrun.hosting.control_topic import ReleaseRegistry, require_never_released
+from riverrun.hosting.kept_offsets import KeptOffsets, kept_offsets_topic
 from riverrun.hosting.release import staging_name
 from riverrun.kafka.admin import STABLE_SECONDS, TopicSpec
 from riverrun.processor.handlers import error_handlers, may_keep_letters
 from riverrun.processor.timestamps import timestamp_extractor
 from riverrun.runtime.layout import changelog_name, internal_name, is_internal_topic, plan_layout
+from riverrun.runtime.times import OffsetMetadata
 from riverrun.state.snapshots import check_url
 
 if TYPE_CHECKING:
@@ -173,7 +175,7 @@ class ConnectedApplication:
     def committed(
         self, tps: Iterable[TopicPartition] | None = None, patience_s: float = STABLE_SECONDS
     ) -> dict[TopicPartition, CommittedOffset]:
-        """Return committed offsets by partition; partitions without one are left out.
+        """Return committed offsets by partition, also those that brokers have forgotten; partitions without one are left out.
 
         Args:
             tps: The partitions; all inputs if left out.
@@ -183,7 +185,10 @@ class ConnectedApplication:
             OpenTransactionError: If a transaction that commits offsets of these partitions stays open.
             BrokerError: If brokers do not answer.
         """
-        return self.admin.committed(self.id, self.inputs if tps is None else tps, patience_s)
+        wanted = list(self.inputs if tps is None else tps)
+        found = self.admin.committed(self.id, wanted, patience_s)
+        missing = [tp for tp in wanted if tp not in found]
+        return found | KeptOffsets(self.admin, self.id).last(missing)
 
     def noted(self, tps: Iterable[TopicPartition]) -> dict[TopicPartition, CommittedOffset]:
         """Return committed offsets by partition as they are now: an open transaction may be about to replace them.
@@ -217,10 +222,11 @@ class ConnectedApplication:
         if letters is not None:
             self.admin.require([letters], f"application {self.id} keeps failures in")
         self._require_nothing_lost()
-        self.admin.create_topics(
+        topics = (
             TopicSpec(t.name, t.partitions, {**streams.topic, **t.config}, streams.replication_factor)
             for t in layout.internal_topics
         )
+        self.admin.create_topics([*topics, kept_offsets_topic(application)])
         return layout
 
     def _require_nothing_lost(self) -> None:
@@ -244,12 +250,12 @@ class ConnectedApplication:
             raise TopicError(message, hint=_LOST_HINT)
 
     def _used_topics(self) -> set[str]:
-        """Return the internal topics of tasks that have committed; commits of a reset have no metadata."""
+        """Return the internal topics of tasks that have processed something."""
         committed = self.committed()
         worked = {
             task_id.sub_topology
             for task_id, inputs in self.layout.tasks.items()
-            if any(tp in committed and committed[tp].metadata for tp in inputs)
+            if any(tp in committed and _is_of_work(committed[tp].metadata) for tp in inputs)
         }
         used = set()
         for sub in self.application.topology.sub_topologies():
@@ -319,3 +325,8 @@ class ConnectedApplication:
         if found.live != application.version:
             raise found.not_live(application.version)
         found.require_nothing_held()
+
+
+def _is_of_work(metadata: str) -> bool:
+    """Return whether a commit is not the one with which an input is begun."""
+    return bool(metadata) and replace(OffsetMetadata.decode(metadata), topics={}) != OffsetMetadata(-1)

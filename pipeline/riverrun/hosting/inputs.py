@@ -1,22 +1,15 @@
-"""The inputs of an application: where reading starts, how far it lags, and whether topics keep, lose or refuse its records.
-
-Brokers give each topic an id, by which topics that were deleted and created again are noticed: offsets and state are of the
-earlier one. A task commits the ids of the topics that it depends on in the metadata of its offsets (`OffsetMetadata.topics`).
-Its local state notes those of its inputs, since brokers delete committed offsets with a topic.
-"""
+"""The inputs of an application: where reading starts, how far it lags, and whether topics keep, lose or refuse its records."""
 
 from __future__ import annotations
 
-import base64
 import logging
-import struct
 from collections import Counter
 from datetime import timedelta
-from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
 from riverrun.archive.one_log import archived_ranges
-from riverrun.errors import ConfigError, MissingOffsetError, TopicError
+from riverrun.errors import ConfigError, MissingOffsetError
+from riverrun.hosting.continuing import require_new
 from riverrun.kafka.sending import time_limits
 from riverrun.records import AutoOffsetReset, ResetStrategy, TopicPartition
 from riverrun.runtime.layout import changelog_name, internal_name
@@ -27,7 +20,6 @@ if TYPE_CHECKING:
 
     from riverrun.hosting.application import Application
     from riverrun.hosting.connected import ConnectedApplication
-    from riverrun.kafka.admin import Admin
 
 log = logging.getLogger(__name__)
 
@@ -160,7 +152,7 @@ def _written(application: Application) -> Iterator[str]:
 def reset_offsets(
     connected: ConnectedApplication, tps: Iterable[TopicPartition], now_ms: int
 ) -> dict[TopicPartition, int]:
-    """Return the offset at which reading of each partition begins, by the policy of its source or `auto.offset.reset`.
+    """Return the offset at which reading of each new partition begins, by the policy of its source or `auto.offset.reset`.
 
     Repartition topics are always read from their beginning: none of their records has been processed yet.
 
@@ -170,12 +162,16 @@ def reset_offsets(
         now_ms: The time from which durations count back, ms since the epoch.
 
     Raises:
+        TopicError: If a topic was deleted and created again since the application read it.
+        ForgottenOffsetsError: If brokers have deleted committed offsets of a partition.
         ConfigError: If the policy of a partition requires a committed offset.
         BrokerError: If the brokers do not answer.
     """
     admin, policies = connected.admin, reset_policies(connected.application)
+    uncommitted = list(tps)
+    require_new(connected, uncommitted)
     chosen: dict[AutoOffsetReset, list[TopicPartition]] = {}
-    for tp in tps:
+    for tp in uncommitted:
         chosen.setdefault(policies.get(tp.topic, AutoOffsetReset.earliest()), []).append(tp)
     starts: dict[TopicPartition, int] = {}
     for policy, partitions in chosen.items():
@@ -232,79 +228,3 @@ def reset_policies(application: Application) -> dict[str, AutoOffsetReset]:
         for topic in source.topics
         if topic not in sub.repartition_topics
     }
-
-
-MOST_TOPICS = 8
-"""With each input, a task commits the ids of so many topics at most, as metadata is written at each commit."""
-
-
-def found_ids(admin: Admin, topics: Iterable[str]) -> dict[str, int]:
-    """Return the ids of those topics that exist, as 64 bits each, in the given order.
-
-    Raises:
-        BrokerError: If the brokers do not answer.
-    """
-    wanted = list(topics)
-    found = short_ids(admin.topic_ids(wanted))
-    return {topic: found[topic] for topic in wanted if topic in found}
-
-
-def short_ids(ids: Mapping[str, str]) -> dict[str, int]:
-    """Return the second half of each id as a number; ids are random. Topics without an id (of old brokers) are left out."""
-    found = {topic: struct.unpack(">q", base64.urlsafe_b64decode(f"{text}==")[8:16])[0] for topic, text in ids.items()}
-    return {topic: short for topic, short in found.items() if short}
-
-
-def committed_ids(committed: Mapping[TopicPartition, tuple[int, str]], application_id: str) -> dict[str, int]:
-    """Return the ids that tasks have committed with their offsets, by full topic name."""
-    found: dict[str, int] = {}
-    for _offset, metadata in committed.values():
-        for name, topic_id in OffsetMetadata.decode(metadata).topics.items():
-            found[application_id + name if name.startswith("-") else name] = topic_id
-    return found
-
-
-def ids_to_commit(tp: TopicPartition, ids: Mapping[str, int], application_id: str) -> dict[str, int]:
-    """Return the ids to commit with the offset of an input, by short name: its own topic first.
-
-    Args:
-        tp: The input.
-        ids: Ids of the topics that its task depends on, the most important first.
-        application_id: The prefix of internal topics, which short names leave out.
-    """
-    own = {tp.topic: ids[tp.topic]} if tp.topic in ids else {}
-    chosen = dict(islice((own | dict(ids)).items(), MOST_TOPICS))
-    prefix = f"{application_id}-"
-    return {topic[len(prefix) - 1 :] if topic.startswith(prefix) else topic: id_ for topic, id_ in chosen.items()}
-
-
-def require_same(application: Application, known: Iterable[tuple[str, int]], present: Mapping[str, int]) -> None:
-    """Make sure that topics are those from which an application has read.
-
-    Args:
-        application: The application.
-        known: Topics with the ids that they had when the application read them.
-        present: Ids of topics now. Topics that are missing are other checks' concern.
-
-    Raises:
-        TopicError: If a topic was deleted and created again.
-    """
-    changed = sorted({topic for topic, topic_id in known if present.get(topic, topic_id) != topic_id})
-    if not changed:
-        return
-    are, each = ("Topics", "have") if len(changed) > 1 else ("Topic", "has")
-    message = (
-        f"{are} {', '.join(changed)} {each} been deleted and created again since {application.id} began to read:"
-        " its offsets and its state belong to the earlier records"
-    )
-    raise TopicError(message, hint=_hint(application, changed))
-
-
-def _hint(application: Application, changed: Iterable[str]) -> str:
-    topology, name, version = application.topology, application.config.name, application.version
-    if topology.external_topics.difference(topology.source_topics).issuperset(changed):
-        return "Start again: the global table is then filled from its topic."
-    return (
-        f"To compute everything again from the topics as they are now: riverrun reset {name} --version {version}. It deletes"
-        " the state. A new version (riverrun release) begins at the first records as well, and this one's state stays as it is."
-    )

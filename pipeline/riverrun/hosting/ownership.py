@@ -20,17 +20,20 @@ from __future__ import annotations
 import logging
 import secrets
 import threading
-from contextlib import suppress
+from contextlib import contextmanager, suppress
+from functools import partial
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Protocol
 
 from riverrun.config import EXACTLY_ONCE_V2
 from riverrun.errors import OpenTransactionError, StreamsError
+from riverrun.hosting.kept_offsets import commit_and_keep
 from riverrun.kafka.admin import STABLE_SECONDS
-from riverrun.kafka.producer import IdempotentProducer, TransactionalProducer
+from riverrun.kafka.producer import LONGEST_TRANSACTION_MS, IdempotentProducer, TransactionalProducer
 from riverrun.runtime.times import OffsetMetadata
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
     from collections.abc import Set as AbstractSet
 
     from riverrun.hosting.application import Application
@@ -169,15 +172,24 @@ class StreamsProducer:
         """Wait until everything sent has arrived. Errors are those of the producer of records."""
         (self._plain or self._offsets).flush()
 
-    def commit(self, offsets: Mapping[TopicPartition, tuple[int, str]]) -> None:
+    def commit(
+        self,
+        offsets: Mapping[TopicPartition, tuple[int, str]],
+        released: Mapping[TopicPartition, tuple[int, str]] = MappingProxyType({}),
+    ) -> None:
         """Commit offsets, in one transaction with all records sent so far if these are sent exactly once.
+
+        Args:
+            offsets: Offset and metadata per input.
+            released: Those of tasks that are let go.
 
         Raises:
             TaskMigratedError: If another owner has taken over a task.
             UnknownOutcomeError: If it is unknown whether the commit succeeded.
             BrokerError: If brokers refused it.
         """
-        self._offsets.commit(offsets, self._group_id)
+        together = {**offsets, **released}
+        commit_and_keep(self._offsets, self._group_id, together, released if self.owner else together)
 
     def abort(self) -> None:
         """Abort the open transaction at once, so that no reader waits for it.
@@ -273,6 +285,33 @@ def fence_owners(connected: ConnectedApplication, task_ids: Iterable[TaskId]) ->
         fence_named(connected, connected.layout.tasks[task_id], thread.fence, thread.known)
 
 
+@contextmanager
+def owning(connected: ConnectedApplication, task_id: TaskId) -> Iterator[TransactionalProducer]:
+    """Take a task over within this context, under its lock: its owner is fenced.
+
+    Args:
+        connected: The application; its patterns are resolved.
+        task_id: The task.
+
+    Raises:
+        TaskMigratedError: If another process takes it over meanwhile; raised by what uses the producer.
+        BrokerError: If the brokers do not answer.
+    """
+    application = connected.application
+    producer = TransactionalProducer(
+        application.kafka,
+        transactional_id(application.id, task_id),
+        transaction_timeout_ms=LONGEST_TRANSACTION_MS,
+        overrides=application.config.streams.producer,
+    )
+    try:
+        producer.init()
+        fence_named(connected, connected.layout.tasks[task_id], partial(fence, application))
+        yield producer
+    finally:
+        producer.close()
+
+
 def settled_offsets(
     connected: ConnectedApplication, tps: Iterable[TopicPartition]
 ) -> dict[TopicPartition, CommittedOffset]:
@@ -286,7 +325,7 @@ def settled_offsets(
     """
     asked = list(tps)
     try:
-        return connected.admin.committed(connected.id, asked, _COMMIT_SECONDS)
+        return connected.committed(asked, _COMMIT_SECONDS)
     except OpenTransactionError as error:
         log.warning("ending a transaction of %s that an earlier owner left open: %s", connected.id, error.message)
         resolved = connected.resolved()

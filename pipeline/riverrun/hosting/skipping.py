@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -12,9 +11,9 @@ from riverrun.errors import ProcessingError, RangeError
 from riverrun.hosting.alone import require_nobody
 from riverrun.hosting.control_topic import ControlTopic
 from riverrun.hosting.inputs import reset_offsets
-from riverrun.hosting.ownership import fence, fence_named, transactional_id
+from riverrun.hosting.kept_offsets import commit_and_keep
+from riverrun.hosting.ownership import owning
 from riverrun.hosting.process import SystemClock, this_user
-from riverrun.kafka.producer import TransactionalProducer
 from riverrun.kafka.ranges import read_range
 from riverrun.processor.handlers import context_of, dead_letter_queue_record
 from riverrun.records import OffsetRange, RawRecord, TaskId, TopicPartition
@@ -25,6 +24,7 @@ if TYPE_CHECKING:
     from riverrun.hosting.application import Application
     from riverrun.hosting.connected import ConnectedApplication
     from riverrun.kafka.admin import Admin, CommittedOffset
+    from riverrun.kafka.producer import TransactionalProducer
 
 SKIPPED_TOPIC = "riverrun-skipped"
 _BATCH_OF_LOG = 1_000
@@ -100,20 +100,12 @@ def carry_out(connected: ConnectedApplication, planned: Skip) -> Skip:
         BrokerError: If the brokers refuse or do not answer.
     """
     application = connected.application
-    owner = TransactionalProducer(
-        application.kafka,
-        transactional_id(application.id, planned.task_id),
-        overrides=application.config.streams.producer,
-    )
     connected = connected.resolved()
-    try:
-        owner.init()
-        fence_named(connected, connected.layout.tasks[planned.task_id], partial(fence, application))
+    with owning(connected, planned.task_id) as owner:
         found = plan_skip(connected, planned.tp, planned.record.offset)
         _send_letter(application, found, owner)
-        owner.commit({found.tp: (found.offset, found.metadata)}, application.id)
-    finally:
-        owner.close()
+        commits = {found.tp: (found.offset, found.metadata)}
+        commit_and_keep(owner, application.id, commits, commits)
     _note(connected, found)
     return found
 

@@ -8,9 +8,10 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from riverrun.errors import RangeError
-from riverrun.hosting.inputs import committed_ids, found_ids, require_same
+from riverrun.hosting.continuing import require_new
 from riverrun.hosting.restoring import find_missing, lost_history, restore, silently
 from riverrun.hosting.snapshots import open_state
+from riverrun.hosting.topic_ids import committed_ids, found_ids, require_same
 from riverrun.kafka.tombstones import oldest
 from riverrun.runtime.ports import Ports
 from riverrun.runtime.task import Task
@@ -55,9 +56,12 @@ def read_committed(
 
     Raises:
         TopicError: If a topic was deleted and created again since the last commit.
+        ForgottenOffsetsError: If brokers have deleted committed offsets.
         BrokerError: If the brokers do not answer.
     """
-    return committed_point(connected, spec, connected.committed(inputs) if inputs else {})
+    commits = connected.committed(inputs) if inputs else {}
+    require_new(connected, (tp for tp in inputs if tp not in commits))
+    return committed_point(connected, spec, commits)
 
 
 def committed_point(

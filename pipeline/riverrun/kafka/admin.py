@@ -445,6 +445,15 @@ class Admin:
         entries = self._requests.result(future, f"read settings of topic {topic}")
         return {name: entry.value for name, entry in entries.items()}
 
+    def broker_config(self, name: str) -> str:
+        """Return a setting of the brokers, as one of them tells it; `unknown` if it may not be described."""
+        with self._requests.asking("look up brokers"):
+            brokers = self._client.list_topics(timeout=REQUEST_SECONDS).brokers
+        resource = ConfigResource(ResourceType.BROKER, str(min(brokers)))
+        future = self._client.describe_configs([resource], request_timeout=REQUEST_SECONDS)[resource]
+        entries = self._requests.result(future, f"read setting {name} of the brokers", ignore=DENIED)
+        return "unknown" if entries is None else str(entries[name].value)
+
     def topic_configs(self, topics: Iterable[str]) -> dict[str, dict[str, str]]:
         """Return the settings of those topics that exist and may be described, with one request."""
         resources = [ConfigResource(ResourceType.TOPIC, topic) for topic in sorted(set(topics))]

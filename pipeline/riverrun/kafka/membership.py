@@ -88,6 +88,8 @@ class GroupMember:
         rebalance_timeout_ms: How long brokers wait for the other members in a rebalance.
         group_instance_id: Makes it a static member, whose restart causes no rebalance.
         coordinator: The connection to use; a new one if left out.
+        committed: Returns further topics to subscribe to, at every rebalance, in the thread. Brokers delete committed
+            offsets of topics that no member subscribes to.
 
     Raises:
         ConfigError: If a property cannot be used.
@@ -109,6 +111,7 @@ class GroupMember:
         rebalance_timeout_ms: int = 300_000,
         group_instance_id: str | None = None,
         coordinator: Connection | None = None,
+        committed: Callable[[], Collection[str]] = tuple,
     ) -> None:
         """Create the member; it joins with the first `poll`."""
         if coordinator is None:
@@ -122,6 +125,7 @@ class GroupMember:
         """Whether another process has joined with this `group_instance_id`, which ends this membership for good."""
         self._group_id = group_id
         self._topics = sorted(topics) or [_SOME_TOPIC]
+        self._committed = committed
         self._describe = describe
         self._assign = assign
         self._on_plan = on_plan
@@ -206,7 +210,7 @@ class GroupMember:
     def _join(self) -> None:
         self._rejoins.clear()
         self._generation = _NO_GENERATION
-        said = next(self._counts).to_bytes(COUNT_BYTES, "big") + self._describe()
+        said = self._subscription()
         joined = self._answer(lambda: self._join_request(said), self._session_s)
         if joined.error_code == KafkaError.MEMBER_ID_REQUIRED:
             self._member_id = joined.member_id
@@ -346,10 +350,18 @@ class GroupMember:
         self._wakes.wait(seconds)
         self._wakes.clear()
 
-    def _join_request(self, said: bytes) -> Any:
-        subscription = ConsumerProtocolSubscription(
-            version=_PROTOCOL_VERSION, topics=self._topics, user_data=said, owned_partitions=[]
+    def _subscription(self) -> bytes:
+        """Return what this member says to the leader, with a number: brokers start a rebalance only if the bytes differ."""
+        said = ConsumerProtocolSubscription(
+            version=_PROTOCOL_VERSION,
+            topics=sorted({*self._topics, *self._committed()}),
+            user_data=next(self._counts).to_bytes(COUNT_BYTES, "big") + self._describe(),
+            owned_partitions=[],
         )
+        encoded: bytes = said.encode()
+        return encoded
+
+    def _join_request(self, said: bytes) -> Any:
         return JoinGroupRequest(
             group_id=self._group_id,
             session_timeout_ms=self._session_timeout_ms,
@@ -357,7 +369,7 @@ class GroupMember:
             member_id=self._member_id,
             group_instance_id=self._instance_id,
             protocol_type=ConsumerProtocolType,
-            protocols=[JoinGroupRequest.JoinGroupRequestProtocol(_PROTOCOL, subscription.encode())],
+            protocols=[JoinGroupRequest.JoinGroupRequestProtocol(_PROTOCOL, said)],
             max_version=_JOIN_VERSION,
         )
 

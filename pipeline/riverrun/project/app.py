@@ -303,6 +303,12 @@ class App:
 
         return input_lags(self._chosen.connected())
 
+    def expiry_warning(self) -> str | None:
+        """Return a warning if brokers have deleted its committed offsets, or will; None if nothing is to be lost."""
+        from riverrun.hosting.continuing import expiry_warning
+
+        return expiry_warning(self._chosen.cluster.admin, self._chosen.config, self._chosen.version)
+
     def ask(
         self, method: str, path: str, *, server: str | None = None, body: Mapping[str, Any] | None = None, **params: Any
     ) -> Any:

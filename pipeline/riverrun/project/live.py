@@ -112,6 +112,7 @@ class AppStatus:
         members: Its instances and runs, as `client-id@host`.
         instance: The `/status` of one instance, which covers all tasks; None if none was asked.
         lost_deletions: What the next start has to read again, as nothing ran for longer than brokers keep deletions.
+        warning: What is about to be lost, or was: brokers delete committed offsets of applications that do not run.
     """
 
     application_id: str
@@ -119,6 +120,7 @@ class AppStatus:
     members: tuple[str, ...]
     instance: Mapping[str, Any] | None = None
     lost_deletions: tuple[str, ...] = ()
+    warning: str | None = None
 
 
 def status_of(chosen: ChosenVersion, server: str | None) -> AppStatus:
@@ -128,13 +130,16 @@ def status_of(chosen: ChosenVersion, server: str | None) -> AppStatus:
         chosen: The application.
         server: `host:port` of an instance with details; None for `application.server`, if an instance runs.
     """
+    from riverrun.hosting.continuing import expiry_warning
+
     application_id = chosen.application_id
     group = chosen.cluster.admin.group(application_id)
     address = server or chosen.config.streams.application_server
     is_asked = bool(group.members or server) and bool(address) and not address.endswith(":0")
     instance = asked(chosen, "GET", "/status", server=address) if is_asked else None
+    warning = expiry_warning(chosen.cluster.admin, chosen.config, chosen.version)
     lost = () if group.members else _lost_deletions(chosen)
-    return AppStatus(application_id, group.state, tuple(map(str, group.members)), instance, lost)
+    return AppStatus(application_id, group.state, tuple(map(str, group.members)), instance, lost, warning)
 
 
 def _lost_deletions(chosen: ChosenVersion) -> tuple[str, ...]:

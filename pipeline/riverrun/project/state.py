@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from riverrun.errors import ConfigError
+from riverrun.errors import ConfigError, RangeError
 from riverrun.hosting.process import SystemClock
+from riverrun.records import OffsetVector
 from riverrun.releases.topology import build_topology
 
 if TYPE_CHECKING:
@@ -212,6 +213,25 @@ class AppState:
         found = self.directories(state_dir)
         clean_up(found)
         return found
+
+    def resume(self, start: str) -> None:
+        """Set where the application continues whose committed offsets brokers have deleted. Its state stays as it is.
+
+        Args:
+            start: By input, the offset of the first record that it has not processed: `topic-0@12,topic-1@7`.
+
+        Raises:
+            UnderWayError: If a worker or a bounded run processes the application.
+            RangeError: If it is not known to have lost these offsets, or was further, or the topic is shorter.
+            TopicError: If a topic was deleted and created again.
+        """
+        from riverrun.hosting.continuing import resume
+
+        try:
+            offsets = OffsetVector.parse(start).offsets
+        except ValueError as error:
+            raise RangeError(str(error), hint="Write topic-0@12,topic-1@7.") from error
+        resume(self._chosen.connected(), offsets)
 
     def plan_reset(self, start: str = "earliest") -> Reset:
         """Return the actions of a reset, without doing them.

@@ -24,17 +24,18 @@ from riverrun.errors import ReleaseError, UnderWayError
 from riverrun.hosting.alone import require_nobody
 from riverrun.hosting.carry import Carry
 from riverrun.hosting.connected import ConnectedApplication
-from riverrun.hosting.inputs import found_ids, ids_to_commit
-from riverrun.hosting.ownership import fence_owners
+from riverrun.hosting.kept_offsets import commit_and_keep
+from riverrun.hosting.ownership import fence_owners, owning
 from riverrun.hosting.progress import tell
 from riverrun.hosting.state_schemas import copy_records
+from riverrun.hosting.topic_ids import found_ids, ids_to_commit
 from riverrun.processor.handlers import error_handlers
 from riverrun.records import OffsetVector, TopicPartition
 from riverrun.releases.carried_part import CarriedPart
 from riverrun.releases.carry_plan import CarryPlan, Fate, carry_plan
 from riverrun.releases.corrections import copy_partitions
 from riverrun.releases.migrating import Migration
-from riverrun.releases.rewinding import Mark, compact_again, keep_whole, mark_of, owning
+from riverrun.releases.rewinding import Mark, compact_again, keep_whole, mark_of
 from riverrun.releases.topology import tables
 from riverrun.runtime.layout import changelog_name, internal_name
 from riverrun.runtime.times import OffsetMetadata, short_name
@@ -357,7 +358,7 @@ class _Tasks:
                 known = self._metadata(OffsetMetadata.decode(text), OffsetMetadata.decode(computed.get(tp, "")))
                 metadata = replace(known, topics=ids_to_commit(tp, ids, self.new.id)).encode()
                 offsets[tp] = drained.get(tp, offset), metadata
-            producer.commit(offsets, self.new.id)
+            commit_and_keep(producer, self.new.id, offsets, offsets)
 
     def _noted(self, tp: TopicPartition, *, is_internal: bool) -> tuple[int, str]:
         """Return where the live version stood in an input of the candidate, and its metadata."""

@@ -16,19 +16,19 @@ import re
 import shutil
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from riverrun.decoders import msgpack_decoder
-from riverrun.hosting.inputs import found_ids, ids_to_commit, reset_offsets
-from riverrun.hosting.ownership import fence, fence_named, transactional_id
+from riverrun.hosting.inputs import reset_offsets
+from riverrun.hosting.kept_offsets import commit_and_keep
+from riverrun.hosting.ownership import owning
 from riverrun.hosting.process import SystemClock
 from riverrun.hosting.progress import tell
 from riverrun.hosting.release import staging_name
+from riverrun.hosting.topic_ids import found_ids, ids_to_commit
 from riverrun.kafka.admin import TopicSpec
-from riverrun.kafka.producer import LONGEST_TRANSACTION_MS, TransactionalProducer
 from riverrun.kafka.ranges import read_fields
 from riverrun.records import Headers, OffsetRange, TopicPartition
 from riverrun.releases.corrections import copy_partitions
@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 
     from riverrun.hosting.connected import ConnectedApplication
     from riverrun.kafka.admin import Admin
+    from riverrun.kafka.producer import TransactionalProducer
     from riverrun.records import TaskId
     from riverrun.runtime.layout import TopicRequirement
 
@@ -199,33 +200,6 @@ def _create_again(connected: ConnectedApplication, topic: TopicRequirement, mark
         copy_partitions(admin, _back(copy), admin.settled_end_offsets(tps), topic.name)
 
 
-@contextmanager
-def owning(connected: ConnectedApplication, task_id: TaskId) -> Iterator[TransactionalProducer]:
-    """Take a task over within this context, under its lock: its owner is fenced.
-
-    Args:
-        connected: The application; its patterns are resolved.
-        task_id: The task.
-
-    Raises:
-        TaskMigratedError: If another process takes it over meanwhile; raised by what uses the producer.
-        BrokerError: If the brokers do not answer.
-    """
-    application = connected.application
-    producer = TransactionalProducer(
-        application.kafka,
-        transactional_id(application.id, task_id),
-        transaction_timeout_ms=LONGEST_TRANSACTION_MS,
-        overrides=application.config.streams.producer,
-    )
-    try:
-        producer.init()
-        fence_named(connected, connected.layout.tasks[task_id], partial(fence, application))
-        yield producer
-    finally:
-        producer.close()
-
-
 def _rewind_task(connected: ConnectedApplication, task_id: TaskId, mark: Mark, timed: Container[str]) -> None:
     application, admin, inputs = connected.application, connected.admin, connected.layout.tasks[task_id]
     spec = application.task_spec(task_id, inputs)
@@ -246,7 +220,7 @@ def _rewind_task(connected: ConnectedApplication, task_id: TaskId, mark: Mark, t
                 known = replace(OffsetMetadata.decode(metadata), owner="")  # its next owner fences nobody
                 metadata = replace(known, topics=ids_to_commit(tp, ids, connected.id)).encode()
             offsets[tp] = offset, metadata
-        producer.commit(offsets, application.id)
+        commit_and_keep(producer, application.id, offsets, offsets)
 
 
 def _put_back(admin: Admin, tp: TopicPartition, mark: Mark, producer: TransactionalProducer) -> int:

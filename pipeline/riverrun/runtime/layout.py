@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from riverrun.topology.topology import Topology
 
 _INTERNAL = re.compile(
-    r".*-(changelog|repartition|subscription-registration-topic|subscription-response-topic)"
+    r".*-(changelog|repartition|committed-offsets|subscription-registration-topic|subscription-response-topic)"
     r"|.+-KTABLE-FK-JOIN-SUBSCRIPTION-(REGISTRATION|RESPONSE)-\d+-topic"
 )
 REPARTITION_CONFIG = {
@@ -73,6 +73,11 @@ def internal_name(application_id: str, name: str) -> str:
 def changelog_name(application_id: str, store: str) -> str:
     """Return the full name of a store's changelog topic."""
     return f"{application_id}-{store}-changelog"
+
+
+def kept_offsets_name(application_id: str) -> str:
+    """Return the full name of the topic with copies of committed offsets."""
+    return f"{application_id}-committed-offsets"
 
 
 def is_internal_topic(application_id: str, topic: str) -> bool:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from riverrun.errors import StreamsError
 from riverrun.hosting.alone import group_of, hosts_in
+from riverrun.hosting.kept_offsets import KeptOffsets
 from riverrun.hosting.local_state import directories_of, locked
 from riverrun.hosting.state_schemas import forget
 from riverrun.runtime.layout import own_topics
@@ -75,7 +76,7 @@ def reset(plan: Reset, admin: Admin) -> None:
     forget(admin, plan.topics)
     admin.delete_group(plan.application_id)
     # Last, as all of a group's committed offsets are deleted with it.
-    admin.alter_offsets(plan.application_id, plan.offsets.offsets)
+    KeptOffsets(admin, plan.application_id).begin(plan.offsets.offsets)
 
 
 def _at_work(application_id: str, admin: Admin) -> tuple[str, ...]:

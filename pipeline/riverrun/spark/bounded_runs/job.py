@@ -10,10 +10,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from riverrun.errors import BrokerError, RangeError, UnderWayError
 from riverrun.hosting.alone import RUN, processing_alone
-from riverrun.hosting.inputs import found_ids, warn_of_narrow_times
+from riverrun.hosting.continuing import keep_committed
+from riverrun.hosting.inputs import warn_of_narrow_times
+from riverrun.hosting.kept_offsets import KeptOffsets
 from riverrun.hosting.ownership import fence_owners, settled_offsets
 from riverrun.hosting.progress import looked_at, tell
 from riverrun.hosting.state_schemas import StateSchemas
+from riverrun.hosting.topic_ids import found_ids
 from riverrun.records import OffsetRange, TaskId, TopicPartition, counted
 from riverrun.spark.bounded_runs.attempts import (
     LOCAL,
@@ -65,7 +68,7 @@ class RunPlan:
             later run's work stays untouched.
         loops: Ids of sub-topologies that read topics that they write, directly or through each other. They process a slice's
             records of external topics first, and resulting records of repartition topics afterwards, whatever their times.
-        topics: Ids of the topics of the range (`hosting.inputs`).
+        topics: Ids of the topics of the range (`hosting.topic_ids`).
     """
 
     range: RunRange
@@ -322,10 +325,10 @@ class _Run:
             # Open transactions of a run that died would hide where repartition topics end.
             fence_owners(connected, connected.layout.tasks)
         known = settled_offsets(connected, connected.inputs)
-        # Partitions that begin behind their last record: the next run continues from there.
-        begun = {tp: r.start for tp, r in ranges.items() if r.size == 0 and r.start > 0 and tp not in known}
-        if begun:
-            connected.admin.alter_offsets(connected.id, begun)
+        keep_committed(connected, known)
+        # Partitions without records to process: the next run continues from there.
+        begun = {tp: r.start for tp, r in ranges.items() if r.size == 0 and tp not in known}
+        KeptOffsets(connected.admin, connected.id).begin(begun)
         return known
 
     def _take(

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from riverrun.decoders import UnreadableError
 from riverrun.errors import BrokerError, ProcessingError, StreamsError, TaskMigratedError
 from riverrun.hosting.local_state import instance_id
+from riverrun.runtime.layout import internal_name
 from riverrun.worker.group.leadership import finds_more, give_assignments, subscriptions_of
 from riverrun.worker.group.protocol import (
     AssignmentConfig,
@@ -255,6 +256,11 @@ class Membership:
             log.warning(message, len(said))
         return said
 
+    def _committed_topics(self) -> list[str]:
+        """Return the topics whose offsets tasks commit, those that were found later included."""
+        own = self._application.topology.repartition_topics
+        return [*self._found, *(internal_name(self._application.id, name) for name in own)]
+
     def _assign(self, said: Mapping[str, bytes], config: AssignmentConfig) -> Mapping[str, bytes]:
         """Make the assignments of all members; called in the thread, if this instance leads."""
         members, topics = subscriptions_of(said), self._found
@@ -300,4 +306,5 @@ class Membership:
             heartbeat_interval_ms=int(client.get("heartbeat.interval.ms", 3_000)),
             rebalance_timeout_ms=self._streams.max_poll_interval_ms,
             group_instance_id=client.get("group.instance.id"),
+            committed=self._committed_topics,
         )

@@ -10,9 +10,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from riverrun.errors import BrokerError, RangeError
-from riverrun.hosting.inputs import found_ids
 from riverrun.hosting.process import SystemClock
 from riverrun.hosting.standby_tasks import open_global_state
+from riverrun.hosting.topic_ids import found_ids
 from riverrun.kafka.tombstones import FOREVER_MS, Following, require_recent, whole_now
 from riverrun.records import Whole
 from riverrun.runtime.context import GLOBAL_TASK

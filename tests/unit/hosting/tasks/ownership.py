@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from riverrun.errors import BrokerError, OpenTransactionError, StreamsError, TaskMigratedError, UnknownOutcomeError
 from riverrun.hosting.claim import Claim
 from riverrun.hosting.connected import Publication
+from riverrun.hosting.kept_offsets import is_last
 from riverrun.hosting.ownership import ThreadProducer
 from riverrun.kafka.admin import CommittedOffset
 from riverrun.records import TaskId, TopicPartition
@@ -136,6 +137,7 @@ class Transaction:
 
     records: list[tuple[TaskId, int]] = field(default_factory=list)
     offsets: dict[TopicPartition, tuple[int, str]] = field(default_factory=dict)
+    kept: dict[TopicPartition, tuple[int, str]] = field(default_factory=dict)
     is_decided: bool = False
 
 
@@ -146,6 +148,7 @@ class Brokers:
         self.epochs: dict[str, int] = defaultdict(int)
         self.open: dict[str, Transaction] = {}
         self.committed: dict[TopicPartition, CommittedOffset] = {}
+        self.kept: dict[TopicPartition, CommittedOffset] = {}
         self.written: dict[TaskId, list[int]] = {task: [] for task in TASKS}
 
     def init(self, transactional_id: str) -> int:
@@ -166,6 +169,7 @@ class Brokers:
         for tp, (offset, metadata) in done.offsets.items():
             self._check(transactional_id, tp, offset)
             self.committed[tp] = CommittedOffset(offset, metadata)
+        self.kept |= {tp: CommittedOffset(*commit) for tp, commit in done.kept.items()}
 
     def _check(self, transactional_id: str, tp: TopicPartition, offset: int) -> None:
         task = TaskId(0, tp.partition)
@@ -173,6 +177,15 @@ class Brokers:
         if transactional_id != f"{APP}-{task}":
             owner = OffsetMetadata.decode(self.committed[tp].metadata).owner
             assert transactional_id == f"{APP}-{owner}", f"{transactional_id} commits {tp} of {owner or 'nobody'}"
+
+    def forget(self, tasks: Iterable[TaskId]) -> set[TaskId]:
+        """Delete committed offsets of an application that nobody runs. Return the tasks about which nothing is left."""
+        for transactional_id in list(self.open):
+            self.init(transactional_id)
+        tps = [input_of(task) for task in tasks]
+        for tp in tps:
+            self.committed.pop(tp, None)
+        return {TaskId(0, tp.partition) for tp in tps if tp in self.kept and not is_last(self.kept[tp])}
 
     def is_pending(self, tps: Iterable[TopicPartition]) -> bool:
         return any(tp in transaction.offsets for transaction in self.open.values() for tp in tps)
@@ -209,10 +222,14 @@ class Producer:
         if self._records:
             self._brokers.open.setdefault(self._id, Transaction()).records[:] = self._records
 
-    def commit(self, offsets: Mapping[TopicPartition, tuple[int, str]], _group_id: str) -> None:
+    def commit(
+        self, offsets: Mapping[TopicPartition, tuple[int, str]], kept: Mapping[TopicPartition, tuple[int, str]]
+    ) -> None:
         request()
         self.flush()
-        self._brokers.open.setdefault(self._id, Transaction()).offsets.update(offsets)
+        transaction = self._brokers.open.setdefault(self._id, Transaction())
+        transaction.offsets.update(offsets)
+        transaction.kept.update(kept)
         answered("send offsets")
         request()
         self._require()
@@ -269,7 +286,8 @@ class Connected:
             if waited > _PATIENCE:
                 self._brokers.expire(asked)
             request()
-        return self._answer(asked)
+        kept = {tp: self._brokers.kept[tp] for tp in asked if tp in self._brokers.kept}
+        return {tp: commit for tp, commit in kept.items() if is_last(commit)} | self._answer(asked)
 
     def noted(self, tps: Iterable[TopicPartition]) -> dict[TopicPartition, CommittedOffset]:
         request()
@@ -341,11 +359,10 @@ class StreamThread:
             metadata = OffsetMetadata(at, owner=producer.owner).encode()
             self._claims[task].begin_commit({input_of(task): (at + 1, metadata)})
             offsets[input_of(task)] = (at + 1, metadata)
-        for task in released:
-            offsets |= self._claims[task].released()
+        left = {tp: commit for task in released for tp, commit in self._claims[task].released().items()}
         try:
             producer.flush()
-            producer.commit(offsets)
+            producer.commit(offsets, left)
         except StreamsError:
             self._failed |= self._positions.keys()
             self._todo |= self._positions.keys()

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from riverrun.errors import ForgottenOffsetsError
 from riverrun.hosting import claim, ownership
 from tests.depth import depth
 from tests.unit.hosting.tasks.ownership import (
@@ -23,6 +25,8 @@ from tests.unit.hosting.tasks.ownership import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     import pytest
 
 FAULTS = st.sampled_from(["", *[""] * 12, "lose", "kill"])
@@ -50,6 +54,44 @@ def test_each_record_is_written_once_by_the_owner_that_claimed_its_task_last(
     brokers = Brokers()
     _connect(brokers, monkeypatch)
     connected = Connected(brokers)
+    actors = _begun(connected, threads, runs, moves)
+    _finish(actors)
+    _finish_all(connected, actors, brokers)
+
+
+@settings(
+    max_examples=depth(300, 5000),
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+)
+@given(threads=THREADS, runs=RUNS, moves=MOVES, forgotten=st.sets(st.sampled_from(TASKS), min_size=1))
+def test_offsets_that_brokers_have_forgotten_neither_repeat_nor_skip_a_record(
+    threads: list[tuple[set[Any], int, int]],
+    runs: list[tuple[Any, int]],
+    moves: list[tuple[int, int, str]],
+    forgotten: set[Any],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """All processes have ended somehow, and brokers delete committed offsets of some tasks."""
+    brokers = Brokers()
+    _connect(brokers, monkeypatch)
+    connected = Connected(brokers)
+    for actor in _begun(connected, threads, runs, moves):
+        actor.kill()
+    unknown = brokers.forget(forgotten)
+    before = {task: list(brokers.written[task]) for task in unknown}
+    actors: list[Actor] = []
+    Actor("last", StreamThread(connected, TASKS, 4 * END, 4 * END).run, actors)
+    _finish(actors)
+    assert brokers.written == {task: list(range(END)) for task in TASKS} | before
+
+
+def _begun(
+    connected: Connected,
+    threads: list[tuple[set[Any], int, int]],
+    runs: list[tuple[Any, int]],
+    moves: list[tuple[int, int, str]],
+) -> list[Actor]:
     actors: list[Actor] = []
     for each in threads:
         Actor("thread", StreamThread(connected, *each).run, actors)
@@ -63,8 +105,7 @@ def test_each_record_is_written_once_by_the_owner_that_claimed_its_task_last(
         if fault == "kill":
             actor.kill()
         actor.loses_answer = fault == "lose"
-    _finish(actors)
-    _finish_all(connected, actors, brokers)
+    return actors
 
 
 def test_a_commit_between_the_read_of_one_thread_and_the_fence_of_another_is_seen(
@@ -92,6 +133,15 @@ def test_a_commit_between_the_read_of_one_thread_and_the_fence_of_another_is_see
             _finish_all(connected, actors, brokers)
 
 
+def _begin(brokers: Brokers, _connected: Any, tps: Iterable[Any], _now_ms: int) -> dict[Any, int]:
+    """Return where new inputs begin (`reset_offsets`)."""
+    new = list(tps)
+    if brokers.kept.keys() & set(new):
+        message = "forgotten"
+        raise ForgottenOffsetsError(message)
+    return dict.fromkeys(new, 0)
+
+
 def _finish_all(connected: Connected, actors: list[Actor], brokers: Brokers) -> None:
     """Let one thread process what is left, and look at everything that was written."""
     Actor("last", StreamThread(connected, TASKS, 4 * END, 4 * END).run, actors)
@@ -113,7 +163,8 @@ def _connect(brokers: Brokers, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ownership, "TransactionalProducer", producer)
     monkeypatch.setattr(ownership, "threading", SimpleNamespace(Lock=Mutex))
     monkeypatch.setattr(claim, "committed_point", lambda *given: SimpleNamespace(commits=given[2], topics={}))
-    monkeypatch.setattr(claim, "reset_offsets", lambda _connected, tps, _now_ms: dict.fromkeys(tps, 0))
+    monkeypatch.setattr(ownership, "commit_and_keep", lambda given, _id, offsets, kept: given.commit(offsets, kept))
+    monkeypatch.setattr(claim, "reset_offsets", partial(_begin, brokers))
     monkeypatch.setattr(claim, "time_limits", lambda _admin, _topics: {})
     monkeypatch.setattr(claim, "open_task", lambda *_: None)
     monkeypatch.setattr(claim, "TableInputs", SimpleNamespace(begun=lambda *_: None))

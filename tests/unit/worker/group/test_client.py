@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from riverrun import STRING, Consumed, Produced, StreamsBuilder
+from riverrun import STRING, Consumed, Produced, Repartitioned, StreamsBuilder
 from riverrun.config import AppConfig
 from riverrun.errors import TopologyError
 from riverrun.hosting.application import Application
@@ -153,3 +154,18 @@ def test_a_description_too_large_for_brokers_says_what_to_raise(
     monkeypatch.setattr(membership_module, "_ROOM_BYTES", 10)
     assert subscription_info_of(alone._described()) == info
     assert "brokers may need a larger message.max.bytes" in caplog.text
+
+
+def test_a_member_subscribes_to_all_topics_whose_offsets_tasks_commit(tmp_path: Path) -> None:
+    builder = StreamsBuilder()
+    texts = builder.stream(re.compile("in.*"), Consumed(STRING, STRING)).select_key(lambda _key, value: value)
+    texts.repartition(Repartitioned(STRING, STRING, name="again")).to("out", Produced(STRING, STRING))
+    application = Application(AppConfig("app", "m:f"), "v1", builder.build(), {}, tmp_path)
+    nobody: Any = None
+    connected, info = (
+        ConnectedApplication(application, nobody),
+        SubscriptionInfo(instance="one", fingerprint="f00", capacity=1),
+    )
+    alone = membership_module.Membership(connected, threading.Event(), lambda _: info, lambda _: {})
+    alone._found = {"in": 1, "in-found-later": 2}
+    assert set(alone._committed_topics()) == {"in", "in-found-later", "app-v1-again-repartition"}

@@ -1,0 +1,134 @@
+"""Keeps committed offsets where nothing expires.
+
+Brokers delete the committed offsets of a group without members after `offsets.retention.minutes`, a week by default. So each
+application has a compacted topic with copies of its commits. A running worker commits several times a second, so its commits
+are not copied: only the one with which it takes a task over, and the one with which it lets it go. Every other commit is
+copied. Commit and copy are one transaction, so a copy is of the last commit, unless it names an owner: that worker has gone on
+from there, and only its committed offsets tell how far.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from riverrun.decoders import Natural, UnreadableError, foreign_decoder
+from riverrun.errors import StateError
+from riverrun.hosting.control_topic import ControlTopic
+from riverrun.hosting.process import SystemClock
+from riverrun.hosting.topic_ids import committed_ids, found_ids, unread
+from riverrun.kafka.admin import CommittedOffset, TopicSpec
+from riverrun.kafka.sending import TimeLimits
+from riverrun.records import TopicPartition, shortened
+from riverrun.runtime.layout import kept_offsets_name
+from riverrun.runtime.times import OffsetMetadata
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from riverrun.hosting.application import Application
+    from riverrun.kafka.admin import Admin
+    from riverrun.kafka.producer import TransactionalProducer
+
+_LONGEST = 1_000_000
+_decode = foreign_decoder(tuple[Natural, str], _LONGEST)
+
+
+class KeptOffsets:
+    """The copies of an application's commits.
+
+    Args:
+        admin: Asks the brokers.
+        application_id: The application.
+    """
+
+    def __init__(self, admin: Admin, application_id: str) -> None:
+        self._admin = admin
+        self._application_id = application_id
+        self._topic = kept_offsets_name(application_id)
+        self._control = ControlTopic(admin, self._topic)
+
+    def read(self) -> dict[TopicPartition, CommittedOffset]:
+        """Return the copies by input; empty if nothing was ever committed.
+
+        Raises:
+            StateError: If one cannot be read.
+            BrokerError: If brokers do not answer.
+        """
+        found = {}
+        for name, value in self._control.read().items():
+            try:
+                found[TopicPartition.parse(name)] = CommittedOffset(*_decode(value))
+            except (UnreadableError, ValueError) as error:
+                message = f"Record {shortened(name)} of topic {self._topic} cannot be read: {error}"
+                raise StateError(message, hint="If a newer version of Riverrun wrote it, use that version.") from error
+        return found
+
+    def last(self, tps: Iterable[TopicPartition]) -> dict[TopicPartition, CommittedOffset]:
+        """Return the copies that nobody has gone on from, of topics that were not deleted and created again since.
+
+        Args:
+            tps: Inputs without committed offsets.
+
+        Raises:
+            StateError: If a copy cannot be read.
+            BrokerError: If brokers do not answer.
+        """
+        wanted = set(tps)
+        found = {tp: kept for tp, kept in (self.read() if wanted else {}).items() if tp in wanted and is_last(kept)}
+        present = found_ids(self._admin, {tp.topic for tp in found})
+        noted = {tp: committed_ids({tp: kept}, self._application_id) for tp, kept in found.items()}
+        known = {tp: noted[tp].get(tp.topic, present[tp.topic]) for tp in found if tp.topic in present}
+        return {tp: found[tp] for tp, topic_id in known.items() if topic_id == present[tp.topic]}
+
+    def begin(self, starts: Mapping[TopicPartition, int]) -> None:
+        """Commit where inputs are begun, of which nothing was processed, while no host processes the application.
+
+        Raises:
+            BrokerError: If brokers refuse or do not answer.
+        """
+        if starts:
+            ids = found_ids(self._admin, {tp.topic for tp in starts})
+            self._admin.alter_offsets(self._application_id, starts)
+            begun = {tp: (offset, unread(tp, ids, self._application_id)) for tp, offset in starts.items()}
+            self._control.put({str(tp): msgspec.json.encode(commit) for tp, commit in begun.items()})
+
+
+def kept_offsets_topic(application: Application) -> TopicSpec:
+    """Return the topic, to be created with the internal topics of an application."""
+    streams = application.config.streams
+    config = {
+        **streams.topic,
+        "cleanup.policy": "compact",
+        "retention.ms": "-1",
+        "message.timestamp.type": "CreateTime",
+    }
+    return TopicSpec(kept_offsets_name(application.id), 1, config, streams.replication_factor)
+
+
+def commit_and_keep(
+    producer: TransactionalProducer,
+    application_id: str,
+    offsets: Mapping[TopicPartition, tuple[int, str]],
+    kept: Mapping[TopicPartition, tuple[int, str]],
+) -> None:
+    """Commit offsets, and copies of some of them, with the records sent so far. Errors are those of `producer.commit`.
+
+    Args:
+        producer: The producer.
+        application_id: The application.
+        offsets: Offset and metadata to commit, per input.
+        kept: Those of them that are copied.
+    """
+    if kept:
+        topic, now_ms, sender = kept_offsets_name(application_id), SystemClock().now_ms(), producer.new_sender()
+        sender.learn_limits({topic: TimeLimits()})
+        for tp, commit in kept.items():
+            sender.send(topic, str(tp).encode(), msgspec.json.encode(commit), now_ms, (), 0)
+    producer.commit(offsets, application_id)
+
+
+def is_last(kept: CommittedOffset) -> bool:
+    """Return whether nothing was committed after a commit that was copied: it names no owner, who would have gone on."""
+    return not OffsetMetadata.decode(kept.metadata).owner

@@ -131,8 +131,8 @@ def result_of_step(step: str, release: Release, docs_page: str = "") -> dict[str
 
     Returns:
         `app`, `step`, `state` (of the release), `live`, `candidate` and `previous` (versions), `verdict` (id of the last
-        gate's), `critical` and `warnings` (its failing expectations), `lost_records` (deleted ones that the candidate lacks),
-        `corrections` (published by the last switch), `pause_ms` and `links`.
+        gate's), `critical` and `warnings` (its failing expectations). Also `lost_records` (deleted ones that the candidate
+        lacks), `corrections` (published by the last switch), `pause_ms` and `links`.
     """
     verdict = release.verdict
     return {

@@ -1,4 +1,4 @@
-"""What a local Spark judges of a large frame has the verdict that pandas has of a small one."""
+"""Frames so large that a local Spark judges a part of their expectations: verdicts are those of small ones."""
 
 from __future__ import annotations
 

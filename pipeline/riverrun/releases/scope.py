@@ -74,7 +74,7 @@ class Scope:
         """Return a predicate that tells whether a row belongs to the scope.
 
         A windowed row belongs to it if the whole window lies in the scope. Any other row does if the time of its public
-        record or that of its new record does: whoever overwrote a row has written a time of their own.
+        record or that of its new record does: a foreign record that has replaced a row has another time.
 
         Args:
             sink: The sink that writes the topic.

@@ -1,4 +1,4 @@
-"""Which deleted records a candidate lacks: noted where it begins, known to every later step."""
+"""Deleted records that a candidate lacks: noted where it begins, known to every later step."""
 
 from __future__ import annotations
 

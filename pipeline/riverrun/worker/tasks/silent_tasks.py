@@ -62,8 +62,8 @@ class SilentTasks:
     """Moves the event time of tasks on while no record comes, as much as time has passed since their last record.
 
     That happens once per `idle_ms` of silence, since each time is a commit. A task is silent only if it knows that it has read
-    its inputs to their ends. What it knows may be old: brokers may have been away since, the worker paused, or its process asleep.
-    So the ends must be reached once more, after the time has passed and before event time moves.
+    its inputs to their ends. What it knows may be old: brokers may have been away since, the worker paused, or its process
+    asleep. So the ends must be reached once more, after the time has passed and before event time moves.
 
     Args:
         idle_ms: How long inputs must be silent, above 0.

@@ -437,6 +437,11 @@ class Task:
         is_read = len(queues) == len(self.spec.inputs) and all(each.is_caught_up and not len(each) for each in queues)
         return is_read and self._barrier.limits is None
 
+    def expect_ends(self) -> None:
+        """Forget that inputs have been read to their ends, until the host says so again."""
+        for queue in self._queues.all():
+            queue.is_caught_up = False
+
     def follow_clock(self, time_ms: int) -> None:
         """Advance event time as `advance_stream_time` does, for hosts that run in real time.
 

@@ -401,7 +401,9 @@ def new_stream_thread(
             interruptions=hooks,
             failed=manager.fail,
             cache_max_bytes=streams.statestore_cache_max_bytes,
-            silent=SilentTasks(streams.window_idle_close_ms) if streams.window_idle_close_ms else None,
+            silent=SilentTasks(streams.window_idle_close_ms, lambda task: fetching.look_again(manager.running[task]))
+            if streams.window_idle_close_ms
+            else None,
         ),
         alignment=alignment,
         follower=follower,

@@ -251,6 +251,12 @@ class Fetching:
             self._consumer.resume(self._paused - full)
         self._paused = full
 
+    def look_again(self, active: ActiveTask) -> None:
+        """Have brokers say once more where the inputs of a task end, or send the records that have come since."""
+        inputs = set(active.inputs) - self._paused
+        self._consumer.pause(inputs)
+        self._consumer.resume(inputs)
+
     def has_run_dry(self) -> bool:
         """Return whether tasks have no records at hand, and every input has been read to its end."""
         is_idle = not any(active.task.buffered(tp) for tp, active in self._owner_of.items())

@@ -25,6 +25,10 @@ class Followed(Protocol):
         """The highest event time so far, ms; -1 before the first record."""
         ...
 
+    def expect_ends(self) -> None:
+        """Forget that inputs have been read to their ends, until they are again."""
+        ...
+
     def follow_clock(self, time_ms: int) -> None:
         """Advance event time without a record."""
         ...
@@ -39,12 +43,14 @@ class _Silence:
         since_ms: When it began, by a clock that nobody sets, ms.
         stream_time: The event time at which it began, ms.
         steps: How many whole times `idle_ms` its event time has followed.
+        asked_ms: When brokers were asked whether it lasts, ms; None if no answer is awaited.
     """
 
     task: Followed
     since_ms: int
     stream_time: int
     steps: int = 0
+    asked_ms: int | None = None
 
 
 def _monotonic_ms() -> int:
@@ -56,15 +62,20 @@ class SilentTasks:
     """Moves the event time of tasks on while no record comes, as much as time has passed since their last record.
 
     That happens once per `idle_ms` of silence, since each time is a commit. A task is silent only if it knows that it has read
-    its inputs to their ends: a backlog, or a slow broker, is no silence.
+    its inputs to their ends. What it knows may be old: brokers may have been away since, the worker paused, or its process
+    asleep. So the ends must be reached once more, after the time has passed and before event time moves.
 
     Args:
         idle_ms: How long inputs must be silent, above 0.
+        look_again: Has the inputs of a task read once more, so that their ends are reported again.
         now_ms: Returns the time, ms.
     """
 
-    def __init__(self, idle_ms: int, now_ms: Callable[[], int] = _monotonic_ms) -> None:
+    def __init__(
+        self, idle_ms: int, look_again: Callable[[TaskId], None], now_ms: Callable[[], int] = _monotonic_ms
+    ) -> None:
         self._idle_ms = idle_ms
+        self._look_again = look_again
         self._now_ms = now_ms
         self._known: dict[TaskId, _Silence] = {}
 
@@ -77,10 +88,16 @@ class SilentTasks:
             processed: How many records it has processed now.
         """
         known, now_ms = self._known.get(task_id), self._now_ms()
-        if processed or known is None or known.task is not task or not task.is_silent:
+        is_known = known is not None and known.task is task and (task.is_silent or known.asked_ms is not None)
+        if processed or known is None or not is_known:
             self._known[task_id] = _Silence(task, now_ms, task.stream_time)
             return
-        steps = (now_ms - known.since_ms) // self._idle_ms
-        if steps > known.steps and known.stream_time >= 0:
-            known.steps = steps
-            task.follow_clock(known.stream_time + now_ms - known.since_ms)
+        is_due = (now_ms - known.since_ms) // self._idle_ms > known.steps and known.stream_time >= 0
+        if is_due and known.asked_ms is None:
+            known.asked_ms = now_ms
+            task.expect_ends()
+            self._look_again(task_id)
+        if known.asked_ms is not None and task.is_silent:
+            passed_ms, known.asked_ms = known.asked_ms - known.since_ms, None
+            known.steps = passed_ms // self._idle_ms
+            task.follow_clock(known.stream_time + passed_ms)

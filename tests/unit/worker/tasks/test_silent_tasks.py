@@ -61,9 +61,11 @@ class Host:
     now_ms: int = 5_000
     topics: MemoryTopics = field(default_factory=MemoryTopics)
     offset: int = 0
+    is_answered: bool = True
+    """Whether brokers tell the ends again when they are asked."""
 
     def __post_init__(self) -> None:
-        self.silent = SilentTasks(IDLE_MS, lambda: self.now_ms)
+        self.silent = SilentTasks(IDLE_MS, self.look_again, lambda: self.now_ms)
         self.take_over({})
 
     def take_over(self, committed: dict[TopicPartition, tuple[int, str]]) -> None:
@@ -71,6 +73,11 @@ class Host:
         spec = TaskSpec(TASK, sub, "app", (FIRST, SECOND))
         self.task = Task(spec, Ports(self.topics, MemoryBackend(), MockClock(), {}))
         self.task.start(committed)
+
+    def look_again(self, task: TaskId) -> None:
+        assert task == TASK
+        if self.is_answered:
+            self.read_to_ends()
 
     def read_to_ends(self) -> None:
         for tp in (FIRST, SECOND):
@@ -148,6 +155,27 @@ def test_inputs_that_were_not_read_to_their_ends_are_not_silent() -> None:
     host.turn()
     host.turn(IDLE_MS)
     assert host.task.stream_time > 300
+
+
+@pytest.mark.parametrize("turns", [1, 7], ids=["the worker pauses", "brokers are away"])
+def test_records_that_come_before_brokers_have_answered_again_are_not_late(turns: int) -> None:
+    host = Host(counted(is_suppressed=False))
+    host.add(300)
+    host.read_to_ends()
+    host.turn()
+    host.is_answered = False
+    for _ in range(turns):
+        host.turn(5_000 // turns)
+        assert host.task.stream_time == 300
+    host.add(400)
+    host.read_to_ends()
+    host.turn(IDLE_MS - 1)
+    assert (host.task.dropped, host.task.stream_time) == ({}, 400)
+    host.turn(IDLE_MS)
+    assert host.task.stream_time == 400
+    host.read_to_ends()
+    host.turn(IDLE_MS)
+    assert host.task.stream_time == 400 + IDLE_MS, "as much as had passed when brokers were asked"
 
 
 def test_records_at_hand_are_no_silence() -> None:

@@ -111,7 +111,7 @@ class Case:
         return sorted(records) if self.kind == "stateless" else dict(records)
 
     def expected(self, records: int) -> Any:
-        """What records with the values 1, 2, ... of each key result in."""
+        """Return the results of records with the values 1, 2, ... of each key."""
         keys = [b"k%d" % number for number in range(PARTITIONS)]
         if self.kind == "stateless":
             return [(key, b"%d" % n) for key in keys for n in range(1, records + 1)]

@@ -130,5 +130,5 @@ def commit_and_keep(
 
 
 def is_last(kept: CommittedOffset) -> bool:
-    """Return whether nothing was committed after a commit that was copied: it names no owner, who would have gone on."""
+    """Return whether nothing was committed after a commit that was copied: it names no owner that could have gone on."""
     return not OffsetMetadata.decode(kept.metadata).owner

@@ -14,8 +14,7 @@ from riverrun.kafka.admin import CommittedOffset
 from riverrun.kafka.consumer import Polled
 from riverrun.processor.sinks import OFFSET, PARTITION, TIMESTAMP, SinkBatch, SinkTable
 from riverrun.records import RAW_KEY, RAW_OFFSET, RAW_VALUE, RawFields, TopicPartition
-from riverrun.transfers.deletions import IGNORE, REFUSE, REMOVE, MissedDeletions
-from riverrun.transfers.follower import Follower, FollowSettings
+from riverrun.transfers.follower import IGNORE, REFUSE, REMOVE, Follower, FollowSettings, MissedDeletions
 from riverrun.transfers.sql_sink import SqlSink
 from tests.compacted_log import TP, Brokers, CompactedLog
 

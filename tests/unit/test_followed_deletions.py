@@ -244,6 +244,15 @@ def test_a_follower_refuses_to_leave_deleted_rows_behind_if_told_so(tmp_path: Pa
         world.turn(8)
 
 
+def test_rows_of_records_that_are_gone_because_of_their_age_are_not_removed(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.was_away()
+    world.brokers.log_starts = lambda tps: dict.fromkeys(tps, 1)  # type: ignore[method-assign]
+    world.kill()
+    with pytest.raises(RangeError, match="begins at offset 1: rows of records that are gone because of their age"):
+        world.turn(8)
+
+
 def test_a_follower_may_leave_deleted_rows_behind(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     world = World(tmp_path, IGNORE)
     world.was_away()

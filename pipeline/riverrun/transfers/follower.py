@@ -168,21 +168,26 @@ class MissedDeletions:
         self._kept_ms = now.kept_ms
         if now.kept_ms == FOREVER_MS:
             return {}
-        first, last = admin.beginning_offsets(starts), admin.end_offsets(starts)
+        first, last = admin.log_starts(starts), admin.end_offsets(starts)
         wholes: list[Whole | None] = []
         again: dict[TopicPartition, OffsetRange] = {}
         noted = admin.committed(self._group, starts)
         for tp, start in starts.items():
             known = Whole.decode(noted[tp].metadata) if tp in noted and noted[tp].offset <= start else None
             reason = why_incomplete(admin, known, now, {tp: start} if start > first[tp] else {})
-            if reason is not None and self._has_to_read_again(reason):
+            if reason is not None and self._has_to_read_again(tp, reason, first[tp]):
                 again[tp] = OffsetRange(first[tp], last[tp])
             wholes.append(now if reason is not None else since(known, now))
         self._following = Following(oldest(wholes))
         return again
 
-    def _has_to_read_again(self, reason: str) -> bool:
-        if self._lost_deletions == REFUSE:
+    def _has_to_read_again(self, tp: TopicPartition, reason: str, first: int) -> bool:
+        is_aged = self._lost_deletions == REMOVE and first > 0
+        if is_aged:
+            reason += (
+                f". {tp} begins at offset {first}: rows of records that are gone because of their age would go, too"
+            )
+        if self._lost_deletions == REFUSE or is_aged:
             message = f"{self._target} may hold rows that have been deleted: {reason}"
             raise RangeError(message, hint=self._hint)
         log.warning("%s may hold rows that have been deleted: %s", self._target, reason)

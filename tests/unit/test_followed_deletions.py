@@ -14,8 +14,7 @@ from riverrun.kafka.admin import CommittedOffset
 from riverrun.kafka.consumer import Polled
 from riverrun.processor.sinks import OFFSET, PARTITION, TIMESTAMP, SinkBatch, SinkTable
 from riverrun.records import RAW_KEY, RAW_OFFSET, RAW_VALUE, RawFields, TopicPartition
-from riverrun.transfers.deletions import IGNORE, REFUSE, REMOVE, MissedDeletions
-from riverrun.transfers.follower import Follower, FollowSettings
+from riverrun.transfers.follower import IGNORE, REFUSE, REMOVE, Follower, FollowSettings, MissedDeletions
 from riverrun.transfers.sql_sink import SqlSink
 from tests.compacted_log import TP, Brokers, CompactedLog
 
@@ -242,6 +241,15 @@ def test_a_follower_refuses_to_leave_deleted_rows_behind_if_told_so(tmp_path: Pa
     world.was_away()
     world.kill()
     with pytest.raises(RangeError, match="The table may hold rows that have been deleted: nothing is known of"):
+        world.turn(8)
+
+
+def test_rows_of_records_that_are_gone_because_of_their_age_are_not_removed(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.was_away()
+    world.brokers.log_starts = lambda tps: dict.fromkeys(tps, 1)  # type: ignore[method-assign]
+    world.kill()
+    with pytest.raises(RangeError, match="begins at offset 1: rows of records that are gone because of their age"):
         world.turn(8)
 
 

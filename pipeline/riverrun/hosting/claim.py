@@ -143,8 +143,8 @@ class Claim:
                 producer,
                 starts,
                 time_limits(connected.admin, topics),
-                open_task(connected, spec, self.clock, point, backend),
-                tables,
+                opened=open_task(connected, spec, self.clock, point, backend),
+                tables=tables,
             )
             opened.pop_all()
         if producer is not lock:

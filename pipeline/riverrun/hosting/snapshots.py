@@ -168,7 +168,15 @@ def take_checkpoint(
     except Exception as error:  # for any error of the store
         message = f"The state of task {task_id} cannot be copied to {directory}: {error}"
         raise SnapshotError(message, hint="Is the disk full?") from error
-    return TaskCheckpoint(connected, task_id, directory, state.positions(), dict(inputs), state.whole(), clock.now_ms())
+    return TaskCheckpoint(
+        connected,
+        task_id,
+        directory,
+        positions=state.positions(),
+        inputs=dict(inputs),
+        whole=state.whole(),
+        created_ms=clock.now_ms(),
+    )
 
 
 def publish_checkpoint(checkpoint: TaskCheckpoint, digests: Digests | None = None) -> Manifest:

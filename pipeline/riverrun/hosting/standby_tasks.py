@@ -264,10 +264,15 @@ class StandbyTasks:
         begun = begin_task(self._connected, task_id, self._clock, backend, source_changelogs=True)
         ranges, limited = begun.missing.ranges, begun.spec.source_changelogs.values()
         starts, limits = {tp: r.start for tp, r in ranges.items()}, {tp: ranges[tp].end for tp in limited}
-        missing = begun.missing
-        following, kept_ms = Following(missing.since), missing.since.kept_ms
+        whole = begun.missing.since
         self._standbys[task_id] = standby = StandbyTask(
-            begun.new_task(), begun.backend, following, inputs_whole(begun.spec, begun.point), kept_ms, starts, limits
+            begun.new_task(),
+            begun.backend,
+            Following(whole),
+            inputs_whole(begun.spec, begun.point),
+            kept_ms=whole.kept_ms,
+            positions=starts,
+            limits=limits,
         )
         self._reader |= dict.fromkeys(standby.positions, standby)
         self._reading.assign(standby.positions)

@@ -1,5 +1,7 @@
 """The inputs of a task that are tables: after a long absence, rows may be gone from a topic without a trace.
 
+Tells before a start what a version would have to make again, as it was away for longer than brokers keep deletions.
+
 A task continues from its committed offsets. What was deleted since is told by tombstones, which brokers remove in time. So the
 metadata of these offsets has the time at which the task had read all of its tables (`kafka.tombstones`). If that is too
 long ago, the task looks for the rows that the topic no longer has, and processes a deletion for each.
@@ -9,18 +11,21 @@ from __future__ import annotations
 
 import logging
 import time
+from contextlib import closing
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from riverrun.errors import BrokerError, RangeError
+from riverrun.errors import BrokerError, RangeError, StateError
+from riverrun.hosting.local_state import open_backend
 from riverrun.kafka.ranges import read_fields
 from riverrun.kafka.tombstones import FOREVER_MS, Following, oldest, require_recent, since, whole_now, why_incomplete
 from riverrun.records import RAW_KEY, OffsetRange, Whole
 from riverrun.runtime.times import OffsetMetadata
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
+    from collections.abc import Callable, Collection, Iterator, Mapping
 
+    from riverrun.hosting.connected import ConnectedApplication
     from riverrun.kafka.admin import Admin, CommittedOffset
     from riverrun.records import TopicPartition
     from riverrun.runtime.layout import TaskSpec
@@ -148,3 +153,39 @@ def _keys(admin: Admin, tp: TopicPartition, offsets: OffsetRange) -> frozenset[b
     """Return the keys of all records, those of tombstones included: these are processed when it is their turn."""
     batches = read_fields(admin, {tp: offsets})
     return frozenset(key for _, records in batches for each in records if (key := each[RAW_KEY]) is not None)
+
+
+def absences(connected: ConnectedApplication) -> Iterator[str]:
+    """Yield warnings about tables that nothing has read for too long, and about state on this machine that nothing has used.
+
+    Args:
+        connected: The version; its patterns are resolved. Nothing runs it.
+
+    Raises:
+        BrokerError: If brokers do not answer.
+    """
+    admin, application = connected.admin, connected.application
+    committed = connected.noted(connected.inputs)
+    for task_id, inputs in sorted(connected.layout.tasks.items()):
+        spec = application.task_spec(task_id, inputs)
+        for tp in (tp for tp in inputs if tp.topic in spec.sub_topology.table_sources and tp in committed):
+            now, known = whole_now(admin, [tp.topic]), OffsetMetadata.decode(committed[tp].metadata).whole
+            if reason := why_incomplete(admin, known, now, {tp: committed[tp].offset}):
+                yield f"the next start of task {task_id} reads all of {tp}: {reason}"
+        if reason := _of_state(connected, spec):
+            yield f"the next start of task {task_id} here restores all of its state: {reason}"
+
+
+def _of_state(connected: ConnectedApplication, spec: TaskSpec) -> str | None:
+    directory = connected.application.directory / str(spec.id)
+    if not (directory / "CURRENT").exists():
+        return None
+    try:
+        with closing(open_backend(spec.sub_topology, directory)) as backend:
+            whole: Whole | None = backend.whole()
+            own = set(spec.own_changelogs.values())
+            positions = {tp: offset for tp, offset in backend.positions().items() if tp in own and offset}
+    except StateError:  # in use, or damaged
+        return None
+    now = whole_now(connected.admin, {tp.topic for tp in positions})
+    return why_incomplete(connected.admin, whole, now, positions)

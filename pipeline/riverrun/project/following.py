@@ -29,8 +29,7 @@ if TYPE_CHECKING:
     from riverrun.processor.sinks import Sink, SinkTable
     from riverrun.project.cluster import Cluster
     from riverrun.serde.api import Serde
-    from riverrun.transfers.deletions import MissedDeletions
-    from riverrun.transfers.follower import FollowReport, FollowSettings
+    from riverrun.transfers.follower import FollowReport, FollowSettings, MissedDeletions
     from riverrun.transfers.sink_rows import SinkRows
     from riverrun.transfers.unreadable import ReadableRows
 
@@ -305,7 +304,7 @@ class FollowedExport:
             ConfigError: If the sink cannot remove them, although it has to.
         """
         from riverrun.processor.sinks import RemovesRows
-        from riverrun.transfers.deletions import REFUSE, REMOVE, MissedDeletions
+        from riverrun.transfers.follower import REFUSE, REMOVE, MissedDeletions
 
         config = self.config
         can_remove = config.mode == "upsert" and isinstance(sink, RemovesRows)

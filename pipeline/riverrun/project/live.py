@@ -143,7 +143,7 @@ def status_of(chosen: ChosenVersion, server: str | None) -> AppStatus:
 
 
 def _lost_deletions(chosen: ChosenVersion) -> tuple[str, ...]:
-    from riverrun.hosting.absences import absences
+    from riverrun.hosting.table_inputs import absences
 
     try:
         return tuple(absences(chosen.connected()))

@@ -13,18 +13,23 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, cast
 
 from riverrun.errors import BrokerError, EngineError, RangeError, StreamsError, TaskMigratedError
-from riverrun.records import RAW_KEY, RAW_OFFSET, RAW_VALUE, counted
+from riverrun.kafka.tombstones import FOREVER_MS, Following, oldest, require_recent, since, whole_now, why_incomplete
+from riverrun.records import RAW_KEY, RAW_OFFSET, RAW_VALUE, OffsetRange, Whole, counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
+    from riverrun.kafka.admin import Admin
     from riverrun.kafka.consumer import Polled
     from riverrun.processor.sinks import RemovesRows
-    from riverrun.records import OffsetRange, RawFields, TopicPartition
+    from riverrun.records import RawFields, TopicPartition
 
 Batch = TypeVar("Batch")
 Taken_contra = TypeVar("Taken_contra", contravariant=True)
 log = logging.getLogger(__name__)
+
+REMOVE, REFUSE, IGNORE = "remove", "refuse", "ignore"
+"""What a follower does whose target may lack deletions."""
 
 _POLLED = 2_000
 """Records of a poll, of which each partition's become one batch."""
@@ -89,7 +94,7 @@ class Target(Protocol[Taken_contra]):
 
 
 class Deletions(Protocol):
-    """Knows whether the target may lack deletions (`riverrun.transfers.deletions`)."""
+    """Knows whether the target may lack deletions (`MissedDeletions`)."""
 
     def to_read_again(self, starts: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, OffsetRange]:
         """Return which partitions have to be read again, and up to where, as the target may lack deletions."""
@@ -122,6 +127,96 @@ class _Whole:
 
     def note(self) -> str:
         return ""
+
+
+class MissedDeletions:
+    """Knows whether a follower's target may lack deletions.
+
+    The time at which the target was whole is in the metadata of the offsets that the follower's group has a copy of.
+
+    Args:
+        admin: Asks the brokers.
+        group: The group.
+        topic: The topic.
+        target: The follower and its target, for messages.
+        lost_deletions: What to do if the target may lack deletions: `remove` what the topic no longer has, `refuse` to
+            follow, or `ignore` it.
+        hint: What to do if it is refused.
+    """
+
+    def __init__(self, admin: Admin, group: str, topic: str, *, target: str, lost_deletions: str, hint: str) -> None:
+        self._admin = admin
+        self._group = group
+        self._topic = topic
+        self._target = target
+        self._lost_deletions = lost_deletions
+        self._hint = hint
+        self._following = Following(None)
+        self._kept_ms = FOREVER_MS
+
+    def to_read_again(self, starts: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, OffsetRange]:
+        """Return which partitions have to be read again, with the first and the last offset.
+
+        Args:
+            starts: Behind the last record in the target, by partition.
+
+        Raises:
+            RangeError: If the target may lack deletions, and that is to be refused.
+            BrokerError: If brokers do not answer.
+        """
+        admin, now = self._admin, whole_now(self._admin, [self._topic])
+        self._kept_ms = now.kept_ms
+        if now.kept_ms == FOREVER_MS:
+            return {}
+        first, last = admin.log_starts(starts), admin.end_offsets(starts)
+        wholes: list[Whole | None] = []
+        again: dict[TopicPartition, OffsetRange] = {}
+        noted = admin.committed(self._group, starts)
+        for tp, start in starts.items():
+            known = Whole.decode(noted[tp].metadata) if tp in noted and noted[tp].offset <= start else None
+            reason = why_incomplete(admin, known, now, {tp: start} if start > first[tp] else {})
+            if reason is not None and self._has_to_read_again(tp, reason, first[tp]):
+                again[tp] = OffsetRange(first[tp], last[tp])
+            wholes.append(now if reason is not None else since(known, now))
+        self._following = Following(oldest(wholes))
+        return again
+
+    def _has_to_read_again(self, tp: TopicPartition, reason: str, first: int) -> bool:
+        is_aged = self._lost_deletions == REMOVE and first > 0
+        if is_aged:
+            reason += (
+                f". {tp} begins at offset {first}: rows of records that are gone because of their age would go, too"
+            )
+        if self._lost_deletions == REFUSE or is_aged:
+            message = f"{self._target} may hold rows that have been deleted: {reason}"
+            raise RangeError(message, hint=self._hint)
+        log.warning("%s may hold rows that have been deleted: %s", self._target, reason)
+        return self._lost_deletions == REMOVE
+
+    def require_recent(self) -> None:
+        """Make sure that nothing was missed among what was read just now.
+
+        Raises:
+            RangeError: If brokers may have removed tombstones meanwhile.
+            BrokerError: If brokers do not answer.
+        """
+        if self._kept_ms != FOREVER_MS and self._lost_deletions != IGNORE:
+            require_recent(self._admin, self._following.whole)
+
+    def look(self, reached: Mapping[TopicPartition, int]) -> None:
+        """Note how far the follower has read.
+
+        Raises:
+            BrokerError: If brokers do not answer.
+        """
+        if self._kept_ms != FOREVER_MS and reached:
+            now = Whole(self._admin.clock.now_ms(), self._kept_ms)
+            self._following.look(now, self._admin.end_offsets(reached), reached)
+
+    def note(self) -> str:
+        """Return when the target was whole, as metadata of its offsets; empty where none is needed."""
+        whole = self._following.whole
+        return "" if whole is None or self._kept_ms == FOREVER_MS else whole.encode()
 
 
 @dataclass(slots=True)

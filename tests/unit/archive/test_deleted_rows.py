@@ -33,7 +33,6 @@ class Archive:
         self.brokers = brokers
         self.brokers.require = lambda _topics, _why: None
         self.brokers.topics = lambda topics: {topic: Topic("id", 1) for topic in topics}
-        self.brokers.log_starts = self.brokers.beginning_offsets
         self.url = str(directory)
         self.store = ArchiveStore(self.url)
 

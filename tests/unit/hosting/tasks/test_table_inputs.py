@@ -54,7 +54,6 @@ class Owner:
         self.log, self.spec = log, spec
         brokers: Any = Brokers(log)
         self.brokers = brokers
-        self.brokers.log_starts = self.brokers.beginning_offsets
         self.brokers.alone = lambda: self.brokers
         self.backend = MemoryBackend()
         self.commits: dict[TopicPartition, CommittedOffset] = {}

@@ -154,6 +154,22 @@ def test_the_latest_version_is_written_where_that_is_wanted(url: str) -> None:
     assert placed(latest, at(url)).serialize({"carrier": "DL", "delay": 0}) == b"\0\0\0\0\1\4DL\0"
 
 
+def test_a_version_registered_meanwhile_is_written_from_the_next_start_on(url: str) -> None:
+    flight = {"carrier": "DL", "delay": 0}
+    placed(Avro(schema=FLIGHT), at(url)).serialize(flight)
+    latest = Avro(config={"auto.register.schemas": False, "use.latest.version": True})
+    running = placed(latest, at(url))
+    before = running.serialize(flight)
+    fields = [*FLIGHT["fields"], {"name": "gate", "type": "string", "default": "A1"}]
+    placed(Avro(schema={**FLIGHT, "fields": fields}), at(url)).serialize({**flight, "gate": "B2"})
+    assert running.serialize(flight) == before
+    restarted = placed(latest, at(url))
+    written = restarted.serialize({**flight, "gate": "B2"})
+    assert written[:5] != before[:5]
+    assert running.deserialize(written)["gate"] == "B2"
+    assert restarted.deserialize(before) == flight
+
+
 def test_schemas_refer_to_others(url: str) -> None:
     placed(Avro(schema=FLIGHT), at(url, "other")).serialize({"carrier": "UA", "delay": 1})
     trip = {"type": "record", "name": "Trip", "fields": [{"name": "first", "type": "com.acme.Flight"}]}

@@ -28,14 +28,12 @@ def status(context: typer.Context, app: App, version: Version = None, server: Se
     typer.echo(f"{found.application_id}: group {found.group}, {counted(len(found.members), 'instance')}")
     for member in found.members:
         typer.echo(f"  {member}")
-    for warning in found.lost_deletions:
-        typer.echo(f"warning: {warning}")
     if found.instance is not None:
         _show_instance(found.instance)
     elif found.members:
         typer.echo("For its tasks, ask an instance: --server host:port")
-    if found.warning is not None:
-        typer.echo(f"Warning: {found.warning}", err=True)
+    for warning in found.warnings:
+        typer.echo(f"Warning: {warning}", err=True)
 
 
 def lag(context: typer.Context, app: App, version: Version = None) -> None:

@@ -111,16 +111,14 @@ class AppStatus:
         group: The state of its consumer group, by Kafka's names.
         members: Its instances and runs, as `client-id@host`.
         instance: The `/status` of one instance, which covers all tasks; None if none was asked.
-        lost_deletions: What the next start has to read again, as nothing ran for longer than brokers keep deletions.
-        warning: What is about to be lost, or was: brokers delete committed offsets of applications that do not run.
+        warnings: What brokers may forget, or have forgotten, as nothing runs: committed offsets, and deletions of rows.
     """
 
     application_id: str
     group: str
     members: tuple[str, ...]
     instance: Mapping[str, Any] | None = None
-    lost_deletions: tuple[str, ...] = ()
-    warning: str | None = None
+    warnings: tuple[str, ...] = ()
 
 
 def status_of(chosen: ChosenVersion, server: str | None) -> AppStatus:
@@ -137,9 +135,11 @@ def status_of(chosen: ChosenVersion, server: str | None) -> AppStatus:
     address = server or chosen.config.streams.application_server
     is_asked = bool(group.members or server) and bool(address) and not address.endswith(":0")
     instance = asked(chosen, "GET", "/status", server=address) if is_asked else None
-    warning = expiry_warning(chosen.cluster.admin, chosen.config, chosen.version)
-    lost = () if group.members else _lost_deletions(chosen)
-    return AppStatus(application_id, group.state, tuple(map(str, group.members)), instance, lost, warning)
+    expiry = expiry_warning(chosen.cluster.admin, chosen.config, chosen.version)
+    warnings = () if group.members else _lost_deletions(chosen)
+    if expiry is not None:
+        warnings = expiry, *warnings
+    return AppStatus(application_id, group.state, tuple(map(str, group.members)), instance, warnings)
 
 
 def _lost_deletions(chosen: ChosenVersion) -> tuple[str, ...]:

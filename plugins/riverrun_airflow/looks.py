@@ -83,7 +83,7 @@ def _watched(project: ProjectConfig, app: str, version: str, until_ms: int, max_
 
 def _processed(project: ProjectConfig, app: str, version: str, end: str) -> Look:
     """Look whether an application has processed everything before a vector, wherever it runs."""
-    from riverrun.hosting.kept_offsets import KeptOffsets
+    from riverrun.hosting.commits import KeptOffsets
     from riverrun.records import OffsetVector
 
     wanted, admin = OffsetVector.parse(end).offsets, front_door(project).cluster.admin

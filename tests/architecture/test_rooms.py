@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-MOST = {"pipeline": 473, "plugins": 33}
+MOST = {"pipeline": 474, "plugins": 33}
 FOUND = {room: list((ROOT / room).rglob("*.py")) for room in MOST}
 FILES = [file for found in FOUND.values() for file in found]
 FOLDERS = {file.parent for file in FILES}

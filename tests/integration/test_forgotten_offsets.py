@@ -11,8 +11,7 @@ from kafka.admin import KafkaAdminClient
 
 from riverrun import STRING, Consumed, Produced, Repartitioned, StreamsBuilder
 from riverrun.errors import ForgottenOffsetsError, ProcessingError, RangeError, TopicError
-from riverrun.hosting.continuing import expiry_warning, resume
-from riverrun.hosting.inputs import input_lags
+from riverrun.hosting.inputs import expiry_warning, input_lags, resume
 from riverrun.records import TopicPartition
 from riverrun.serde.serdes import LONG
 from riverrun.spark.bounded_runs.job import run

@@ -11,9 +11,8 @@ import riverrun
 DELETES = re.compile(r"riverrun reset|--reset|\bdelete (it|the|its)\b|or start over", re.IGNORECASE)
 ALLOWED = {
     "cli": "commands say what they do",
-    "hosting/continuing.py": "brokers delete committed offsets, and no command does",
-    "hosting/inputs.py": "no committed offsets, no state to lose; reset --from sets where to begin",
-    "hosting/topic_ids.py": "a topic is gone",
+    "hosting/inputs.py": "no committed offsets, no state to lose; reset --from sets where to begin; brokers delete offsets",
+    "hosting/commits.py": "a topic is gone",
     "kafka/embedded/broker.py": "the data is damaged",
     "spark/ranges.py": "records are to be processed once more, which is what a reset is for; a release comes first",
     "state/stores/buffer.py": "local state is a copy of the changelogs",

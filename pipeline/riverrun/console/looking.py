@@ -21,9 +21,8 @@ from riverrun.config.secrets import redacted
 from riverrun.console.shown import change_object, instance_object, lag_object, release_object, run_object
 from riverrun.errors import ReleaseError, StreamsError
 from riverrun.hosting.connected import ConnectedApplication
-from riverrun.hosting.continuing import expiry_warning
 from riverrun.hosting.control_topic import ControlTopic, ReleaseRegistry, known_release
-from riverrun.hosting.inputs import input_lags
+from riverrun.hosting.inputs import expiry_warning, input_lags
 from riverrun.hosting.process import SystemClock
 from riverrun.hosting.release import CONTROL_TOPIC, Step
 from riverrun.releases.topology import load_application

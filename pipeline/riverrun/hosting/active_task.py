@@ -8,9 +8,9 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from riverrun.errors import RangeError, StreamsError
+from riverrun.hosting.commits import ids_to_commit
 from riverrun.hosting.restoring import restore, silently
 from riverrun.hosting.snapshots import TaskCheckpoint, publish_checkpoint, take_checkpoint
-from riverrun.hosting.topic_ids import ids_to_commit
 from riverrun.kafka.producer import KafkaRecordCollector
 from riverrun.runtime.ports import Ports
 from riverrun.runtime.task import TaskCommit

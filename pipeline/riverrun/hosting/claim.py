@@ -11,11 +11,11 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from riverrun.errors import TaskMigratedError, UnknownOutcomeError
+from riverrun.hosting.commits import found_ids, require_same, unread
 from riverrun.hosting.connected import Publication
 from riverrun.hosting.inputs import reset_offsets
 from riverrun.hosting.ownership import StreamsProducer, fence, fence_named
 from riverrun.hosting.task_start import committed_point, open_task
-from riverrun.hosting.topic_ids import found_ids, require_same, unread
 from riverrun.kafka.sending import time_limits
 from riverrun.runtime.layout import full_name
 from riverrun.runtime.times import OffsetMetadata

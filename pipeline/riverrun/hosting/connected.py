@@ -7,8 +7,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from riverrun.errors import TopicError
+from riverrun.hosting.commits import KeptOffsets, kept_offsets_topic
 from riverrun.hosting.control_topic import ReleaseRegistry, require_never_released
-from riverrun.hosting.kept_offsets import KeptOffsets, kept_offsets_topic
 from riverrun.hosting.release import staging_name
 from riverrun.kafka.admin import STABLE_SECONDS, TopicSpec
 from riverrun.processor.handlers import error_handlers, may_keep_letters

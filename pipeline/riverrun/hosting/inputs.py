@@ -1,25 +1,35 @@
-"""The inputs of an application: where reading starts, how far it lags, and whether topics keep, lose or refuse its records."""
+"""The inputs of an application: where reading starts, how far it lags, and whether topics keep, lose or refuse its records.
+
+Also how to tell an application whose committed offsets brokers have deleted from a new one, and how to continue it.
+`ConnectedApplication.committed` returns copies of its last commits. What is left are workers that ended without letting their
+tasks go, and topics that were deleted and created again.
+"""
 
 from __future__ import annotations
 
 import logging
 from collections import Counter
+from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, NamedTuple
 
 from riverrun.archive.one_log import archived_ranges
-from riverrun.errors import ConfigError, MissingOffsetError
-from riverrun.hosting.continuing import require_new
+from riverrun.errors import ConfigError, ForgottenOffsetsError, MissingOffsetError, RangeError
+from riverrun.hosting.alone import group_of, require_nobody
+from riverrun.hosting.commits import KeptOffsets, commit_and_keep, committed_ids, found_ids, is_last, require_same
+from riverrun.hosting.ownership import owning
 from riverrun.kafka.sending import time_limits
-from riverrun.records import AutoOffsetReset, ResetStrategy, TopicPartition
+from riverrun.records import AutoOffsetReset, OffsetVector, ResetStrategy, TopicPartition
 from riverrun.runtime.layout import changelog_name, internal_name
 from riverrun.runtime.times import OffsetMetadata
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
+    from riverrun.config import AppConfig
     from riverrun.hosting.application import Application
     from riverrun.hosting.connected import ConnectedApplication
+    from riverrun.kafka.admin import Admin, CommittedOffset
 
 log = logging.getLogger(__name__)
 
@@ -228,3 +238,152 @@ def reset_policies(application: Application) -> dict[str, AutoOffsetReset]:
         for topic in source.topics
         if topic not in sub.repartition_topics
     }
+
+
+_RETENTION = "offsets.retention.minutes"
+
+
+def require_new(connected: ConnectedApplication, tps: Iterable[TopicPartition]) -> None:
+    """Make sure that inputs without committed offsets were never committed.
+
+    Raises:
+        TopicError: If a topic was deleted and created again since it was read.
+        ForgottenOffsetsError: If brokers have deleted committed offsets.
+        BrokerError: If the brokers do not answer.
+    """
+    wanted = set(tps)
+    kept = KeptOffsets(connected.admin, connected.id).read() if wanted else {}
+    if not kept.keys() & wanted:
+        return
+    known = {tp: commit for tp, commit in kept.items() if tp in connected.inputs}
+    for tp in connected.noted(known):  # of others, or since the caller has looked
+        del known[tp]
+    noted = committed_ids({tp: commit for tp, commit in known.items() if tp in wanted}, connected.id)
+    require_same(connected.application, noted.items(), found_ids(connected.admin, noted))
+    if known.keys() & wanted:
+        unknown = {tp: commit for tp, commit in known.items() if tp in wanted or not is_last(commit)}
+        raise _forgotten(connected.admin, connected.application.config, connected.version, unknown)
+
+
+def _forgotten(
+    admin: Admin, config: AppConfig, version: str, known: Mapping[TopicPartition, CommittedOffset]
+) -> ForgottenOffsetsError:
+    first = admin.beginning_offsets(known)  # of repartition topics, records are deleted once they are processed
+    places = OffsetVector({tp: max(commit.offset, first[tp]) for tp, commit in known.items()})
+    message = (
+        f"Brokers have deleted committed offsets of {config.application_id(version)}, which has run before. The worker that"
+        " took its tasks over ended without letting them go, so how far it came is not known: at least to"
+        f" {places}"
+    )
+    hint = (
+        "Find out from its outputs which records it processed last. To continue with the state as it is, replace the offsets in"
+        f" this command by those of the next records: riverrun resume {config.name} --version {version} --from {places}."
+        " A new version (riverrun release) computes everything again."
+    )
+    return ForgottenOffsetsError(message, hint=hint)
+
+
+def resume(connected: ConnectedApplication, offsets: Mapping[TopicPartition, int]) -> None:
+    """Set where an application continues whose committed offsets brokers have deleted. Its state stays as it is.
+
+    Args:
+        connected: The application.
+        offsets: By input, the offset of the first record that it has not processed.
+
+    Raises:
+        UnderWayError: If a worker or a bounded run processes the application.
+        RangeError: If an offset of one of these inputs is known, or the application was further, or the log is shorter.
+        TopicError: If a topic was deleted and created again.
+        BrokerError: If the brokers do not answer.
+    """
+    require_nobody(connected)
+    connected = connected.resolved()
+    unread = sorted(offsets.keys() - connected.inputs)
+    if unread:
+        message = f"{connected.id} does not read {', '.join(map(str, unread))}"
+        raise RangeError(message, hint="riverrun lag shows all partitions that it reads.")
+    for task_id, inputs in connected.layout.tasks.items():
+        chosen = {tp: offsets[tp] for tp in inputs if tp in offsets}
+        if chosen:
+            with owning(connected, task_id) as producer:
+                commits = _resumed(connected, chosen)
+                commit_and_keep(producer, connected.id, commits, commits)
+
+
+def _resumed(
+    connected: ConnectedApplication, chosen: Mapping[TopicPartition, int]
+) -> dict[TopicPartition, tuple[int, str]]:
+    """Return the commits of a task, with the times that were known when it was taken over."""
+    committed, kept = connected.committed(chosen), KeptOffsets(connected.admin, connected.id).read()
+    noted = committed_ids({tp: kept[tp] for tp in chosen if tp in kept}, connected.id)
+    require_same(connected.application, noted.items(), found_ids(connected.admin, noted))
+    ends, commits = connected.admin.end_offsets(chosen), {}
+    for tp, offset in chosen.items():
+        if tp in committed or tp not in kept:
+            stands = f"stands at {committed[tp].offset} of {tp}" if tp in committed else f"has not begun to read {tp}"
+            message = f"{connected.id} {stands}"
+            raise RangeError(message, hint=f"Leave {tp} out: only what brokers have forgotten can be set.")
+        first, end = kept[tp].offset, ends[tp]
+        if not first <= offset <= end:
+            message = f"{connected.id} cannot continue at {tp}@{offset}: it was at {first} before, and the topic ends at {end}"
+            raise RangeError(message, hint=f"Choose an offset from {first} to {end}.")
+        known = replace(OffsetMetadata.decode(kept[tp].metadata), owner="", barrier=None)
+        commits[tp] = offset, known.encode()
+    return commits
+
+
+def keep_committed(connected: ConnectedApplication, committed: Mapping[TopicPartition, CommittedOffset]) -> None:
+    """Copy commits of workers that have ended without letting their tasks go. No other host may process the application.
+
+    Args:
+        connected: The application; its patterns are resolved.
+        committed: Its committed offsets.
+
+    Raises:
+        TaskMigratedError: If another process takes a task over meanwhile.
+        BrokerError: If the brokers do not answer.
+    """
+    kept = KeptOffsets(connected.admin, connected.id).read() if committed else {}
+    for task_id, inputs in connected.layout.tasks.items():
+        if all(_is_kept(committed[tp], kept.get(tp)) for tp in inputs if tp in committed):
+            continue
+        with owning(connected, task_id) as producer:
+            commits = {
+                tp: (offset, replace(OffsetMetadata.decode(metadata), owner="").encode() if metadata else metadata)
+                for tp, (offset, metadata) in connected.committed(inputs).items()
+            }
+            commit_and_keep(producer, connected.id, commits, commits)
+
+
+def _is_kept(commit: CommittedOffset, kept: CommittedOffset | None) -> bool:
+    return kept is not None and kept.offset == commit.offset and is_last(kept)
+
+
+def expiry_warning(admin: Admin, config: AppConfig, version: str) -> str | None:
+    """Return a warning if brokers may delete, or have deleted, committed offsets that are known nowhere else; None if not.
+
+    Args:
+        admin: Asks the brokers.
+        config: The application.
+        version: Its version.
+
+    Raises:
+        BrokerError: If the brokers do not answer.
+    """
+    application_id = config.application_id(version)
+    kept = KeptOffsets(admin, application_id).read()
+    unknown = {tp: commit for tp, commit in kept.items() if not is_last(commit)}
+    existing = admin.partitions({tp.topic for tp in unknown})
+    unknown = {tp: commit for tp, commit in unknown.items() if tp.topic in existing}
+    if not unknown or any(admin.group(group).members for group in (application_id, group_of(application_id))):
+        return None
+    committed = admin.committed(application_id, unknown, isolation="read_uncommitted")
+    lost = {tp: commit for tp, commit in unknown.items() if tp not in committed}
+    if lost:
+        return str(_forgotten(admin, config, version, lost))
+    wait = f"{_RETENTION} = {admin.broker_config(_RETENTION)}"
+    return (
+        f"No worker of {application_id} runs, and the last one ended without letting its tasks go. Brokers delete its committed"
+        f" offsets when its group has had no members for {wait}; where it stood is then unknown. Start a worker, or a bounded"
+        f" run (riverrun run {config.name}), before that."
+    )

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from riverrun.config import EXACTLY_ONCE_V2
 from riverrun.errors import OpenTransactionError, StreamsError
-from riverrun.hosting.kept_offsets import commit_and_keep
+from riverrun.hosting.commits import commit_and_keep
 from riverrun.kafka.admin import STABLE_SECONDS
 from riverrun.kafka.producer import LONGEST_TRANSACTION_MS, IdempotentProducer, TransactionalProducer
 from riverrun.runtime.times import OffsetMetadata

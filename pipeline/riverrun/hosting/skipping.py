@@ -9,9 +9,9 @@ import msgspec
 
 from riverrun.errors import ProcessingError, RangeError
 from riverrun.hosting.alone import require_nobody
+from riverrun.hosting.commits import commit_and_keep
 from riverrun.hosting.control_topic import ControlTopic
 from riverrun.hosting.inputs import reset_offsets
-from riverrun.hosting.kept_offsets import commit_and_keep
 from riverrun.hosting.ownership import owning
 from riverrun.hosting.process import SystemClock, this_user
 from riverrun.kafka.ranges import read_range

@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from riverrun.errors import RangeError
-from riverrun.hosting.continuing import require_new
+from riverrun.hosting.commits import committed_ids, found_ids, require_same
+from riverrun.hosting.inputs import require_new
 from riverrun.hosting.restoring import find_missing, lost_history, restore, silently
 from riverrun.hosting.snapshots import open_state
-from riverrun.hosting.topic_ids import committed_ids, found_ids, require_same
 from riverrun.runtime.ports import Ports
 from riverrun.runtime.task import Task
 

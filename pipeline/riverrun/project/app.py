@@ -305,7 +305,7 @@ class App:
 
     def expiry_warning(self) -> str | None:
         """Return a warning if brokers have deleted its committed offsets, or will; None if nothing is to be lost."""
-        from riverrun.hosting.continuing import expiry_warning
+        from riverrun.hosting.inputs import expiry_warning
 
         return expiry_warning(self._chosen.cluster.admin, self._chosen.config, self._chosen.version)
 

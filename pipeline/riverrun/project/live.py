@@ -128,7 +128,7 @@ def status_of(chosen: ChosenVersion, server: str | None) -> AppStatus:
         chosen: The application.
         server: `host:port` of an instance with details; None for `application.server`, if an instance runs.
     """
-    from riverrun.hosting.continuing import expiry_warning
+    from riverrun.hosting.inputs import expiry_warning
 
     application_id = chosen.application_id
     group = chosen.cluster.admin.group(application_id)

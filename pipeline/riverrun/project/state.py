@@ -225,7 +225,7 @@ class AppState:
             RangeError: If it is not known to have lost these offsets, or was further, or the topic is shorter.
             TopicError: If a topic was deleted and created again.
         """
-        from riverrun.hosting.continuing import resume
+        from riverrun.hosting.inputs import resume
 
         try:
             offsets = OffsetVector.parse(start).offsets

@@ -23,12 +23,11 @@ from riverrun.config import load_attribute
 from riverrun.errors import ReleaseError, UnderWayError
 from riverrun.hosting.alone import require_nobody
 from riverrun.hosting.carry import Carry
+from riverrun.hosting.commits import commit_and_keep, found_ids, ids_to_commit
 from riverrun.hosting.connected import ConnectedApplication
-from riverrun.hosting.kept_offsets import commit_and_keep
 from riverrun.hosting.ownership import fence_owners, owning
 from riverrun.hosting.progress import tell
 from riverrun.hosting.state_schemas import copy_records
-from riverrun.hosting.topic_ids import found_ids, ids_to_commit
 from riverrun.processor.handlers import error_handlers
 from riverrun.records import OffsetVector, TopicPartition
 from riverrun.releases.carried_part import CarriedPart

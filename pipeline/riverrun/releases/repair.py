@@ -13,9 +13,9 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from riverrun.errors import ApprovalNeededError, GateFailedError, ReleaseError
+from riverrun.hosting.commits import KeptOffsets
 from riverrun.hosting.control_topic import ReleaseRegistry, known_release
 from riverrun.hosting.gated import GateVerdict
-from riverrun.hosting.kept_offsets import KeptOffsets
 from riverrun.hosting.release import SETTLED, Release, staging_name
 from riverrun.quality.expectations import declared
 from riverrun.records import counted

@@ -21,13 +21,12 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from riverrun.decoders import msgpack_decoder
+from riverrun.hosting.commits import commit_and_keep, found_ids, ids_to_commit
 from riverrun.hosting.inputs import reset_offsets
-from riverrun.hosting.kept_offsets import commit_and_keep
 from riverrun.hosting.ownership import owning
 from riverrun.hosting.process import SystemClock
 from riverrun.hosting.progress import tell
 from riverrun.hosting.release import staging_name
-from riverrun.hosting.topic_ids import found_ids, ids_to_commit
 from riverrun.kafka.admin import TopicSpec
 from riverrun.kafka.ranges import read_fields
 from riverrun.records import Headers, OffsetRange, TopicPartition

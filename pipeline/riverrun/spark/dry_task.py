@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Self
 
 from riverrun.errors import RangeError
+from riverrun.hosting.commits import committed_ids
 from riverrun.hosting.local_state import open_backend
 from riverrun.hosting.process import SystemClock, collect_rarely
 from riverrun.hosting.snapshots import open_snapshot
 from riverrun.hosting.standby_tasks import open_global_state
 from riverrun.hosting.task_start import begin_task
-from riverrun.hosting.topic_ids import committed_ids
 from riverrun.partitioning import partition_for
 from riverrun.records import TopicPartition
 from riverrun.runtime.ports import Ports

@@ -8,10 +8,10 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from riverrun.errors import RangeError
+from riverrun.hosting.commits import committed_ids, found_ids, require_same
 from riverrun.hosting.inputs import reset_offsets
 from riverrun.hosting.ownership import settled_offsets
 from riverrun.hosting.process import SystemClock
-from riverrun.hosting.topic_ids import committed_ids, found_ids, require_same
 from riverrun.kafka.ranges import check_ranges, offsets_at_time
 from riverrun.records import EPOCH, OffsetRange, OffsetVector, TopicPartition, moment, shortened, whole_number
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from riverrun.errors import StreamsError
 from riverrun.hosting.alone import group_of, hosts_in
-from riverrun.hosting.kept_offsets import KeptOffsets
+from riverrun.hosting.commits import KeptOffsets
 from riverrun.hosting.local_state import directories_of, locked
 from riverrun.hosting.state_schemas import forget
 from riverrun.runtime.layout import own_topics

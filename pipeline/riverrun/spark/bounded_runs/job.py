@@ -10,13 +10,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from riverrun.errors import BrokerError, RangeError, UnderWayError
 from riverrun.hosting.alone import RUN, processing_alone
-from riverrun.hosting.continuing import keep_committed
-from riverrun.hosting.inputs import warn_of_narrow_times
-from riverrun.hosting.kept_offsets import KeptOffsets
+from riverrun.hosting.commits import KeptOffsets, found_ids
+from riverrun.hosting.inputs import keep_committed, warn_of_narrow_times
 from riverrun.hosting.ownership import fence_owners, settled_offsets
 from riverrun.hosting.progress import looked_at, tell
 from riverrun.hosting.state_schemas import StateSchemas
-from riverrun.hosting.topic_ids import found_ids
 from riverrun.records import OffsetRange, TaskId, TopicPartition, counted
 from riverrun.spark.bounded_runs.attempts import (
     LOCAL,
@@ -68,7 +66,7 @@ class RunPlan:
             later run's work stays untouched.
         loops: Ids of sub-topologies that read topics that they write, directly or through each other. They process a slice's
             records of external topics first, and resulting records of repartition topics afterwards, whatever their times.
-        topics: Ids of the topics of the range (`hosting.topic_ids`).
+        topics: Ids of the topics of the range (`hosting.commits`).
     """
 
     range: RunRange

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 from riverrun.archive.one_log import with_archive
 from riverrun.errors import TopologyError
 from riverrun.hosting.application import Application
+from riverrun.hosting.commits import found_ids, require_same
 from riverrun.hosting.connected import ConnectedApplication
 from riverrun.hosting.standby_tasks import global_partitions
-from riverrun.hosting.topic_ids import found_ids, require_same
 from riverrun.kafka.admin import Admin
 from riverrun.processor.metrics import added
 
@@ -39,7 +39,7 @@ class Job:
         dead_letters: Replacement topic for dead letters; None leaves the topic to the handlers.
         progress: The group in which tasks report their progress; empty if they do not report.
         partitions: Partition counts of the external source topics.
-        topics: Ids of these topics (`hosting.topic_ids`); tasks compare them when they have read.
+        topics: Ids of these topics (`hosting.commits`); tasks compare them when they have read.
         global_ends: End offsets up to which global tables are read, shared by all tasks.
         may_be_discarded: Whether the run may be taken back (`Application.may_be_discarded`).
     """

@@ -8,9 +8,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from riverrun.hosting.commits import found_ids
 from riverrun.hosting.process import SystemClock
 from riverrun.hosting.standby_tasks import open_global_state
-from riverrun.hosting.topic_ids import found_ids
 from riverrun.runtime.context import GLOBAL_TASK
 from riverrun.worker.answers import ReadableStore, StoreAnswers
 from riverrun.worker.node_sampling import NodeTimes

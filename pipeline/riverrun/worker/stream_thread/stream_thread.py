@@ -13,13 +13,13 @@ from riverrun.errors import BrokerError, MissingOffsetError, TaskMigratedError
 from riverrun.hosting.active_task import ActiveTask, TaskState
 from riverrun.hosting.barrier_listener import ReleaseFollower
 from riverrun.hosting.claim import Claim
+from riverrun.hosting.commits import found_ids, require_same
 from riverrun.hosting.connected import ConnectedApplication
 from riverrun.hosting.inputs import explained
 from riverrun.hosting.ownership import ThreadProducer
 from riverrun.hosting.process import SystemClock
 from riverrun.hosting.purge import Purge
 from riverrun.hosting.restoring import WHOLE_SLICE, silently
-from riverrun.hosting.topic_ids import found_ids, require_same
 from riverrun.kafka.admin import Admin
 from riverrun.records import TopicPartition
 from riverrun.worker.states import TaskCounts

@@ -12,7 +12,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 from riverrun.errors import BrokerError, TopicError
-from riverrun.hosting.topic_ids import require_same, short_ids
+from riverrun.hosting.commits import require_same, short_ids
 from riverrun.kafka.errors import MISSING_HINT
 
 if TYPE_CHECKING:

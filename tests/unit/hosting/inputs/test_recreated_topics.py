@@ -14,7 +14,7 @@ from riverrun import STRING, Consumed, StreamsBuilder
 from riverrun.config import AppConfig
 from riverrun.errors import TopicError
 from riverrun.hosting.application import Application
-from riverrun.hosting.topic_ids import MOST_TOPICS, committed_ids, ids_to_commit, require_same, short_ids
+from riverrun.hosting.commits import MOST_TOPICS, committed_ids, ids_to_commit, require_same, short_ids
 from riverrun.records import TopicPartition
 from riverrun.runtime.times import OffsetMetadata
 

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 from riverrun.errors import BrokerError, OpenTransactionError, StreamsError, TaskMigratedError, UnknownOutcomeError
 from riverrun.hosting.claim import Claim
+from riverrun.hosting.commits import is_last
 from riverrun.hosting.connected import Publication
-from riverrun.hosting.kept_offsets import is_last
 from riverrun.hosting.ownership import ThreadProducer
 from riverrun.kafka.admin import CommittedOffset
 from riverrun.records import TaskId, TopicPartition

@@ -14,7 +14,7 @@ from riverrun import STRING, Consumed, StreamsBuilder
 from riverrun.config import AppConfig
 from riverrun.errors import BrokerError, TopicError
 from riverrun.hosting.application import Application
-from riverrun.hosting.topic_ids import short_ids
+from riverrun.hosting.commits import short_ids
 from riverrun.kafka.admin import Topic
 from riverrun.worker.tasks.known_topics import TopicWatch
 

@@ -6,6 +6,7 @@ Import it on demand: the library takes longer to load than all of this package, 
 from __future__ import annotations
 
 import itertools
+import logging
 import time
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
@@ -16,14 +17,17 @@ from kafka import errors
 from kafka.net.manager import KafkaConnectionManager
 from kafka.net.selector import NetworkSelector
 from kafka.protocol.admin import DeleteGroupsRequest, DescribeGroupsRequest
+from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment, ConsumerProtocolSubscription
 from kafka.protocol.metadata import CoordinatorType, FindCoordinatorRequest
 
 from riverrun.errors import StreamsError
 from riverrun.kafka import librdkafka
-from riverrun.kafka.kafka_python import connection, planned_in, said_by
+from riverrun.kafka.tokens import tokens_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+
+log = logging.getLogger(__name__)
 
 COUNT_BYTES = 8
 """A member numbers its metadata: the number comes first, and makes the bytes differ."""
@@ -42,6 +46,61 @@ _STATES = {
 }
 """Brokers' names of states, mapped to librdkafka's."""
 _REBALANCING = frozenset({"PreparingRebalance", "CompletingRebalance"})
+_NAMES = {
+    "bootstrap.servers": "bootstrap_servers",
+    "security.protocol": "security_protocol",
+    "sasl.mechanism": "sasl_mechanism",
+    "sasl.mechanisms": "sasl_mechanism",
+    "sasl.username": "sasl_plain_username",
+    "sasl.password": "sasl_plain_password",
+    "ssl.ca.location": "ssl_cafile",
+    "ssl.certificate.location": "ssl_certfile",
+    "ssl.key.location": "ssl_keyfile",
+    "ssl.key.password": "ssl_password",
+    "ssl.endpoint.identification.algorithm": "ssl_check_hostname",
+}
+"""librdkafka's properties of connections, with their names in kafka-python."""
+
+
+def connection(kafka: Mapping[str, str]) -> dict[str, Any]:
+    """Return the properties of a connection with kafka-python's names; others are left out.
+
+    Args:
+        kafka: Client properties with librdkafka's names.
+
+    Raises:
+        BrokerError: If it logs in with a token, and there is none.
+        ConfigError: If there can be none with these properties.
+    """
+    found: dict[str, Any] = {_NAMES[name]: value for name, value in kafka.items() if name in _NAMES}
+    found["reconnect_backoff_max_ms"] = 1_000  # the default of 30 s exceeds session timeouts
+    if "ssl_check_hostname" in found:
+        found["ssl_check_hostname"] = found["ssl_check_hostname"] != "none"
+    if "security_protocol" in found:
+        found["security_protocol"] = found["security_protocol"].upper()
+    tokens = tokens_of(kafka)
+    if tokens is not None:
+        tokens.current()  # as in `client_properties`
+        found |= {"sasl_mechanism": "OAUTHBEARER", "sasl_oauth_token_provider": tokens.for_kafka_python()}
+    return found
+
+
+def said_by(metadata: bytes) -> bytes:
+    """Return the bytes that a member of a group added to its subscription; empty if it is none, or added none."""
+    try:
+        return bytes(ConsumerProtocolSubscription.decode(metadata).user_data or b"")
+    except Exception as error:  # noqa: BLE001 - whatever the library's parsers stumble over
+        log.warning("a member's subscription cannot be read: %r", error)
+        return b""
+
+
+def planned_in(assignment: bytes) -> bytes:
+    """Return the bytes that a leader added to an assignment; empty if it is none, or added none."""
+    try:
+        return bytes(ConsumerProtocolAssignment.decode(assignment).user_data or b"")
+    except Exception as error:  # noqa: BLE001 - as above
+        log.warning("an assignment of the group's leader cannot be read: %r", error)
+        return b""
 
 
 @dataclass(frozen=True, slots=True)

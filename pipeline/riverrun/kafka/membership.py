@@ -23,9 +23,8 @@ from kafka.protocol.consumer.metadata import (
 )
 
 from riverrun.errors import BrokerError
-from riverrun.kafka.coordinators import COUNT_BYTES, CoordinatorConnection
+from riverrun.kafka.coordinators import COUNT_BYTES, CoordinatorConnection, connection, planned_in, said_by
 from riverrun.kafka.errors import UNREACHABLE, mapped_errors, streams_error
-from riverrun.kafka.kafka_python import connection, planned_in, said_by
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping

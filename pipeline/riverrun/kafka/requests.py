@@ -277,7 +277,7 @@ def log_sizes(kafka: Mapping[str, str], topics: Iterable[str]) -> dict[TopicPart
         return {}
     from kafka import KafkaAdminClient, errors  # noqa: PLC0415 - loads for long, and only forecasts ask
 
-    from riverrun.kafka.kafka_python import connection  # noqa: PLC0415 - as above
+    from riverrun.kafka.coordinators import connection  # noqa: PLC0415 - as above
 
     try:
         client = KafkaAdminClient(

@@ -15,7 +15,7 @@ from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment, Consume
 
 from riverrun.decoders import UnreadableError
 from riverrun.hosting.alone import RUN, MembershipState, SoleHost, chosen_in, decided, hosts_in, said
-from riverrun.kafka.kafka_python import planned_in, said_by
+from riverrun.kafka.coordinators import planned_in, said_by
 from riverrun.records import TaskId
 from riverrun.worker.group.leadership import finds_more, give_assignments, subscriptions_of
 from riverrun.worker.group.protocol import (

@@ -277,7 +277,7 @@ class ApprovalNeededError(ReleaseError):
     """The quality gate has warnings that no person has approved. Nothing is published until then."""
 
 
-USER_ERRORS = BaseException
+USER_ERRORS = (BaseException,)
 """Exceptions that count as failures of user code, all but interruptions: whatever a record raises, it must not end a host."""
 
 

@@ -73,7 +73,7 @@ def test_an_application_is_looked_at_scaled_and_begins_anew_once_nobody_is_at_wo
     assert not state.exists()
     assert not on_spark.exists()
     admin = group.broker.admin()
-    assert admin.list_topics(f"{group.name}-v1-") == []
+    assert admin.list_topics(f"{group.name}-v1-") == [f"{group.name}-v1-committed-offsets"], "where it begins anew"
     assert admin.committed(f"{group.name}-v1", [source])[source].offset == 5
     behind = admin.end_offsets([source])[source] - 5
     assert f"\n{behind} offsets behind" in group.command("lag", group.name).stdout

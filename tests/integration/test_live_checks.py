@@ -75,12 +75,15 @@ def test_outputs_stores_and_runs_are_judged_and_what_was_found_is_kept(
     assert (first.critical, first.warnings) == ((), ())
     assert first.outcomes["store.sums: expect_table_row_count_to_equal(value=2)"] == "passed"
     assert first.outcomes["runs: it has rows"] == "noted: it is empty"
+    judged = [app.checks.is_judged()]
     pay(broker, app, ("ann", 200, 3_000))
+    judged.append(app.checks.is_judged())
     both = app.checks.run().verdict
     assert [name.partition(":")[0] for name in both.warnings] == [f"{app.name}.log", f"{app.name}.sums"]
     pay(broker, app, ("cy", 1, 6_000))
     third = app.checks.run()
     assert third.verdict.critical == ("store.sums: expect_table_row_count_to_equal(value=2)",)
+    assert [*judged, app.checks.is_judged()] == [True, False, False], "what was rejected has not passed"
     assert [each.result for each in app.checks.history()] == ["failed", "warnings", "passed"]
     latest = app.checks.history(1)[0]
     assert (latest.id, latest.by, latest.at, latest.version) == (third.id, "ann@desk", str(third.at), "v1")

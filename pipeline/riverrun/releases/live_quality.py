@@ -217,9 +217,9 @@ class LiveCheck:
         if not since:
             return None, 0
         if since == LAST:
-            history = self._log.checks(self._application.config.name)
-            last = next((each for each in history if each.kind in CHECKS and not each.critical), None)
-            return (None, 0) if last is None else (OffsetVector.parse(last.at), last.at_ms)
+            history = [each for each in self._log.checks(self._application.config.name) if each.kind in CHECKS]
+            passed = next((OffsetVector.parse(each.at) for each in history if not each.critical), None)
+            return passed, history[0].at_ms if history else 0  # counts of workers and runs go on behind each check
         vector = _vector(since)
         if vector is None:
             at_ms = time_ms(since)

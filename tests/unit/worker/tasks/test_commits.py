@@ -43,10 +43,10 @@ class Producer:
     def flush(self) -> None:
         pass
 
-    def commit(self, offsets: Mapping[Any, Any]) -> None:
+    def commit(self, offsets: Mapping[Any, Any], released: Mapping[Any, Any]) -> None:
         self.may_end.wait(60)
         self._outcome()
-        self.committed = offsets
+        self.committed = {**offsets, **released}
 
 
 class Active:

@@ -41,7 +41,7 @@ class Producer:
     def flush(self) -> None:
         pass
 
-    def commit(self, _offsets: Any) -> None:
+    def commit(self, _offsets: Any, _released: Any) -> None:
         self._steps.append("commit")
 
     def discard(self, *, abort: bool) -> None:

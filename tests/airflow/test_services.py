@@ -249,10 +249,14 @@ def test_a_backfill_of_what_is_processed_does_nothing(services: Services, broker
     assert receipts(broker) == PAYMENTS
 
 
-def test_a_task_group_skips_what_follows_a_run_without_records(services: Services) -> None:
+def test_a_task_group_judges_what_no_check_has_judged_and_then_skips(services: Services) -> None:
+    """Earlier runs have published; a run without records does not hide that nobody has judged this."""
     own = services.trigger("own")
     assert services.await_run("own", own) == "success"
-    assert services.tasks("own", own) == {f"{SHOP}.run": ("skipped", 1), f"{SHOP}.judge": ("skipped", 0)}
+    assert services.tasks("own", own) == {f"{SHOP}.run": ("skipped", 1), f"{SHOP}.judge": ("success", 1)}
+    own = services.trigger("own")
+    assert services.await_run("own", own) == "success"
+    assert services.tasks("own", own) == {f"{SHOP}.run": ("skipped", 1), f"{SHOP}.judge": ("skipped", 1)}
     path = f"/dags/own/dagRuns/{own}/taskInstances/{SHOP}.run/xcomEntries/return_value"
     result = services.done(path)["value"]
     assert (result["app"], result["empty"], result["records_in"]) == (SHOP, True, 0), result

@@ -296,10 +296,9 @@ def test_rows_that_vanish_from_a_whole_interval_are_deleted_with_approval_only(s
     shop.pay(range(8))
     shop.run()
     chosen, before = [f"{shop.name}.minutes"], shop.table("minutes")
-    for _ in range(2):
-        with pytest.raises(ApprovalNeededError, match="minutes: it has rows") as asked:
-            shop.backfill(3, 4, "without-3", topics=chosen).run()
-        assert shop.table("minutes") == before
+    with pytest.raises(ApprovalNeededError, match="minutes: it has rows") as asked:
+        shop.backfill(3, 4, "without-3", topics=chosen).run()
+    assert shop.table("minutes") == before
     verdict = str(asked.value.hint).rpartition(" ")[2]
     assert shop.backfill(3, 4, "without-3", topics=chosen, approve=verdict).run().corrections == 4
     assert shop.table("minutes") == {key: value for key, value in before.items() if minute_of(key) != 3}

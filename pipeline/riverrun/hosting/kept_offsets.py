@@ -126,9 +126,7 @@ def commit_and_keep(
     producer.commit(offsets, application_id)
 
 
-def keep(
-    producer: TransactionalProducer, application_id: str, kept: Mapping[TopicPartition, tuple[int, str]]
-) -> None:
+def keep(producer: TransactionalProducer, application_id: str, kept: Mapping[TopicPartition, tuple[int, str]]) -> None:
     """Send positions to the topic of copies, within the transaction of a producer.
 
     Args:

@@ -211,7 +211,7 @@ def _patched(found: Instance, monkeypatch: pytest.MonkeyPatch) -> Instance:
     return found
 
 
-def _steps(random: Random, *also: tuple[str]) -> Iterator[tuple[Any, ...]]:
+def _steps(random: Random, *also: tuple[Any, ...]) -> Iterator[tuple[Any, ...]]:
     """Yield what happens, so that many copies are just about to lack a deletion."""
     for _ in range(random.randrange(4, 30)):
         key, marked = random.choice(KEYS), random.random() < 0.5
@@ -240,6 +240,15 @@ def test_a_copy_has_the_rows_of_the_whole_history(seed: int, monkeypatch: pytest
     for number in range(60):
         instance = _patched(Instance(CompactedLog(RETENTION_MS)), monkeypatch)
         steps = list(_steps(Random(f"{seed} {number}")))
+        _go(instance, steps)
+        assert instance.rows() == instance.log.table, steps
+
+
+@pytest.mark.parametrize("jump_ms", [-RETENTION_MS // 11, RETENTION_MS // 11, 10 * RETENTION_MS])
+def test_clocks_of_brokers_may_jump_back_by_a_tenth_and_forward(jump_ms: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(60):
+        instance = _patched(Instance(CompactedLog(RETENTION_MS)), monkeypatch)
+        steps = list(_steps(Random(number), ("wait", jump_ms), ("wait", jump_ms)))
         _go(instance, steps)
         assert instance.rows() == instance.log.table, steps
 

@@ -176,7 +176,7 @@ class SerdePlace:
         registry: Settings of the schema registry (`[schema_registry]`). Never printed: they may hold secrets.
         registers: Whether the serde registers its schema. If not, it writes only what it has read last, with that
             schema's id if it is its own schema.
-        finds_rows: Whether rows are found and partitioned by the bytes that the serde writes, so that these must stay the same.
+        finds_rows: Whether rows are found and partitioned by the bytes that the serde writes, which must not change.
     """
 
     topic: str | None

@@ -35,6 +35,7 @@ class CompactedLog:
     retention_ms: int
     now_ms: int = 1_000_000
     records: list[Written] = field(default_factory=list)
+    start: int = 0
     end: int = 0
     table: dict[bytes, bytes] = field(default_factory=dict)
     _active: int = 0
@@ -72,6 +73,11 @@ class CompactedLog:
         self.now_ms += passed_ms
         self.clean()
 
+    def trim(self) -> None:
+        """Delete all but the last record, as brokers do because of their age, or as somebody asks them to."""
+        self.records = self.records[-1:]
+        self.start = self.records[0].offset if self.records else self.end
+
     def read(self, start: int, end: int) -> Iterator[Written]:
         """Yield the records that are left of a range."""
         return (each for each in list(self.records) if start <= each.offset < end)
@@ -90,7 +96,7 @@ class Brokers:
         self.clock: Any = SimpleNamespace(now_ms=lambda: log.now_ms, reckoned_ms=lambda: log.now_ms)
 
     def beginning_offsets(self, tps: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        return dict.fromkeys(tps, 0)
+        return dict.fromkeys(tps, self.log.start)
 
     log_starts = beginning_offsets
 

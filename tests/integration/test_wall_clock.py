@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,7 @@ from riverrun import (
     StreamsBuilder,
     TimeWindows,
 )
+from riverrun.hosting.process import SystemClock
 from riverrun.worker.worker import Worker
 from tests.waiting import until
 
@@ -97,6 +99,29 @@ def test_the_last_window_closes_when_the_inputs_of_a_worker_are_silent(
         worker.stop()
         running.join()
     assert [(record.key, record.value) for record in broker.read(f"{unique}.out")] == [(b"a", b"2")]
+
+
+def test_a_worker_goes_on_committing_when_the_clock_of_its_machine_is_set_back(
+    broker: Broker, unique: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    builder = StreamsBuilder()
+    builder.stream(f"{unique}.in", Consumed(STRING, STRING)).to(f"{unique}.out", Produced(STRING, STRING))
+    broker.create(1, f"{unique}.in", f"{unique}.out")
+    worker = Worker(broker.application(unique, builder.build(), tmp_path, commit_interval_ms=50))
+    running = threading.Thread(target=worker.run)
+
+    def write(value: bytes) -> None:
+        broker.write(f"{unique}.in", [(b"a", value, 1)])
+        until(lambda: value in [record.value for record in broker.read(f"{unique}.out")], "committed it")
+
+    running.start()
+    try:
+        for value in (b"before", b"after"):
+            write(value)
+            monkeypatch.setattr(SystemClock, "now_ms", lambda _clock: time.time_ns() // 1_000_000 - 3_600_000)
+    finally:
+        worker.stop()
+        running.join()
 
 
 @pytest.fixture

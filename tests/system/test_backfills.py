@@ -53,16 +53,18 @@ PEOPLE = "ann", "bob", "dan"
 CRASHES = depth(4, 30)
 
 
-def builder_of(name: str, factor: int) -> Any:
+def builder_of(name: str, factor: int, without: range = range(0)) -> Any:
     """A log, a table without state, windows behind a repartition topic, and sums, which depend on all records.
 
     Args:
         name: Begins the names of topics.
         factor: What the code multiplies with; another one is other code.
+        without: Values that are left out.
     """
 
     def build(builder: StreamsBuilder) -> Topology:
         paid = builder.stream(f"{name}.in", Consumed(STRING, LONG))
+        paid = paid.filter(lambda _key, value: value not in without) if without else paid
         taken = paid.map_values(lambda value: value * factor)
         taken.to(f"{name}.log", Produced(STRING, LONG))
         taken.to(f"{name}.latest", Produced(STRING, LONG))
@@ -165,7 +167,7 @@ def open_shop(broker: Broker, name: str, directory: Path, factor: int = 1, archi
     app = project.app(
         name,
         builder_of(name, factor),
-        versions={"v2": builder_of(name, 10)},
+        versions={"v2": builder_of(name, 10), "without-3": builder_of(name, 1, without=range(3, 7))},
         quality=demands,
         outputs={f"{name}.log": "log", f"{name}.latest": "table"},
         config={"bounded.engine": "local", "archive.url": archive},
@@ -286,6 +288,22 @@ def test_recomputed_rows_that_fail_the_gate_are_not_published(shop: Shop) -> Non
     verdict = str(asked.value.hint).rpartition(" ")[2]
     assert shop.backfill(2, 5, topics=chosen, approve=verdict).run().corrections == 3
     assert shop.table("minutes") == right
+    again = shop.backfill(2, 5, topics=chosen).run()
+    assert (again.corrections, again.compared) == (0, 10)
+
+
+def test_rows_that_vanish_from_a_whole_interval_are_deleted_with_approval_only(shop: Shop) -> None:
+    shop.pay(range(8))
+    shop.run()
+    chosen, before = [f"{shop.name}.minutes"], shop.table("minutes")
+    with pytest.raises(ApprovalNeededError, match="minutes: it has rows") as asked:
+        shop.backfill(3, 4, "without-3", topics=chosen).run()
+    assert shop.table("minutes") == before
+    verdict = str(asked.value.hint).rpartition(" ")[2]
+    assert shop.backfill(3, 4, "without-3", topics=chosen, approve=verdict).run().corrections == 4
+    assert shop.table("minutes") == {key: value for key, value in before.items() if minute_of(key) != 3}
+    again = shop.backfill(3, 4, "without-3", topics=chosen).run()
+    assert (again.corrections, again.compared) == (0, 0)
 
 
 @pytest.mark.deep

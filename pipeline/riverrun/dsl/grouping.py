@@ -394,12 +394,12 @@ class Grouping(Generic[K, V]):
         self._check_serdes()
         store_name = self.plan.table_name(options, _COUNT_WINDOWS)
         name = self.plan.processor_name(_COUNT_WINDOWS, name_of(named))
-        if options.is_versioned or options.max_entries is not None or options.ttl is not None:
-            message = f"Store {store_name} has windows that are not full: it cannot forget them"
-            raise TopologyError(message, hint="Leave history_retention, max_entries and ttl out.")
-        store = table_store(self.plan, store_name, options, self.key_serde, None)
+        if options.is_versioned or options.max_entries is not None:
+            message = f"Store {store_name} has windows that are not full: their number cannot be limited"
+            raise TopologyError(message, hint="Leave history_retention and max_entries out. A ttl forgets quiet keys.")
+        store = table_store(self.plan, store_name, options, self.key_serde, None, expires=True)
         aggregates = store.value_serde
-        store = replace(store, value_serde=open_windows(aggregates))
+        store = replace(store, value_serde=open_windows(aggregates), table_expires=False)
 
         def operator(store: StoreBuilder, _node: TableNode) -> Operator:
             return StreamCountWindows(store.name, windows, aggregator, aggregates, result)

@@ -50,7 +50,7 @@ class KeptOffsets:
         self._control = ControlTopic(admin, self._topic)
 
     def read(self) -> dict[TopicPartition, CommittedOffset]:
-        """Return the copies by input; empty if nothing was ever committed.
+        """Return the copies by input, and how far staging topics of logs are published; empty if nothing was ever committed.
 
         Raises:
             StateError: If one cannot be read.
@@ -122,11 +122,22 @@ def commit_and_keep(
         kept: Those of them that are copied.
     """
     if kept:
-        topic, now_ms, sender = kept_offsets_name(application_id), SystemClock().now_ms(), producer.new_sender()
-        sender.learn_limits({topic: TimeLimits()})
-        for tp, commit in kept.items():
-            sender.send(topic, str(tp).encode(), msgspec.json.encode(commit), now_ms, (), 0)
+        keep(producer, application_id, kept)
     producer.commit(offsets, application_id)
+
+
+def keep(producer: TransactionalProducer, application_id: str, kept: Mapping[TopicPartition, tuple[int, str]]) -> None:
+    """Send positions to the topic of copies, within the transaction of a producer.
+
+    Args:
+        producer: The producer, which has yet to commit.
+        application_id: The application.
+        kept: Offset and metadata per partition: an input, or a staging topic that is being published.
+    """
+    topic, now_ms, sender = kept_offsets_name(application_id), SystemClock().now_ms(), producer.new_sender()
+    sender.learn_limits({topic: TimeLimits()})
+    for tp, commit in kept.items():
+        sender.send(topic, str(tp).encode(), msgspec.json.encode(commit), now_ms, (), 0)
 
 
 def is_last(kept: CommittedOffset) -> bool:

@@ -38,6 +38,11 @@ class SystemClock:
         return time.time_ns() // 1_000_000
 
 
+def monotonic_ms() -> int:
+    """Return the time of a clock that nobody sets, ms: intervals must not change because the machine's clock is corrected."""
+    return time.monotonic_ns() // 1_000_000
+
+
 _COLLECTED_AFTER = 50_000
 
 

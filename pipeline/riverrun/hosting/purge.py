@@ -49,7 +49,7 @@ class Purge:
         """Start a deletion in the background, if one is due and the last one has ended. Failures are only logged.
 
         Args:
-            now_ms: The present time, ms since the epoch.
+            now_ms: The present time, by a clock that nobody sets, ms.
             tasks: The tasks that run here.
             repartition_topics: Full names of the application's repartition topics.
         """

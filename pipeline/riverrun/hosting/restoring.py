@@ -6,12 +6,12 @@ cannot be chosen.
 
 Finds which changelog records the local state of a task lacks.
 
-Finds windows and versions that brokers have deleted from a changelog although their stores still need them.
+Finds rows, windows and versions that were deleted from a changelog although their stores still need them.
 
-That happens only where a store's `log_config` sets `retention.ms` or `min.compaction.lag.ms`, as Kafka Streams does for
-all windows and versions (`WindowedChangelogTopicConfig`, `VersionedChangelogTopicConfig`). Brokers compare event times with
-their own clock. When old records are processed again, event time is far behind that clock. Brokers then delete records that
-are still needed, and a task without local state cannot restore them.
+Brokers delete windows and versions only where a store's `log_config` sets `retention.ms` or `min.compaction.lag.ms`, as
+Kafka Streams does for all windows and versions (`WindowedChangelogTopicConfig`, `VersionedChangelogTopicConfig`). Brokers
+compare event times with their own clock. When old records are processed again, event time is far behind that clock. Brokers
+then delete records that are still needed, and a task without local state cannot restore them.
 """
 
 from __future__ import annotations
@@ -134,7 +134,7 @@ def _why_foreign(tp: TopicPartition, start: int, first: int, last: int, *, is_sa
 def lost_history(
     admin: Admin, missing: Missing, spec: TaskSpec, committed: Iterable[CommittedOffset], now_ms: int
 ) -> Iterator[str]:
-    """Yield warnings about stores to be restored that may lack open windows, or versions within their history.
+    """Yield warnings about stores to be restored that may lack rows, open windows, or versions within their history.
 
     Args:
         admin: Asks the brokers.
@@ -150,9 +150,17 @@ def lost_history(
     reached_ms = max((OffsetMetadata.decode(found.metadata).partition_time for found in committed), default=-1)
     for store in spec.sub_topology.stores:
         tp = changelogs.get(store.name)
-        if tp is None or reached_ms < 0:
+        if tp is None:
             continue
         known, wanted = missing.backend.positions().get(tp, 0), missing.ranges[tp]
+        if store.kind not in WINDOWED and known < wanted.start:
+            yield (
+                f"Rows of store {store.name} may be lost: {tp} begins at offset {wanted.start}, and what stood before it was"
+                " deleted. Leave cleanup.policy out of the store's log_config, and delete no records of changelogs;"
+                " a new version computes them again"
+            )
+        if reached_ms < 0:
+            continue
         needed_ms = now_ms - (reached_ms - store.retention_ms)
         reached = _shown(reached_ms)
         if store.kind in WINDOWED and known < wanted.start:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from riverrun.errors import BrokerError, CorruptStateError, RangeError
+from riverrun.hosting.process import monotonic_ms
 from riverrun.hosting.progress import tell
 from riverrun.hosting.snapshots import has_snapshots, publish_checkpoint, take_checkpoint
 from riverrun.hosting.task_start import begin_task, inputs_whole
@@ -237,7 +238,7 @@ class StandbyTasks:
         Reads committed offsets once per `commit.interval.ms`, and only while records wait for them.
         """
         held = [(tp, standby) for standby in self._standbys.values() for tp in standby.held]
-        now_ms = self._clock.now_ms()
+        now_ms = monotonic_ms()
         if not held or now_ms - self._limits_at_ms < self._connected.application.config.streams.commit_interval_ms:
             return 0
         self._raise_limits()
@@ -252,7 +253,7 @@ class StandbyTasks:
 
     def _raise_limits(self) -> None:
         """Read the committed offsets of inputs that serve as changelogs (`updateLimitOffsetsForStandbyChangelogs`)."""
-        self._limits_at_ms = self._clock.now_ms()
+        self._limits_at_ms = monotonic_ms()
         limited = [tp for standby in self._standbys.values() for tp in standby.limits]
         for tp, found in self._connected.committed(limited).items() if limited else ():
             standby = self._reader[tp]

@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, TypeAlias
 
 from riverrun.errors import RangeError, TaskMigratedError, VersionConflictError
+from riverrun.hosting.kept_offsets import KeptOffsets, keep
 from riverrun.hosting.progress import counted_batches, tell
 from riverrun.hosting.release import staging_name
 from riverrun.kafka.producer import LONGEST_TRANSACTION_MS, TransactionalProducer
@@ -140,22 +141,18 @@ class Corrections:
                 tp: max(first, mine.published.get(published_name(topic_id, tp), 0)) for tp, first in starts.items()
             }
             count = 0
-            for tp, found in admin.committed(name, tps).items():  # of an earlier attempt
-                switch, _, sent = found.metadata.rpartition(":")
-                if switch == f"{mine.switch}:{topic_id}" and sent.isdecimal():
-                    starts[tp], count = max(starts[tp], found.offset), max(count, int(sent))
+            note, kept = f"{mine.switch}:{topic_id}", KeptOffsets(admin, new.id).read()
+            for tp in starts.keys() & kept.keys():  # of an earlier attempt
+                switch, _, sent = kept[tp].metadata.rpartition(":")
+                if switch == note and sent.isdecimal():
+                    starts[tp], count = max(starts[tp], kept[tp].offset), max(count, int(sent))
             ranges = {tp: OffsetRange(min(start, ends[tp]), ends[tp]) for tp, start in starts.items()}
-            note = f"{mine.switch}:{topic_id}"
-            count = copied(
-                admin,
-                ranges,
-                topic,
-                lambda where, sent: producer.commit(
-                    {tp: (offset, f"{note}:{sent}") for tp, offset in where.items()}, name
-                ),
-                producer.send,
-                count,
-            )
+
+            def commit(where: Mapping[TopicPartition, int], sent: int) -> None:
+                keep(producer, new.id, {tp: (offset, f"{note}:{sent}") for tp, offset in where.items()})
+                producer.commit({}, "")
+
+            count = copied(admin, ranges, topic, commit, producer.send, count)
             return count, {published_name(topic_id, tp): end for tp, end in ends.items()}
         finally:
             producer.close()

@@ -80,7 +80,8 @@ class _Places:
                 return node
 
     def of_source(self, node: SourceNode) -> SourceNode:
-        key_serde, value_serde = self._both(node, self._full_name(node.topics[0]) if node.topics else None)
+        topic = self._full_name(node.topics[0]) if node.topics else None
+        key_serde, value_serde = self._both(node, topic, writes=False)
         return replace(node, key_serde=key_serde, value_serde=value_serde)
 
     def of_store(self, store: StoreBuilder, topic: str | None) -> StoreBuilder:
@@ -92,8 +93,11 @@ class _Places:
     def _full_name(self, topic: str) -> str:
         return internal_name(self.application_id, topic) if topic in self.repartition_topics else topic
 
-    def _both(self, owner: SourceNode | SinkNode | StoreBuilder, topic: str | None) -> tuple[Serde[Any], Serde[Any]]:
-        keys, values = (SerdePlace(topic, is_key, self.registry) for is_key in (True, False))
+    def _both(
+        self, owner: SourceNode | SinkNode | StoreBuilder, topic: str | None, *, writes: bool = True
+    ) -> tuple[Serde[Any], Serde[Any]]:
+        keys = SerdePlace(topic, is_key=True, registry=self.registry, finds_rows=writes)
+        values = SerdePlace(topic, is_key=False, registry=self.registry)
         return placed(owner.key_serde, keys), placed(owner.value_serde, values)
 
 

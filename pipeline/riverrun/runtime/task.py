@@ -377,7 +377,7 @@ class Task:
     def punctuate_wall_clock(self) -> int:
         """Call the wall-clock punctuations that are due, unless the task pauses; return the number of calls."""
         now_ms = self._ports.clock.now_ms()
-        if self._barrier.limits is not None or now_ms < self._context.wall_clock_punctuations.next_due_ms:
+        if self._barrier.limits is not None or not self._context.wall_clock_punctuations.is_due(now_ms):
             return 0
         try:
             fired = self._context.wall_clock_punctuations.fire(now_ms)

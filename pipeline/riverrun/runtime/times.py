@@ -131,6 +131,7 @@ class Punctuations:
     seconds: float = 0.0
     """Time that punctuators have taken, s."""
     _schedules: list[Schedule] = field(default_factory=list)
+    _last_ms: int = 0
 
     def schedule(self, first_ms: int, interval: timedelta, punctuate: Callable[[int], None]) -> Schedule:
         """Call `punctuate(time_ms)` first when the clock reaches `first_ms`, then at every interval.
@@ -167,6 +168,16 @@ class Punctuations:
     def is_empty(self) -> bool:
         """Return whether nothing is scheduled."""
         return all(schedule.is_cancelled for schedule in self._schedules)
+
+    def is_due(self, now_ms: int) -> bool:
+        """Return whether a punctuator is due. If the clock was set back, punctuations go on at their next times from now."""
+        if now_ms < self._last_ms:
+            for schedule in self._schedules:
+                if schedule.due_ms - self._last_ms <= schedule.interval_ms:  # others have not begun
+                    schedule.due_ms = now_ms + 1 + (schedule.due_ms - now_ms - 1) % schedule.interval_ms
+            self.next_due_ms = min((s.due_ms for s in self._schedules), default=NEVER)
+        self._last_ms = now_ms
+        return now_ms >= self.next_due_ms
 
     def fire_all(self, now_ms: int) -> int:
         """Call every punctuator once, due or not; return the number of calls."""

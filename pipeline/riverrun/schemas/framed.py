@@ -129,7 +129,16 @@ def framed(
         return somewhere().deserialize(data)
 
     def place(at: SerdePlace) -> Serde[Any]:
-        use = _Use(made_of, at, {**at.registry, **settings}, is_same)
+        chosen = {**at.registry, **settings}
+        if at.finds_rows and chosen.get("use.latest.version", False):
+            message = (
+                f"Serde {name} would write keys of {at.topic or 'topics that are chosen per record'} with the latest version of"
+                " a subject (use.latest.version). The id of a schema is part of a key's bytes: after the next version is"
+                " registered, each key is another key, and its rows are not found"
+            )
+            hint = 'Pass config={"use.latest.version": False} to the serde of the keys, or set it for serdes of values only.'
+            raise ConfigError(message, hint=hint)
+        use = _Use(made_of, at, chosen, is_same)
         as_text = None if texts is None else cache(partial(_texts_at, texts, at))
         if not at.registers:
             read, write = use.comparing()

@@ -176,12 +176,14 @@ class SerdePlace:
         registry: Settings of the schema registry (`[schema_registry]`). Never printed: they may hold secrets.
         registers: Whether the serde registers its schema. If not, it writes only what it has read last, with that
             schema's id if it is its own schema.
+        finds_rows: Whether rows are found and partitioned by the bytes that the serde writes, which must not change.
     """
 
     topic: str | None
     is_key: bool
     registry: Mapping[str, Any] = field(repr=False)
     registers: bool = True
+    finds_rows: bool = False
 
 
 @takes_fields(serialize=function("value"), deserialize=function("data"), partition_key=optional(function("value")))

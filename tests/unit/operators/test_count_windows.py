@@ -104,6 +104,35 @@ def test_a_full_window_has_the_result_of_its_records_whatever_restarts(
     assert found == plainly(rows, size, advance)
 
 
+@given(
+    rows=st.lists(
+        st.tuples(st.sampled_from("abc"), st.integers(0, 60), st.sampled_from([b"x", b"y", b"z"])), max_size=30
+    ),
+    cuts=st.sets(st.integers(0, 30), max_size=3),
+    loses=st.booleans(),
+)
+@example(rows=[("a", 0, b"x"), ("b", 10, b"x"), ("a", 10, b"y"), ("a", 11, b"z")], cuts={2}, loses=True)
+def test_windows_of_quiet_keys_are_forgotten_whatever_restarts(rows: list[Row], cuts: set[int], loses: bool) -> None:
+    task = Restartable(listed(2, 1, ttl=timedelta(milliseconds=10)))
+    places = [0, *sorted(cut for cut in cuts if 0 < cut < len(rows)), len(rows)]
+    for start, end in pairwise(places):
+        task.run(*rows[start:end])
+        if loses:
+            task.lose_state()
+    expected, seen, now = [], dict[str, tuple[str, int]](), 0
+    for key, time, value in rows:
+        now = max(now, time)
+        seen = {each: (text, at) for each, (text, at) in seen.items() if now - at < 10}
+        before, at = seen.get(key, ("", time))
+        if before:
+            expected.append((key, before + value.decode(), max(time, at)))
+        seen[key] = value.decode(), max(time, at)
+    assert [((r.key or b"").decode(), (r.value or b"").decode(), r.timestamp) for r in task.written()] == expected
+    if rows and not loses:
+        left = {key for key, (_, at) in seen.items() if now - at < 10}
+        assert {key.decode() for key, _ in task.backend.table("open").scan(None, None)} == left
+
+
 def test_the_changelog_has_the_windows_that_are_not_full() -> None:
     with TopologyTestDriver(listed(3, 2, "reduce"), application_id="app") as driver:
         driver.input_topic("in", STRING, STRING).pipe_key_value_list([("a", each) for each in "xyz"])
@@ -155,8 +184,7 @@ def test_mistakes_have_clear_errors() -> None:
         (lambda: CountWindows.of(2).advance_by(3), "must advance by 1 to 2, not 3"),
         (windows.aggregate, "nothing to aggregate by"),
         (lambda: windows.aggregate(int, lambda _k, _v, n: n + 1), "needs a serde for its values"),
-        (lambda: windows.reduce(max, Materialized(STRING, STRING, max_entries=3)), "cannot forget them"),
-        (lambda: windows.reduce(max, Materialized(STRING, STRING, ttl=timedelta(1))), "cannot forget them"),
+        (lambda: windows.reduce(max, Materialized(STRING, STRING, max_entries=3)), "cannot be limited"),
         (lambda: windows.aggregate(n=Count(), materialized=Materialized(value_serde=LONG)), "has the fields"),
     ]
     for call, message in mistakes:

@@ -65,6 +65,39 @@ def test_the_grid_is_kept_and_missed_intervals_are_not_caught_up(first_ms: int) 
     assert counts == [0, 0, 1, 1, 2, 3, 3, 4]
 
 
+@pytest.mark.parametrize("back_ms", [1, 99, 100, 250, 3_600_049, 86_400_000])
+def test_a_wall_clock_that_is_set_back_delays_a_punctuation_by_an_interval_at_most(back_ms: int) -> None:
+    called: list[int] = []
+    punctuations = Punctuations()
+    punctuations.schedule(100_000_000, ms(100), called.append)
+    later = punctuations.schedule(100_000_750, ms(100), lambda _: None)
+
+    def until(times: range) -> None:
+        for now_ms in times:
+            if punctuations.is_due(now_ms):
+                punctuations.fire(now_ms)
+
+    until(range(100_000_000, 100_000_520))
+    assert called == [100_000_000 + n * 100 for n in range(6)]
+    called.clear()
+    back = 100_000_519 - back_ms
+    until(range(back, back + 200))
+    assert len(called) == 2
+    assert all(time_ms % 100 == 0 for time_ms in called), "on the grid of the first one"
+    assert later.due_ms == 100_000_750, "what has not begun yet waits for its time"
+
+
+@pytest.mark.parametrize("forward_ms", [100, 3_600_010])
+def test_a_wall_clock_that_is_set_forward_punctuates_once(forward_ms: int) -> None:
+    called: list[int] = []
+    punctuations = Punctuations()
+    punctuations.schedule(100, ms(100), called.append)
+    for now_ms in (100, 150 + forward_ms, 151 + forward_ms):
+        if punctuations.is_due(now_ms):
+            punctuations.fire(now_ms)
+    assert called == [100, 150 + forward_ms]
+
+
 def test_stream_time_punctuates_at_the_first_record_and_once_per_interval() -> None:
     called: list[int] = []
     driver = driver_with(lambda context: context.schedule(ms(10), STREAM, called.append))

@@ -16,7 +16,7 @@ from riverrun.hosting.claim import Claim
 from riverrun.hosting.connected import ConnectedApplication
 from riverrun.hosting.inputs import explained
 from riverrun.hosting.ownership import ThreadProducer
-from riverrun.hosting.process import SystemClock
+from riverrun.hosting.process import SystemClock, monotonic_ms
 from riverrun.hosting.purge import Purge
 from riverrun.hosting.restoring import WHOLE_SLICE, silently
 from riverrun.hosting.table_inputs import TableLooks
@@ -108,7 +108,6 @@ class StreamThread:
         self._stores = stores
         self._interruptions = interruptions
         self._closers = closers
-        self._clock = SystemClock()
         self._poll_seconds = topics.application.config.streams.poll_ms / 1000
         self._is_stalled = False
 
@@ -215,7 +214,7 @@ class StreamThread:
         done = time.perf_counter()
         self._is_stalled = processed == 0
         self._fetching.balance()
-        now_ms = self._clock.now_ms()
+        now_ms = monotonic_ms()
         self._manager.begin_commits(now_ms)
         self._tables.look_if_due(self._fetching.global_positions)
         self._table_looks.run_if_due(lambda: [(each.tables, each.task) for each in self._manager.running.values()])

@@ -52,7 +52,7 @@ class RegularSnapshots:
 
         Args:
             tasks: The tasks that run.
-            now_ms: The present time, ms since the epoch.
+            now_ms: The present time, by a clock that nobody sets, ms.
             commit_state: Commits a task and its local state; returns whether the task still runs.
         """
         active = self._due(tasks, now_ms)

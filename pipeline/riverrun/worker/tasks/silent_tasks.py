@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
+
+from riverrun.hosting.process import monotonic_ms
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -53,11 +54,6 @@ class _Silence:
     asked_ms: int | None = None
 
 
-def _monotonic_ms() -> int:
-    """Return the time of a clock that nobody sets: windows must not close because the wall clock is corrected."""
-    return time.monotonic_ns() // 1_000_000
-
-
 class SilentTasks:
     """Moves the event time of tasks on while no record comes, as much as time has passed since their last record.
 
@@ -72,7 +68,7 @@ class SilentTasks:
     """
 
     def __init__(
-        self, idle_ms: int, look_again: Callable[[TaskId], None], now_ms: Callable[[], int] = _monotonic_ms
+        self, idle_ms: int, look_again: Callable[[TaskId], None], now_ms: Callable[[], int] = monotonic_ms
     ) -> None:
         self._idle_ms = idle_ms
         self._look_again = look_again

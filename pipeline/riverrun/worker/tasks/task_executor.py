@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from riverrun.errors import StreamsError, TaskMigratedError
 from riverrun.hosting.active_task import TaskState, send_commits
-from riverrun.hosting.process import SystemClock
+from riverrun.hosting.process import SystemClock, monotonic_ms
 from riverrun.runtime.context import KEPT_BYTES
 from riverrun.worker.states import LastCommit
 from riverrun.worker.tasks.state_updater import RECOVERABLE
@@ -63,7 +63,7 @@ class CommitSchedule:
 
         Args:
             running: All tasks.
-            now_ms: The present time, ms.
+            now_ms: The present time, by a clock that nobody sets, ms.
         """
         if now_ms - self._begun_at_ms >= self._interval_ms or any(active.task.commit_requested for active in running):
             return True
@@ -190,7 +190,7 @@ class Commits:
         """
         self.come_to_end()
         self._wait_for_lookups(_LEAVING_SECONDS if leaving else _TRANSACTION_SECONDS)
-        self._begin(self._clock.now_ms(), [active for active in leaving if active.state is TaskState.RUNNING])
+        self._begin(monotonic_ms(), [active for active in leaving if active.state is TaskState.RUNNING])
         self.come_to_end()
 
     def come_to_end(self) -> None:

@@ -77,6 +77,8 @@ class Reader:
     def fetch(self, most: int) -> None:
         if self._at is None or self.fetched is not None:
             return
+        if self._at < self._log.start:
+            return
         found = list(self._log.read(self._at, self._log.end))[:most]
         reached = found[-1].offset + 1 if len(found) == most else self._log.end
         self.fetched = PolledBatches({TP: Records(found)} if found else {}, {TP: max(reached, self._at)})  # type: ignore[dict-item]
@@ -84,6 +86,9 @@ class Reader:
 
     def poll_batches(self, most: int, _timeout_s: float) -> PolledBatches:
         self.fetch(most)
+        if self._at is not None and self._at < self._log.start and self.fetched is None:
+            message = "no such offset"
+            raise RangeError(message)
         found, self.fetched = self.fetched, None
         return found or PolledBatches({}, {})
 
@@ -162,6 +167,9 @@ class Instance:
     def clean(self, passed_ms: int) -> None:
         self.log.clean_up(passed_ms)
 
+    def trim(self) -> None:
+        self.log.trim()
+
     def wait(self, passed_ms: int) -> None:
         self.log.now_ms += passed_ms
 
@@ -203,7 +211,7 @@ def _patched(found: Instance, monkeypatch: pytest.MonkeyPatch) -> Instance:
     return found
 
 
-def _steps(random: Random) -> Iterator[tuple[Any, ...]]:
+def _steps(random: Random, *also: tuple[Any, ...]) -> Iterator[tuple[Any, ...]]:
     """Yield what happens, so that many copies are just about to lack a deletion."""
     for _ in range(random.randrange(4, 30)):
         key, marked = random.choice(KEYS), random.random() < 0.5
@@ -222,6 +230,7 @@ def _steps(random: Random) -> Iterator[tuple[Any, ...]]:
             [("follow",)],
             [("snapshot",)],
             [("lose",)],
+            *([step] for step in also),
         ]
         yield from random.choice(some)
 
@@ -233,6 +242,26 @@ def test_a_copy_has_the_rows_of_the_whole_history(seed: int, monkeypatch: pytest
         steps = list(_steps(Random(f"{seed} {number}")))
         _go(instance, steps)
         assert instance.rows() == instance.log.table, steps
+
+
+@pytest.mark.parametrize("jump_ms", [-RETENTION_MS // 11, RETENTION_MS // 11, 10 * RETENTION_MS])
+def test_clocks_of_brokers_may_jump_back_by_a_tenth_and_forward(jump_ms: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(60):
+        instance = _patched(Instance(CompactedLog(RETENTION_MS)), monkeypatch)
+        steps = list(_steps(Random(number), ("wait", jump_ms), ("wait", jump_ms)))
+        _go(instance, steps)
+        assert instance.rows() == instance.log.table, steps
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_a_copy_whose_log_begins_later_has_no_row_that_was_deleted(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(60):
+        instance = _patched(Instance(CompactedLog(RETENTION_MS)), monkeypatch)
+        steps = list(_steps(Random(f"{seed} {number}"), ("trim",), ("trim",)))
+        _go(instance, steps)
+        log, rows = instance.log, instance.rows()
+        assert rows.items() <= log.table.items(), steps
+        assert log.table.keys() & {record.key for record in log.records} <= rows.keys(), steps
 
 
 def _go(instance: Instance, steps: list[tuple[Any, ...]]) -> None:

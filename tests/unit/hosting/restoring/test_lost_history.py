@@ -55,3 +55,20 @@ def test_versions_that_brokers_may_have_compacted_are_missed_aloud(
     spec = TaskSpec(TaskId(0, 0), sub, "app", (TopicPartition("in", 0),))
     warnings = list(lost_history(cast("Admin", cast("Any", Settings(lag_ms))), missing, spec, committed, NOW_MS))
     assert [warning.startswith("Versions of store table may be lost") for warning in warnings] == [True] * is_warned
+
+
+@pytest.mark.parametrize("event_time", [-1, NOW_MS], ids=["no event time", "event time"])
+@pytest.mark.parametrize(("known", "first", "is_warned"), [(0, 7, True), (3, 7, True), (7, 7, False), (0, 0, False)])
+def test_rows_before_the_start_of_a_changelog_are_missed_aloud(
+    known: int, first: int, event_time: int, *, is_warned: bool
+) -> None:
+    builder = StreamsBuilder()
+    builder.table("in", Consumed(STRING, STRING), Materialized(name="table"))
+    (sub,) = builder.build().sub_topologies()
+    backend = MemoryBackend()
+    backend.write({}, {CHANGELOG: known})
+    missing = Missing(backend, {CHANGELOG: OffsetRange(max(known, first), 41)}, None, Whole(0, 0))
+    committed = [CommittedOffset(7, OffsetMetadata(event_time).encode())]
+    spec = TaskSpec(TaskId(0, 0), sub, "app", (TopicPartition("in", 0),))
+    warnings = list(lost_history(cast("Admin", cast("Any", Settings(0))), missing, spec, committed, NOW_MS))
+    assert [warning.partition(":")[0] for warning in warnings] == ["Rows of store table may be lost"] * is_warned

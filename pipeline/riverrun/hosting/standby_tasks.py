@@ -180,7 +180,7 @@ class StandbyTasks:
         try:
             admin = self._connected.admin
             judged = [standby for standby in self._standbys.values() if standby.kept_ms != FOREVER_MS]
-            now_ms = admin.clock.now_ms() if judged else 0
+            now_ms = admin.clock.noted_ms() if judged else 0
             self._raise_limits()
             self._ends = admin.end_offsets(self._reader)
             for standby in judged:

@@ -172,11 +172,20 @@ class Following:
             ends: Ends of its partitions, asked for after this time.
             positions: How far it has read now. Partitions that are missing have not been read.
         """
-        then, wanted = self._asked or (now, ends)
-        if all(positions.get(tp, 0) >= end for tp, end in wanted.items()):
-            self.whole, self._asked = then, (now, dict(ends))
-        elif self._asked is None:
+        if self._asked is None:
             self._asked = now, dict(ends)
+        if self.reach(positions):
+            self._asked = now, dict(ends)
+
+    def reach(self, positions: Mapping[TopicPartition, int]) -> bool:
+        """Note how far it has read since the last look. Return whether it has reached the ends that were found then."""
+        if self._asked is None:
+            return False
+        then, wanted = self._asked
+        has_reached = all(positions.get(tp, 0) >= end for tp, end in wanted.items())
+        if has_reached:
+            self.whole = then
+        return has_reached
 
 
 def _shown(time_ms: int) -> str:

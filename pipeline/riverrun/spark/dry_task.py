@@ -9,7 +9,7 @@ from __future__ import annotations
 import tempfile
 from bisect import bisect_right
 from contextlib import ExitStack, closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Self
 
@@ -228,6 +228,7 @@ def run_dry(dry_task: DryTask, inbox: ShuffleReader, build: Callable[[Job], Topo
     collect_rarely()
     job = dry_task.job
     connected, clock = connected_here(job, build), SystemClock()
+    connected = replace(connected, admin=connected.admin.silent())
     layout = connected.layout
     counts = {topic.name: topic.partitions for topic in layout.internal_topics}
     repartitions = frozenset(topic.name for topic in layout.repartition_topics)

@@ -95,7 +95,7 @@ class GlobalTables:
         self._looked_at = time.monotonic()
         admin, reached = self._topics.connected.admin, positions()
         try:
-            now = Whole(admin.clock.now_ms(), self._kept_ms)
+            now = Whole(admin.clock.noted_ms(), self._kept_ms)
             self._following.look(now, admin.end_offsets(reached), reached)
         except BrokerError as error:
             if not error.retriable:

@@ -172,7 +172,7 @@ class ArchiveSink:
         own = {tp: offset for tp, offset in archived.items() if tp in self._following}
         if not own:
             return {}
-        now_ms, ends = self._admin.clock.now_ms(), self._admin.end_offsets(own)
+        now_ms, ends = self._admin.clock.noted_ms(), self._admin.end_offsets(own)
         found = {}
         for tp, offset in own.items():
             following = self._following[tp]

@@ -210,7 +210,7 @@ class MissedDeletions:
             BrokerError: If brokers do not answer.
         """
         if self._kept_ms != FOREVER_MS and reached:
-            now = Whole(self._admin.clock.now_ms(), self._kept_ms)
+            now = Whole(self._admin.clock.noted_ms(), self._kept_ms)
             self._following.look(now, self._admin.end_offsets(reached), reached)
 
     def note(self) -> str:

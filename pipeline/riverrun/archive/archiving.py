@@ -141,7 +141,8 @@ def archive_topic(
     begun_with = {number: since(found.whole_at(number), now) for number in range(manifest.partitions)}
     known = oldest(begun_with.values())
     if not pieces and found.files and known is not None and now.time_ms - known.time_ms > now.kept_ms // 4:
-        done = Archived(store.commit(_noted(manifest, dict.fromkeys(begun_with, now))))  # a quiet topic is not forgotten
+        manifest = _noted(manifest, dict.fromkeys(begun_with, now))  # also archivers of quiet topics were there
+        done = Archived(store.commit(manifest))
     for first in range(0, len(pieces), at_once):
         some = pieces[first : first + at_once]
         files = [file for each in write(some) for file in each]

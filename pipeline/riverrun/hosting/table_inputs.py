@@ -119,7 +119,7 @@ class TableInputs:
             BrokerError: If it may have: this process was stopped for too long. The task is to be taken over again.
         """
         try:
-            require_recent(admin, self.whole, asks=False)
+            require_recent(admin, self.whole)
         except RangeError as error:
             raise BrokerError(error.message, retriable=True, hint=error.hint) from error
 

@@ -146,6 +146,7 @@ class BrokersClock:
         settings = {
             "linger.ms": 0,
             "acks": 1,  # the leader has the time, whatever its replicas do
+            "enable.idempotence": False,
             "message.timeout.ms": int(within_s * 1000),
             "allow.auto.create.topics": False,
         }

@@ -228,13 +228,12 @@ def run_dry(dry_task: DryTask, inbox: ShuffleReader, build: Callable[[Job], Topo
     collect_rarely()
     job = dry_task.job
     connected, clock = connected_here(job, build), SystemClock()
-    connected = replace(connected, admin=connected.admin.silent())
     layout = connected.layout
     counts = {topic.name: topic.partitions for topic in layout.internal_topics}
     repartitions = frozenset(topic.name for topic in layout.repartition_topics)
     with ExitStack() as opened:
         directory = Path(opened.enter_context(tempfile.TemporaryDirectory(prefix="riverrun-dry-run-")))
-        connected = connected.in_directory(directory)
+        connected = replace(connected.in_directory(directory), admin=connected.admin.silent())
         application = connected.application
         outputs = opened.enter_context(
             ShuffleWriter(

@@ -458,7 +458,12 @@ class Follower(Generic[Batch]):
             return
         try:
             with _Guard(self):
-                self._take(self._reader.poll(_POLLED, _POLL_SECONDS))
+                polled = self._reader.poll(_POLLED, _POLL_SECONDS)
+                try:
+                    self._take(polled)
+                except BrokerError:
+                    self._forget()  # reads it again from the last commit
+                    raise
                 self._look()
         except BrokerError as error:
             if not error.retriable:

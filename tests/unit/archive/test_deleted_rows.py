@@ -11,7 +11,7 @@ from riverrun.archive.archiving import archive_topic, in_this_process
 from riverrun.archive.manifest import ArchiveStore
 from riverrun.archive.one_log import ArchivedLog
 from riverrun.archive.sink import ArchiveSink, RawBatch
-from riverrun.errors import ArchiveError, RangeError
+from riverrun.errors import ArchiveError, BrokerError, RangeError
 from riverrun.kafka.admin import Topic
 from tests.compacted_log import TP, Brokers, CompactedLog
 
@@ -165,7 +165,7 @@ def test_archiving_that_was_killed_is_continued(
         archive.write()
     for _ in range(4):
         archive.log.write(b"b", b"1")
-    read, pieces = archiving.read_fields, []
+    read, pieces = vars(archiving)["read_fields"], []
 
     def dies(admin: Any, ranges: Any) -> Any:
         pieces.append(ranges)
@@ -183,3 +183,24 @@ def test_archiving_that_was_killed_is_continued(
     manifest = archive.store.manifest(TP.topic)
     assert manifest is not None
     assert manifest.end(0) == archive.log.end
+
+
+def test_a_follower_archives_every_record_also_if_brokers_are_absent_at_a_commit(
+    archive: Archive, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def absent(_tps: Any) -> Any:
+        message = "brokers do not answer"
+        raise BrokerError(message, retriable=True)
+
+    sink = ArchiveSink(archive.store, archive.brokers, by="me", now_ms=lambda: 0)
+    sink.begin([TP])
+    sink.write(RawBatch(TP, [(b"a", b"1", 0, 0, ())]))
+    with monkeypatch.context() as away:
+        away.setattr(archive.brokers, "end_offsets", absent)
+        with pytest.raises(BrokerError):
+            sink.commit({TP: 2})
+    sink.write(RawBatch(TP, [(b"b", b"1", 0, 2, ())]))
+    sink.commit({TP: 4})
+    manifest = archive.store.manifest(TP.topic)
+    assert manifest is not None
+    assert [(file.start, file.end, file.records) for file in manifest.files] == [(0, 4, 2)]

@@ -108,7 +108,7 @@ class GlobalTables:
             RangeError: If this process was stopped for longer than brokers keep deletions. A new thread fills the tables again.
         """
         try:
-            require_recent(self._topics.connected.admin, self._following.whole, asks=False)
+            require_recent(self._topics.connected.admin, self._following.whole)
         except RangeError as error:
             message = f"Global tables may hold rows that have been deleted. {error.message}"
             hint = "Start the instance again: it fills them from the whole topics."

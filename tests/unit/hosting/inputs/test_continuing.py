@@ -42,7 +42,8 @@ def test_what_was_taken_of_a_pack_counts_for_that_pack_alone(
 
 def test_who_may_not_read_copies_of_commits_is_told_so(admin: Any) -> None:
     def denied(_topics: Any) -> Any:
-        raise BrokerError("Topic authorization failed")
+        message = "Topic authorization failed"
+        raise BrokerError(message)
 
     admin.topic_ids = denied
     config: Any = SimpleNamespace(application_id=lambda version: f"app-{version}", name="app")

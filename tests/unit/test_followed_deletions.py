@@ -284,7 +284,7 @@ def test_nothing_is_read_again_of_a_topic_that_is_not_compacted(tmp_path: Path) 
 def test_no_record_is_passed_over_if_brokers_are_absent_once_some_are_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    world, failed = World(tmp_path), []
+    world, failed = World(tmp_path), list[TopicPartition]()
 
     def absent(tp: TopicPartition, records: Sequence[RawFields]) -> SinkBatch:
         if len(failed) < 2:

@@ -181,7 +181,7 @@ class Following:
         if self._asked is None:
             return False
         then, wanted = self._asked
-        has_reached = all(positions.get(tp, 0) >= end for tp, end in wanted.items())
+        has_reached = all(max(0, positions.get(tp, 0)) >= end for tp, end in wanted.items())
         if has_reached:
             self.whole = then
         return has_reached

@@ -165,7 +165,7 @@ def test_archiving_that_was_killed_is_continued(
         archive.write()
     for _ in range(4):
         archive.log.write(b"b", b"1")
-    read, pieces = vars(archiving)["read_fields"], []
+    read, pieces = vars(archiving)["read_fields"], list[Any]()
 
     def dies(admin: Any, ranges: Any) -> Any:
         pieces.append(ranges)

@@ -88,7 +88,7 @@ class Brokers(Admin):
         return {tp: ENDS[tp] for tp in tps}
 
     def topic_ids(self, *_: Any) -> dict[str, str]:
-        """Nothing was ever committed."""
+        """Return no topic: there are no copies of commits."""
         return {}
 
     def committed(self, *_: Any, **__: Any) -> dict[TopicPartition, Any]:

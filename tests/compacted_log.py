@@ -93,7 +93,7 @@ class Brokers:
     def __init__(self, log: CompactedLog) -> None:
         self.log = log
         self.settings: dict[str, str] = {"cleanup.policy": "compact"}
-        self.clock: Any = SimpleNamespace(now_ms=lambda: log.now_ms, reckoned_ms=lambda: log.now_ms)
+        self.clock: Any = SimpleNamespace(**dict.fromkeys(["now_ms", "noted_ms", "reckoned_ms"], lambda: log.now_ms))
 
     def beginning_offsets(self, tps: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         return dict.fromkeys(tps, self.log.start)

@@ -13,7 +13,9 @@ from riverrun import STRING, Consumed, Produced, Repartitioned, StreamsBuilder
 from riverrun.errors import ForgottenOffsetsError, ProcessingError, RangeError, TopicError
 from riverrun.hosting.continuing import expiry_warning, resume
 from riverrun.hosting.inputs import input_lags
+from riverrun.hosting.skipping import carry_out, plan_skip
 from riverrun.records import TopicPartition
+from riverrun.runtime.layout import kept_offsets_name
 from riverrun.serde.serdes import LONG
 from riverrun.spark.bounded_runs.job import run
 from riverrun.spark.ranges import EARLIEST, resolve
@@ -213,3 +215,17 @@ def test_an_input_that_was_created_again_is_noticed_by_a_run_on_another_host(cas
     with pytest.raises(TopicError, match=r"has been deleted and created again"):
         resume(tried.connected(), {TopicPartition(f"{tried.name}.in", 0): 3})
     assert tried.outputs() == before
+
+
+def test_copies_are_compacted_also_if_a_skip_is_the_first_to_keep_one(case: Any) -> None:
+    """Brokers would create a topic that forgets its records after a week."""
+    tried: Case = case("stateless")
+    tried.write("1")
+    tried.work("run")
+    connected, tp = tried.connected(), TopicPartition(f"{tried.name}.in", 0)
+    connected.admin.delete_topics([kept_offsets_name(connected.id)])  # as an earlier version left it
+    tried.write("2")
+    carry_out(connected, plan_skip(connected, tp, connected.committed()[tp].offset))
+    assert connected.admin.topic_config(kept_offsets_name(connected.id))["cleanup.policy"] == "compact"
+    tried.forget([tp])
+    assert connected.committed([tp])[tp].offset == connected.admin.end_offsets([tp])[tp]

@@ -20,12 +20,14 @@ class Times:
         self.brokers = self.wall = 1_000.0
         self.monotonic = 0.0
         self.asked = 0
+        self.answers_after_s = 0.0
         self.failure: KafkaError | None = None
 
-    def send(self, told: list[int]) -> KafkaError | None:
+    def send(self, told: list[int], _within_s: float) -> KafkaError | None:
         self.asked += 1
         if self.failure is None:
             told.append(int(self.brokers * 1000))
+        self.go_on(self.answers_after_s)
         return self.failure
 
     def error(self, error: KafkaError, doing: str) -> Any:
@@ -45,7 +47,7 @@ def times() -> Times:
 @pytest.fixture
 def clock(times: Times, monkeypatch: pytest.MonkeyPatch) -> BrokersClock:
     found = BrokersClock(times, lambda: times.monotonic, lambda: times.wall)  # type: ignore[arg-type]
-    monkeypatch.setattr(found, "_create", lambda: None)
+    monkeypatch.setattr(found, "_create", lambda _within_s: None)
     monkeypatch.setattr(found, "_send", times.send)
     return found
 
@@ -95,3 +97,43 @@ def test_brokers_that_do_not_answer_are_an_error(times: Times, clock: BrokersClo
     with pytest.raises(BrokerError, match="ask for the brokers' time with topic riverrun-clock") as raised:
         clock.now_ms()
     assert raised.value.retriable
+
+
+def test_a_late_answer_is_not_told_as_a_later_time(times: Times, clock: BrokersClock) -> None:
+    times.answers_after_s = 10
+    clock.now_ms()
+    times.go_on(5)
+    assert clock.reckoned_ms() <= int(times.brokers * 1000)
+
+
+def test_who_notes_the_time_waits_for_silent_brokers_once_a_minute(times: Times, clock: BrokersClock) -> None:
+    clock.now_ms()
+    times.failure = KafkaError(librdkafka.MSG_TIMED_OUT)
+    times.asked, times.answers_after_s = 0, 3
+    for _ in range(300):
+        times.go_on(1)
+        assert int(times.brokers * 1000) - 3_000 <= clock.noted_ms() <= int(times.brokers * 1000)
+    assert times.asked <= 5
+    with pytest.raises(BrokerError):
+        clock.now_ms()
+    times.failure = None
+    clock.now_ms()
+    times.asked = 0
+    times.go_on(61)
+    assert clock.noted_ms() == int(times.brokers * 1000) - 3_000
+    assert times.asked == 1
+
+
+@pytest.mark.parametrize("code", [KafkaError.POLICY_VIOLATION, KafkaError.INVALID_TIMESTAMP, KafkaError.INVALID_CONFIG])
+def test_a_topic_that_brokers_refuse_ends_no_application(
+    times: Times, clock: BrokersClock, caplog: pytest.LogCaptureFixture, code: int
+) -> None:
+    times.failure = KafkaError(code)
+    assert clock.now_ms() == int(times.wall * 1000)
+    assert "this host's clock is used instead of the brokers'" in caplog.text
+
+
+def test_a_clock_that_may_not_write_asks_for_nothing(times: Times, caplog: pytest.LogCaptureFixture) -> None:
+    silent = BrokersClock(times, lambda: times.monotonic, lambda: times.wall, writes=False)  # type: ignore[arg-type]
+    assert silent.now_ms() == silent.noted_ms() == silent.reckoned_ms() == int(times.wall * 1000)
+    assert not caplog.text

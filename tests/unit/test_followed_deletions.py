@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 import sqlalchemy as sa
 
-from riverrun.errors import ConfigError, RangeError
+from riverrun.errors import BrokerError, ConfigError, RangeError
 from riverrun.kafka.admin import CommittedOffset
 from riverrun.kafka.consumer import Polled
 from riverrun.processor.sinks import OFFSET, PARTITION, TIMESTAMP, SinkBatch, SinkTable
@@ -279,3 +279,22 @@ def test_nothing_is_read_again_of_a_topic_that_is_not_compacted(tmp_path: Path) 
     world.kill()
     world.turn(8)
     assert world.rows() == {b"a": b"1", b"b": b"1", b"c": b"1"}
+
+
+def test_no_record_is_passed_over_if_brokers_are_absent_once_some_are_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world, failed = World(tmp_path), list[TopicPartition]()
+
+    def absent(tp: TopicPartition, records: Sequence[RawFields]) -> SinkBatch:
+        if len(failed) < 2:
+            failed.append(tp)
+            message = "brokers do not answer"
+            raise BrokerError(message, retriable=True)
+        return as_batch(tp, records)
+
+    monkeypatch.setattr(world.follower, "_batch", absent)
+    for number in range(6):
+        world.log.write(b"a%d" % number, b"1")
+    world.turn(20)
+    assert world.rows() == world.log.table

@@ -209,6 +209,7 @@ class Party:
 
     group: Group
     plan_s: float = 0.0
+    heartbeat_ms: int = HEARTBEAT_MS
     plans: dict[str, bytes] = field(default_factory=dict)
     members: list[GroupMember] = field(default_factory=list)
     planning: int = 0
@@ -233,7 +234,7 @@ class Party:
             assign=self.assign,
             on_plan=hear,
             session_timeout_ms=SESSION_MS,
-            heartbeat_interval_ms=HEARTBEAT_MS,
+            heartbeat_interval_ms=self.heartbeat_ms,
             coordinator=Wire(self.group, name),
         )
         member.poll(0)
@@ -270,8 +271,10 @@ class Party:
 
 
 @contextmanager
-def party(faults: list[Fault | None], plan_s: float = 0.0, members: int = 2) -> Iterator[Party]:
-    found = Party(Group(faults), plan_s)
+def party(
+    faults: list[Fault | None], plan_s: float = 0.0, members: int = 2, heartbeat_ms: int = HEARTBEAT_MS
+) -> Iterator[Party]:
+    found = Party(Group(faults), plan_s, heartbeat_ms)
     try:
         for number in range(members):
             found.join(f"m{number}")
@@ -317,6 +320,13 @@ def test_a_leader_that_plans_for_long_stays_a_member(faults: list[Fault | None],
     with party(faults, plan_s) as some:
         settle(some)
         assert some.stays_settled()
+
+
+def test_heartbeats_are_sent_within_a_session_whatever_their_interval_is() -> None:
+    with party([], heartbeat_ms=1_000 * SESSION_MS) as some:
+        settle(some)
+        assert some.stays_settled()
+        assert all(member.uncounted_s < SESSION_MS / 1000 for member in some.members)
 
 
 @settings(max_examples=10, deadline=None)

@@ -16,13 +16,14 @@ from riverrun.archive.manifest import ArchivedFile, ArchiveStore, TopicManifest,
 from riverrun.decoders import json_decoder
 from riverrun.errors import ArchiveError
 from riverrun.kafka.ranges import read_fields
-from riverrun.kafka.tombstones import FOREVER_MS, whole_now, why_incomplete
+from riverrun.kafka.tombstones import FOREVER_MS, oldest, require_recent, since, whole_now, why_incomplete
 from riverrun.records import OffsetRange, TopicPartition, counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from riverrun.kafka.admin import Admin
+    from riverrun.records import Whole
 
 PIECE = 1_000_000
 """Offsets of a piece, at most: what is written again after an interruption."""
@@ -121,6 +122,7 @@ def archive_topic(
 
     Raises:
         ArchiveError: If the topic was created again, another archiver is at work, records are missing, or the archive refuses.
+        RangeError: If this took so long that brokers may have removed tombstones meanwhile.
         TopicError: If the topic does not exist.
         BrokerError: If brokers do not answer.
     """
@@ -136,11 +138,16 @@ def archive_topic(
     done, everything = Archived(found), sum(each.size for each in todo.values())
     manifest = replace(found, by=by, written_ms=now_ms)
     last = max(len(pieces) - 1, 0) // at_once * at_once
+    begun_with = {number: since(found.whole_at(number), now) for number in range(manifest.partitions)}
+    known = oldest(begun_with.values())
+    if not pieces and found.files and known is not None and now.time_ms - known.time_ms > now.kept_ms // 4:
+        manifest = _noted(manifest, dict.fromkeys(begun_with, now))  # also archivers of quiet topics were there
+        done = Archived(store.commit(manifest))
     for first in range(0, len(pieces), at_once):
         some = pieces[first : first + at_once]
         files = [file for each in write(some) for file in each]
-        if first == last and now.kept_ms != FOREVER_MS:
-            manifest = replace(manifest, whole=dict.fromkeys(range(manifest.partitions), (now.time_ms, now.kept_ms)))
+        require_recent(admin, None if may_skip else known)
+        manifest = _noted(manifest, dict.fromkeys(begun_with, now) if first == last else begun_with)
         manifest = store.commit(manifest.with_files(files), files)
         done = Archived(
             manifest,
@@ -150,6 +157,12 @@ def archive_topic(
         )
         on_offsets(done.offsets, everything)
     return done
+
+
+def _noted(manifest: TopicManifest, wholes: Mapping[int, Whole]) -> TopicManifest:
+    """Return the manifest with when each partition was whole, if brokers forget deletions of the topic."""
+    known = {number: (each.time_ms, each.kept_ms) for number, each in wholes.items() if each.kept_ms != FOREVER_MS}
+    return replace(manifest, whole={**manifest.whole, **known})
 
 
 def begun(admin: Admin, topic: str, found: TopicManifest | None, url: str) -> TopicManifest:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from riverrun.kafka.admin import Admin
     from riverrun.records import RawFields
 
-_INTERNAL = ("-changelog", "-repartition")
+_INTERNAL = ("-changelog", "-repartition", "-committed-offsets")
 """How topics end that belong to an application: they are never looked for."""
 _COMPARED = 100
 """Records of each partition, the last archived ones, that are compared with those that brokers still have."""

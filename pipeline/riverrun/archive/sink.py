@@ -118,16 +118,18 @@ class ArchiveSink:
         Raises:
             TaskMigratedError: If another owner has archived one of the partitions.
             EngineError: If the archive does not answer, or is full.
+            BrokerError: If brokers do not answer. Nothing was listed of the topic, and another call may do it.
         """
         written: dict[str, list[TopicPartition]] = defaultdict(list)
         for tp in sorted(self._writers):
             written[tp.topic].append(tp)
         for topic, own in written.items():
+            wholes = self._wholes({tp: offsets[tp] for tp in own})  # first: if brokers do not answer, nothing is lost
             with self._answering():
                 files = [file for tp in own for file in self._writers[tp].files(offsets[tp])]
                 for tp in own:
                     self._writers.pop(tp).close()
-                self._list(topic, files, own, self._wholes({tp: offsets[tp] for tp in own}))
+                self._list(topic, files, own, wholes)
             for tp in own:
                 self._starts[tp] = self._listed[tp] = offsets[tp]
             self._on_listed(topic)
@@ -172,7 +174,7 @@ class ArchiveSink:
         own = {tp: offset for tp, offset in archived.items() if tp in self._following}
         if not own:
             return {}
-        now_ms, ends = self._admin.clock.now_ms(), self._admin.end_offsets(own)
+        now_ms, ends = self._admin.clock.noted_ms(), self._admin.end_offsets(own)
         found = {}
         for tp, offset in own.items():
             following = self._following[tp]

@@ -286,6 +286,8 @@ class ActiveTask:
             BrokerError: If brokers may have removed tombstones that the task has not read.
         """
         self.tables.require_recent(self._connected.admin)
+        if self._is_sole:
+            self.tables.reach(self.task)
         self.task.tell_whole(dict.fromkeys(self.tables.tps, self.tables.whole))
         self._commit = self.task.prepare_commit()
         self.claim.begin_commit(self._commit.offsets)

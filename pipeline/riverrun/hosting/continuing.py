@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from riverrun.errors import ForgottenOffsetsError, RangeError
+from riverrun.errors import BrokerError, ForgottenOffsetsError, RangeError
 from riverrun.hosting.alone import group_of, require_nobody
 from riverrun.hosting.kept_offsets import KeptOffsets, commit_and_keep, is_last
 from riverrun.hosting.ownership import owning
@@ -113,6 +113,8 @@ def _resumed(
             message = f"{connected.id} cannot continue at {tp}@{offset}: it was at {first} before, and the topic ends at {end}"
             raise RangeError(message, hint=f"Choose an offset from {first} to {end}.")
         known = replace(OffsetMetadata.decode(kept[tp].metadata), owner="", barrier=None)
+        if offset != first:  # these are about the record at the offset that was copied
+            known = replace(known, taken=0, next_time=-1)
         commits[tp] = offset, known.encode()
     return commits
 
@@ -156,7 +158,12 @@ def expiry_warning(admin: Admin, config: AppConfig, version: str) -> str | None:
         BrokerError: If the brokers do not answer.
     """
     application_id = config.application_id(version)
-    kept = KeptOffsets(admin, application_id).read()
+    try:
+        kept = KeptOffsets(admin, application_id).read()
+    except BrokerError as error:  # such as a missing right, which only who processes needs
+        if error.retriable:
+            raise
+        return f"Whether brokers may delete committed offsets of {application_id} is not known: {error.message}"
     unknown = {tp: commit for tp, commit in kept.items() if not is_last(commit)}
     existing = admin.partitions({tp.topic for tp in unknown})
     unknown = {tp: commit for tp, commit in unknown.items() if tp.topic in existing}

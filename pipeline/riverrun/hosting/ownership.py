@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from riverrun.config import EXACTLY_ONCE_V2
 from riverrun.errors import OpenTransactionError, StreamsError
-from riverrun.hosting.kept_offsets import commit_and_keep
+from riverrun.hosting.kept_offsets import commit_and_keep, kept_offsets_topic
 from riverrun.kafka.admin import STABLE_SECONDS
 from riverrun.kafka.producer import LONGEST_TRANSACTION_MS, IdempotentProducer, TransactionalProducer
 from riverrun.runtime.times import OffsetMetadata
@@ -298,6 +298,7 @@ def owning(connected: ConnectedApplication, task_id: TaskId) -> Iterator[Transac
         BrokerError: If the brokers do not answer.
     """
     application = connected.application
+    connected.admin.create_topics([kept_offsets_topic(application)])  # brokers would create one that forgets
     producer = TransactionalProducer(
         application.kafka,
         transactional_id(application.id, task_id),

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from riverrun.hosting.connected import ConnectedApplication
+    from riverrun.kafka.consumer import PolledBatches
     from riverrun.records import TaskId
     from riverrun.runtime.ports import Clock
     from riverrun.runtime.task import Task
@@ -149,8 +150,15 @@ class StandbyTasks:
             for task_id in followed:
                 self.follow(task_id)
             return 0
-        applied = self._apply_held()
-        readers = dict(self._reader)
+        try:
+            return self._apply_held() + self._apply_polled(polled)
+        except BrokerError:  # the rest of what was polled is lost: its tasks begin again from what they have applied
+            for task_id in {self._reader[tp].task.spec.id for tp in polled.reached if tp in self._reader}:
+                self.release(task_id).close()
+            raise
+
+    def _apply_polled(self, polled: PolledBatches) -> int:
+        applied, readers = 0, dict(self._reader)
         for tp, reached in polled.reached.items():
             standby = readers.get(tp)
             begun_again = standby is not self._reader.get(tp)  # what was polled is from another position
@@ -181,7 +189,7 @@ class StandbyTasks:
         try:
             admin = self._connected.admin
             judged = [standby for standby in self._standbys.values() if standby.kept_ms != FOREVER_MS]
-            now_ms = admin.clock.now_ms() if judged else 0
+            now_ms = admin.clock.noted_ms() if judged else 0
             self._raise_limits()
             self._ends = admin.end_offsets(self._reader)
             for standby in judged:

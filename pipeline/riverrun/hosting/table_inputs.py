@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 import time
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from riverrun.errors import BrokerError, RangeError, StateError
@@ -90,7 +90,9 @@ class TableInputs:
                 else:
                     log.warning("task %s looks for rows that %s no longer has: %s", spec.id, tp, reason, extra=named)
                     present[tp] = _keys(admin.alone(), tp, OffsetRange(first[tp], last[tp]))
-        return cls(now.kept_ms, Following(oldest([now, *wholes])), present, tps, tuple(warnings))
+        following = Following(oldest([now, *wholes]))
+        following.look(now, last, {tp: commits[tp].offset for tp in tps & commits.keys()})
+        return cls(now.kept_ms, following, present, tps, tuple(warnings))
 
     @property
     def whole(self) -> Whole | None:
@@ -106,6 +108,10 @@ class TableInputs:
             )
         self.present = {}
 
+    def reach(self, task: Task) -> None:
+        """Note before a commit how far a task has read, if nothing looks from time to time: bounded runs end soon."""
+        self.following.reach({tp: task.position(tp) for tp in self.tps})
+
     def require_recent(self, admin: Admin) -> None:
         """Make sure before a commit that the task has missed no deletion among what it has read.
 
@@ -113,7 +119,7 @@ class TableInputs:
             BrokerError: If it may have: this process was stopped for too long. The task is to be taken over again.
         """
         try:
-            require_recent(admin, self.whole, asks=False)
+            require_recent(admin, self.whole)
         except RangeError as error:
             raise BrokerError(error.message, retriable=True, hint=error.hint) from error
 
@@ -139,7 +145,7 @@ class TableLooks:
         if not tps:
             return
         try:
-            now_ms, ends = self._admin.clock.now_ms(), self._admin.end_offsets(tps)
+            now_ms, ends = self._admin.clock.noted_ms(), self._admin.end_offsets(tps)
         except BrokerError as error:
             if not error.retriable:
                 raise
@@ -164,6 +170,7 @@ def absences(connected: ConnectedApplication) -> Iterator[str]:
     Raises:
         BrokerError: If brokers do not answer.
     """
+    connected = replace(connected, admin=connected.admin.silent())
     admin, application = connected.admin, connected.application
     committed = connected.noted(connected.inputs)
     for task_id, inputs in sorted(connected.layout.tasks.items()):

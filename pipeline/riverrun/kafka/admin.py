@@ -159,6 +159,12 @@ class Admin:
         """Return a client, on the same connections, for the records that brokers have."""
         return self.behind(None)
 
+    def silent(self) -> Admin:
+        """Return a client, on the same connections, that does not write to ask for the time: the host's clock tells it."""
+        found = copy.copy(self)
+        found.clock = BrokersClock(self._requests, writes=False)
+        return found
+
     def topics(self, topics: Iterable[str]) -> dict[str, Topic]:
         """Return the id and the number of partitions of those topics that exist, with one request."""
         found = self._described(topics).items()

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, KafkaError, KafkaException, Producer
 from confluent_kafka.admin import NewTopic
 
+from riverrun.errors import BrokerError
 from riverrun.kafka import librdkafka
-from riverrun.kafka.errors import DENIED, MISSING_TOPIC
+from riverrun.kafka.errors import DENIED, MISSING_TOPIC, UNREACHABLE
 from riverrun.kafka.librdkafka import CLIENT, quiet
 from riverrun.kafka.requests import REQUEST_SECONDS
 from riverrun.kafka.tokens import client_properties
@@ -31,7 +32,14 @@ _CONFIG = {
     "segment.bytes": "1048576",
 }
 _FRESH_SECONDS = 60.0
-"""After this time the brokers are asked again: the clocks of a machine stand still while it is suspended."""
+"""After this time the brokers are asked again: the clocks of a virtual machine stand still while it is suspended."""
+_AGAIN_SECONDS = 3.0
+"""How long to wait for a later answer: without one, those who only note the time go on."""
+
+
+def _elapsed() -> float:
+    """Return seconds that only rise, also while the machine sleeps."""
+    return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
 
 
 class BrokersClock:
@@ -43,19 +51,23 @@ class BrokersClock:
         requests: Creates the topic.
         monotonic: Returns seconds that only rise.
         wall: Returns the seconds of the host's clock.
+        writes: Whether brokers may be asked; otherwise the host's clock is used.
     """
 
     def __init__(
         self,
         requests: Requests,
-        monotonic: Callable[[], float] = time.monotonic,
+        monotonic: Callable[[], float] = _elapsed,
         wall: Callable[[], float] = time.time,  # noqa: TID251 - compared with the brokers' clock
+        *,
+        writes: bool = True,
     ) -> None:
         self._requests = requests
         self._monotonic = monotonic
         self._wall = wall
         self._asked: tuple[int, float, float] | None = None
-        self._is_denied = False
+        self._failed_at: float | None = None
+        self._uses_host = not writes
 
     def now_ms(self) -> int:
         """Return the time, as the brokers told it within the last minute; asks them if need be. Never later than the true time.
@@ -67,9 +79,32 @@ class BrokersClock:
             _told, at, wall = self._asked
             if 0 <= self._wall() - wall < _FRESH_SECONDS and self._monotonic() - at < _FRESH_SECONDS:
                 return self.reckoned_ms()
-        at, wall = self._monotonic(), self._wall()  # before the question: the answer is not later than this
-        self._asked = self._ask(), at, wall
-        return self._asked[0]
+        try:
+            told_ms = self._ask(REQUEST_SECONDS if self._asked is None else _AGAIN_SECONDS)
+        except BrokerError:
+            self._failed_at = self._monotonic()
+            raise
+        self._asked = told_ms, self._monotonic(), self._wall()  # after the answer: what is reckoned is too early
+        self._failed_at = None
+        return told_ms
+
+    def noted_ms(self) -> int:
+        """Return the time up to which something has been read. It is too early, but never an error, if brokers do not answer.
+
+        Callers process records: they wait at most once a minute for brokers that do not answer.
+
+        Raises:
+            BrokerError: If brokers have never answered.
+        """
+        failed_at = -_FRESH_SECONDS if self._failed_at is None else self._failed_at
+        if self._asked is not None and self._monotonic() - failed_at < _FRESH_SECONDS:
+            return self.reckoned_ms()
+        try:
+            return self.now_ms()
+        except BrokerError:
+            if self._asked is None:
+                raise
+            return self.reckoned_ms()
 
     def reckoned_ms(self) -> int:
         """Return the time by the last answer and the host's monotonic clock. Asks only if there was no answer yet."""
@@ -78,16 +113,16 @@ class BrokersClock:
         told_ms, at, _wall = self._asked
         return told_ms + int((self._monotonic() - at) * 1000)
 
-    def _ask(self) -> int:
-        if not self._is_denied:
+    def _ask(self, within_s: float) -> int:
+        if not self._uses_host:
             told: list[int] = []
-            failed = self._create() or self._send(told)
+            failed = self._create(within_s) or self._send(told, within_s)
             if told:
                 return told[0]
             failed = failed or KafkaError(librdkafka.TIMED_OUT)
-            if failed.code() not in DENIED:
+            if failed.code() in UNREACHABLE or failed.retriable():
                 raise self._requests.error(failed, f"ask for the brokers' time with topic {CLOCK_TOPIC}")
-            self._is_denied = True
+            self._uses_host = True  # no application ends because this topic may not be used
             log.warning(
                 "this host's clock is used instead of the brokers' to judge the age of local state: %s of topic %s",
                 failed.str(),
@@ -95,7 +130,7 @@ class BrokersClock:
             )
         return int(self._wall() * 1000)
 
-    def _send(self, told: list[int]) -> KafkaError | None:
+    def _send(self, told: list[int], within_s: float) -> KafkaError | None:
         """Write a record, and add the time at which a broker appended it. Returns why it was refused."""
         failed: list[KafkaError] = []
 
@@ -110,29 +145,32 @@ class BrokersClock:
 
         settings = {
             "linger.ms": 0,
-            "message.timeout.ms": int(REQUEST_SECONDS * 1000),
+            "acks": 1,  # the leader has the time, whatever its replicas do
+            "enable.idempotence": False,
+            "message.timeout.ms": int(within_s * 1000),
             "allow.auto.create.topics": False,
         }
         try:
             producer = Producer({**CLIENT, **client_properties(self._requests.kafka), **settings}, logger=quiet)
             producer.produce(CLOCK_TOPIC, b"", partition=0, on_delivery=delivered)
-            producer.flush(REQUEST_SECONDS)
+            producer.flush(within_s)
         except KafkaException as error:
             return error.args[0]
         return failed[0] if failed else None
 
-    def _create(self) -> KafkaError | None:
+    def _create(self, within_s: float) -> KafkaError | None:
         """Create the topic unless it exists. Returns why it was refused."""
         client = self._requests.client
         try:
-            found = client.list_topics(CLOCK_TOPIC, timeout=REQUEST_SECONDS).topics[CLOCK_TOPIC].error
+            found = client.list_topics(CLOCK_TOPIC, timeout=within_s).topics[CLOCK_TOPIC].error
             if found is not None and found.code() in MISSING_TOPIC:
-                client.create_topics([NewTopic(CLOCK_TOPIC, 1, -1, config=_CONFIG)])[CLOCK_TOPIC].result(
-                    REQUEST_SECONDS
-                )
+                new = [NewTopic(CLOCK_TOPIC, 1, -1, config=_CONFIG)]
+                client.create_topics(new, request_timeout=within_s)[CLOCK_TOPIC].result(within_s + 5)
             elif found is not None and found.code() in DENIED:
                 return found
         except KafkaException as error:
             if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
                 return error.args[0]
+        except TimeoutError:
+            return KafkaError(librdkafka.TIMED_OUT)
         return None

@@ -84,7 +84,8 @@ class GroupMember:
         assign: Returns a plan per member, given the metadata of all; called in the leader, in another thread.
         on_plan: Called with each new plan of this member, in the thread; must not block.
         session_timeout_ms: Time without heartbeats after which a member counts as dead.
-        heartbeat_interval_ms: Interval of heartbeats; members learn of a rebalance with the next one.
+        heartbeat_interval_ms: Interval of heartbeats, at most a third of the session; members learn of a rebalance with the
+            next one.
         rebalance_timeout_ms: How long brokers wait for the other members in a rebalance.
         group_instance_id: Makes it a static member, whose restart causes no rebalance.
         coordinator: The connection to use; a new one if left out.
@@ -131,7 +132,7 @@ class GroupMember:
         self._on_plan = on_plan
         self._session_timeout_ms = session_timeout_ms
         self._session_s = session_timeout_ms / 1000
-        self._heartbeat_s = heartbeat_interval_ms / 1000
+        self._heartbeat_s = min(heartbeat_interval_ms / 1000, self._session_s / 3)
         self._rebalance_timeout_ms = rebalance_timeout_ms
         self._instance_id = group_instance_id
         self._coordinator = coordinator

@@ -99,24 +99,23 @@ def oldest(wholes: Iterable[Whole | None]) -> Whole | None:
     )
 
 
-def require_recent(admin: Admin, whole: Whole | None, *, asks: bool = True) -> None:
+def require_recent(admin: Admin, whole: Whole | None) -> None:
     """Make sure that a copy lacks no deletion among the records that it has just read.
 
-    To be called before their position is kept: from then on nothing tells that it was reached too late.
+    To be called before their position is kept: from then on nothing tells that it was reached too late. It asks for nothing:
+    an error would lose what was read.
 
     Args:
-        admin: Asks the brokers.
+        admin: Knows the brokers' time since the copy began.
         whole: When the copy was whole last; None if that is unknown.
-        asks: Whether brokers may be asked for the time; the hot path may not.
 
     Raises:
         RangeError: If brokers may have removed tombstones in between.
-        BrokerError: If brokers do not answer.
     """
     if whole is None or whole.kept_ms == FOREVER_MS:
         return
     kept_ms = max(whole.kept_ms, _SHORTEST_MS)
-    now_ms = admin.clock.now_ms() if asks else admin.clock.reckoned_ms()
+    now_ms = admin.clock.reckoned_ms()
     if not is_recent(Whole(whole.time_ms, kept_ms), Whole(now_ms, kept_ms)):
         message = f"Reading took longer than brokers keep deletions: {whole.kept_ms} ms (delete.retention.ms)"
         raise RangeError(message, hint="Raise delete.retention.ms of the topics.")
@@ -172,11 +171,20 @@ class Following:
             ends: Ends of its partitions, asked for after this time.
             positions: How far it has read now. Partitions that are missing have not been read.
         """
-        then, wanted = self._asked or (now, ends)
-        if all(positions.get(tp, 0) >= end for tp, end in wanted.items()):
-            self.whole, self._asked = then, (now, dict(ends))
-        elif self._asked is None:
+        if self._asked is None:
             self._asked = now, dict(ends)
+        if self.reach(positions):
+            self._asked = now, dict(ends)
+
+    def reach(self, positions: Mapping[TopicPartition, int]) -> bool:
+        """Note how far it has read since the last look. Return whether it has reached the ends that were found then."""
+        if self._asked is None:
+            return False
+        then, wanted = self._asked
+        has_reached = all(max(0, positions.get(tp, 0)) >= end for tp, end in wanted.items())
+        if has_reached:
+            self.whole = then
+        return has_reached
 
 
 def _shown(time_ms: int) -> str:

@@ -11,7 +11,7 @@ from riverrun.hosting.progress import counted_batches, tell
 from riverrun.hosting.release import staging_name
 from riverrun.kafka.producer import LONGEST_TRANSACTION_MS, TransactionalProducer
 from riverrun.kafka.ranges import read_fields
-from riverrun.kafka.tombstones import oldest, since, whole_now, why_incomplete
+from riverrun.kafka.tombstones import oldest, require_recent, since, whole_now, why_incomplete
 from riverrun.records import RAW_KEY, RAW_OFFSET, OffsetRange, TopicPartition, Whole
 from riverrun.releases.differ import Differ, everything
 from riverrun.releases.difference import Side, keyless
@@ -305,6 +305,7 @@ def copy_partitions(
         group: Knows how far the copy is: another call with this group continues it. By default, its name is that of the copy.
 
     Raises:
+        RangeError: If this took so long that brokers may have removed tombstones meanwhile: the copy would keep deleted rows.
         StreamsError: As `changed` raises it. What was copied before stays.
         BrokerError: If brokers refuse or do not answer.
     """
@@ -319,15 +320,12 @@ def copy_partitions(
         starts = first | {tp: found.offset for tp, found in done.items()}
         begun = _continued(admin, target, done, ends, now)
         ranges = {tp: OffsetRange(min(starts[tp], end), end) for tp, end in ends.items()}
-        copied(
-            admin,
-            ranges,
-            target,
-            lambda reached, _sent: producer.commit({tp: (offset, begun) for tp, offset in reached.items()}, kept_in),
-            producer.send,
-            0,
-            changed=changed,
-        )
+
+        def commit(reached: Mapping[TopicPartition, int], _sent: int) -> None:
+            require_recent(admin, begun)
+            producer.commit({tp: (offset, begun.encode()) for tp, offset in reached.items()}, kept_in)
+
+        copied(admin, ranges, target, commit, producer.send, 0, changed=changed)
     finally:
         producer.close()
 
@@ -338,20 +336,20 @@ def _continued(
     done: Mapping[TopicPartition, CommittedOffset],
     ends: Mapping[TopicPartition, int],
     now: Whole,
-) -> str:
-    """Return when a copy was whole, as the metadata of its offsets; so it is read on from there.
+) -> Whole:
+    """Return when a copy was whole, so that it is read on from there.
 
     Raises:
         RangeError: If brokers may have removed tombstones since it was interrupted: it would keep deleted rows.
     """
     if not done:
-        return now.encode()
+        return now
     whole = oldest(Whole.decode(found.metadata) for found in done.values())
     unread = {tp: found.offset for tp, found in done.items() if 0 < found.offset < ends[tp]}
     if reason := why_incomplete(admin, whole, now, unread):
         message = f"The copy to {target} was interrupted for too long: {reason}"
         raise RangeError(message, hint="Abort the release, and start it again: it then copies everything again.")
-    return since(whole, now).encode()
+    return since(whole, now)
 
 
 def copied(

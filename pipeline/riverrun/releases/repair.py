@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from riverrun.errors import ApprovalNeededError, GateFailedError, ReleaseError
 from riverrun.hosting.control_topic import ReleaseRegistry, known_release
 from riverrun.hosting.gated import GateVerdict
-from riverrun.hosting.kept_offsets import KeptOffsets
+from riverrun.hosting.kept_offsets import KeptOffsets, kept_offsets_topic
 from riverrun.hosting.release import SETTLED, Release, staging_name
 from riverrun.quality.expectations import declared
 from riverrun.records import counted
@@ -222,6 +222,7 @@ class Repairer:
         live, repaired = versions.releasable(release.live), versions.staged(version)
         self._discard_others(versions, repaired)
         if not repaired.committed(plan.range.ranges):  # otherwise it continues after a crash
+            self._admin.create_topics([kept_offsets_topic(repaired.application)])
             KeptOffsets(self._admin, repaired.id).begin(plan.range.start.offsets)
         wanted = resolve(repaired, COMMITTED, str(plan.range.end))
         run(repaired, wanted, self._spark, build_topology)

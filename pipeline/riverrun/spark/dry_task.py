@@ -9,7 +9,7 @@ from __future__ import annotations
 import tempfile
 from bisect import bisect_right
 from contextlib import ExitStack, closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Self
 
@@ -233,7 +233,7 @@ def run_dry(dry_task: DryTask, inbox: ShuffleReader, build: Callable[[Job], Topo
     repartitions = frozenset(topic.name for topic in layout.repartition_topics)
     with ExitStack() as opened:
         directory = Path(opened.enter_context(tempfile.TemporaryDirectory(prefix="riverrun-dry-run-")))
-        connected = connected.in_directory(directory)
+        connected = replace(connected.in_directory(directory), admin=connected.admin.silent())
         application = connected.application
         outputs = opened.enter_context(
             ShuffleWriter(

@@ -210,7 +210,7 @@ class MissedDeletions:
             BrokerError: If brokers do not answer.
         """
         if self._kept_ms != FOREVER_MS and reached:
-            now = Whole(self._admin.clock.now_ms(), self._kept_ms)
+            now = Whole(self._admin.clock.noted_ms(), self._kept_ms)
             self._following.look(now, self._admin.end_offsets(reached), reached)
 
     def note(self) -> str:
@@ -458,7 +458,12 @@ class Follower(Generic[Batch]):
             return
         try:
             with _Guard(self):
-                self._take(self._reader.poll(_POLLED, _POLL_SECONDS))
+                polled = self._reader.poll(_POLLED, _POLL_SECONDS)
+                try:
+                    self._take(polled)
+                except BrokerError:
+                    self._forget()  # reads it again from the last commit
+                    raise
                 self._look()
         except BrokerError as error:
             if not error.retriable:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from riverrun.errors import StreamsError
 from riverrun.hosting.alone import group_of, hosts_in
-from riverrun.hosting.kept_offsets import KeptOffsets
+from riverrun.hosting.kept_offsets import KeptOffsets, kept_offsets_topic
 from riverrun.hosting.local_state import directories_of, locked
 from riverrun.hosting.state_schemas import forget
 from riverrun.runtime.layout import own_topics
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from riverrun.hosting.connected import ConnectedApplication
-    from riverrun.kafka.admin import Admin
+    from riverrun.kafka.admin import Admin, TopicSpec
     from riverrun.records import OffsetVector
 
 
@@ -31,6 +31,7 @@ class Reset:
         topics: Internal topics to delete.
         directories: Directories of local state on this machine to delete, including those of instances on Spark.
         offsets: Where the application starts to read next.
+        kept: The topic of copies of committed offsets, which is created again.
         members: Members of the group, as `client-id@host`, and bounded runs; a reset is refused while there are any.
     """
 
@@ -38,6 +39,7 @@ class Reset:
     topics: tuple[str, ...]
     directories: tuple[Path, ...]
     offsets: OffsetVector
+    kept: TopicSpec
     members: tuple[str, ...] = ()
 
 
@@ -55,7 +57,8 @@ def plan_reset(connected: ConnectedApplication, offsets: OffsetVector, others: C
     application, admin = connected.application, connected.admin
     topics = own_topics(application.id, admin.list_topics(), others)
     directories = directories_of(application.id, application.state_directory)
-    return Reset(application.id, topics, directories, offsets, _at_work(application.id, admin))
+    kept = kept_offsets_topic(application)
+    return Reset(application.id, topics, directories, offsets, kept, _at_work(application.id, admin))
 
 
 def reset(plan: Reset, admin: Admin) -> None:
@@ -75,6 +78,7 @@ def reset(plan: Reset, admin: Admin) -> None:
     admin.delete_topics(plan.topics)
     forget(admin, plan.topics)
     admin.delete_group(plan.application_id)
+    admin.create_topics([plan.kept])
     # Last, as all of a group's committed offsets are deleted with it.
     KeptOffsets(admin, plan.application_id).begin(plan.offsets.offsets)
 

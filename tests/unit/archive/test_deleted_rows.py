@@ -11,7 +11,7 @@ from riverrun.archive.archiving import archive_topic, in_this_process
 from riverrun.archive.manifest import ArchiveStore
 from riverrun.archive.one_log import ArchivedLog
 from riverrun.archive.sink import ArchiveSink, RawBatch
-from riverrun.errors import ArchiveError
+from riverrun.errors import ArchiveError, BrokerError, RangeError
 from riverrun.kafka.admin import Topic
 from tests.compacted_log import TP, Brokers, CompactedLog
 
@@ -123,3 +123,84 @@ def test_a_follower_of_a_quiet_topic_tells_the_manifest_that_it_was_there(archiv
     archive.delete(0)
     archive.check_seam()
     archive.follow()
+
+
+def test_archiving_a_quiet_topic_tells_the_manifest_that_it_was_there(archive: Archive) -> None:
+    archive.write()
+    for _ in range(10):
+        archive.log.now_ms += RETENTION_MS // 2
+        archive.write()
+    archive.delete(0)
+    archive.check_seam()
+    archive.write()
+    manifest = archive.store.manifest(TP.topic)
+    assert manifest is not None
+    assert manifest.number <= 12
+    archive.write()
+    assert archive.store.manifest(TP.topic) == manifest, "nothing to tell so soon"
+
+
+def test_archiving_for_longer_than_brokers_keep_deletions_is_refused(
+    archive: Archive, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def read(admin: Brokers, ranges: Mapping[TopicPartition, OffsetRange]) -> Iterator[Any]:
+        for tp, wanted in ranges.items():
+            for offset in range(wanted.start, wanted.end):
+                yield tp, [(r.key, r.value, 0, r.offset, ()) for r in admin.log.read(offset, offset + 1)]
+                archive.log.clean_up(RETENTION_MS)
+
+    archive.log.write(b"a", None)
+    archive.log.write(b"b", b"1")
+    monkeypatch.setattr(archiving, "read_fields", read)
+    with pytest.raises(RangeError, match="Reading took longer than brokers keep deletions"):
+        archive.write()
+    assert archive.store.manifest(TP.topic) is None
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+def test_archiving_that_was_killed_is_continued(
+    archive: Archive, monkeypatch: pytest.MonkeyPatch, *, is_first: bool
+) -> None:
+    if not is_first:
+        archive.write()
+    for _ in range(4):
+        archive.log.write(b"b", b"1")
+    read, pieces = vars(archiving)["read_fields"], list[Any]()
+
+    def dies(admin: Any, ranges: Any) -> Any:
+        pieces.append(ranges)
+        if len(pieces) == 3:
+            raise KeyboardInterrupt
+        return read(admin, ranges)
+
+    monkeypatch.setattr(archiving, "PIECE", 2)
+    monkeypatch.setattr(archiving, "read_fields", dies)
+    with pytest.raises(KeyboardInterrupt):
+        archive.write()
+    archive.delete(0)
+    archive.write()
+    archive.check_seam()
+    manifest = archive.store.manifest(TP.topic)
+    assert manifest is not None
+    assert manifest.end(0) == archive.log.end
+
+
+def test_a_follower_archives_every_record_also_if_brokers_are_absent_at_a_commit(
+    archive: Archive, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def absent(_tps: Any) -> Any:
+        message = "brokers do not answer"
+        raise BrokerError(message, retriable=True)
+
+    sink = ArchiveSink(archive.store, archive.brokers, by="me", now_ms=lambda: 0)
+    sink.begin([TP])
+    sink.write(RawBatch(TP, [(b"a", b"1", 0, 0, ())]))
+    with monkeypatch.context() as away:
+        away.setattr(archive.brokers, "end_offsets", absent)
+        with pytest.raises(BrokerError):
+            sink.commit({TP: 2})
+    sink.write(RawBatch(TP, [(b"b", b"1", 0, 2, ())]))
+    sink.commit({TP: 4})
+    manifest = archive.store.manifest(TP.topic)
+    assert manifest is not None
+    assert [(file.start, file.end, file.records) for file in manifest.files] == [(0, 4, 2)]

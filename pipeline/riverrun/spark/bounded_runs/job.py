@@ -18,6 +18,7 @@ from riverrun.hosting.progress import looked_at, tell
 from riverrun.hosting.state_schemas import StateSchemas
 from riverrun.hosting.topic_ids import found_ids
 from riverrun.records import OffsetRange, TaskId, TopicPartition, counted
+from riverrun.runtime.layout import kept_offsets_name
 from riverrun.spark.bounded_runs.attempts import (
     LOCAL,
     SPARK,
@@ -321,8 +322,9 @@ class _Run:
         connected.prepare()
         StateSchemas(connected).check()
         warn_of_narrow_times(connected)
-        if connected.admin.has_open_transactions(connected.inputs - ranges.keys()):
-            # Open transactions of a run that died would hide where repartition topics end.
+        copies = TopicPartition(kept_offsets_name(connected.id), 0)
+        if connected.admin.has_open_transactions({*connected.inputs - ranges.keys(), copies}):
+            # Open transactions of a host that died would hide where repartition topics end, and what it has committed.
             fence_owners(connected, connected.layout.tasks)
         known = settled_offsets(connected, connected.inputs)
         keep_committed(connected, known)

@@ -95,7 +95,7 @@ class GlobalTables:
         self._looked_at = time.monotonic()
         admin, reached = self._topics.connected.admin, positions()
         try:
-            now = Whole(admin.clock.now_ms(), self._kept_ms)
+            now = Whole(admin.clock.noted_ms(), self._kept_ms)
             self._following.look(now, admin.end_offsets(reached), reached)
         except BrokerError as error:
             if not error.retriable:
@@ -108,7 +108,7 @@ class GlobalTables:
             RangeError: If this process was stopped for longer than brokers keep deletions. A new thread fills the tables again.
         """
         try:
-            require_recent(self._topics.connected.admin, self._following.whole, asks=False)
+            require_recent(self._topics.connected.admin, self._following.whole)
         except RangeError as error:
             message = f"Global tables may hold rows that have been deleted. {error.message}"
             hint = "Start the instance again: it fills them from the whole topics."

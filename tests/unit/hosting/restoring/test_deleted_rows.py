@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from riverrun import STRING, Consumed, Materialized, StreamsBuilder
-from riverrun.errors import RangeError
+from riverrun.errors import BrokerError, RangeError
 from riverrun.hosting import restoring, standby_tasks
 from riverrun.hosting.restoring import StoreChangelogReader, find_missing, silently
 from riverrun.hosting.standby_tasks import StandbyTasks
@@ -332,3 +332,36 @@ def test_the_settings_that_were_valid_when_a_copy_left_count_as_well(instance: I
     instance.come_back()
     instance.finish()
     assert instance.rows() == instance.log.table
+
+
+def _absent(*_arguments: Any, **_named: Any) -> Any:
+    message = "brokers do not answer"
+    raise BrokerError(message, retriable=True)
+
+
+def test_a_standby_misses_no_record_if_brokers_are_absent_once_some_are_read(
+    instance: Instance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    instance.follow()
+    instance.read(9)
+    instance.log.write(b"a", b"1")
+    standbys = instance.standbys
+    assert standbys is not None
+    with monkeypatch.context() as absent:
+        absent.setattr(standbys, "_apply_held", _absent)
+        with pytest.raises(BrokerError):
+            standbys.run_once(0)
+    for task_id in {SPEC.id} - standbys.tasks:
+        standbys.follow(task_id)
+    instance.log.write(b"b", b"2")
+    instance.read(9)
+    assert instance.rows() == {b"a": b"1", b"b": b"2"}
+
+
+def test_nobody_asks_for_the_time_between_reading_and_applying(instance: Instance) -> None:
+    instance.follow()
+    instance.brokers.clock.now_ms = _absent
+    instance.log.write(b"a", b"1")
+    instance.read(9)
+    assert instance.standbys is not None
+    assert instance.standbys.applied(SPEC.id) == {TP: instance.log.end}

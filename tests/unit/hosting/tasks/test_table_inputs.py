@@ -52,6 +52,8 @@ class Owner:
 
     def __init__(self, log: CompactedLog, spec: TaskSpec) -> None:
         self.log, self.spec = log, spec
+        self.looks = False
+        """Whether it looks for ends from time to time, as workers do."""
         brokers: Any = Brokers(log)
         self.brokers = brokers
         self.brokers.alone = lambda: self.brokers
@@ -99,6 +101,8 @@ class Owner:
         except BrokerError:
             self.come_back()
             return
+        if not self.looks:
+            self.tables.reach(self.task)
         self.task.tell_whole(dict.fromkeys(self.tables.tps, self.tables.whole))
         prepared = self.task.prepare_commit()
         for key, value in self.sent:
@@ -156,6 +160,7 @@ def test_the_output_has_the_rows_of_the_whole_history(seed: int, store: str) -> 
     for number in range(60):
         log = CompactedLog(RETENTION_MS)
         owner = Owner(log, spec)
+        owner.looks = bool(seed)
         steps = list(_steps(Random(f"{seed} {number}")))
         for what, values in steps:
             getattr(log if hasattr(log, what) and what != "read" else owner, what)(*values)
@@ -213,6 +218,19 @@ def test_rows_of_a_topic_from_which_records_were_deleted_are_left(
     owner.come_back()
     assert not owner.sent
     assert "Rows are not looked for: records were deleted, too" in caplog.text
+
+
+def test_runs_that_follow_each_other_soon_do_not_read_a_topic_again(
+    log: CompactedLog, caplog: pytest.LogCaptureFixture
+) -> None:
+    owner = Owner(log, _spec(STORES["plain"]))
+    for number in range(20):
+        log.write(b"a", b"%d" % number)
+        log.write(b"b", None)
+        owner.finish()
+        owner.wait(RETENTION_MS // 3)
+        owner.come_back()
+    assert "looks for rows" not in caplog.text
 
 
 def test_a_topic_that_is_not_compacted_is_not_read_again(log: CompactedLog) -> None:

@@ -1,0 +1,50 @@
+"""Applications whose committed offsets brokers have deleted: what is known of them, and where users let them continue."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from riverrun.errors import BrokerError
+from riverrun.hosting import continuing
+from riverrun.hosting.continuing import expiry_warning
+from riverrun.kafka.admin import CommittedOffset
+from riverrun.records import TopicPartition
+from riverrun.runtime.times import OffsetMetadata
+
+TP = TopicPartition("app-v1-words-repartition", 0)
+KEPT = OffsetMetadata(100, taken=3, next_time=120, times={"store": 90}, owner="gone")
+
+
+@pytest.fixture
+def admin() -> Any:
+    return SimpleNamespace(topic_ids=lambda _topics: {}, end_offsets=lambda tps: dict.fromkeys(tps, 9))
+
+
+@pytest.mark.parametrize(
+    ("offset", "expected"),
+    [
+        (5, OffsetMetadata(100, taken=3, next_time=120, times={"store": 90})),
+        (6, OffsetMetadata(100, times={"store": 90})),
+    ],
+)
+def test_what_was_taken_of_a_pack_counts_for_that_pack_alone(
+    admin: Any, monkeypatch: pytest.MonkeyPatch, offset: int, expected: OffsetMetadata
+) -> None:
+    kept = {TP: CommittedOffset(5, KEPT.encode())}
+    monkeypatch.setattr(continuing, "KeptOffsets", lambda _admin, _id: SimpleNamespace(read=lambda: kept))
+    connected: Any = SimpleNamespace(id="app-v1", admin=admin, application=None, committed=lambda _tps: {})
+    found, metadata = continuing._resumed(connected, {TP: offset})[TP]
+    assert (found, OffsetMetadata.decode(metadata)) == (offset, expected)
+
+
+def test_who_may_not_read_copies_of_commits_is_told_so(admin: Any) -> None:
+    def denied(_topics: Any) -> Any:
+        message = "Topic authorization failed"
+        raise BrokerError(message)
+
+    admin.topic_ids = denied
+    config: Any = SimpleNamespace(application_id=lambda version: f"app-{version}", name="app")
+    assert "is not known: Topic authorization failed" in (expiry_warning(admin, config, "v1") or "")

@@ -9,7 +9,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING
@@ -23,7 +23,7 @@ from riverrun.records import OffsetVector
 from riverrun.releases.releaser import Releaser
 from tests.depth import depth
 from tests.presence import present
-from tests.spark_sessions import AS_COMMANDS_DO
+from tests.spark_sessions import AS_COMMANDS_DO, new_session_if_any
 from tests.waiting import DEADLINE_S, until
 
 if TYPE_CHECKING:
@@ -200,11 +200,8 @@ v2 = "{name}_app:build_v2"
 @contextmanager
 def running_platform(broker: Broker, name: str, directory: Path) -> Iterator[Platform]:
     """A platform."""
-    platform = Platform(broker, name, directory)
-    try:
+    with new_session_if_any(), closing(Platform(broker, name, directory)) as platform:
         yield platform
-    finally:
-        platform.close()
 
 
 def _holds(condition: Callable[[], bool]) -> bool:

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from tests.brokers import Broker
     from tests.system.platforms import Platform
 
-pytestmark = pytest.mark.broker
+pytestmark = [pytest.mark.broker, pytest.mark.spark]
 
 TASKS = 2 * PARTITIONS
 

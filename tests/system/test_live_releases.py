@@ -200,7 +200,7 @@ def end(platform: Platform, version: str) -> None:
 
 
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("host", [as_deployment, as_instance])
+@pytest.mark.parametrize("host", [pytest.param(as_deployment, marks=pytest.mark.only_deep), as_instance])
 def test_a_switch_whose_command_was_killed_ends_without_anybody(
     platform: Platform,
     host: Callable[[Platform, Path], AbstractContextManager[None]],

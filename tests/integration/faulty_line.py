@@ -5,14 +5,14 @@ from __future__ import annotations
 import socket
 import struct
 import threading
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tests.integration.frames import frame, send
+from tests.integration.frames import frame, readdressed, send, served
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from contextlib import AbstractContextManager
 
 
 class apis:  # noqa: N801 - a name for numbers
@@ -37,22 +37,14 @@ class Fault:
 DELAY_S = 0.15
 
 
-@contextmanager
-def faulty_line(port: int, fault: Fault) -> Iterator[FaultyLine]:
+def faulty_line(port: int, fault: Fault) -> AbstractContextManager[FaultyLine]:
     """A line to a broker.
 
     Args:
         port: The broker's, at 127.0.0.1.
         fault: What happens on it, until it is mended.
     """
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        line = FaultyLine(port, listening.getsockname()[1], fault)
-        threading.Thread(target=line.accept, args=(listening,), daemon=True).start()
-        try:
-            yield line
-        finally:
-            with suppress(OSError):
-                listening.shutdown(socket.SHUT_RDWR)
+    return served(lambda own_port: FaultyLine(port, own_port, fault))
 
 
 class FaultyLine:
@@ -96,7 +88,6 @@ class FaultyLine:
         broker.close()
 
     def _answer(self, client: socket.socket, broker: socket.socket, asked: dict[int, int]) -> None:
-        theirs, own = (b"127.0.0.1" + struct.pack(">i", port) for port in (self._port, self._own_port))
         with suppress(OSError):
             while sent := frame(broker):
                 api = asked.pop(struct.unpack_from(">i", sent)[0])
@@ -105,6 +96,6 @@ class FaultyLine:
                     if self._fault.kind == "lose":
                         break
                     self._is_mended.wait(DELAY_S)
-                send(client, sent.replace(theirs, own))
+                send(client, readdressed(sent, self._port, self._own_port))
         client.close()
         broker.close()

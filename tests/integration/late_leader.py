@@ -5,13 +5,14 @@ from __future__ import annotations
 import socket
 import struct
 import threading
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from tests.integration.frames import frame, send
+from tests.integration.frames import frame, readdressed, send, served
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
+    from contextlib import AbstractContextManager
 
 _PRODUCE = 0
 _NOT_LEADER = 6
@@ -19,21 +20,13 @@ _SECONDS = 1.0
 """For how long a second batch is waited for, which a client with several requests under way sends without an answer."""
 
 
-@contextmanager
-def late_leader(port: int) -> Iterator[LateLeader]:
+def late_leader(port: int) -> AbstractContextManager[LateLeader]:
     """A broker behind one that refuses the first batch of all, as soon as a second one has come.
 
     Args:
         port: The broker's, at 127.0.0.1.
     """
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        leader = LateLeader(port, listening.getsockname()[1])
-        threading.Thread(target=leader.accept, args=(listening,), daemon=True).start()
-        try:
-            yield leader
-        finally:
-            with suppress(OSError):
-                listening.shutdown(socket.SHUT_RDWR)
+    return served(lambda own_port: LateLeader(port, own_port))
 
 
 class LateLeader:
@@ -77,10 +70,9 @@ class LateLeader:
         broker.close()
 
     def _answer(self, client: socket.socket, broker: socket.socket) -> None:
-        theirs, own = (b"127.0.0.1" + struct.pack(">i", port) for port in (self._port, self._own_port))
         with suppress(OSError):
             while sent := frame(broker):
-                send(client, sent.replace(theirs, own))
+                send(client, readdressed(sent, self._port, self._own_port))
         client.close()
 
 

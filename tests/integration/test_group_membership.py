@@ -44,7 +44,7 @@ class Member:
     plans: list[bytes] = field(default_factory=list)
     asked: int = 0
     joins: threading.Event = field(default_factory=threading.Event)
-    """Whether it joins a rebalance, or lets the others wait."""
+    """Set while it joins rebalances; else the others wait."""
 
     def __post_init__(self) -> None:
         """Join at once."""

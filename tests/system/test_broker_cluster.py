@@ -177,7 +177,7 @@ def test_a_member_asks_calmly_for_a_coordinator_that_has_died(
         return await found(connection)
 
     def has_a_plan() -> bool:
-        with suppress(BrokerError):  # it goes on
+        with suppress(BrokerError):  # it continues
             member.poll(0.5)
         return bool(plans)
 

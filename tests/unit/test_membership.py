@@ -69,7 +69,7 @@ class Group:
     places: dict[str, Place] = field(default_factory=dict)
     generation: int = 1
     is_open: bool = True
-    """Whether members join: the rebalance has not been completed."""
+    """True while members join: the rebalance has not been completed."""
     leader: str = ""
     rebalances: int = 0
     asked: int = 0
@@ -243,7 +243,7 @@ class Party:
 
     @property
     def is_settled(self) -> bool:
-        """Whether all members, and no others, are in the group with the plans for so many."""
+        """Return whether all members, and no others, are in the group with the plans for so many."""
         wanted = {name: b"%s of %d" % (name.encode(), len(self.members)) for name in self.plans}
         with self.group.changed:
             places = self.group.places.values()
@@ -251,7 +251,7 @@ class Party:
             return are_in and not self.group.faults and all(place.plan for place in places) and self.plans == wanted
 
     def stays_settled(self) -> bool:
-        """Whether nothing but heartbeats is sent any more."""
+        """Return whether nothing but heartbeats is sent any more."""
         with self.group.changed:
             rebalances, asked = self.group.rebalances, self.group.asked
         until(lambda: self.group.asked > asked + 3 * len(self.members), "sent heartbeats", turn=self.look)

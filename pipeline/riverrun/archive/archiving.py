@@ -247,7 +247,7 @@ def require_deletions(admin: Admin, manifest: TopicManifest, ends: Mapping[Topic
         message = f"The archive of {manifest.topic} lacks deletions, or may: {reason}"
         hint = (
             "Archive the topic again, after riverrun archive drop, and then more often than brokers keep deletions. --skip-lost"
-            " goes on, and rows that were deleted meanwhile stay in the archive."
+            " continues, and rows that were deleted meanwhile stay in the archive."
         )
         raise ArchiveError(message, hint=hint)
 

@@ -91,7 +91,7 @@ class ArchivedFile:
 
     @property
     def is_possible(self) -> bool:
-        """Whether its numbers fit each other, and its name."""
+        """Return whether its numbers fit each other, and its name."""
         if not 0 <= self.records <= self.end - self.start or bool(self.records) != bool(self.name):
             return False
         if not self.name:
@@ -409,7 +409,7 @@ class ArchiveStore:
 
     @property
     def is_local(self) -> bool:
-        """Whether the archive is on a local disk."""
+        """True if the archive is on a local disk."""
         return is_local(self.files)
 
     def remove(self, topic: str, files: Iterable[str]) -> None:

@@ -136,7 +136,7 @@ def _require(holds: bool, otherwise: str) -> None:  # noqa: FBT001 - private
 
 
 class _Told:
-    """Says which file has an error, in words."""
+    """Says which file has an error."""
 
     def __init__(self, place: str) -> None:
         self._place = place

@@ -154,7 +154,7 @@ class Release:
 
     @property
     def lost_records(self) -> tuple[str, ...]:
-        """Return, in words, which deleted records the candidate lacks that the live version may have processed."""
+        """Describe the deleted records that the candidate lacks and the live version may have processed."""
         known = self.begins.get(self.live, {})
         return tuple(
             f"{self.candidate} began at offset {offset} of {tp}: what follows from the deleted records before it is missing"

@@ -1,7 +1,7 @@
 """Membership in a consumer group whose members receive plans instead of partitions.
 
 librdkafka has no custom assignors. kafka-python has them, but its consumer may end up in no group without an error. So this
-sends the requests of the protocol itself, in a thread of its own. It never reads a record.
+sends the requests of the protocol itself, in a separate thread. It never reads a record.
 """
 
 from __future__ import annotations
@@ -121,9 +121,9 @@ class GroupMember:
         self.is_refused = False
         """Whether brokers have refused the record of the group's messages since the last plan."""
         self.has_joined = False
-        """Whether it has ever been a member."""
+        """True once it has been a member."""
         self.is_fenced = False
-        """Whether another process has joined with this `group_instance_id`, which ends this membership for good."""
+        """True once another process has joined with this `group_instance_id`, which ends this membership for good."""
         self._group_id = group_id
         self._topics = sorted(topics) or [_SOME_TOPIC]
         self._committed = committed
@@ -160,7 +160,7 @@ class GroupMember:
         return 0.0 if since is None else time.monotonic() - since
 
     def poll(self, timeout_s: float) -> None:
-        """Wait for an error of the membership, which goes on unless the error is final.
+        """Wait for an error of the membership, which continues unless the error is final.
 
         Args:
             timeout_s: How long to wait.

@@ -318,7 +318,7 @@ class FollowedExport:
             target=f"The target of export {self.name}",
             lost_deletions=config.lost_deletions or (REMOVE if can_remove else REFUSE),
             hint=(
-                'Begin again with an empty target and another name. With lost_deletions = "ignore" it goes on, and such rows'
+                'Begin again with an empty target and another name. With lost_deletions = "ignore" it continues, and such rows'
                 ' stay; with "remove", which needs mode = "upsert", they go.'
             ),
         )

@@ -303,7 +303,7 @@ class Releaser:
         return different_rows(live, candidate, limit)
 
     def compared(self) -> str:
-        """Return, in words, what `diff` compares: the tables, and whether both versions have processed the same offsets.
+        """Return what `diff` compares, as text: the tables, and whether both versions have processed the same offsets.
 
         Raises:
             ReleaseError: If the candidate has not been computed.

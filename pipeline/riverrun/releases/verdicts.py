@@ -174,7 +174,7 @@ def compare_inputs(lost: Sequence[str]) -> tuple[dict[str, str], tuple[str, ...]
     """Say whether a candidate lacks deleted records.
 
     Args:
-        lost: Which, in words (`Release.lost_records`).
+        lost: Which, as text (`Release.lost_records`).
 
     Returns:
         The outcome for a verdict, and its name as a warning if there are any.

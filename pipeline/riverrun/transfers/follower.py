@@ -29,7 +29,7 @@ Taken_contra = TypeVar("Taken_contra", contravariant=True)
 log = logging.getLogger(__name__)
 
 REMOVE, REFUSE, IGNORE = "remove", "refuse", "ignore"
-"""What a follower does whose target may lack deletions."""
+"""Decides about followers whose targets may lack deletions."""
 
 _POLLED = 2_000
 """Records of a poll, of which each partition's become one batch."""
@@ -53,7 +53,7 @@ class Share(Protocol):
         ...
 
     def note(self, offsets: Mapping[TopicPartition, int], metadata: str) -> None:
-        """Take a copy of committed offsets, for people, with what `Deletions` knows of them."""
+        """Take a copy of committed offsets, to be shown, with what `Deletions` knows of them."""
         ...
 
 

@@ -74,7 +74,7 @@ class StreamThreadProcess:
         failure: Its last message, if it failed.
         lost: Tasks that another owner has taken over from it.
         is_silent: Whether it is killed because it was silent for too long.
-        stuck: The record that it has not come out of for long; None if it goes on.
+        stuck: The record that has taken long; None if there is none.
     """
 
     number: int
@@ -121,7 +121,7 @@ class StreamThreadProcess:
 
     def _note(self, message: ThreadReport) -> None:
         if self.stuck is not None:
-            log.warning("stream thread %d goes on: %s", self.number, self.stuck)
+            log.warning("stream thread %d continues: %s", self.number, self.stuck)
             self.stuck = None
         self.report = message
         last = self.orders[-1]

@@ -1,4 +1,4 @@
-"""Whatever happens to the files of an archive, readers refuse them in words or return the right records."""
+"""Whatever happens to the files of an archive, readers refuse them with a message or return the right records."""
 
 from __future__ import annotations
 

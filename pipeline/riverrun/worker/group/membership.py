@@ -191,7 +191,7 @@ class Membership:
         """
         if member.is_fenced:
             message = f"Another process has joined {self._application.id} as the same static member"
-            raise TaskMigratedError(message, hint="Each instance needs a consumer.group.instance.id of its own.")
+            raise TaskMigratedError(message, hint="Give each instance another consumer.group.instance.id.")
         if not member.has_joined and member.unreachable_s > self._streams.task_timeout_ms / 1000:
             message = f"Cannot join group {self._application.id}: brokers do not answer"
             raise BrokerError(message, retriable=True, hint="Check that the brokers run.")
@@ -202,7 +202,7 @@ class Membership:
             log.warning("brokers count this instance as a member of group %s again", group)
         elif member.has_joined:
             message = (
-                "brokers have not counted this instance as a member of group %s for %.0f s: it goes on joining, and its tasks "
+                "brokers have not counted this instance as a member of group %s for %.0f s: it keeps joining, and its tasks "
                 "go on until others take them over"
             )
             log.warning(message, group, lost_s)

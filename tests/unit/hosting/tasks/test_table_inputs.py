@@ -53,7 +53,7 @@ class Owner:
     def __init__(self, log: CompactedLog, spec: TaskSpec) -> None:
         self.log, self.spec = log, spec
         self.looks = False
-        """Whether it looks for ends from time to time, as workers do."""
+        """Return whether it looks for ends from time to time, as workers do."""
         brokers: Any = Brokers(log)
         self.brokers = brokers
         self.brokers.alone = lambda: self.brokers

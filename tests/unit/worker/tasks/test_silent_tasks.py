@@ -62,7 +62,7 @@ class Host:
     topics: MemoryTopics = field(default_factory=MemoryTopics)
     offset: int = 0
     is_answered: bool = True
-    """Whether brokers tell the ends again when they are asked."""
+    """True if brokers tell the ends again when they are asked."""
 
     def __post_init__(self) -> None:
         self.silent = SilentTasks(IDLE_MS, self.look_again, lambda: self.now_ms)

@@ -7,6 +7,7 @@ import time
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import Enum
+from functools import partial
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -212,13 +213,16 @@ class Party:
     heartbeat_ms: int = HEARTBEAT_MS
     plans: dict[str, bytes] = field(default_factory=dict)
     members: list[GroupMember] = field(default_factory=list)
-    planning: int = 0
+    planning: set[str] = field(default_factory=set)
+    """Members that make a plan. A leader that the coordinator has forgotten still makes its own while the next one does."""
+    has_planned: bool = False
 
-    def assign(self, said: Mapping[str, bytes]) -> dict[str, bytes]:
-        self.planning += 1
-        assert self.planning == 1, "two plans are made at once"
+    def assign(self, leader: str, said: Mapping[str, bytes]) -> dict[str, bytes]:
+        assert leader not in self.planning, "it makes two plans at once"
+        self.planning.add(leader)
+        self.has_planned = True
         time.sleep(self.plan_s)
-        self.planning -= 1
+        self.planning.remove(leader)
         return {member: b"%s of %d" % (each, len(said)) for member, each in said.items()}
 
     def join(self, name: str) -> GroupMember:
@@ -231,7 +235,7 @@ class Party:
             [],
             client_id=name,
             describe=name.encode,
-            assign=self.assign,
+            assign=partial(self.assign, name),
             on_plan=hear,
             session_timeout_ms=SESSION_MS,
             heartbeat_interval_ms=self.heartbeat_ms,
@@ -335,7 +339,7 @@ def test_a_request_to_rejoin_during_a_join_is_not_forgotten(faults: list[Fault |
     with party(faults, plan_s=0.05) as some:
         said = [b"m0"]
         some.members[0]._describe = lambda: said[0]
-        until(lambda: some.planning > 0, "planned", turn=some.look)
+        until(lambda: some.has_planned, "planned", turn=some.look)
         said[0] = b"changed"
         some.members[0].rejoin()
 

@@ -82,6 +82,24 @@ class KeptOffsets:
         known = {tp: noted[tp].get(tp.topic, present[tp.topic]) for tp in found if tp.topic in present}
         return {tp: found[tp] for tp, topic_id in known.items() if topic_id == present[tp.topic]}
 
+    def noted(self, note: str, tps: Iterable[TopicPartition]) -> dict[TopicPartition, CommittedOffset]:
+        """Return how far topics are written that an operation fills, as it has kept that with `keep`.
+
+        Args:
+            note: Names the operation: the metadata that it keeps begin with it and a colon.
+            tps: Partitions of the topics.
+
+        Returns:
+            The positions, with the metadata behind the colon.
+
+        Raises:
+            StateError: If a position cannot be read.
+            BrokerError: If brokers do not answer.
+        """
+        kept = self.read()
+        noted = {tp: kept[tp] for tp in tps if tp in kept and kept[tp].metadata.startswith(f"{note}:")}
+        return {tp: CommittedOffset(at.offset, at.metadata.removeprefix(f"{note}:")) for tp, at in noted.items()}
+
     def begin(self, starts: Mapping[TopicPartition, int]) -> None:
         """Commit where inputs are begun, of which nothing was processed, while no host processes the application.
 
@@ -132,7 +150,7 @@ def keep(producer: TransactionalProducer, application_id: str, kept: Mapping[Top
     Args:
         producer: The producer, which has yet to commit.
         application_id: The application.
-        kept: Offset and metadata per partition: an input, or a staging topic that is being published.
+        kept: Offset and metadata per partition: an input, or a topic that is being published or filled (`noted`).
     """
     topic, now_ms, sender = kept_offsets_name(application_id), SystemClock().now_ms(), producer.new_sender()
     sender.learn_limits({topic: TimeLimits()})

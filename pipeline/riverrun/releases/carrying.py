@@ -212,9 +212,8 @@ class Carrying:
             function = plan.functions.get(store)
             changed = None if function is None else _migration(new, before[store], after[store], function)
             if ends:  # a source's table has no changelog
-                group = f"{target}-{carry.id}"  # another carrying begins with an empty topic
-                copy_partitions(live.admin, target, ends, target, changed, group=group)
-                live.admin.delete_group(group)
+                # Another carrying begins with an empty topic.
+                copy_partitions(live.admin, new.id, target, ends, target, changed, attempt=carry.id)
             if changed is not None:
                 changed.tell()
         equal = (store for store in plan.taken if store not in plan.functions)

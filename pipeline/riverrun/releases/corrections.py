@@ -141,11 +141,9 @@ class Corrections:
                 tp: max(first, mine.published.get(published_name(topic_id, tp), 0)) for tp, first in starts.items()
             }
             count = 0
-            note, kept = f"{mine.switch}:{topic_id}", KeptOffsets(admin, new.id).read()
-            for tp in starts.keys() & kept.keys():  # of an earlier attempt
-                switch, _, sent = kept[tp].metadata.rpartition(":")
-                if switch == note and sent.isdecimal():
-                    starts[tp], count = max(starts[tp], kept[tp].offset), max(count, int(sent))
+            note = f"{mine.switch}:{topic_id}"
+            for tp, done in KeptOffsets(admin, new.id).noted(note, starts).items():  # of an earlier attempt
+                starts[tp], count = max(starts[tp], done.offset), max(count, int(done.metadata))
             ranges = {tp: OffsetRange(min(start, ends[tp]), ends[tp]) for tp, start in starts.items()}
 
             def commit(where: Mapping[TopicPartition, int], sent: int) -> None:
@@ -287,43 +285,46 @@ def published_name(topic_id: str, tp: TopicPartition) -> str:
 
 def copy_partitions(
     admin: Admin,
+    application_id: str,
     name: str,
     ends: Mapping[TopicPartition, int],
     target: str,
     changed: Changed | None = None,
     *,
-    group: str | None = None,
+    attempt: str = "",
 ) -> None:
-    """Copy the records of partitions to the same partitions of another topic, exactly once for each group.
+    """Copy the records of partitions of a topic to those of another, exactly once: another call continues an interrupted one.
 
     Args:
         admin: Reads the records.
+        application_id: The application among whose committed offsets is noted how far the copy is.
         name: Transactional id of the copy. Another call with this name fences this one.
         ends: The offset of each partition at which the copy ends.
         target: The topic to copy to.
         changed: Returns the value to write in place of a record's, and further records; by default, values stay.
-        group: Knows how far the copy is: another call with this group continues it. By default, its name is that of the copy.
+        attempt: Identifies a copy among those of this name: a copy with another attempt begins at the start.
 
     Raises:
         RangeError: If this took so long that brokers may have removed tombstones meanwhile: the copy would keep deleted rows.
         StreamsError: As `changed` raises it. What was copied before stays.
         BrokerError: If brokers refuse or do not answer.
     """
-    producer, kept_in = (
-        TransactionalProducer(admin.kafka, name, transaction_timeout_ms=LONGEST_TRANSACTION_MS, admin=admin),
-        group or name,
-    )
+    producer = TransactionalProducer(admin.kafka, name, transaction_timeout_ms=LONGEST_TRANSACTION_MS, admin=admin)
+    note, filled = f"{name}:{attempt}", {tp: TopicPartition(target, tp.partition) for tp in ends}
     try:
         producer.init()
         now = whole_now(admin, {tp.topic for tp in ends})
-        first, done = admin.beginning_offsets(ends), admin.committed(kept_in, ends)
-        starts = first | {tp: found.offset for tp, found in done.items()}
+        noted = KeptOffsets(admin, application_id).noted(note, filled.values())
+        done = {tp: noted[to] for tp, to in filled.items() if to in noted}
+        starts = admin.beginning_offsets(ends) | {tp: found.offset for tp, found in done.items()}
         begun = _continued(admin, target, done, ends, now)
         ranges = {tp: OffsetRange(min(starts[tp], end), end) for tp, end in ends.items()}
 
         def commit(reached: Mapping[TopicPartition, int], _sent: int) -> None:
             require_recent(admin, begun)
-            producer.commit({tp: (offset, begun.encode()) for tp, offset in reached.items()}, kept_in)
+            where = {filled[tp]: (offset, f"{note}:{begun.encode()}") for tp, offset in reached.items()}
+            keep(producer, application_id, where)
+            producer.commit({}, "")
 
         copied(admin, ranges, target, commit, producer.send, 0, changed=changed)
     finally:

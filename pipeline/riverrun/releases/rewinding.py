@@ -155,11 +155,9 @@ def delete_copies(connected: ConnectedApplication) -> None:
     """
     admin = connected.admin
     named = re.compile(re.escape(staging_name(connected.id, "")) + r"[0-9a-f]{8}-.+-changelog")
-    copies = [topic for topic in admin.list_topics(staging_name(connected.id, "")) if named.fullmatch(topic)]
-    admin.delete_topics(copies)
-    for copy in copies:
-        admin.delete_group(copy)
-        admin.delete_group(_back(copy))
+    admin.delete_topics(
+        [topic for topic in admin.list_topics(staging_name(connected.id, "")) if named.fullmatch(topic)]
+    )
 
 
 def _timed(connected: ConnectedApplication) -> dict[str, TopicRequirement]:
@@ -177,11 +175,6 @@ def _copy_of(connected: ConnectedApplication, topic: str, name: str) -> str:
     return staging_name(connected.id, f"{name}-{topic.removeprefix(connected.id)[1:]}")
 
 
-def _back(copy: str) -> str:
-    """Return the name of the producer and group that copy a copy back."""
-    return f"{copy}-back"
-
-
 def _create_again(connected: ConnectedApplication, topic: TopicRequirement, mark: Mark, copy: str) -> None:
     """Create a changelog again, with the records that it held at a point."""
     admin, streams = connected.admin, connected.application.config.streams
@@ -190,14 +183,15 @@ def _create_again(connected: ConnectedApplication, topic: TopicRequirement, mark
     if is_known:
         kept = {**streams.topic, **_KEPT}
         admin.create_topics([TopicSpec(copy, topic.partitions, kept, streams.replication_factor)])
-        copy_partitions(admin, copy, {tp: end for tp, end in mark.ends.items() if tp.topic == topic.name}, copy)
+        ends = {tp: end for tp, end in mark.ends.items() if tp.topic == topic.name}
+        copy_partitions(admin, connected.id, copy, ends, copy)
     if is_known or noted is None:
         admin.delete_topics([topic.name])
     config = {**streams.topic, **topic.config}
     admin.create_topics([TopicSpec(topic.name, topic.partitions, config, streams.replication_factor)])
     if noted is not None:
         tps = [TopicPartition(copy, n) for n in range(topic.partitions)]
-        copy_partitions(admin, _back(copy), admin.settled_end_offsets(tps), topic.name)
+        copy_partitions(admin, connected.id, f"{copy}-back", admin.settled_end_offsets(tps), topic.name)
 
 
 def _rewind_task(connected: ConnectedApplication, task_id: TaskId, mark: Mark, timed: Container[str]) -> None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from riverrun.errors import RangeError
+from riverrun.hosting.kept_offsets import KeptOffsets
 from riverrun.kafka.admin import CommittedOffset
 from riverrun.releases import corrections
 from riverrun.releases.corrections import copy_partitions
@@ -25,15 +26,15 @@ class Copy:
 
     def __init__(self, log: CompactedLog, pause_ms: int) -> None:
         self.log, self.pause_ms = log, pause_ms
-        self.committed: dict[TopicPartition, CommittedOffset] = {}
+        self.kept: dict[TopicPartition, tuple[int, str]] = {}
         self.rows: dict[bytes, bytes] = {}
         self.sent: list[tuple[bytes, bytes | None]] = []
         brokers: Any = Brokers(log)
-        brokers.kafka, brokers.committed = {}, lambda _group, _tps: self.committed
+        brokers.kafka = {}
         self.brokers = brokers
 
     def run(self) -> None:
-        copy_partitions(self.brokers, "copy", {TP: self.log.end}, "target")
+        copy_partitions(self.brokers, "app", "copy", {TP: self.log.end}, "target")
 
     def producer(self, *_arguments: Any, **_named: Any) -> Copy:
         self.sent.clear()
@@ -47,14 +48,21 @@ class Copy:
     def send(self, _topic: str, key: bytes, value: bytes | None, *_others: Any) -> None:
         self.sent.append((key, value))
 
-    def commit(self, offsets: Mapping[TopicPartition, tuple[int, str]], _group: str) -> None:
+    def keep(self, _producer: Any, _id: str, kept: Mapping[TopicPartition, tuple[int, str]]) -> None:
+        self.kept |= kept
+
+    def kept_offsets(self, *_arguments: Any) -> KeptOffsets:
+        kept = KeptOffsets(self.brokers, "app")
+        kept.read = lambda: {tp: CommittedOffset(*each) for tp, each in self.kept.items()}  # type: ignore[method-assign]
+        return kept
+
+    def commit(self, *_nothing: Any) -> None:
         for key, value in self.sent:
             if value is None:
                 self.rows.pop(key, None)
             else:
                 self.rows[key] = value
         self.sent.clear()
-        self.committed |= {tp: CommittedOffset(*found) for tp, found in offsets.items()}
 
     def read(self, _admin: Any, ranges: Mapping[TopicPartition, OffsetRange]) -> Iterator[Any]:
         for tp, wanted in ranges.items():
@@ -71,6 +79,8 @@ def test_a_copy_has_no_row_that_was_deleted_or_is_refused(monkeypatch: pytest.Mo
         log.write(key, value)
     copy = Copy(log, pause_ms)
     monkeypatch.setattr(corrections, "TransactionalProducer", copy.producer)
+    monkeypatch.setattr(corrections, "KeptOffsets", copy.kept_offsets)
+    monkeypatch.setattr(corrections, "keep", copy.keep)
     monkeypatch.setattr(corrections, "read_fields", copy.read)
     monkeypatch.setattr(corrections, "_TRANSACTION_RECORDS", 1)
     if pause_ms * log.end < RETENTION_MS:

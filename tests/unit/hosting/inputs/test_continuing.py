@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from types import SimpleNamespace
 from typing import Any
 
@@ -48,3 +49,34 @@ def test_who_may_not_read_copies_of_commits_is_told_so(admin: Any) -> None:
     admin.topic_ids = denied
     config: Any = SimpleNamespace(application_id=lambda version: f"app-{version}", name="app")
     assert "is not known: Topic authorization failed" in (expiry_warning(admin, config, "v1") or "")
+
+
+@pytest.mark.parametrize(
+    ("owner", "members", "committed", "expected"),
+    [
+        ("gone", [], True, r"No worker of app-v1 runs.*offsets.retention.minutes = 10080"),
+        ("gone", [], False, "Brokers have deleted committed offsets of app-v1"),
+        ("gone", ["a member"], True, None),
+        ("", [], True, None),  # the copy is of the last commit
+        ("", [], False, None),
+    ],
+)
+def test_offsets_that_only_brokers_know_are_warned_of_while_nothing_keeps_them(
+    admin: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    owner: str,
+    members: list[str],
+    committed: bool,
+    expected: str | None,
+) -> None:
+    kept = {TP: CommittedOffset(5, OffsetMetadata(100, owner=owner).encode())}
+    monkeypatch.setattr(continuing, "KeptOffsets", lambda _admin, _id: SimpleNamespace(read=lambda: kept))
+    admin.partitions = lambda topics: dict.fromkeys(topics, 1)
+    admin.group = lambda _group: SimpleNamespace(members=members)
+    admin.committed = lambda _group, _tps, **_: kept if committed else {}
+    admin.beginning_offsets = lambda tps: dict.fromkeys(tps, 0)
+    admin.broker_config = lambda _name: "10080"
+    config: Any = SimpleNamespace(application_id=lambda version: f"app-{version}", name="app")
+    warning = expiry_warning(admin, config, "v1")
+    assert (warning is None) == (expected is None)
+    assert expected is None or re.search(expected, warning or "")

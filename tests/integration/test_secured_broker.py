@@ -280,7 +280,7 @@ def test_all_clients_log_in_with_the_token_of_a_service(
 
 def documented_rights(application_id: str, inputs: str, outputs: list[str], principal: str) -> list[AclBinding]:
     """The table of the documentation, for an application."""
-    text = (Path(__file__).parents[2] / "docs/running.md").read_text(encoding="utf-8").partition("## Rights")[2]
+    text = (Path(__file__).parents[2] / "docs/run/rights.md").read_text(encoding="utf-8")
     names = {
         "each input, and each topic of a global table": [inputs],
         "each output, and the topic of dead letters": outputs,

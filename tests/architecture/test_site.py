@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
+CODE = ROOT / "pipeline/riverrun"
 FETCHED = re.compile(
     r'<(?:script|img|iframe)[^>]*\bsrc="http|<link[^>]*\brel="(?:stylesheet|preload|icon)"[^>]*href="http'
 )
@@ -64,3 +65,35 @@ def test_a_title_has_the_words_by_which_people_search(site: Path, words: str) ->
 def test_the_reference_has_the_public_names(site: Path) -> None:
     reference = pages(site)["reference/riverrun/index.html"]
     assert all(f'id="riverrun.{name}"' in reference for name in ("StreamsBuilder", "KStream.map", "Riverrun"))
+
+
+def modules_named_in(page: Path) -> list[str]:
+    """What a page writes like `room.module` or `riverrun.room.module`, perhaps with a name in the module behind it."""
+    rooms = "|".join(path.stem for path in CODE.iterdir() if not path.name.startswith("__"))
+    return re.findall(rf"`(?:riverrun\.)?((?:{rooms})(?:\.[A-Za-z_]+)+)", page.read_text())
+
+
+def exists(named: str) -> bool:
+    place, [*names] = CODE, named.split(".")
+    while names and (place / names[0]).is_dir():
+        place /= names.pop(0)
+    if names and (place / f"{names[0]}.py").exists():
+        place /= f"{names.pop(0)}.py"
+    else:
+        place /= "__init__.py"
+    return not names or (place.exists() and re.search(rf"\b{names[0]}\b", place.read_text()) is not None)
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        *(ROOT / "docs/internals").glob("*.md"),
+        ROOT / "docs/pitfalls.md",
+        ROOT / "ARCHITECTURE.md",
+        ROOT / "CONTRIBUTING.md",
+    ],
+    ids=lambda page: page.stem,
+)
+def test_modules_that_a_page_about_the_code_names_exist(page: Path) -> None:
+    settings = {"state.dir", "topology.optimization", "spark.python.daemon.module", "state.cleanup.delay.ms"}
+    assert [each for each in modules_named_in(page) if not exists(each) and each not in settings] == []

@@ -100,29 +100,39 @@ class Progress:
         kept, times, barrier = self._context.processor_metadata, self._times.current(), self._barrier.acknowledge()
         dropped = self._dropped()
         dropped.update(self._dropped_before)
+        for queue, offset in self._reached():
+            tp = queue.tp
+            taken = self._packs[tp].taken(offset, queue.waiting_at(offset)) if tp in self._packs else 0
+            metadata = OffsetMetadata(
+                queue.partition_time,
+                kept,
+                taken,
+                times,
+                queue.next_time() if self.tells_next_times else -1,
+                barrier=barrier,
+                topics=self._topics.get(tp, {}),
+                dropped=dropped,
+                owner=self._owner,
+                whole=self.wholes.get(tp),
+            )
+            yield tp, (offset, metadata.encode())
+
+    def bare_offsets(self) -> Iterator[tuple[TopicPartition, tuple[int, str]]]:
+        """Return, per input that was read, the offset to continue from, with empty metadata; it acknowledges nothing."""
+        return ((queue.tp, (offset, "")) for queue, offset in self._reached())
+
+    def _reached(self) -> Iterator[tuple[RecordQueue, int]]:
         for tp in self._inputs:
             queue = self._queues.of(tp)
             assert queue is not None, "each input has a queue"  # noqa: S101 - see `Task`
-            next_time = queue.next_time() if self.tells_next_times else -1  # skips undecodable records
+            if self.tells_next_times:
+                queue.next_time()  # skips undecodable records, so that the offset is behind them
             offset = queue.committable_offset()
             if offset >= 0:
-                taken = self._packs[tp].taken(offset, queue.waiting_at(offset)) if tp in self._packs else 0
-                metadata = OffsetMetadata(
-                    queue.partition_time,
-                    kept,
-                    taken,
-                    times,
-                    next_time,
-                    barrier=barrier,
-                    topics=self._topics.get(tp, {}),
-                    dropped=dropped,
-                    owner=self._owner,
-                    whole=self.wholes.get(tp),
-                )
-                yield tp, (offset, metadata.encode())
+                yield queue, offset
 
     def read_since(self, committed: Mapping[TopicPartition, tuple[int, str]]) -> str:
         """Return the records that were processed since a commit, as text; without one, those since the start."""
         begun = {tp: offset for tp, (offset, _metadata) in committed.items()} or self._begun
-        read = ((tp, begun.get(tp, 0), offset) for tp, (offset, _metadata) in self.offsets())
+        read = ((tp, begun.get(tp, 0), offset) for tp, (offset, _metadata) in self.bare_offsets())
         return ", ".join(f"{tp}@{first} to {last - 1}" for tp, first, last in read if first < last)

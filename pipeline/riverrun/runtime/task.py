@@ -467,15 +467,20 @@ class Task:
         """Return the estimated size of the stores' uncommitted changes, bytes."""
         return self._stores.held_back_bytes()
 
-    def prepare_commit(self) -> TaskCommit:
-        """Flush caches, which may forward records, then send the changelog records. Waits for look-ups, if any are left."""
+    def prepare_commit(self, *, with_metadata: bool = True) -> TaskCommit:
+        """Flush caches, which may forward records, then send the changelog records. Waits for look-ups, if any are left.
+
+        Args:
+            with_metadata: False for hosts that never hand the task over: metadata take a fifth of the time of small commits.
+        """
         self.finish_lookups()
         self._flush()
         while self.awaits_lookups:
             self.finish_lookups()
             self._flush()
         written = self._stores.send_changes(self._fail_to_log)
-        self._prepared = TaskCommit(dict(self._progress.offsets()), written)
+        offsets = self._progress.offsets() if with_metadata else self._progress.bare_offsets()
+        self._prepared = TaskCommit(dict(offsets), written)
         self._has_progress = self._context.has_skipped = self._context.commit_requested = False
         if self._context.sources is not None:
             self._context.sources.clear()

@@ -436,7 +436,7 @@ class TopologyTestDriver:
         self._commit(task)
 
     def _commit(self, task: Task) -> None:
-        commit = task.prepare_commit()
+        commit = task.prepare_commit(with_metadata=False)
         ends = {tp: len(self._topics.logs[tp.topic]) for tp in commit.changelogs}
         task.post_commit(ends)
 

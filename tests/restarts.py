@@ -33,16 +33,17 @@ class Restarts:
         """Stop all tasks, and have others go on."""
         driver = self.driver
         for task_id, task in list(driver._tasks.items()):
+            offsets = dict(task._progress.offsets())  # the driver commits without metadata
             task.close()
-            successor = self._successor(task)
+            successor = self._successor(task, offsets)
             driver._tasks[task_id] = successor
             for readers in driver._readers.values():
                 readers[:] = [successor if reader is task else reader for reader in readers]
 
-    def _successor(self, task: Task) -> Task:
+    def _successor(self, task: Task, offsets: dict[TopicPartition, tuple[int, str]]) -> Task:
         ports, logs = task._ports, self.driver._topics.logs
         known = self.committed.setdefault(task.spec.id, {})
-        known |= task._prepared.offsets
+        known |= offsets
         if self.loses_state and _is_logged(task):
             ports = Ports(ports.collector, MemoryBackend(), ports.clock, ports.global_stores)
         successor = Task(task.spec, ports)

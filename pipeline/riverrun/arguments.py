@@ -67,13 +67,7 @@ def one_of(*names: str, wanted: str, hint: Callable[[Any], str | None] = lambda 
 
 
 def function(*parameters: str, yields: bool = False, awaits: bool = False) -> Kind:
-    """Accept functions that can be called with these arguments.
-
-    Args:
-        parameters: Names of the arguments: `"key, value"`, or empty for none. Of several alternatives, one must fit.
-        yields: Whether it may be a generator function, because the caller iterates over the result.
-        awaits: Whether it may be a coroutine function, because the caller awaits the result.
-    """
+    """Accept functions that can be called with these arguments."""
     wanted = " or ".join(f"({names})" if names else "no arguments" for names in parameters)
     arities = tuple(names.count(",") + 1 if names else 0 for names in parameters)
 
@@ -135,26 +129,13 @@ SINK_TOPIC = Kind(
 
 
 def is_true(result: object) -> bool:
-    """Return whether a predicate's result counts as true.
-
-    Raises:
-        ProcessingError: If it is a coroutine or a generator, which would always be true.
-    """
+    """Return whether a predicate's result counts as true."""
     refuse_unstarted(result, "The predicate")
     return bool(result)
 
 
 def refuse_unstarted(result: object, what: str, error: type[StreamsError] = ProcessingError) -> None:
-    """Refuse what a user's function returned, if none of its code has run yet.
-
-    Args:
-        result: The result.
-        what: Names the function in the message.
-        error: The class of the error.
-
-    Raises:
-        StreamsError: If it is a coroutine or a generator.
-    """
+    """Refuse what a user's function returned, if none of its code has run yet."""
     if isinstance(result, CoroutineType | GeneratorType | AsyncGeneratorType):
         kind = type(result).__name__.replace("_", " ")
         message = f"{what} returns the {kind} {result.__qualname__}(), which never runs"
@@ -164,12 +145,7 @@ def refuse_unstarted(result: object, what: str, error: type[StreamsError] = Proc
 
 
 def takes(**kinds: Kind) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Check the arguments of a function, and add the line of the user's call to each `TopologyError`.
-
-    Args:
-        kinds: The kind of each parameter, by name. Of parameters like `*stores` each argument is checked. Omitted arguments
-            are not checked.
-    """
+    """Check the arguments of a function, and add the line of the user's call to each `TopologyError`."""
 
     def checked(called: Callable[P, R]) -> Callable[P, R]:
         places = _places(called)

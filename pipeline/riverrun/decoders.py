@@ -55,10 +55,6 @@ def json_decoder(type_: Any, **options: Any) -> msgspec.json.Decoder[Any]: ...
 def json_decoder(type_: Any, **options: Any) -> msgspec.json.Decoder[Any]:
     """Return a decoder of JSON.
 
-    Args:
-        type_: Type of the values: any that msgspec decodes.
-        options: Further arguments of `msgspec.json.Decoder`.
-
     >>> json_decoder(tuple[int, str]).decode(b'[1, "a"]')
     (1, 'a')
     """
@@ -98,10 +94,6 @@ def foreign_decoder(type_: Any, longest: int = LONGEST_RECORD) -> Callable[[byte
     >>> foreign_decoder(tuple[Name, Natural])(b'["orders", -7]')
     Traceback (most recent call last):
     riverrun.decoders.UnreadableError: Expected `int` >= 0 - at `$[1]`
-
-    Args:
-        type_: Type of the values: any that msgspec decodes.
-        longest: The most bytes to decode.
     """
     decode = json_decoder(type_).decode
 

@@ -29,33 +29,14 @@ def is_local(files: Any) -> TypeIs[Any]:
 
 
 def require_no_links(files: Any, root: str, place: str) -> None:
-    """Make sure that no symbolic link lies between a directory and a place below it. The directory itself may be one.
-
-    Args:
-        files: A file store of fsspec.
-        root: The directory.
-        place: The place, which need not exist.
-
-    Raises:
-        UnreadableError: If there is a link.
-    """
+    """Make sure that no symbolic link lies between a directory and a place below it. The directory itself may be one."""
     if is_local(files) and Path(place).resolve() != Path(root).resolve() / Path(place).relative_to(root):
         message = "a symbolic link leads to it"
         raise UnreadableError(message)
 
 
 def described(files: Any, root: str, place: str) -> dict[str, Any]:
-    """Return what a file store tells of a file below a directory, such as its `size` in bytes.
-
-    Args:
-        files: A file store of fsspec.
-        root: The directory.
-        place: The file.
-
-    Raises:
-        UnreadableError: If it is no regular file, or a symbolic link leads to it.
-        Exception: If it is missing, or the store does not answer. Each kind of store has its own errors.
-    """
+    """Return what a file store tells of a file below a directory, such as its `size` in bytes."""
     require_no_links(files, root, place)
     found: dict[str, Any] = files.info(place)
     if found["type"] != "file":
@@ -65,18 +46,7 @@ def described(files: Any, root: str, place: str) -> dict[str, Any]:
 
 
 def read_document(files: Any, root: str, place: str, longest: int = LONGEST_RECORD) -> bytes:
-    """Return the bytes of a document below a directory, without its digest.
-
-    Args:
-        files: A file store of fsspec.
-        root: The directory.
-        place: The document.
-        longest: The most bytes to read.
-
-    Raises:
-        UnreadableError: If it is no regular file, too long, or has another digest than it says.
-        Exception: As in `described`.
-    """
+    """Return the bytes of a document below a directory, without its digest."""
     size = described(files, root, place)["size"]
     if size > longest:
         message = f"it has {size} bytes, and at most {longest} are read"
@@ -97,11 +67,7 @@ def sealed(document: bytes) -> bytes:
 
 
 def unsealed(data: bytes) -> bytes:
-    """Return a JSON object without its digest. One without a digest, of an earlier version, is returned as it is.
-
-    Raises:
-        UnreadableError: If its bytes have another digest.
-    """
+    """Return a JSON object without its digest. One without a digest, of an earlier version, is returned as it is."""
     if not data.startswith(_FIELD):
         return data
     found = _SEALED.match(data)

@@ -32,12 +32,7 @@ def marked(line: str, owner: str) -> str:
 
 
 def owner_of(file: str, line: int | None) -> str:
-    """Return the owner of a line of a generated function; empty if it has none, or the file is another one.
-
-    Args:
-        file: The file name of its code.
-        line: The number of the line, from 1; None between lines, where Python has added instructions.
-    """
+    """Return the owner of a line of a generated function; empty if it has none, or the file is another one."""
     owners = _owners.get(file, ())
     return owners[line - 1] if line is not None and 0 < line <= len(owners) else ""
 
@@ -46,10 +41,6 @@ def owner_before(file: str, line: int | None) -> str:
     """Return the owner of the call that a generated function has made last before it reached a line; empty if there is none.
 
     That is the nearest call above that is indented no deeper: deeper ones may have been left out.
-
-    Args:
-        file: The file name of its code.
-        line: The number of the line, from 1; None between lines.
     """
     owners = _owners.get(file, ())
     if line is None or not 0 < line <= len(owners):
@@ -72,11 +63,6 @@ def generated(label: str, text: str, names: dict[str, Any]) -> Callable[..., Any
     """Make a function from generated text, and keep its lines for tools that show them.
 
     The lines are in `linecache` as long as the function, or a traceback through it, exists. Then an entry without lines stays.
-
-    Args:
-        label: Describes the function; it is part of its file name.
-        text: The definition of one function. Its lines may be `marked`.
-        names: The objects that the function names besides its arguments.
     """
     code = _compiled.get((label, text))
     if code is None:
@@ -92,12 +78,6 @@ def placed(code: str, *, item: Callable[[int], str], constant: Callable[[str], s
 
     >>> placed("row[0] + (t1 := row[1]) * c0", item="v{}".format, constant="constant_{}".format, own="own_{}".format)
     'v0 + (own_t1 := v1) * constant_c0'
-
-    Args:
-        code: Has `row[N]` for items of a value, `cN` for constants, and `tN` and its like for variables; no names of users.
-        item: Returns an expression for an item.
-        constant: Returns the name of a constant.
-        own: Returns the name of a variable.
     """
 
     def name(found: re.Match[str]) -> str:
@@ -161,11 +141,7 @@ class Lines:
     _total: int = 0
 
     def add(self, text: str) -> None:
-        """Add lines.
-
-        Raises:
-            NotGenerated: If they are too many.
-        """
+        """Add lines."""
         added = text.splitlines()
         self._total += len(added) or 1
         if self._total > _MOST_LINES:

@@ -173,9 +173,6 @@ class TaskId(NamedTuple):
 
         >>> str(TaskId.parse("0_3"))
         '0_3'
-
-        Raises:
-            ValueError: If it is not the text form of a task.
         """
         first, _, second = text.partition("_")
         sub_topology, partition = whole_number(first, _INT), whole_number(second, _INT)

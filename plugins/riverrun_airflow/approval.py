@@ -193,15 +193,7 @@ def release_of(config: str, connection: str, app: str) -> Release:
 
 
 def verdict_of(release: Release, wanted: str) -> GateVerdict:
-    """Return the verdict of the last gate.
-
-    Args:
-        release: The release.
-        wanted: The id that the verdict must have; empty if any will do.
-
-    Raises:
-        AirflowFailException: If there is none, or another gate has judged since.
-    """
+    """Return the verdict of the last gate."""
     verdict = release.verdict
     if verdict is None or (wanted and verdict.id != wanted):
         last = "no gate has judged the candidate" if verdict is None else f"the last gate's verdict is {verdict.id}"
@@ -211,12 +203,7 @@ def verdict_of(release: Release, wanted: str) -> GateVerdict:
 
 
 def said_of(verdict: GateVerdict, rows: Iterable[DifferentRow]) -> str:
-    """Return the description of a verdict for a person, as Markdown.
-
-    Args:
-        verdict: The verdict.
-        rows: Rows that differ.
-    """
+    """Return the description of a verdict for a person, as Markdown."""
     lines = [f"Verdict `{verdict.id}`, at `{verdict.at}`", "", "Failing expectations:", ""]
     lines += [f"- {_text(name)}: {_text(verdict.outcomes.get(name, ''))}" for name in verdict.warnings]
     passed = sum(outcome.startswith("passed") for outcome in verdict.outcomes.values())

@@ -95,11 +95,7 @@ class ArchiveOperator(BaseOperator):
         }
 
     def _require_no_other(self) -> None:
-        """Refuse what the declaration of an archive says already.
-
-        Raises:
-            ConfigError: If there is any.
-        """
+        """Refuse what the declaration of an archive says already."""
         if self.app or self.topics or self.url:
             message = f"Archive {self.name} has its topics and its URL from streams.toml"
             raise ConfigError(message, hint="Leave out app, topics and url, or name.")

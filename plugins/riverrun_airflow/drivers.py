@@ -114,16 +114,7 @@ def is_local(project: ProjectConfig, master: str) -> bool:
 
 
 def start(location: Location, driver: str, request: Request) -> None:
-    """Start a driver, which outlives this process. Waits until it has read its instructions.
-
-    Args:
-        location: Where the project is.
-        driver: The driver's id, which is new.
-        request: The work.
-
-    Raises:
-        EngineError: If it ends before that: its log says why.
-    """
+    """Start a driver, which outlives this process. Waits until it has read its instructions."""
     directory = _directory(location.project(), request)
     directory.mkdir(parents=True, exist_ok=True)
     log_file = directory / f"{driver}.log"
@@ -160,28 +151,12 @@ def _directory(project: ProjectConfig, request: Request) -> Path:
 
 
 def end(project: ProjectConfig, driver: str) -> None:
-    """Ask a driver to end, wherever it runs. Its commits stay.
-
-    Raises:
-        BrokerError: If brokers do not answer.
-    """
+    """Ask a driver to end, wherever it runs. Its commits stay."""
     notes_of_drivers(project).put({f"{driver}{_END}": b"{}"})
 
 
 def look_at(project: ProjectConfig, driver: str, since_ms: int) -> Look:
-    """Look once at a driver's state.
-
-    Args:
-        project: The project.
-        driver: Its id.
-        since_ms: When it was started, ms since the epoch.
-
-    Returns:
-        The look. If the driver has ended, its text is the last note, as JSON.
-
-    Raises:
-        BrokerError: If brokers do not answer.
-    """
+    """Look once at a driver's state."""
     value = notes_of_drivers(project).read().get(driver)
     known = None if value is None else _read(driver, value)
     note = Note(RUNNING, since_ms) if known is None else known

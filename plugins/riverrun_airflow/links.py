@@ -79,14 +79,7 @@ def page_of(app: str) -> str:
 
 
 def page_of_task(dag: str, run: str, task: str, map_index: int = -1) -> str:
-    """Return the address of a task instance in Airflow.
-
-    Args:
-        dag: The id of its DAG.
-        run: The id of the DAG's run.
-        task: The id of the task.
-        map_index: Its number among mapped ones; -1 if it is not mapped.
-    """
+    """Return the address of a task instance in Airflow."""
     mapped = "" if map_index < 0 else f"/mapped/{map_index}"
     return f"{page_of_run(dag, run)}/tasks/{quote(task)}{mapped}"
 

@@ -39,17 +39,7 @@ class Look:
 
 
 def look(project: ProjectConfig, kind: str, **wanted: Any) -> Look:
-    """Look once at the state of an application or of topics. Nothing is changed.
-
-    Args:
-        project: The project.
-        kind: `ready`, `watched`, `processed`, `idle` or `arrived`.
-        wanted: The arguments of the function of that kind below.
-
-    Raises:
-        StreamsError: If the state can never be reached.
-        BrokerError: If brokers do not answer.
-    """
+    """Look once at the state of an application or of topics. Nothing is changed."""
     kinds: dict[str, Callable[..., Look]] = {
         "ready": _ready,
         "watched": _watched,
@@ -164,12 +154,7 @@ class Arrived:
 
 
 def arrived(project: ProjectConfig, awaited: Awaited) -> Arrived:
-    """Look once at what is new in topics. Only committed records count.
-
-    Raises:
-        BrokerError: If brokers do not answer.
-        TopicError: If there is no such topic.
-    """
+    """Look once at what is new in topics. Only committed records count."""
     from riverrun.records import OffsetRange, OffsetVector
     from riverrun.spark.ranges import RunRange
 
@@ -190,12 +175,6 @@ def reason_of(awaited: Awaited, records: int, event_time_ms: int | None, at_ms: 
 
     >>> reason_of(Awaited(["clicks"], records=10, minutes=5), 3, None, 300_000)
     'minutes'
-
-    Args:
-        awaited: The conditions.
-        records: Number of new offsets.
-        event_time_ms: The event time that all partitions with new records have reached; None if it is unknown.
-        at_ms: The time of the look.
     """
     if not records:
         return ""
@@ -209,18 +188,7 @@ def reason_of(awaited: Awaited, records: int, event_time_ms: int | None, at_ms: 
 
 
 def position(project: ProjectConfig, topics: Sequence[str], text: str) -> str:
-    """Return offsets as text.
-
-    Args:
-        project: The project.
-        topics: The topics.
-        text: `latest`, `earliest` or a vector.
-
-    Raises:
-        BrokerError: If brokers do not answer.
-        TopicError: If there is no such topic.
-        RangeError: If it is not a vector.
-    """
+    """Return offsets as text."""
     from riverrun.records import OffsetVector
 
     if text not in {"latest", "earliest"}:
@@ -269,9 +237,6 @@ def time_ms(text: str) -> int:
 
     >>> time_ms("1970-01-01T00:01:00+00:00"), time_ms("")
     (60000, 0)
-
-    Raises:
-        RangeError: If the text is not a time.
     """
     from riverrun.spark.ranges import time_ms as parsed
 

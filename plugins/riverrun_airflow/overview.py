@@ -80,11 +80,7 @@ class Overview:
     docs: Path | None = None
 
     def next_step(self, run: RunRecord) -> str:
-        """Return what a person can do about a run that has failed or died; empty if there is nothing to do.
-
-        Args:
-            run: One of the runs.
-        """
+        """Return what a person can do about a run that has failed or died; empty if there is nothing to do."""
         if run.state not in _UNFINISHED:
             return ""
         held, app = self.release.held, self.release.app
@@ -110,11 +106,7 @@ class Overview:
 
 
 def overview(project: ProjectConfig, app: str) -> Overview:
-    """Return the present state of an application. Nothing is changed.
-
-    Raises:
-        StreamsError: If brokers do not answer, or it cannot be loaded.
-    """
+    """Return the present state of an application. Nothing is changed."""
     from riverrun.hosting.control_topic import release_of  # not the releaser: a page loads no engine
     from riverrun.spark.ranges import RunRange
 
@@ -152,13 +144,6 @@ def stretches_of(
     >>> from riverrun.records import OffsetRange
     >>> [(each.state, each.start, each.end) for each in stretches_of(0, 5, 20, [("failed", OffsetRange(0, 9))])]
     [('done', 0, 5), ('failed', 5, 9), ('left', 9, 20)]
-
-    Args:
-        start: The first offset that still exists.
-        committed: The application's committed offset.
-        end: The last stable offset.
-        runs: States and ranges of runs, latest first: where two overlap, the later one's state holds.
-        judged: The offset up to which a gate has judged a candidate.
     """
     asked = [(RUNNING if state == RUNNING else FAILED, r) for state, r in runs if state != DONE]
     borders = {start, committed, judged, end, *(offset for _, r in asked for offset in (r.start, r.end))}

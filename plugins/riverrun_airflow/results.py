@@ -79,14 +79,6 @@ def result_of_runs(
     >>> from riverrun.spark.ranges import RunRange
     >>> result_of_runs("clicks", "v1", RunRange({}), []).empty
     True
-
-    Args:
-        app: The application.
-        version: Its version.
-        chosen: The range.
-        runs: The task's runs, earliest first.
-        corrections: Number of published corrections.
-        compared: Number of rows computed again and compared.
     """
     from riverrun.processor.handlers import DropReason
     from riverrun.spark.runs import DONE
@@ -122,18 +114,7 @@ def result_of_rehearsal(app: str, version: str, chosen: RunRange, counts: Mappin
 
 
 def result_of_step(step: str, release: Release, docs_page: str = "") -> dict[str, Any]:
-    """Return the result of a step of a release.
-
-    Args:
-        step: The step.
-        release: The state of the release after it.
-        docs_page: The page of Data Docs that the step has built; empty if it has built none.
-
-    Returns:
-        `app`, `step`, `state` (of the release), `live`, `candidate` and `previous` (versions), `verdict` (id of the last
-        gate's), `critical` and `warnings` (its failing expectations). Also `lost_records` (deleted ones that the candidate
-        lacks), `corrections` (published by the last switch), `pause_ms` and `links`.
-    """
+    """Return the result of a step of a release."""
     verdict = release.verdict
     return {
         "app": release.app,
@@ -153,12 +134,7 @@ def result_of_step(step: str, release: Release, docs_page: str = "") -> dict[str
 
 
 def result_of_check(app: str, check: Check, docs_page: str = "") -> dict[str, Any]:
-    """Return the result of a check.
-
-    Returns:
-        `app`, `check` (its id), `at` (offsets up to which it judged), `topics`, `outcomes` (by expectation), `warnings`
-        (failing expectations) and `links`.
-    """
+    """Return the result of a check."""
     return {
         "app": app,
         "check": check.id,
@@ -181,11 +157,7 @@ def links_of(app: str, run: str = "", docs_page: str = "") -> dict[str, str]:
 
 
 def unless_empty(context: Context, result: dict[str, Any], *, skip: bool) -> dict[str, Any]:
-    """Return the result of a task; if it is empty and `skip` is wanted, keep it and skip the task.
-
-    Raises:
-        AirflowSkipException: If the task is skipped.
-    """
+    """Return the result of a task; if it is empty and `skip` is wanted, keep it and skip the task."""
     if skip and result["empty"]:
         context["ti"].xcom_push(_RETURNED, result)
         message = "there was nothing to process"

@@ -77,13 +77,7 @@ class Check:
 
 
 def front_door(project: ProjectConfig, master: str = "", by: str = "") -> Riverrun:
-    """Return the object that does the work of a task.
-
-    Args:
-        project: The project.
-        master: Overrides the project's `spark.master`, if it is not empty.
-        by: Identifies the task in the history of releases and runs.
-    """
+    """Return the object that does the work of a task."""
     from riverrun.project.riverrun import Riverrun
     from riverrun.spark.java import quiet_java
 
@@ -113,12 +107,7 @@ def is_answered(project: ProjectConfig, within_s: float) -> bool:
 
 
 def bounded(project: ProjectConfig, request: RunRequest) -> BoundedRun:
-    """Return a run over the request's range, or else over the offsets that its start and end resolve to now.
-
-    Raises:
-        ConfigError: If there is no such application or version.
-        RangeError: If the request cannot be fulfilled.
-    """
+    """Return a run over the request's range, or else over the offsets that its start and end resolve to now."""
     from riverrun.project.runs import MAX_RECORDS_PER_SLICE
     from riverrun.spark.ranges import RunRange
 
@@ -135,24 +124,12 @@ def bounded(project: ProjectConfig, request: RunRequest) -> BoundedRun:
 
 
 def run(chosen: BoundedRun) -> RunSummary:
-    """Process a range, exactly once. An empty range starts no Spark.
-
-    Raises:
-        StreamsError: If it cannot be processed.
-    """
+    """Process a range, exactly once. An empty range starts no Spark."""
     return chosen.run()
 
 
 def recompute(project: ProjectConfig, request: RunRequest) -> dict[str, Any]:
-    """Compute rows of an interval again that the live version has processed, and publish the differences.
-
-    Returns:
-        `compared`, the number of rows that were compared; `corrections`, the number of published records; and `corrected`,
-        their ranges by topic as text.
-
-    Raises:
-        StreamsError: If they cannot be computed again, or do not pass the gate.
-    """
+    """Compute rows of an interval again that the live version has processed, and publish the differences."""
     from riverrun.hosting.connected import ConnectedApplication
     from riverrun.spark.runs import ends_of_outputs, written_between
 
@@ -182,51 +159,28 @@ def recompute(project: ProjectConfig, request: RunRequest) -> dict[str, Any]:
 
 
 def held_by(project: ProjectConfig, app: str, by: str) -> GatedRuns:
-    """Return what the gate of an application's runs holds back.
-
-    Raises:
-        ConfigError: If there is no such application.
-    """
+    """Return what the gate of an application's runs holds back."""
     return front_door(project, by=by).app(app).runs.held
 
 
 def rehearse(chosen: BoundedRun) -> dict[str, int]:
-    """Process a range without committing anything.
-
-    Returns:
-        The number of records that would be written, by topic.
-
-    Raises:
-        StreamsError: If it cannot be processed.
-    """
+    """Process a range without committing anything."""
     return {topic: frame.count() for topic, frame in chosen.dry_run().items()}
 
 
 def judge_live(project: ProjectConfig, request: CheckRequest) -> Check:
-    """Judge the public topics of an application by the expectations of its gate.
-
-    Raises:
-        StreamsError: If they cannot be judged.
-    """
+    """Judge the public topics of an application by the expectations of its gate."""
     found = front_door(project, request.master, request.by).app(request.app).checks.run(request.since)
     return _check(found.id, found.at, found.verdict)
 
 
 def is_judged(project: ProjectConfig, app: str) -> bool:
-    """Return whether the last check of an application has passed, and nothing was published since.
-
-    Raises:
-        StreamsError: If that cannot be told.
-    """
+    """Return whether the last check of an application has passed, and nothing was published since."""
     return front_door(project).app(app).checks.is_judged()
 
 
 def judged(project: ProjectConfig, app: str, check: str) -> Check:
-    """Return a check of the history.
-
-    Raises:
-        NotReadyError: If the history does not have it, as brokers could not store it.
-    """
+    """Return a check of the history."""
     from riverrun.quality.gate import Verdict
     from riverrun.records import OffsetVector
 
@@ -243,16 +197,7 @@ def _check(check: str, at: OffsetVector, verdict: Verdict) -> Check:
 
 
 def transfer(project: ProjectConfig, request: TransferRequest, keep: Callable[[str], None]) -> WorkOutcome:
-    """Import or export.
-
-    Args:
-        project: The project.
-        request: The request.
-        keep: Called after each finished batch with the offsets that it has written, or exported, as text.
-
-    Raises:
-        StreamsError: If it cannot be done.
-    """
+    """Import or export."""
     riverrun = front_door(project, request.master)
     spec = {**request.spec, "key": tuple(request.spec["key"])}  # JSON has lists only
 
@@ -292,17 +237,7 @@ class ArchivedTopics:
 
 
 def archive_declared(project: ProjectConfig, name: str, engine: str, *, may_skip: bool) -> ArchivedTopics:
-    """Archive the topics of `[archives.NAME]`.
-
-    Args:
-        project: The project.
-        name: The archive.
-        engine: `local` or `spark`; empty for the declared one.
-        may_skip: Whether to go on behind lost records, also if that is not declared.
-
-    Raises:
-        StreamsError: If it cannot be done.
-    """
+    """Archive the topics of `[archives.NAME]`."""
     declared = front_door(project).archive(name)
     return _archived(declared.config.url, declared.write(engine=engine or None, may_skip=may_skip))
 
@@ -319,19 +254,7 @@ def _archived(url: str, done: list[Archived]) -> ArchivedTopics:
 def archive(
     project: ProjectConfig, app: str, topics: tuple[str, ...], url: str, engine: str, *, may_skip: bool
 ) -> ArchivedTopics:
-    """Archive topics, or the inputs of an application.
-
-    Args:
-        project: The project.
-        app: The application; empty if there are topics.
-        topics: The topics.
-        url: Place of the archive; empty for the application's.
-        engine: `local` or `spark`; empty for `local`.
-        may_skip: Whether to go on behind records that are lost.
-
-    Raises:
-        StreamsError: If it cannot be done.
-    """
+    """Archive topics, or the inputs of an application."""
     from riverrun.project.archives import Archives
     from riverrun.releases.topology import load_application
 
@@ -353,23 +276,12 @@ def releaser_of(project: ProjectConfig, app: str, master: str, by: str) -> Relea
 
 
 def take(project: ProjectConfig, request: StepRequest) -> str:
-    """Take a step of a release.
-
-    Returns:
-        The state of the release afterwards, or what the step has found, in words.
-
-    Raises:
-        StreamsError: If it cannot be taken, or has failed.
-    """
+    """Take a step of a release."""
     return str(_STEPS[request.step](releaser_of(project, request.app, request.master, request.by), request))
 
 
 def retired_by(releaser: Releaser) -> str:
-    """Return the version that an application would retire now.
-
-    Raises:
-        ReleaseError: If there is none.
-    """
+    """Return the version that an application would retire now."""
     from riverrun.releases.step_checks import retired_of
 
     return retired_of(releaser.status(), None)
@@ -386,15 +298,6 @@ def moved_by_step(project: ProjectConfig, app: str, version: str, step: str) -> 
     """Return the topics that a step of a release reads, and those that it writes; none if it moves no records.
 
     `reprocess` computes staging topics from the inputs. `cut` and `rollback` publish what staging topics have.
-
-    Args:
-        project: The project.
-        app: The application.
-        version: The version whose outputs the step computes or publishes.
-        step: The step.
-
-    Raises:
-        StreamsError: If the version cannot be loaded.
     """
     from riverrun.hosting.release import staging_name
 
@@ -408,11 +311,7 @@ def moved_by_step(project: ProjectConfig, app: str, version: str, step: str) -> 
 
 
 def published_by(project: ProjectConfig, app: str) -> frozenset[str]:
-    """Return the public topics of an application's live version.
-
-    Raises:
-        StreamsError: If brokers do not answer, or it cannot be loaded.
-    """
+    """Return the public topics of an application's live version."""
     return frozenset(front_door(project).app(app).topology().sink_topics)
 
 
@@ -436,11 +335,7 @@ class WrittenRecords:
 
 
 def runs_by(chosen: BoundedRun, by: str) -> list[RunRecord]:
-    """Return the runs of one author, earliest first: all attempts of a task.
-
-    Raises:
-        BrokerError: If brokers do not answer.
-    """
+    """Return the runs of one author, earliest first: all attempts of a task."""
     from riverrun.spark.runs import RunLog
 
     application = chosen.application
@@ -449,11 +344,7 @@ def runs_by(chosen: BoundedRun, by: str) -> list[RunRecord]:
 
 
 def written_by(chosen: BoundedRun, by: str) -> list[WrittenRecords]:
-    """Return the records that runs of one author wrote, by the record of runs: all attempts of a task, and no other host.
-
-    Raises:
-        BrokerError: If brokers do not answer.
-    """
+    """Return the records that runs of one author wrote, by the record of runs: all attempts of a task, and no other host."""
     from riverrun.spark.runs import DONE, RunLog
 
     application = chosen.application
@@ -475,11 +366,7 @@ def notes_of_drivers(project: ProjectConfig) -> ControlTopic:
 
 
 def lags_of(project: ProjectConfig, app: str) -> dict[str, int]:
-    """Return how many offsets the live version is behind, and the candidate of a release that is under way.
-
-    Raises:
-        StreamsError: If brokers do not answer, or it cannot be loaded.
-    """
+    """Return how many offsets the live version is behind, and the candidate of a release that is under way."""
     from riverrun.hosting.control_topic import release_of
     from riverrun.hosting.release import SETTLED
 

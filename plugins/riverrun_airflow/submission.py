@@ -80,19 +80,7 @@ def note_of(event: dict[str, Any]) -> Note:
 
 
 def concluded(task: Computing, context: Context, event: dict[str, Any], conclude: Callable[[Note], T]) -> T:
-    """Return the result of a task whose driver has ended. A driver that was asked to end is replaced by another one.
-
-    Args:
-        task: The task.
-        context: Its context.
-        event: The event of the trigger.
-        conclude: Returns the result when the work is done, from the driver's last note.
-
-    Raises:
-        UnderWayError: If another run has to end first.
-        AirflowException: If the driver has failed or died, and another attempt may help.
-        AirflowFailException: If it has failed, and no other attempt helps.
-    """
+    """Return the result of a task whose driver has ended. A driver that was asked to end is replaced by another one."""
     store: Any = context["task_state_store"]
     note = note_of(event)
     task.spark_page = note.spark

@@ -33,12 +33,7 @@ _LOOK_ONLY = "<p>You may look at this application, not act on it.</p>"
 
 
 def document(name: str, body: str) -> str:
-    """Return a whole page.
-
-    Args:
-        name: The application that it shows; empty for all.
-        body: Its main part.
-    """
+    """Return a whole page."""
     shown, title = escape(name), escape(name) or "Riverrun"
     return page(body, "applications", "airflow.js", root=f"{base()}{PAGE}", title=title, name=shown, is_shown=True)
 
@@ -49,12 +44,7 @@ def problem(text: str) -> str:
 
 
 def applications(projects: Mapping[str, Iterable[str]], problems: Iterable[str] = ()) -> str:
-    """Return the tables of all applications, one for each project.
-
-    Args:
-        projects: Rows of applications by project: the path of its `streams.toml`.
-        problems: Reasons why further projects cannot be shown.
-    """
+    """Return the tables of all applications, one for each project."""
     head = "<tr><th>Application<th>Live<th>Release<th>Offsets behind<th>Last check</tr>"
     shown = "".join(map(problem, problems))
     for path, rows in projects.items():
@@ -64,12 +54,7 @@ def applications(projects: Mapping[str, Iterable[str]], problems: Iterable[str] 
 
 
 def row(name: str, found: Overview | str) -> str:
-    """Return an application's row.
-
-    Args:
-        name: The application.
-        found: Its state, or the reason why that is not known.
-    """
+    """Return an application's row."""
     if isinstance(found, str):
         told = f"<td colspan=4>{problem(found)}"
     else:
@@ -79,14 +64,7 @@ def row(name: str, found: Overview | str) -> str:
 
 
 def application(app: AppConfig, found: Overview, allowed: frozenset[str], tasks: Mapping[str, str]) -> str:
-    """Return the page of an application.
-
-    Args:
-        app: The application.
-        found: Its state.
-        allowed: DAGs that the user may trigger.
-        tasks: Addresses of the task instances that have run it, by author of the run.
-    """
+    """Return the page of an application."""
     release = found.release
     summary = f"{release.live} is live; release: {found.step}; {found.lag} offsets behind"
     partitions = "".join(map(_partition, found.partitions))

@@ -114,12 +114,6 @@ def author_of(dag: str, run: str, task: str, map_index: int = -1) -> str:
     ('airflow:clicks__run.run/manual_1', 'airflow:own.run/manual_1/2')
     >>> len(author_of("own", "x" * 900, "run")), author_of("own", "x" * 900, "run") == author_of("own", "x" * 901, "run")
     (300, False)
-
-    Args:
-        dag: The id of its DAG.
-        run: The id of the DAG's run.
-        task: The id of the task.
-        map_index: Its number among mapped ones; -1 if it is not mapped.
     """
     instance = f"{dag}.{task}/{run}" if map_index < 0 else f"{dag}.{task}/{run}/{map_index}"
     found = f"airflow:{instance}"

@@ -68,13 +68,7 @@ class WritesPieces(Protocol):
 
 
 def write_piece(piece: Piece, url: str, admin: Admin) -> tuple[ArchivedFile, ...]:
-    """Write the files of a piece.
-
-    Raises:
-        ArchiveError: If the archive refuses them.
-        RangeError: If records of the range do not exist any more.
-        BrokerError: If brokers do not answer.
-    """
+    """Write the files of a piece."""
     from riverrun.archive.parquet import FileWriter  # noqa: PLC0415 - pyarrow loads for long
 
     with FileWriter(ArchiveStore(url), piece.tp.topic, piece.tp.partition, piece.range.start) as writer:
@@ -104,28 +98,7 @@ def archive_topic(
     may_skip: bool = False,
     on_offsets: Callable[[int, int], None] = lambda _done, _all: None,
 ) -> Archived:
-    """Archive the records of a topic from the end of the archive up to the last stable offset of each partition.
-
-    Args:
-        store: The archive.
-        admin: Asks the brokers.
-        topic: The topic.
-        write: Writes pieces.
-        at_once: Number of pieces after which a manifest is written.
-        by: The user, for the manifest.
-        now_ms: The time, ms since the epoch.
-        may_skip: Whether records that are in neither archive nor topic may be missing from now on.
-        on_offsets: Called with the number of archived offsets and all that there are to archive.
-
-    Returns:
-        What was added, and the manifest.
-
-    Raises:
-        ArchiveError: If the topic was created again, another archiver is at work, records are missing, or the archive refuses.
-        RangeError: If this took so long that brokers may have removed tombstones meanwhile.
-        TopicError: If the topic does not exist.
-        BrokerError: If brokers do not answer.
-    """
+    """Archive the records of a topic from the end of the archive up to the last stable offset of each partition."""
     admin.require([topic], "are archived")
     found = begun(admin, topic, store.manifest(topic), store.url)
     now = whole_now(admin, [topic])
@@ -166,18 +139,7 @@ def _noted(manifest: TopicManifest, wholes: Mapping[int, Whole]) -> TopicManifes
 
 
 def begun(admin: Admin, topic: str, found: TopicManifest | None, url: str) -> TopicManifest:
-    """Return the manifest of a topic to continue from, as brokers describe the topic now.
-
-    Args:
-        admin: Asks the brokers.
-        topic: The topic.
-        found: Its latest manifest; None if there is nothing of it.
-        url: Place of the archive, for messages.
-
-    Raises:
-        ArchiveError: If the archive is of an earlier topic of that name.
-        BrokerError: If brokers do not answer.
-    """
+    """Return the manifest of a topic to continue from, as brokers describe the topic now."""
     described = admin.topics([topic])[topic]
     times = admin.topic_configs([topic]).get(topic, {}).get("message.timestamp.type", "CreateTime")
     found = found or nothing_of(topic)
@@ -186,11 +148,7 @@ def begun(admin: Admin, topic: str, found: TopicManifest | None, url: str) -> To
 
 
 def require_same_topic(manifest: TopicManifest, topic_id: str, url: str) -> None:
-    """Make sure that an archive is of the topic that brokers have now, if anything of it was archived.
-
-    Raises:
-        ArchiveError: If the topic was deleted and created again since.
-    """
+    """Make sure that an archive is of the topic that brokers have now, if anything of it was archived."""
     if manifest.topic_id not in {"", topic_id}:
         message = (
             f"The archive at {url} is of an earlier topic {manifest.topic} (id {manifest.topic_id}, now {topic_id})"
@@ -208,17 +166,7 @@ def _ranges(admin: Admin, manifest: TopicManifest, *, may_skip: bool) -> Mapping
 
 
 def continued(admin: Admin, manifest: TopicManifest, *, may_skip: bool) -> dict[TopicPartition, int]:
-    """Return by partition the first offset that is to be archived next.
-
-    Args:
-        admin: Asks the brokers.
-        manifest: The topic's manifest.
-        may_skip: Whether to go on behind records that are in neither archive nor topic any more.
-
-    Raises:
-        ArchiveError: If there are such records.
-        BrokerError: If brokers do not answer.
-    """
+    """Return by partition the first offset that is to be archived next."""
     tps = [TopicPartition(manifest.topic, number) for number in range(manifest.partitions)]
     starts = admin.log_starts(tps)
     reached = {tp: manifest.end(tp.partition) for tp in tps}
@@ -229,17 +177,7 @@ def continued(admin: Admin, manifest: TopicManifest, *, may_skip: bool) -> dict[
 
 
 def require_deletions(admin: Admin, manifest: TopicManifest, ends: Mapping[TopicPartition, int]) -> None:
-    """Make sure that a compacted topic still has the deletions that follow what is archived.
-
-    Args:
-        admin: Asks the brokers.
-        manifest: The topic's manifest.
-        ends: Where the archive ends, by partition.
-
-    Raises:
-        ArchiveError: If brokers may have removed some.
-        BrokerError: If brokers do not answer.
-    """
+    """Make sure that a compacted topic still has the deletions that follow what is archived."""
     now = whole_now(admin, [manifest.topic])
     reasons = (why_incomplete(admin, manifest.whole_at(tp.partition), now, {tp: end}) for tp, end in ends.items())
     reason = next(filter(None, reasons), None)
@@ -259,11 +197,7 @@ def _require_whole(
     *,
     may_skip: bool,
 ) -> None:
-    """Refuse to continue behind records that are gone, unless that is allowed.
-
-    Raises:
-        ArchiveError: If there are.
-    """
+    """Refuse to continue behind records that are gone, unless that is allowed."""
     lost = {tp: (end, starts[tp]) for tp, end in reached.items() if end is not None and end < starts[tp]}
     if lost and not may_skip:
         places = "; ".join(f"{tp} {end}..{start}" for tp, (end, start) in sorted(lost.items()))
@@ -279,14 +213,7 @@ def _require_whole(
 def on_spark(
     url: str, kafka: Mapping[str, str], spark: Any, client: Callable[[Mapping[str, str]], Admin]
 ) -> WritesPieces:
-    """Return the function that writes pieces on Spark's executors, a task each.
-
-    Args:
-        url: Place of the archive.
-        kafka: Settings of the brokers.
-        spark: A Spark session.
-        client: Returns the client that all tasks of an executor's process share.
-    """
+    """Return the function that writes pieces on Spark's executors, a task each."""
     return partial(_on_spark, url, dict(kafka), spark, client)
 
 

@@ -20,15 +20,7 @@ LEFTOVER = ".tmp"
 
 
 def creator(files: Any, place: str) -> Callable[[str, bytes], None]:
-    """Return the function that creates a whole file at a path, or raises `FileExistsError`.
-
-    Args:
-        files: A file store of fsspec.
-        place: The place in it, for messages.
-
-    Raises:
-        ConfigError: If the store has no such operation.
-    """
+    """Return the function that creates a whole file at a path, or raises `FileExistsError`."""
     from fsspec.implementations.local import LocalFileSystem
 
     if isinstance(files, LocalFileSystem):
@@ -47,12 +39,7 @@ def _is_own(method: Any) -> TypeIs[Callable[..., Any]]:
 
 
 def _link(path: str, data: bytes) -> None:
-    """Create a file by a second name of one that is complete and on the disk.
-
-    Raises:
-        FileExistsError: If there is one, or another writer has removed the incomplete file.
-        ConfigError: If the disk cannot hold hard links.
-    """
+    """Create a file by a second name of one that is complete and on the disk."""
     place = Path(path)
     begun = place.parent / f".{place.name}.{uuid.uuid4().hex[:8]}{LEFTOVER}"
     try:

@@ -169,11 +169,7 @@ class TopicManifest:
         return None if found is None else Whole(*found)
 
     def with_files(self, added: Iterable[ArchivedFile], without: Iterable[ArchivedFile] = ()) -> TopicManifest:
-        """Return the manifest with other files.
-
-        Raises:
-            ArchiveError: If files of a partition overlap.
-        """
+        """Return the manifest with other files."""
         gone = set(without)
         files = sorted({*(each for each in self.files if each not in gone), *added}, key=_place)
         for one, other in pairwise(files):
@@ -231,11 +227,7 @@ def _place(file: ArchivedFile) -> tuple[int, int, int]:
 
 
 def _decoded(data: bytes, place: str, topic: str, number: int) -> TopicManifest:
-    """Read a manifest. Everyone with access to the file store can write it, so all content is checked.
-
-    Raises:
-        ArchiveError: If the bytes are not a manifest that this version can read, or one of another place.
-    """
+    """Read a manifest. Everyone with access to the file store can write it, so all content is checked."""
     try:
         found = _decode(data)
     except ValueError as error:
@@ -264,12 +256,7 @@ class ArchiveStore:
     """
 
     def __init__(self, url: str) -> None:
-        """Open the file system; some kinds connect at once.
-
-        Raises:
-            ArchiveError: If it cannot be reached, or there is no such kind.
-            MissingExtraError: If a package is not installed.
-        """
+        """Open the file system; some kinds connect at once."""
         require_extra("snapshots")
         import fsspec
 
@@ -285,19 +272,11 @@ class ArchiveStore:
         return sorted(name for name in self._names() if self._manifests(name))
 
     def unlisted(self) -> list[str]:
-        """Return the sorted names of the topics that have data files and no manifest: their first archivers died, or work.
-
-        Raises:
-            ArchiveError: If the file store does not answer.
-        """
+        """Return the sorted names of the topics that have data files and no manifest: their first archivers died, or work."""
         return sorted(name for name in self._names() if not self._manifests(name) and self.data(name))
 
     def manifest(self, topic: str) -> TopicManifest | None:
-        """Return the latest manifest of a topic; None if there is nothing of it.
-
-        Raises:
-            ArchiveError: If it cannot be read.
-        """
+        """Return the latest manifest of a topic; None if there is nothing of it."""
         numbers = self._manifests(topic)
         if not numbers:
             return None
@@ -307,19 +286,7 @@ class ArchiveStore:
         return _decoded(data, place, topic, numbers[-1])
 
     def commit(self, manifest: TopicManifest, added: Iterable[ArchivedFile] = ()) -> TopicManifest:
-        """Write the next manifest of a topic, and remove those that nobody needs any more.
-
-        Args:
-            manifest: The manifest, with the number of the one that it replaces.
-            added: Files that only this manifest lists. They are removed if another archiver was faster. After other errors
-                they stay, as the manifest may have been written.
-
-        Returns:
-            The written manifest.
-
-        Raises:
-            ArchiveError: If another archiver has written one in between, or the file store refuses.
-        """
+        """Write the next manifest of a topic, and remove those that nobody needs any more."""
         written = self.commit_unless_taken(manifest)
         if written is None:
             self.remove(manifest.topic, [file.name for file in added if file.name])
@@ -328,15 +295,7 @@ class ArchiveStore:
         return written
 
     def commit_unless_taken(self, manifest: TopicManifest) -> TopicManifest | None:
-        """Write the next manifest of a topic. Return None if another archiver was faster: the archive is as it has left it.
-
-        Args:
-            manifest: The manifest, with the number of the one that it replaces.
-
-        Raises:
-            ArchiveError: If the file store refuses. The manifest may have been written nevertheless.
-            ConfigError: If it cannot create a file only if there is none.
-        """
+        """Write the next manifest of a topic. Return None if another archiver was faster: the archive is as it has left it."""
         written = replace(manifest, number=manifest.number + 1)
         place = self._place(manifest.topic, _MANIFESTS, _manifest_name(written.number))
         with _Answering(f"{place} cannot be written"):
@@ -362,11 +321,7 @@ class ArchiveStore:
             log.warning("earlier manifests of %s at %s stay: %s", topic, self.url, error)
 
     def upload(self, local: str, topic: str, name: str) -> None:
-        """Bring a finished file to its place below a topic's data.
-
-        Raises:
-            ArchiveError: If the file store refuses.
-        """
+        """Bring a finished file to its place below a topic's data."""
         place = self.path(topic, name)
         with _Answering(f"{place} cannot be written"):
             require_no_links(self.files, self._root, place)
@@ -376,14 +331,7 @@ class ArchiveStore:
                 flush(Path(place))
 
     def identity(self, topic: str, file: ArchivedFile) -> str | None:
-        """Make sure that a file belongs to the archive and has the listed size.
-
-        Returns:
-            What tells its present bytes from later ones in its place. None if it is so young that this could not.
-
-        Raises:
-            ArchiveError: If it is missing, no regular file, behind a symbolic link, or has another size.
-        """
+        """Make sure that a file belongs to the archive and has the listed size."""
         place = self.path(topic, file.name)
         with self.reading(topic, file):
             found = described(self.files, self._root, place)
@@ -395,11 +343,7 @@ class ArchiveStore:
         return str(found)
 
     def open(self, topic: str, file: ArchivedFile) -> Any:
-        """Open a file for reading. `verified.opened` makes sure that its bytes are those that the manifest means.
-
-        Raises:
-            ArchiveError: If it cannot be opened.
-        """
+        """Open a file for reading. `verified.opened` makes sure that its bytes are those that the manifest means."""
         with self.reading(topic, file):
             return self.files.open(self.path(topic, file.name), "rb")
 
@@ -413,11 +357,7 @@ class ArchiveStore:
         return is_local(self.files)
 
     def remove(self, topic: str, files: Iterable[str]) -> None:
-        """Remove files below a topic's data; those that are gone already are fine.
-
-        Raises:
-            ArchiveError: If the file store refuses.
-        """
+        """Remove files below a topic's data; those that are gone already are fine."""
         for name in files:
             with _Answering(f"{self.path(topic, name)} cannot be removed"):
                 require_no_links(self.files, self._root, self.path(topic, name))
@@ -425,11 +365,7 @@ class ArchiveStore:
                     self.files.rm_file(self.path(topic, name))
 
     def forget(self, topic: str) -> None:
-        """Remove everything of a topic: first its manifests, so that nobody reads files that vanish.
-
-        Raises:
-            ArchiveError: If the file store refuses.
-        """
+        """Remove everything of a topic: first its manifests, so that nobody reads files that vanish."""
         with _Answering(f"{self._place(topic)} cannot be removed"):
             require_no_links(self.files, self._root, self._place(topic, _MANIFESTS))
             for number in self._manifests(topic):
@@ -437,11 +373,7 @@ class ArchiveStore:
             self.files.rm(self._place(topic), recursive=True)
 
     def data(self, topic: str) -> dict[str, int]:
-        """Return the data files of a topic that there are, listed or not, by name with their sizes in bytes.
-
-        Raises:
-            ArchiveError: If the file store does not answer.
-        """
+        """Return the data files of a topic that there are, listed or not, by name with their sizes in bytes."""
         place = self._place(topic, _DATA)
         with _Answering(f"{place} cannot be listed"):
             self.files.invalidate_cache()
@@ -451,11 +383,7 @@ class ArchiveStore:
         return {name: size for name, size in names.items() if _IS_FILE.match(name)}
 
     def modified_ms(self, topic: str, name: str) -> int | None:
-        """Return when a data file was written, ms since the epoch; None if it is gone.
-
-        Raises:
-            ArchiveError: If the file store does not answer, or does not keep such times.
-        """
+        """Return when a data file was written, ms since the epoch; None if it is gone."""
         place = self.path(topic, name)
         with _Answering(f"The time of {place} cannot be read"):
             try:
@@ -497,11 +425,7 @@ class _Answering:
         """Start to ask."""
 
     def __exit__(self, _type: object, error: BaseException | None, _trace: object) -> None:
-        """Raise the error in words.
-
-        Raises:
-            ArchiveError: If there is one.
-        """
+        """Raise the error in words."""
         if isinstance(error, Exception) and not isinstance(error, ArchiveError | ConfigError):
             message = f"{self.what}: {str(error) or type(error).__name__}"
             raise ArchiveError(message, hint=self.hint) from error

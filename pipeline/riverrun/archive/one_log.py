@@ -47,15 +47,7 @@ class ArchivedLog:
         return ArchiveStore(self._url)
 
     def ranges(self, admin: Admin, starts: Mapping[TopicPartition, int]) -> dict[TopicPartition, OffsetRange]:
-        """Return the archived ranges that reach the logs of partitions without a hole.
-
-        Args:
-            admin: Asks the brokers.
-            starts: The first offset that brokers have of each partition.
-
-        Raises:
-            ArchiveError: If the archive cannot be reached, is of another topic, or its last records are not those of the topic.
-        """
+        """Return the archived ranges that reach the logs of partitions without a hole."""
         found: dict[TopicPartition, OffsetRange] = {}
         for topic in {tp.topic for tp in starts if not tp.topic.endswith(_INTERNAL)}:
             own = {tp: start for tp, start in starts.items() if tp.topic == topic}
@@ -68,22 +60,14 @@ class ArchivedLog:
         return found
 
     def check_seam(self, admin: Admin, tp: TopicPartition) -> None:
-        """Make sure that brokers still have the deletions that follow the last archived record.
-
-        Raises:
-            ArchiveError: If they may not: rows of the archive would come back.
-        """
+        """Make sure that brokers still have the deletions that follow the last archived record."""
         manifest = self._manifest(admin, tp.topic)
         end = None if manifest is None else manifest.end(tp.partition)
         if manifest is not None and end is not None:
             require_deletions(admin, manifest, {tp: end})
 
     def read(self, tp: TopicPartition, wanted: OffsetRange) -> Iterator[list[RawFields]]:
-        """Yield the records of a range, in batches.
-
-        Raises:
-            ArchiveError: If the archive lacks a part of the range, or a file is missing or damaged.
-        """
+        """Yield the records of a range, in batches."""
         from riverrun.archive.parquet import read_file  # noqa: PLC0415 - pyarrow loads for long
 
         manifest: TopicManifest | None = self._covering(tp, wanted)
@@ -101,11 +85,7 @@ class ArchivedLog:
                 return
 
     def offset_at(self, tp: TopicPartition, wanted: OffsetRange, time_ms: int) -> int | None:
-        """Return the offset of the first record of a range with a time or a later one; None if there is none.
-
-        Raises:
-            ArchiveError: If the archive lacks a part of the range, or a file is missing or damaged.
-        """
+        """Return the offset of the first record of a range with a time or a later one; None if there is none."""
         from riverrun.archive.parquet import offset_at  # noqa: PLC0415 - pyarrow loads for long
 
         manifest: TopicManifest | None = self._covering(tp, wanted)
@@ -159,11 +139,7 @@ class ArchivedLog:
         raise ArchiveError(message, hint=f"riverrun archive list {self._url} shows its ranges.")
 
     def _later(self, known: TopicManifest, tp: TopicPartition, wanted: OffsetRange) -> TopicManifest | None:
-        """Return a manifest that has a range, if it is another one than that which has just named a file in vain.
-
-        Raises:
-            ArchiveError: If the archive lacks a part of the range by now.
-        """
+        """Return a manifest that has a range, if it is another one than that which has just named a file in vain."""
         with self._lock:
             if self._manifests.get(tp.topic) == known:  # another thread may have read a later one
                 self._manifests.pop(tp.topic)

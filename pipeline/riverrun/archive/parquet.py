@@ -88,11 +88,7 @@ class FileWriter:
         self._directory.cleanup()
 
     def write(self, records: Iterable[RawFields]) -> None:
-        """Add records, in order of their offsets.
-
-        Raises:
-            ArchiveError: If the archive refuses a file.
-        """
+        """Add records, in order of their offsets."""
         for record in records:
             self._group.add(record)
             if self._group.is_full:
@@ -104,11 +100,7 @@ class FileWriter:
         return tuple(file.name for file in self._done if file.name)
 
     def files(self, end: int) -> tuple[ArchivedFile, ...]:
-        """Complete the last file, and return all: together they are the range from the first offset to `end`.
-
-        Raises:
-            ArchiveError: If the archive refuses it.
-        """
+        """Complete the last file, and return all: together they are the range from the first offset to `end`."""
         if self._group.rows:
             self._end_group()
         if self._open is not None:
@@ -189,11 +181,7 @@ def _header(pair: tuple[str, bytes | None]) -> dict[str, Any]:
 
 
 def read_file(store: ArchiveStore, topic: str, file: ArchivedFile, wanted: OffsetRange) -> Iterator[list[RawFields]]:
-    """Yield the records of a file within a range, in order of their offsets.
-
-    Raises:
-        ArchiveError: If the file is missing or damaged, before any record of it was yielded.
-    """
+    """Yield the records of a file within a range, in order of their offsets."""
     if not file.records:
         return
     with opened(store, topic, file) as content:
@@ -202,22 +190,14 @@ def read_file(store: ArchiveStore, topic: str, file: ArchivedFile, wanted: Offse
 
 
 def read_keys(store: ArchiveStore, topic: str, file: ArchivedFile) -> list[bytes | None]:
-    """Return the keys of a file's records, in order of their offsets.
-
-    Raises:
-        ArchiveError: If the file is missing or damaged.
-    """
+    """Return the keys of a file's records, in order of their offsets."""
     with opened(store, topic, file) as content:
         groups = (content.rows(number, "key")["key"] for number in content.groups(file.range))
         return [key for group in groups for key in group.to_pylist()]
 
 
 def offset_at(store: ArchiveStore, topic: str, file: ArchivedFile, wanted: OffsetRange, time_ms: int) -> int | None:
-    """Return the offset of the first record of a file in a range with a time or a later one; None if there is none.
-
-    Raises:
-        ArchiveError: If the file is missing or damaged.
-    """
+    """Return the offset of the first record of a file in a range with a time or a later one; None if there is none."""
     if not file.records or file.last_ms < time_ms:
         return None
     with opened(store, topic, file) as content:

@@ -76,13 +76,7 @@ class ArchiveSink:
         """By compacted topic, the time (ms) that the manifest has last got from this owner, and `delete.retention.ms`."""
 
     def begin(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
-        """Take over exactly these partitions, and return the first offset of each that is not archived.
-
-        Raises:
-            ArchiveError: If records were deleted before they were archived, or a topic was created again.
-            EngineError: If the archive does not answer.
-            BrokerError: If brokers do not answer.
-        """
+        """Take over exactly these partitions, and return the first offset of each that is not archived."""
         self._discard()
         self._first, self._listed, self._starts = {}, {}, {}
         self._following, self._noted = {}, {}
@@ -101,11 +95,7 @@ class ArchiveSink:
         return dict(self._starts)
 
     def write(self, batch: RawBatch) -> None:
-        """Add records to the next file of a partition.
-
-        Raises:
-            EngineError: If the archive refuses a file.
-        """
+        """Add records to the next file of a partition."""
         tp = batch.tp
         with self._answering():
             if tp not in self._writers:
@@ -113,13 +103,7 @@ class ArchiveSink:
             self._writers[tp].write(batch.records)
 
     def commit(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Complete files, and list them: for each topic all or nothing.
-
-        Raises:
-            TaskMigratedError: If another owner has archived one of the partitions.
-            EngineError: If the archive does not answer, or is full.
-            BrokerError: If brokers do not answer. Nothing was listed of the topic, and another call may do it.
-        """
+        """Complete files, and list them: for each topic all or nothing."""
         written: dict[str, list[TopicPartition]] = defaultdict(list)
         for tp in sorted(self._writers):
             written[tp.topic].append(tp)
@@ -139,23 +123,12 @@ class ArchiveSink:
         return {}
 
     def require_recent(self) -> None:
-        """Make sure that nothing was missed among what was read just now.
-
-        Raises:
-            RangeError: If brokers may have removed tombstones meanwhile.
-            BrokerError: If brokers do not answer.
-        """
+        """Make sure that nothing was missed among what was read just now."""
         for following in () if self._may_skip else self._following.values():
             require_recent(self._admin, following.whole)
 
     def look(self, reached: Mapping[TopicPartition, int]) -> None:
-        """Note how far the archive is, unless files are being written. Tells the manifest of it now and then.
-
-        Raises:
-            TaskMigratedError: If another owner has archived one of the partitions.
-            EngineError: If the archive does not answer.
-            BrokerError: If brokers do not answer.
-        """
+        """Note how far the archive is, unless files are being written. Tells the manifest of it now and then."""
         if self._writers:
             return
         for topic, (listed, kept_ms) in list(self._noted.items()):

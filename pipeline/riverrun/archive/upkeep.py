@@ -51,13 +51,7 @@ class Damage:
 def verify(
     store: ArchiveStore, manifest: TopicManifest, on_file: Callable[[ArchivedFile], None] = lambda _file: None
 ) -> Iterator[Damage]:
-    """Yield the files of a topic that are missing or damaged. All bytes are read, whatever this process knows of them.
-
-    Args:
-        store: The archive.
-        manifest: The topic's manifest.
-        on_file: Called after each file.
-    """
+    """Yield the files of a topic that are missing or damaged. All bytes are read, whatever this process knows of them."""
     for file in manifest.files:
         if file.records:
             try:
@@ -79,19 +73,6 @@ def compact(store: ArchiveStore, manifest: TopicManifest, *, below: int, now_ms:
     """Join files of a partition that follow each other and are smaller than `below` bytes, until none are left.
 
     Readers that have an earlier manifest find their files until the next compaction: the files that were replaced stay for one.
-
-    Args:
-        store: The archive.
-        manifest: The topic's manifest.
-        below: Size of a small file, bytes.
-        now_ms: The time, ms since the epoch.
-        by: The user, for the manifest.
-
-    Returns:
-        The manifest now; the given one, if there is nothing to join.
-
-    Raises:
-        ArchiveError: If a file is damaged, another archiver is at work, or the archive refuses.
     """
     _require_replacements(store, manifest)
     added: list[ArchivedFile] = []
@@ -109,11 +90,7 @@ def compact(store: ArchiveStore, manifest: TopicManifest, *, below: int, now_ms:
 
 
 def _require_replacements(store: ArchiveStore, manifest: TopicManifest) -> None:
-    """Make sure that the files of the last compaction are whole, before those that they have replaced are removed.
-
-    Raises:
-        ArchiveError: If one is damaged.
-    """
+    """Make sure that the files of the last compaction are whole, before those that they have replaced are removed."""
     from riverrun.archive.verified import opened  # noqa: PLC0415 - pyarrow loads for long
 
     for name in manifest.replaced:
@@ -162,19 +139,6 @@ def compact_by_key(
 
     The last record of each key stays with its offset, also if it is a tombstone; so do records without a key. Files that change
     are joined with changed neighbours. Replaced files stay until the next compaction.
-
-    Args:
-        store: The archive.
-        manifest: The topic's manifest.
-        now_ms: The time, ms since the epoch.
-        by: The user, for the manifest.
-        most_keys: Number of keys that are in memory at a time; the keys are read again for as many others.
-
-    Returns:
-        The manifest now; the given one, if no record is superseded.
-
-    Raises:
-        ArchiveError: If a file is damaged, another archiver is at work, or the archive refuses.
     """
     _require_replacements(store, manifest)
     added: list[ArchivedFile] = []
@@ -250,19 +214,6 @@ def drop_before(
     """Drop the oldest files whose records are all earlier than a time.
 
     A file stays if an earlier one of its partition does, so that no hole comes up.
-
-    Args:
-        store: The archive.
-        manifest: The topic's manifest.
-        time_ms: The time, ms since the epoch.
-        now_ms: The present, ms since the epoch.
-        by: The user, for the manifest.
-
-    Returns:
-        The manifest now, and the files that are gone.
-
-    Raises:
-        ArchiveError: If another archiver is at work, or the archive refuses.
     """
     gone: list[ArchivedFile] = []
     for _, files in groupby(manifest.files, lambda file: file.partition):
@@ -293,15 +244,7 @@ class Leftover:
 
 
 def leftovers(store: ArchiveStore, manifest: TopicManifest) -> list[Leftover]:
-    """Return the data files that a manifest does not know, by name.
-
-    Args:
-        store: The archive.
-        manifest: The topic's latest manifest.
-
-    Raises:
-        ArchiveError: If the file store does not answer.
-    """
+    """Return the data files that a manifest does not know, by name."""
     known = {file.name for file in manifest.files} | {*manifest.replaced}
     sizes = store.data(manifest.topic)
     found = {name: store.modified_ms(manifest.topic, name) for name in sorted(sizes.keys() - known)}
@@ -311,21 +254,7 @@ def leftovers(store: ArchiveStore, manifest: TopicManifest) -> list[Leftover]:
 def sweep(
     store: ArchiveStore, manifest: TopicManifest, before_ms: int, *, now_ms: int, by: str
 ) -> tuple[TopicManifest, list[Leftover]]:
-    """Remove the leftovers that are older than a time.
-
-    Args:
-        store: The archive.
-        manifest: The topic's manifest.
-        before_ms: Time before which they were written, ms since the epoch.
-        now_ms: The present, ms since the epoch.
-        by: The user, for the manifest.
-
-    Returns:
-        The manifest now, and the files that are gone; the given one, if there are none.
-
-    Raises:
-        ArchiveError: If another archiver is at work, or the archive refuses.
-    """
+    """Remove the leftovers that are older than a time."""
     old = [each for each in leftovers(store, manifest) if each.modified_ms < before_ms]
     if not old:
         return manifest, []

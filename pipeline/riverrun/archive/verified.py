@@ -63,17 +63,7 @@ _known: dict[tuple[str, str, ArchivedFile, str], tuple[OffsetRange, ...]] = {}
 
 @contextmanager
 def opened(store: ArchiveStore, topic: str, file: ArchivedFile, *, again: bool = False) -> Iterator[VerifiedFile]:
-    """Open a file with records for reading.
-
-    Args:
-        store: The archive.
-        topic: The topic.
-        file: The file, as the manifest lists it.
-        again: Whether to look at all of it, also if it is known to be right.
-
-    Raises:
-        ArchiveError: If it is missing, or not what the manifest says.
-    """
+    """Open a file with records for reading."""
     identity = store.identity(topic, file)
     key = (store.url, topic, file, identity or "")
     ranges = None if again else _known.get(key)
@@ -114,11 +104,7 @@ class VerifiedFile:
         return (n for n, has in enumerate(self.ranges) if has.start < wanted.end and has.end > wanted.start)
 
     def rows(self, number: int, *columns: str) -> Any:
-        """Return columns of a row group.
-
-        Raises:
-            ArchiveError: If a header has no name.
-        """
+        """Return columns of a row group."""
         table = self.parquet.read_row_group(number, list(columns))
         if "headers" in columns:
             is_named = not any(_has_nameless(chunk) for chunk in table["headers"].chunks)
@@ -145,11 +131,7 @@ class _Told:
         """Begin."""
 
     def __exit__(self, _type: object, error: BaseException | None, _trace: object) -> None:
-        """Translate what is wrong with the file.
-
-        Raises:
-            ArchiveError: If anything is.
-        """
+        """Translate what is wrong with the file."""
         if isinstance(error, _Unlike):
             message = f"File {self._place} of the archive is not what its manifest says: {error}"
             raise ArchiveError(message, hint=BRING_BACK) from error

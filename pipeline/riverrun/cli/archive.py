@@ -82,11 +82,7 @@ def write(
 
 
 def _chosen(project: Riverrun, names: list[str], url: str | None) -> tuple[list[str], list[str]]:
-    """Return the archives that are meant, and the topics.
-
-    Raises:
-        ConfigError: If nothing is meant.
-    """
+    """Return the archives that are meant, and the topics."""
     known = project.config.archives
     if not names and (url is not None or not known):
         message = "No topic is named" if url is not None else f"{project.config.path} declares no archive"
@@ -237,11 +233,7 @@ def _archives(context: typer.Context, url: str | None, master: str | None = None
 
 
 def url_of(project: Riverrun, url: str | None) -> str:
-    """Return the place of the archive: the given one, or the only one of the project.
-
-    Raises:
-        ConfigError: If the project has none, or several.
-    """
+    """Return the place of the archive: the given one, or the only one of the project."""
     if url is not None:
         return url
     declared = {each.url for each in project.config.archives.values() if not isinstance(each, ConfigError)}

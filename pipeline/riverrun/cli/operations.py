@@ -204,11 +204,7 @@ def skip(
 
 
 def _place(text: str) -> tuple[TopicPartition, int]:
-    """Return the partition and the offset of a record.
-
-    Raises:
-        RangeError: If the text does not name a record.
-    """
+    """Return the partition and the offset of a record."""
     name, _, offset = text.rpartition("@")
     try:
         tp = TopicPartition.parse(name)

@@ -132,14 +132,7 @@ class Settings:
     prepares_spark: bool = False
 
     def project(self, master: str | None = None) -> Riverrun:
-        """Return the project.
-
-        Args:
-            master: Spark's master URL, which overrides `streams.toml`.
-
-        Raises:
-            ConfigError: If `streams.toml` cannot be read, or has unknown keys or impossible values.
-        """
+        """Return the project."""
         from riverrun.config.code import look_beside
         from riverrun.project.riverrun import Riverrun
         from riverrun.spark.java import quiet_java
@@ -185,12 +178,7 @@ def _start_preparing_spark(home: Path) -> None:
 
 
 def confirm(question: str, *, yes: bool) -> None:
-    """Ask for confirmation before something is changed for good.
-
-    Raises:
-        ConfigError: If there is no terminal.
-        Abort: If the answer is no.
-    """
+    """Ask for confirmation before something is changed for good."""
     if yes:
         return
     if not sys.stdin.isatty():

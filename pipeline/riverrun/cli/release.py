@@ -51,12 +51,7 @@ class CommandOutcome:
 
 
 def report(action: Callable[[], CommandOutcome], *, as_json: bool) -> None:
-    """Run an action and report its result. Errors go to the error output, and into the document.
-
-    Args:
-        action: The action.
-        as_json: Whether the standard output is one JSON document.
-    """
+    """Run an action and report its result. Errors go to the error output, and into the document."""
     from riverrun.project.progress_bar import progress_bar
 
     try:
@@ -73,12 +68,7 @@ def report(action: Callable[[], CommandOutcome], *, as_json: bool) -> None:
 
 
 def told(release: Release, *, asks: bool = False) -> CommandOutcome:
-    """Describe the state of a release, and the next command.
-
-    Args:
-        release: The state.
-        asks: Whether the exit code says that an approval is needed.
-    """
+    """Describe the state of a release, and the next command."""
     following = next_step(release)
     needs = asks and release.verdict is not None and release.verdict.needs_approval
     document = {**msgspec.to_builtins(release), "next": following}

@@ -34,13 +34,7 @@ def dropped_text(dropped: Mapping[str, int]) -> str:
 
 
 def show_figures(done: str, dropped: Mapping[str, int], totals: Mapping[str, float]) -> None:
-    """Print the work done, the dropped records, and the totals of processors' sensors.
-
-    Args:
-        done: The work done, in words.
-        dropped: Numbers of dropped records by reason.
-        totals: Totals of processors' sensors by the text of their names.
-    """
+    """Print the work done, the dropped records, and the totals of processors' sensors."""
     typer.echo(f"{done}; dropped: {dropped_text(dropped)}")
     for name, value in totals.items():
         typer.echo(f"{name}: {value:g}")

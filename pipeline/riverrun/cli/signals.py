@@ -51,11 +51,7 @@ class Ending:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, _ENDING)
 
     def ask(self, stop: Callable[[], None]) -> None:
-        """From now on, request a stop on signals.
-
-        Args:
-            stop: Called from another thread, for every signal.
-        """
+        """From now on, request a stop on signals."""
         self._stop = stop
         self._listen()  # an engine loaded meanwhile may have replaced the handlers
 
@@ -99,10 +95,6 @@ def follow_until_stopped(name: str, follow: Follows) -> None:
     """Follow until a signal requests the end, and show the progress. A second signal ends the process at once.
 
     So does the first one while brokers are awaited.
-
-    Args:
-        name: The name of what is followed, for people.
-        follow: Follows it.
     """
     begun, stopped = threading.Event(), threading.Event()
 

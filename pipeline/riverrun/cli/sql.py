@@ -114,11 +114,7 @@ def _resolve(config: AppConfig, version: str | None) -> None:
 
 
 def _file_of(config: AppConfig, version: str) -> str:
-    """Return the file of a version's statements.
-
-    Raises:
-        ConfigError: If its topology is none.
-    """
+    """Return the file of a version's statements."""
     path = config.statements_of(version)
     if path is None:
         message = f"The topology of {config.name} is not a file of statements"
@@ -160,11 +156,7 @@ class _Shell:
         return cls(statements, selecting, pull, as_json=as_json)
 
     def run(self, text: str) -> None:
-        """Run the commands of a text.
-
-        Raises:
-            SqlError: If a command has a mistake.
-        """
+        """Run the commands of a text."""
         from riverrun.sql.commands import parse_commands
         from riverrun.sql.statements import SqlError
 

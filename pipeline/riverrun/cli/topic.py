@@ -168,11 +168,7 @@ def write(
 
 
 def _opened(file: Path | None) -> AbstractContextManager[Any]:
-    """Open the lines of a file, or of the standard input.
-
-    Raises:
-        ConfigError: If the file cannot be read.
-    """
+    """Open the lines of a file, or of the standard input."""
     if file is None:
         return nullcontext(sys.stdin.buffer)
     try:

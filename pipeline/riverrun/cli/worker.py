@@ -106,11 +106,7 @@ def worker(
 
 
 def _refuse(options: Mapping[str, object], why: str, hint: str) -> None:
-    """Refuse options that would have no effect.
-
-    Raises:
-        ConfigError: If one of them is set.
-    """
+    """Refuse options that would have no effect."""
     for name, given in options.items():
         if given is not None:
             message = f"{name} {why}"
@@ -150,9 +146,6 @@ def busy_text(shares: Mapping[str, float]) -> str:
 
     >>> busy_text({"totals": 0.384, "a-sink": 0.012, "a-source": 0.004})
     'totals 38.4 %, a-sink 1.2 %'
-
-    Args:
-        shares: Shares of the time by node, the largest one first.
     """
     busy = [f"{node} {share:.1%}".replace("%", " %") for node, share in shares.items() if share >= _LEAST_SHARE]
     return ", ".join(busy[:_SHOWN_NODES])

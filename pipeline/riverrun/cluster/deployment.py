@@ -71,9 +71,6 @@ class Deployment:
         on_report: Called with each report of an instance.
         complete: Completes a switch of versions whose coordinator has died, in this process, which has the whole project;
             None to leave that to others.
-
-    Raises:
-        ConfigError: If the number of instances is impossible.
     """
 
     def __init__(
@@ -115,14 +112,7 @@ class Deployment:
         self._stops.set()
 
     def run(self) -> WorkerSummary:
-        """Run until asked to stop, or until no instance is left.
-
-        Returns:
-            The summed work of the instances that reported their end.
-
-        Raises:
-            StreamsError: The error of the first instance that failed, after all have ended; `EngineError` if Spark failed.
-        """
+        """Run until asked to stop, or until no instance is left."""
         channel = Channel(self._admin, self.id)
         self._listener.start()
         for number in range(self._instances):

@@ -89,12 +89,7 @@ class Channel:
         self._producer: IdempotentProducer | None = None
 
     def tell(self, message: Message) -> None:
-        """Send a message to all. After an error it may be sent again: receivers act on a repeated message only once.
-
-        Raises:
-            BrokerError: If brokers refuse or do not answer.
-            UnknownOutcomeError: If a producer became unusable; the next call makes a new one.
-        """
+        """Send a message to all. After an error it may be sent again: receivers act on a repeated message only once."""
         if self._producer is None:
             _create(self._admin)
             self._producer = IdempotentProducer(self._admin.kafka, admin=self._admin)
@@ -107,11 +102,7 @@ class Channel:
             raise
 
     def hear(self, timeout_s: float) -> list[Message]:
-        """Return the messages since the last call; wait for them up to a timeout.
-
-        Raises:
-            BrokerError: If brokers refuse or do not answer.
-        """
+        """Return the messages since the last call; wait for them up to a timeout."""
         consumer = self._consumer or self._listen()
         try:
             polled = consumer.poll(_BATCH, timeout_s)
@@ -202,18 +193,7 @@ class InstanceEnd(msgspec.Struct, frozen=True):
 
 
 def host_instance(work: InstanceJob, build: Callable[[StreamJob], Topology]) -> str:
-    """Run an instance until the deployment is asked to stop.
-
-    Args:
-        work: The instance to run.
-        build: Builds the topology; must be importable here.
-
-    Returns:
-        The `InstanceEnd` as JSON. It contains errors that another attempt would meet again.
-
-    Raises:
-        StreamsError: If another attempt may succeed, so that Spark retries the task.
-    """
+    """Run an instance until the deployment is asked to stop."""
     start_logging(work.logs, work.job.config.logging)
     try:
         end = _run(_with_directory(_application(work, build), work.number), work, build)
@@ -238,9 +218,6 @@ def _with_directory(application: Application, number: int) -> Application:
 
     The directory with the instance's number holds the state of its earlier attempts. If an instance of another deployment
     has locked it, the next free directory is used.
-
-    Raises:
-        StateError: If no directory can be made.
     """
     root = application.state_directory
 

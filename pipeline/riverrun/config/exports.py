@@ -167,11 +167,7 @@ def _check_values(path: Path, where: str, table: Mapping[str, Any]) -> None:
 
 
 def _check_together(path: Path, where: str, table: Mapping[str, Any]) -> None:
-    """Check that there is one kind of target, and everything that it needs.
-
-    Raises:
-        ConfigError: If not.
-    """
+    """Check that there is one kind of target, and everything that it needs."""
     if not table.get("topic"):
         message = f"{path}: [{where}] needs topic"
         raise ConfigError(message, hint='For example topic = "totals".')
@@ -194,11 +190,7 @@ def _check_together(path: Path, where: str, table: Mapping[str, Any]) -> None:
 
 
 def _check_iceberg(path: Path, where: str, table: Mapping[str, Any]) -> None:
-    """Check what goes with a catalogue.
-
-    Raises:
-        ConfigError: If something does not.
-    """
+    """Check what goes with a catalogue."""
     if "." not in table.get("table", ""):
         message = f"{path}: [{where}] has a catalog, and needs table with a namespace"
         raise ConfigError(message, hint='For example table = "shop.orders".')

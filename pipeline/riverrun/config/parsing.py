@@ -66,11 +66,7 @@ def streams_config(path: Path | str, where: str, table: Mapping[str, Any]) -> St
 
 
 def _checked_together(path: Path | str, where: str, streams: StreamsConfig) -> StreamsConfig:
-    """Check settings that depend on each other.
-
-    Raises:
-        ConfigError: If they do not fit.
-    """
+    """Check settings that depend on each other."""
     if streams.server_token and streams.server_token == streams.server_read_token:
         message = (
             f"{path}: {where}.server.read.token is equal to server.token, so callers that only read may do anything"

@@ -277,11 +277,7 @@ def _found(path: Path, kind: str, name: str, declared: Mapping[str, Declared | C
 
 
 def _check_numbers(path: Path, content: Mapping[str, Any]) -> None:
-    """Make sure that whole numbers can be shown.
-
-    Raises:
-        ConfigError: If one is too long.
-    """
+    """Make sure that whole numbers can be shown."""
     held: list[Any] = [content]
     for each in held:
         if isinstance(each, dict):

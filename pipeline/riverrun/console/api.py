@@ -56,13 +56,7 @@ class Differences(Protocol):
 
 
 def new_api(watch: ProjectWatch, differences: Differences, access: Access) -> FastAPI:
-    """Return the HTTP interface of a console.
-
-    Args:
-        watch: Looks at the project.
-        differences: Finds rows that differ.
-        access: Decides which callers are admitted.
-    """
+    """Return the HTTP interface of a console."""
     api = FastAPI(title="Riverrun console", docs_url=None, redoc_url=None, openapi_url=None)
     api.add_middleware(Admission, access=access, clock=SystemClock(), open_paths=PATHS | OPEN_PATHS)
     show_errors(api)

@@ -69,15 +69,7 @@ class Instances:
         return "https" if self._streams.server_ssl_certificate_location else "http"
 
     def found(self, application_id: str, servers: list[str]) -> list[dict[str, Any]]:
-        """Ask instances for their status.
-
-        Args:
-            application_id: Their version.
-            servers: Their addresses.
-
-        Returns:
-            The status of each; for an instance that does not answer, the reason.
-        """
+        """Ask instances for their status."""
         members = self._members_of(application_id)
         known = self._threads.map(lambda server: _asked(members, server), servers[:_MOST_ASKED])
         return [
@@ -177,11 +169,7 @@ class _Read:
         return dict(self._notes)
 
     def write(self, lock: str, values: Mapping[str, bytes | None], check: Callable[[], None]) -> None:  # noqa: ARG002 - as `Notes`
-        """Refuse.
-
-        Raises:
-            ReleaseError: Always: the console only reads.
-        """
+        """Refuse."""
         message = "The console is read-only"
         raise ReleaseError(message)
 

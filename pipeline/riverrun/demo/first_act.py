@@ -125,13 +125,7 @@ def clicks(first: int, behind: int) -> Iterator[tuple[str, str, int]]:
 
 
 def processed(until: int, before: Progress = BEGINNING, directory: Path | None = None) -> Progress:
-    """Process clicks with a task, as its hosts do: restore, start, process, commit.
-
-    Args:
-        until: Number of the first click to leave out.
-        before: The point from which the task continues.
-        directory: Directory of a RocksDB for its state; None keeps the state in memory.
-    """
+    """Process clicks with a task, as its hosts do: restore, start, process, commit."""
     topology = build(StreamsBuilder())
     ((task_id, inputs),) = plan_layout(topology, _ID, {_CLICKS: 1}).tasks.items()
     (sub,) = topology.sub_topologies()
@@ -170,11 +164,7 @@ def continued(until: int, before: Progress) -> Progress:
 
 
 def counted_by_hand(until: int) -> tuple[dict[_Key, int], int]:
-    """Count the clicks in a loop that knows nothing of Riverrun.
-
-    Returns:
-        The counts, and the number of late clicks.
-    """
+    """Count the clicks in a loop that knows nothing of Riverrun."""
     counts: Counter[_Key] = Counter()
     late, stream_time_ms = 0, 0
     for user, page, at_ms in clicks(0, until):

@@ -79,21 +79,7 @@ def _size(directory: Path) -> int:
 
 
 def installed(command: Sequence[str], log: Path, meanwhile: Callable[[], bool], steps: Steps, console: Console) -> bool:
-    """Run a command that installs packages by uv, and other work meanwhile.
-
-    Args:
-        command: The command; its process inherits this one's environment.
-        log: The file for its output.
-        meanwhile: The work, which needs none of the packages.
-        steps: Is told how long the rest of the installation took.
-        console: The place where the rest of the installation is shown.
-
-    Returns:
-        The result of that work.
-
-    Raises:
-        ProcessingError: If the command failed; with the end of the log.
-    """
+    """Run a command that installs packages by uv, and other work meanwhile."""
     growth = CacheGrowth.from_now_on()
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("w") as output, subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT) as installing:

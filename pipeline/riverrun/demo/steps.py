@@ -59,12 +59,7 @@ class _Rate(ProgressColumn):
 
 
 def progress_of(console: Console, unit: str) -> Progress:
-    """Return a progress bar with size, rate and remaining time; it shows nothing where there is no terminal.
-
-    Args:
-        console: The place where it is shown.
-        unit: Unit of its amounts.
-    """
+    """Return a progress bar with size, rate and remaining time; it shows nothing where there is no terminal."""
     amount = TextColumn(f"{{task.completed:,.0f}} of {{task.total:,.0f}} {unit}")
     columns = (TextColumn("{task.description}"), BarColumn(None), amount, _Rate(), TimeRemainingColumn(compact=True))
     return Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
@@ -72,15 +67,7 @@ def progress_of(console: Console, unit: str) -> Progress:
 
 @contextmanager
 def following(console: Console, what: str, total: float, unit: str, done: Callable[[], float]) -> Iterator[None]:
-    """Show how far a step is while the block runs.
-
-    Args:
-        console: The place where it is shown.
-        what: What the step does.
-        total: The amount that is to be done.
-        unit: Unit of the amounts.
-        done: Returns the amount that is done. Called by another thread; may fail as long as there is nothing to see.
-    """
+    """Show how far a step is while the block runs."""
     ended = threading.Event()
     with progress_of(console, unit) as bar:
         task = bar.add_task(what, total=total)

@@ -74,14 +74,7 @@ class Story:
     days: int | None = None
 
     def tell(self) -> bool:
-        """Run all steps.
-
-        Returns:
-            Whether every check passed.
-
-        Raises:
-            ProcessingError: If a command failed.
-        """
+        """Run all steps."""
         self.scratch.mkdir(parents=True, exist_ok=True)
         with self._started_airflow("db", "migrate") as migrating:
             try:
@@ -262,11 +255,7 @@ class Story:
             self._command("release", "rollback", APP)
 
     def _command(self, *arguments: str) -> None:
-        """Run a command, and show the first line of its output.
-
-        Raises:
-            ProcessingError: If it failed.
-        """
+        """Run a command, and show the first line of its output."""
         done = subprocess.run(
             self._riverrun(*arguments), env=dict(self.environ), capture_output=True, text=True, check=False
         )
@@ -319,11 +308,7 @@ class Story:
         return self.scratch / "airflow.log"
 
     def _followed_airflow(self, what: str, version: str, *arguments: str) -> None:
-        """Run a command of Airflow, and show how many flights a version has processed meanwhile.
-
-        Raises:
-            ProcessingError: If the command failed; with the end of its output.
-        """
+        """Run a command of Airflow, and show how many flights a version has processed meanwhile."""
         flights, before = sum(self._ends().values()), sum(self._committed(version).values())
 
         def done() -> int:
@@ -346,11 +331,7 @@ class Story:
             return subprocess.Popen(command, env={**self.environ, **settings}, stdout=log, stderr=subprocess.STDOUT)
 
     def _ended(self, process: subprocess.Popen[bytes], *arguments: str) -> None:
-        """Wait for the end of a command of Airflow.
-
-        Raises:
-            ProcessingError: If the command failed; with the end of its output.
-        """
+        """Wait for the end of a command of Airflow."""
         if code := process.wait():
             tail = "\n".join(self._airflow_log.read_text().splitlines()[-_LOG_LINES:])
             message = f"airflow {' '.join(arguments)} ended with exit code {code}\n{tail}"

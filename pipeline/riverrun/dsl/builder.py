@@ -49,11 +49,7 @@ class StreamSources:
     def source_of(
         self, name: str, topics: str | tuple[str, ...] | re.Pattern[str], consumed: Consumed[Any, Any]
     ) -> str:
-        """Return the source of these topics: an existing one, or a new one with this name.
-
-        Raises:
-            TopologyError: If the existing source starts elsewhere, or has other serdes: records are deserialized once.
-        """
+        """Return the source of these topics: an existing one, or a new one with this name."""
         if isinstance(topics, re.Pattern):
             key: Topics = (topics.pattern, topics.flags)
         else:
@@ -71,11 +67,7 @@ class StreamSources:
         return known
 
     def check(self) -> None:
-        """Check that no topic is part of two sets.
-
-        Raises:
-            TopologyError: If a topic is.
-        """
+        """Check that no topic is part of two sets."""
         sets = [topics for topics in self._known if isinstance(topics, frozenset)]
         if any(one & other for one, other in combinations(sets, 2)):
             message = "Two source nodes are subscribed to overlapping but not equal input topics"

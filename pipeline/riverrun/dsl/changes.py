@@ -61,19 +61,7 @@ def table_of_changes(
     repartition: bool,
     truncates: bool,
 ) -> KTable[Any, Any]:
-    """Read a stream of changes as a table.
-
-    Args:
-        plan: Receives the steps.
-        changes: The stream.
-        consumed: How it is read.
-        materialized: How to store the table.
-        repartition: Whether rows are sent to the partitions of their keys as the table writes them.
-        truncates: Whether a truncation deletes all rows. There is one partition then.
-
-    Raises:
-        TopologyError: If the stream has no changes, or the store of a table that truncations empty has no name.
-    """
+    """Read a stream of changes as a table."""
     given: Materialized[Any, Any] = materialized or Materialized()
     try:
         keys, rows = rows_serdes(consumed.key_serde, consumed.value_serde)

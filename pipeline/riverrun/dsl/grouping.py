@@ -109,12 +109,7 @@ def windowed_store(
     windows: Windows,
     emit: EmitStrategy = EmitStrategy.ON_WINDOW_UPDATE,
 ) -> StoreBuilder:
-    """Return the store of a windowed aggregation, with timestamps (`WindowStoreMaterializer` and its siblings).
-
-    Raises:
-        TopologyError: If the retention is shorter than windows can change; if the options ask for a history or a number of
-            entries; if the supplier is one for other windows; if a serde is missing.
-    """
+    """Return the store of a windowed aggregation, with timestamps (`WindowStoreMaterializer` and its siblings)."""
     _check_supplied(options, windows)
     check_without_ttl(options, NoTtl.WINDOWS)
     if options.is_versioned:
@@ -302,18 +297,7 @@ class Grouping(Generic[K, V]):
         options: Materialized[Any, Any],
         named: Named | None,
     ) -> KTable[K, Any]:
-        """Aggregate per key.
-
-        Args:
-            prefix: Prefix of generated names.
-            operator: Creates the operator.
-            functions: The functions that the fingerprint covers.
-            options: How to store the result.
-            named: Name of the node.
-
-        Raises:
-            TopologyError: If a serde is missing.
-        """
+        """Aggregate per key."""
         self._check_serdes()
         store_name = self.plan.table_name(options, prefix)
         name = self.plan.processor_name(prefix, name_of(named))
@@ -340,21 +324,7 @@ class Grouping(Generic[K, V]):
         named: Named | None,
         late: Late | None,
     ) -> KTable[Any, Any]:
-        """Aggregate per key and window, or session; otherwise as `aggregate`.
-
-        Args:
-            windows: The windows.
-            emit: When to forward them.
-            prefix: Prefix of generated names.
-            operator: Creates the operator.
-            functions: The functions that the fingerprint covers, in addition to the windows.
-            options: How to store the result.
-            named: Name of the node.
-            late: The use of late records; None to drop them.
-
-        Raises:
-            TopologyError: If a serde is missing, or the options do not fit the windows.
-        """
+        """Aggregate per key and window, or session; otherwise as `aggregate`."""
         self._check_serdes()
         store_name = self.plan.table_name(options, prefix)
         name = self.plan.processor_name(prefix, name_of(named))
@@ -377,20 +347,7 @@ class Grouping(Generic[K, V]):
         result: Callable[[Any], Any],
         results: Serde[Any] | None,
     ) -> KStream[K, Any]:
-        """Aggregate per key and number of records.
-
-        Args:
-            windows: The windows.
-            aggregator: The user's functions.
-            functions: The functions that the fingerprint covers.
-            options: How to store windows that are not full; its value serde is that of aggregates.
-            named: Name of the node.
-            result: Makes the result of an aggregate.
-            results: Serde of results.
-
-        Raises:
-            TopologyError: If a serde is missing, or the options ask for a history or a number of entries.
-        """
+        """Aggregate per key and number of records."""
         self._check_serdes()
         store_name = self.plan.table_name(options, _COUNT_WINDOWS)
         name = self.plan.processor_name(_COUNT_WINDOWS, name_of(named))
@@ -419,21 +376,13 @@ class Grouping(Generic[K, V]):
         refuse_unstarted(late.consumer(stream), f"The consumer of {node}", TopologyError)
 
     def repartitioned(self, prefix: str, *, is_named: bool) -> str:
-        """Write the stream to a repartition topic, and return the source that reads it back.
-
-        Raises:
-            TopologyError: If a serde is missing.
-        """
+        """Write the stream to a repartition topic, and return the source that reads it back."""
         return repartition(
             self.plan, self.node, prefix, (self.key_serde, self.value_serde), is_named=is_named, option="Grouped"
         )
 
     def _check_serdes(self) -> None:
-        """Ask for the serdes of a repartition topic before those of the store, which may take them over from it.
-
-        Raises:
-            TopologyError: If one is missing.
-        """
+        """Ask for the serdes of a repartition topic before those of the store, which may take them over from it."""
         if self.repartition_required:
             where = f"The keys of {self.origin} may have changed: the repartition topic of the grouping"
             serde_of(self.key_serde, "keys", where, "group_by or group_by_key: Grouped(key_serde, value_serde)")

@@ -69,11 +69,7 @@ def with_key(mapper: Callable[..., Any]) -> Callable[[Any, Any], Any]:
 
 
 def mapper_of(mapper: Callable[..., Any] | None, columns: Mapping[str, Any]) -> Callable[..., Any]:
-    """Return the mapper of a call: a function, or the row of named expressions.
-
-    Raises:
-        TopologyError: If there are both or none, or a column is no expression.
-    """
+    """Return the mapper of a call: a function, or the row of named expressions."""
     if (mapper is None) == (not columns):
         message = "map_values: mapper must be a function, not None"
         if columns:
@@ -90,11 +86,7 @@ def negation_of(predicate: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def check_columns(given: object, serde: Serde[Any] | None) -> None:
-    """Make sure that an expression can be computed, and that values have its columns, as far as their serde tells.
-
-    Raises:
-        TopologyError: If it is nested too deeply, or values lack a column.
-    """
+    """Make sure that an expression can be computed, and that values have its columns, as far as their serde tells."""
     if not isinstance(given, Expression | Row):
         return
     given.check()
@@ -224,11 +216,7 @@ BY_NAME: dict[str, Kind] = {
 
 
 def checked(**own: Kind) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Check the arguments of a method of the DSL.
-
-    Args:
-        own: Kinds of parameters that `BY_NAME` lacks or defines differently.
-    """
+    """Check the arguments of a method of the DSL."""
 
     def check(called: Callable[P, R]) -> Callable[P, R]:
         return takes(**_kinds(called, own))(called)

@@ -49,16 +49,7 @@ class NamedAggregates:
     def of(
         cls, given: Mapping[str, Any], own: tuple[Any, ...], materialized: Materialized[Any, Any] | None
     ) -> NamedAggregates:
-        """Check the arguments of a call.
-
-        Args:
-            given: The aggregates by name.
-            own: The functions of an unnamed aggregate, each of which must be None.
-            materialized: Options of the result.
-
-        Raises:
-            TopologyError: If both kinds of aggregates are given, one of them is none, or the rows do not fit their serde.
-        """
+        """Check the arguments of a call."""
         if any(each is not None for each in own):
             message = f"aggregate() cannot have an own aggregator and named ones: {', '.join(given)}"
             raise TopologyError(message, hint=_OWN)
@@ -93,11 +84,7 @@ class NamedAggregates:
         )
 
     def table_aggregator(self) -> TableAggregator:
-        """Return the functions of an aggregation of a table.
-
-        Raises:
-            TopologyError: If rows cannot be taken out of one of the aggregates.
-        """
+        """Return the functions of an aggregation of a table."""
         undos = []
         for name, function in self.functions:
             if not isinstance(function, SubtractableAggregateFunction):
@@ -134,11 +121,7 @@ class NamedAggregates:
 
 
 def unnamed(*functions: Any) -> None:
-    """Refuse an aggregation that lacks functions.
-
-    Raises:
-        TopologyError: If one of them is None.
-    """
+    """Refuse an aggregation that lacks functions."""
     if None in functions:
         message = "aggregate() has nothing to aggregate by"
         raise TopologyError(message, hint=_OWN)
@@ -197,11 +180,7 @@ def _state_type(function: AggregateFunction) -> Any:
 
 
 def _check(name: str, function: Any) -> None:
-    """Refuse what is no aggregate.
-
-    Raises:
-        TopologyError: If it lacks methods, or its name cannot be a field's.
-    """
+    """Refuse what is no aggregate."""
     if name.startswith("_") or not name.isidentifier():
         message = f"aggregate() cannot name a field {name!r}"
         raise TopologyError(message, hint="Names of aggregates are identifiers that do not begin with _.")
@@ -216,11 +195,7 @@ def _check(name: str, function: Any) -> None:
 
 
 def _rows_of(materialized: Materialized[Any, Any] | None, names: tuple[str, ...]) -> type | None:
-    """Return the class to make of results, given the value serde; None for dicts.
-
-    Raises:
-        TopologyError: If its fields are not the aggregates.
-    """
+    """Return the class to make of results, given the value serde; None for dicts."""
     serde = None if materialized is None else materialized.value_serde
     if serde is None:
         return None

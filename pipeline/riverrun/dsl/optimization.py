@@ -99,11 +99,6 @@ def merge_repartitions(
 
     The topic is directly below the change of keys, and keeps the name of the first topic that it replaces
     (`InternalStreamsBuilder.mergeRepartitionTopics`).
-
-    Args:
-        topology: The original topology.
-        changes: Effects of its nodes, and its repartitions.
-        new: Returns the merged repartition and its filter, given the parent and the first repartition replaced.
     """
     graph = _Graph.of(topology, changes)
     parts = topology.parts()

@@ -63,11 +63,7 @@ OUTER = JoinKind(left_outer=True, right_outer=True)
 
 
 def validate_name(name: str | None) -> None:
-    """Refuse names that cannot be part of a topic's name (`Named.validate`).
-
-    Raises:
-        TopologyError: If the name is empty, `.`, `..`, too long, or has characters other than `a-zA-Z0-9._-`.
-    """
+    """Refuse names that cannot be part of a topic's name (`Named.validate`)."""
     if name is not None and not is_legal_topic(name):
         message = f"Name {name!r} is illegal: 1 to 249 characters out of a-z A-Z 0-9 . _ - and neither '.' nor '..'"
         raise TopologyError(message)

@@ -58,11 +58,7 @@ class Unnamed:
         self.changelogs.append(f"{store}-changelog")
 
     def check(self) -> None:
-        """Refuse generated names (`ensure.explicit.internal.resource.naming`).
-
-        Raises:
-            TopologyError: If there are any (`InternalTopologyBuilder.checkUnprovidedNames`).
-        """
+        """Refuse generated names (`ensure.explicit.internal.resource.naming`)."""
         kinds = (
             ("changelog topic(s)", self.changelogs),
             ("state store(s)", self.stores),
@@ -110,11 +106,7 @@ class Plan:
     """Whether a topology has been built from these steps."""
 
     def add_step(self, step: Callable[[Topology], object]) -> None:
-        """Append a step.
-
-        Raises:
-            TopologyError: If the topology has been built already, and would lack the step.
-        """
+        """Append a step."""
         if self.is_built:
             message = "The topology is already built: it would lack operators that are added to its StreamsBuilder now"
             raise TopologyError(message, hint="Call build() last.")
@@ -125,16 +117,7 @@ class Plan:
         return f"{node} (of {', '.join(sorted(self.topics.get(source, source) for source in sources))})"
 
     def check_same(self, other: Plan, this: str, that: str) -> None:
-        """Check that two inputs belong to one `StreamsBuilder`. In another builder, generated names belong to other nodes.
-
-        Args:
-            other: The other input's plan.
-            this: An input of this plan, as `origin` describes it.
-            that: The other input.
-
-        Raises:
-            TopologyError: If they belong to different builders.
-        """
+        """Check that two inputs belong to one `StreamsBuilder`. In another builder, generated names belong to other nodes."""
         if other is not self:
             message = f"{this} and {that} belong to different StreamsBuilders: one topology cannot have both"
             raise TopologyError(message, hint="Read all topics with one StreamsBuilder.")
@@ -173,9 +156,6 @@ class Plan:
         Repartition topics keep records without a key only if a left or outer join is downstream (KIP-962,
         `NodesWithRelaxedNullKeyJoinDownstream`). This is known once everything is written, so the topology may be
         written twice.
-
-        Args:
-            optimization: The rules to apply.
         """
         self.optimization, self.keeps_null_keys = optimization, frozenset()
         topology = self._written()
@@ -254,14 +234,7 @@ class TableNode:
         return (self.store,)
 
     def enable_sending_old_values(self, *, force: bool) -> bool:
-        """Make updates carry the values that they replace (`KTableImpl.enableSendingOldValues`).
-
-        Args:
-            force: Whether a store may be added for it.
-
-        Returns:
-            Whether updates will carry old values.
-        """
+        """Make updates carry the values that they replace (`KTableImpl.enableSendingOldValues`)."""
         chain = [self]
         while (top := chain[-1]).parents and not (top.is_join or top.is_materialized):
             chain.append(top.parents[0])
@@ -289,25 +262,7 @@ def repartition(
     is_named: bool,
     option: str,
 ) -> str:
-    """Write `parent` to an internal topic and read it back (`KStreamImpl.createRepartitionedSource`).
-
-    Args:
-        plan: Receives the steps.
-        parent: The node to repartition.
-        prefix: Name of the topic before `-repartition`; generated prefixes lead to generated node names.
-        serdes: Serdes of keys and values.
-        partitions: Fixed number of partitions.
-        partitioner: Chooses partitions instead of Kafka's default.
-        is_optimizable: Whether it may be merged with others.
-        is_named: Whether the prefix comes from the user.
-        option: The option that takes missing serdes, for messages.
-
-    Returns:
-        Name of the source that reads the records back.
-
-    Raises:
-        TopologyError: If a serde is missing.
-    """
+    """Write `parent` to an internal topic and read it back (`KStreamImpl.createRepartitionedSource`)."""
     where = f"repartition topic {prefix}"
     key_serde, value_serde = serde_of(serdes[0], "keys", where, option), serde_of(serdes[1], "values", where, option)
     topic = prefix if prefix.endswith("-repartition") else f"{prefix}-repartition"
@@ -353,19 +308,6 @@ def repartition_for_join(
     """Repartition a stream for a join (`KStreamImpl.repartitionForJoin`).
 
     Joins without a name share the latest topic of a stream. The counter of names advances nevertheless.
-
-    Args:
-        plan: Receives the steps.
-        parent: The stream's node.
-        prefix: Name of the topic before `-repartition`: the name of the stream's node, or of the join.
-        serdes: Serdes of keys and values.
-        is_named: Whether the join has a name.
-
-    Returns:
-        Name of the source that reads the records back.
-
-    Raises:
-        TopologyError: If a serde is missing.
     """
     known = plan.join_repartitions.get(parent)
     if known is not None and prefix == parent:
@@ -408,11 +350,7 @@ TABLE_OPTION = "Materialized(key_serde, value_serde) of the operator that create
 
 
 def serde_of(serde: Serde[Any] | None, what: str, where: str, option: str) -> Serde[Any]:
-    """Return the serde, or raise an error that names the option for it.
-
-    Raises:
-        TopologyError: If the serde is missing.
-    """
+    """Return the serde, or raise an error that names the option for it."""
     if serde is None:
         message = f"{where} needs a serde for its {what}"
         raise TopologyError(message, hint=f"Pass it in {option}.")

@@ -36,11 +36,7 @@ class Ranking:
 
     @classmethod
     def of(cls, count: int, by: Field, *, largest: bool) -> Ranking:
-        """Check the count.
-
-        Raises:
-            TopologyError: If it is below 1.
-        """
+        """Check the count."""
         if count < 1:
             message = f"top() takes the first 1 or more values, not {count}"
             raise TopologyError(message)
@@ -98,11 +94,7 @@ class Ranking:
     def stored(
         self, materialized: Materialized[Any, Any] | None, value_serde: Serde[Any] | None
     ) -> Materialized[Any, Any]:
-        """Return the options of the store of lists, whose serde is JSON if that is known to have such values.
-
-        Raises:
-            TopologyError: If the options lack a serde of lists, and none follows from that of the values.
-        """
+        """Return the options of the store of lists, whose serde is JSON if that is known to have such values."""
         options: Materialized[Any, Any] = materialized or Materialized()
         if options.value_serde is not None:
             return options

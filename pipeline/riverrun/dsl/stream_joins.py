@@ -38,11 +38,7 @@ class JoinArguments:
     named: Named | None
 
     def of_stream(self) -> tuple[JoinWindows, StreamJoined[Any, Any, Any]]:
-        """Return windows and options of a join with a stream.
-
-        Raises:
-            TopologyError: If windows are missing, or there are arguments for other kinds of joins.
-        """
+        """Return windows and options of a join with a stream."""
         self._refuse(
             "stream", "select_key() first to join by another key", key_selector=self.key_selector, named=self.named
         )
@@ -55,11 +51,7 @@ class JoinArguments:
         return self.windows, self.joined or StreamJoined()
 
     def of_table(self) -> Joined[Any, Any, Any]:
-        """Return the options of a join with a table.
-
-        Raises:
-            TopologyError: If there are arguments for other kinds of joins.
-        """
+        """Return the options of a join with a table."""
         hint = "select_key() first to join a table by another key"
         self._refuse("table", hint, windows=self.windows, key_selector=self.key_selector, named=self.named)
         if isinstance(self.joined, StreamJoined):
@@ -68,11 +60,7 @@ class JoinArguments:
         return self.joined or Joined()
 
     def of_global_table(self) -> tuple[Callable[[Any, Any], Any], Named | None]:
-        """Return the key function and the name of a join with a global table.
-
-        Raises:
-            TopologyError: If the key function is missing, or there are arguments for other kinds of joins.
-        """
+        """Return the key function and the name of a join with a global table."""
         self._refuse("global table", "named= to name it", windows=self.windows, joined=self.joined)
         if self.key_selector is None:
             message = "A join with a global table needs key_selector=, a function of (key, value) that returns a key"
@@ -120,20 +108,7 @@ def join_streams(
     windows: JoinWindows,
     joined: StreamJoined[Any, Any, Any],
 ) -> tuple[str, str, str]:
-    """Join two co-partitioned streams.
-
-    Args:
-        plan: Receives the steps.
-        kind: Inner, left or outer.
-        left: The left stream.
-        right: The right stream; may be the left one.
-        joiner: `(left, right)` or `(key, left, right)`, depending on its parameters.
-        windows: Limits how far apart records may be.
-        joined: Names, and options of the stores.
-
-    Returns:
-        Names of the node that forwards the results, and of the stores of both sides.
-    """
+    """Join two co-partitioned streams."""
     names, persistent = _names(plan, kind, joined), joined.persistent
     joined = replace(joined, persistent=plan.persists(persistent))
     keys = serde_of(left.key_serde or right.key_serde, "keys", f"store {names.this_store}", "StreamJoined")

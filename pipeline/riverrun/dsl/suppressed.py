@@ -176,11 +176,7 @@ class Suppressed:
 
 
 def suppressed_table(plan: Plan, parent: Derived, suppressed: Suppressed) -> Derived:
-    """Return the table with the updates that pass (`KTableImpl.suppress`).
-
-    Raises:
-        TopologyError: If the table is versioned: a buffer keeps one version of a key (KIP-914).
-    """
+    """Return the table with the updates that pass (`KTableImpl.suppress`)."""
     if parent.node.is_versioned:
         message = "suppress() is only supported for non-versioned KTables"
         raise TopologyError(message, hint="Tables derived from a versioned one are versioned, unless stored.")
@@ -219,11 +215,7 @@ def suppressed_table(plan: Plan, parent: Derived, suppressed: Suppressed) -> Der
 
 
 def find_closing_ms(topology: Topology, closing_ms: Mapping[str, int], node: str, chain: str = "") -> int:
-    """Return how long after its end a window from which `node` is computed may change, ms (`GraphGraceSearchUtil`).
-
-    Raises:
-        TopologyError: If an ancestor without windows is reached.
-    """
+    """Return how long after its end a window from which `node` is computed may change, ms (`GraphGraceSearchUtil`)."""
     if node in closing_ms:
         return closing_ms[node]
     path = f"{node}->{chain}" if chain else node

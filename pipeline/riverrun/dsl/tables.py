@@ -57,19 +57,7 @@ def table_store(
     *,
     expires: bool = False,
 ) -> StoreBuilder:
-    """Return the store of a table, with the serdes of its options or else the given ones.
-
-    Args:
-        plan: The plan.
-        name: Name of the store.
-        options: Its options.
-        key_serde: Serde of the keys if the options have none.
-        value_serde: Serde of the values if the options have none.
-        expires: Whether rows may have a time to live.
-
-    Raises:
-        TopologyError: If a serde is missing, or the supplier is one for windows, or rows cannot have a time to live.
-    """
+    """Return the store of a table, with the serdes of its options or else the given ones."""
     if not expires:
         check_without_ttl(options)
     ttl_ms = ttl_millis(options.ttl)
@@ -109,11 +97,7 @@ class NoTtl(Enum):
 
 
 def check_without_ttl(options: Materialized[Any, Any] | None, why: NoTtl = NoTtl.DERIVED) -> None:
-    """Refuse a time to live where rows cannot have one.
-
-    Raises:
-        TopologyError: If there is one.
-    """
+    """Refuse a time to live where rows cannot have one."""
     if options is not None and options.ttl is not None:
         message, hint = why.value
         raise TopologyError(message, hint=hint)
@@ -131,11 +115,7 @@ class TimeToLive:
 
     @classmethod
     def of(cls, options: Materialized[Any, Any]) -> TimeToLive:
-        """Return that of a table's options.
-
-        Raises:
-            TopologyError: If it is no positive whole number of ms.
-        """
+        """Return that of a table's options."""
         return cls(ttl_millis(options.ttl))
 
     @property
@@ -151,11 +131,7 @@ class TimeToLive:
 
 
 def check_supplied(options: Materialized[Any, Any], *kinds: StoreKind) -> None:
-    """Check that a supplied store is of a fitting kind.
-
-    Raises:
-        TopologyError: If it is of another kind.
-    """
+    """Check that a supplied store is of a fitting kind."""
     supplier = options.supplier
     if supplier is not None and supplier.kind not in kinds:
         wanted = " or ".join(kind.value for kind in kinds)
@@ -164,14 +140,7 @@ def check_supplied(options: Materialized[Any, Any], *kinds: StoreKind) -> None:
 
 
 def stored_node(name: str, store: str, *, is_materialized: bool = True, is_versioned: bool) -> TableNode:
-    """Return a table whose values are looked up in its own store.
-
-    Args:
-        name: Name of the node that forwards its updates.
-        store: Name of the store.
-        is_materialized: Whether the store exists even if no downstream operator needs it.
-        is_versioned: Whether the store keeps the history of each key.
-    """
+    """Return a table whose values are looked up in its own store."""
     return TableNode(
         name,
         store,

@@ -123,25 +123,14 @@ class ActiveTask:
         return self._opened.missing
 
     def start_over(self) -> Missing:
-        """Begin to restore once more, as records have been deleted meanwhile. Returns the records that its state lacks now.
-
-        Raises:
-            BrokerError: If the brokers do not answer.
-        """
+        """Begin to restore once more, as records have been deleted meanwhile. Returns the records that its state lacks now."""
         self.task.close()
         self._opened = self._opened.again()
         self.task = self._new_task(self._opened)
         return self._opened.missing
 
     def restore(self, on_restore: OnRestore = silently) -> None:
-        """Bring its state to the committed point, and wait for that.
-
-        Args:
-            on_restore: Called with changelog, records so far and records expected, as the restore proceeds.
-
-        Raises:
-            BrokerError: If the brokers do not answer.
-        """
+        """Bring its state to the committed point, and wait for that."""
         missing, admin, kafka = self.initialize(), self._connected.admin, self._connected.application.kafka
         while True:
             try:
@@ -167,11 +156,7 @@ class ActiveTask:
         self._move_to(TaskState.SUSPENDED)
 
     def close(self, *, abort: bool = True) -> None:
-        """Close the task, and discard uncommitted work. A task with its own producer closes it. Idempotent.
-
-        Args:
-            abort: Whether its own producer aborts the open transaction at once.
-        """
+        """Close the task, and discard uncommitted work. A task with its own producer closes it. Idempotent."""
         if self.state is TaskState.CLOSED:
             return
         if self.state is not TaskState.SUSPENDED:
@@ -280,11 +265,7 @@ class ActiveTask:
         self.finish_commit()
 
     def prepare_commit(self) -> None:
-        """Flush the stores, which may process records, and send their changelog records.
-
-        Raises:
-            BrokerError: If brokers may have removed tombstones that the task has not read.
-        """
+        """Flush the stores, which may process records, and send their changelog records."""
         self.tables.require_recent(self._connected.admin)
         if self._is_sole:
             self.tables.reach(self.task)
@@ -300,16 +281,7 @@ class ActiveTask:
     # Snapshots
 
     def publish_snapshot(self) -> Manifest:
-        """Publish the state at the last commit.
-
-        Returns:
-            The snapshot.
-
-        Raises:
-            SnapshotError: If it cannot be published.
-            TaskMigratedError: If another owner has taken over.
-            BrokerError: If brokers do not answer.
-        """
+        """Publish the state at the last commit."""
         self.confirm_commit()
         return publish_checkpoint(self.checkpoint())
 
@@ -317,23 +289,12 @@ class ActiveTask:
         """Make sure before a `checkpoint` that the state is as committed, and that no successor has committed since.
 
         Only right after a commit: later records would be committed without the input offsets that they come from.
-
-        Raises:
-            TaskMigratedError: If another owner has taken over.
-            BrokerError: If brokers do not answer.
         """
         if self._commit.changelogs:
             self._opened.backend.write({}, self._settled_ends())
 
     def checkpoint(self) -> TaskCheckpoint:
-        """Copy the state at the last commit.
-
-        Returns:
-            The copy.
-
-        Raises:
-            SnapshotError: If it cannot be copied.
-        """
+        """Copy the state at the last commit."""
         self._opened.backend.write({}, {}, whole=self._whole)  # also after commits that left the state as it was
         offsets = _offsets(self.claim.newest_commit)
         return take_checkpoint(self._connected, self.id, self._clock, self._opened.backend, offsets)
@@ -366,18 +327,7 @@ def send_commits(
     tasks: Sequence[ActiveTask],
     released: Mapping[TopicPartition, tuple[int, str]] = MappingProxyType({}),
 ) -> None:
-    """Make prepared commits durable in Kafka, in one transaction. Waits for brokers; may run in another thread.
-
-    Args:
-        producer: The producer of the tasks; of its tasks, only the given ones have sent records since the last commit.
-        tasks: The tasks, whose commits are prepared.
-        released: Last commits of tasks that this process lets go.
-
-    Raises:
-        TaskMigratedError: If another owner has taken over a task: close all tasks of the producer, and do nothing else.
-        UnknownOutcomeError: If it is unknown whether the commit succeeded: close them, and take them over again.
-        BrokerError: If brokers refused it: close them, and take them over again.
-    """
+    """Make prepared commits durable in Kafka, in one transaction. Waits for brokers; may run in another thread."""
     producer.flush()
     changelogs = [changelog for active in tasks for changelog in active.prepared.changelogs]
     # Before the commit, which proves that no other owner has written yet; a successor's later records must not count.
@@ -396,22 +346,7 @@ def start_task(
     backend: StateBackend | None = None,
     decorate: Callable[[RecordCollector], RecordCollector] = lambda collector: collector,
 ) -> ActiveTask:
-    """Take a task over, bring its state to the committed point, and start it, for hosts that wait for that.
-
-    Args:
-        claim: The claim to the task.
-        global_stores: The global stores by name, filled by the host.
-        on_restore: Called with changelog, records so far and records expected, as the restore proceeds.
-        backend: Its local state, if a standby has it open; this task then owns and closes it.
-        decorate: Wraps the collector, for hosts that add to records that are sent.
-
-    Returns:
-        The running task.
-
-    Raises:
-        BrokerError: If the brokers do not answer.
-        StateError: If the local state is in use by another process.
-    """
+    """Take a task over, bring its state to the committed point, and start it, for hosts that wait for that."""
     claimed = claim.take_over(backend)
     try:
         task = ActiveTask(claimed, global_stores, decorate=decorate)

@@ -78,11 +78,7 @@ class SoleHost:
 
     @classmethod
     def parse(cls, name: str) -> SoleHost:
-        """Parse a member's client id.
-
-        Raises:
-            ValueError: If it is not the name of a host.
-        """
+        """Parse a member's client id."""
         found = _NAME.fullmatch(name)
         if found is None:
             message = f"not a host that processes alone: {shortened(name)}"
@@ -139,9 +135,6 @@ def decided(members: Mapping[str, bytes]) -> bytes:
 
     Members whose announcements cannot be read do not count.
 
-    Args:
-        members: Announcement of each member (`said`).
-
     >>> ann, bob = (SoleHost(RUN, who, 0, f"{at:013d}-0") for at, who in enumerate(["ann", "bob"]))
     >>> decided({"1": said(ann, MembershipState.WAITING), "2": said(bob, MembershipState.AT_WORK)})
     b'"run/bob/0000000000001-0"'
@@ -169,11 +162,7 @@ def decided(members: Mapping[str, bytes]) -> bytes:
 
 
 def chosen_in(plan: bytes) -> str:
-    """Return the name in a plan (`decided`); empty if nothing is decided.
-
-    Raises:
-        UnreadableError: If the plan is not one.
-    """
+    """Return the name in a plan (`decided`); empty if nothing is decided."""
     name: str = _decision(plan)
     if name:
         try:
@@ -205,12 +194,7 @@ def under_way(application_id: str, host: SoleHost) -> UnderWayError:
 
 
 def require_no_members(connected: ConnectedApplication) -> None:
-    """Make sure that no worker processes an application: a fenced worker would only re-initialise its tasks.
-
-    Raises:
-        UnderWayError: If its group has members.
-        BrokerError: If the brokers do not answer.
-    """
+    """Make sure that no worker processes an application: a fenced worker would only re-initialise its tasks."""
     members = connected.admin.group(connected.id).members
     if members:
         message = f"{connected.id} is processing: its group has members: {', '.join(members)}"
@@ -218,44 +202,24 @@ def require_no_members(connected: ConnectedApplication) -> None:
 
 
 def require_no_sole_host(connected: ConnectedApplication) -> None:
-    """Make sure that no bounded run and no worker without a group processes an application.
-
-    Raises:
-        UnderWayError: If one does.
-        BrokerError: If the brokers do not answer.
-    """
+    """Make sure that no bounded run and no worker without a group processes an application."""
     for host in hosts_in(connected.admin.group(group_of(connected.id)).members):
         raise under_way(connected.id, host)
 
 
 def require_nobody(connected: ConnectedApplication) -> None:
-    """Make sure that no worker and no bounded run processes an application.
-
-    Raises:
-        UnderWayError: If one does.
-        BrokerError: If the brokers do not answer.
-    """
+    """Make sure that no worker and no bounded run processes an application."""
     require_no_members(connected)
     require_no_sole_host(connected)
 
 
 def await_no_members(connected: ConnectedApplication) -> None:
-    """Wait until workers that have died are no longer members.
-
-    Raises:
-        UnderWayError: If the group still has members after a session.
-        BrokerError: If the brokers do not answer.
-    """
+    """Wait until workers that have died are no longer members."""
     _wait(lambda: require_no_members(connected), session_ms(connected.application, _WORKER_SESSION_MS))
 
 
 def await_no_sole_host(connected: ConnectedApplication) -> None:
-    """Wait for up to a session until no bounded run and no worker without a group processes an application.
-
-    Raises:
-        UnderWayError: If one still does after a session.
-        BrokerError: If the brokers do not answer.
-    """
+    """Wait for up to a session until no bounded run and no worker without a group processes an application."""
     _wait(lambda: require_no_sole_host(connected), session_ms(connected.application, SOLE_SESSION_MS))
 
 
@@ -282,18 +246,6 @@ def processing_alone(connected: ConnectedApplication, kind: str, by: str | None 
 
     Waits for hosts that have died: brokers free their places when their sessions time out. Exact results do not depend on
     this: each task has one owner anyway.
-
-    Args:
-        connected: The application.
-        kind: The kind of host: `RUN` or `WORKER`.
-        by: The user who starts it; this user on this machine if left out.
-
-    Yields:
-        The host that has the place.
-
-    Raises:
-        UnderWayError: If another bounded run or worker of the application is alive.
-        BrokerError: If the brokers refuse or do not answer.
     """
     place = _Place(connected.application, SoleHost.new(kind, by))
     try:
@@ -321,12 +273,7 @@ class _Place:
         self._thread.start()
 
     def take(self, admin: Admin) -> None:
-        """Wait for the decision that this host may process.
-
-        Raises:
-            UnderWayError: If another host may.
-            BrokerError: If brokers refuse, or there is no decision within `task.timeout.ms` plus some sessions.
-        """
+        """Wait for the decision that this host may process."""
         # One session of a host that has died, and more for the group to rebalance.
         sessions_ms = 3 * session_ms(self._application, SOLE_SESSION_MS)
         patience_s = max(self._application.config.streams.task_timeout_ms, sessions_ms) / 1000

@@ -94,19 +94,7 @@ class BarrierCoordinator:
         return bool(version.admin.group(version.id).members)
 
     def pause(self, release: Release, versions: Sequence[ConnectedApplication]) -> CompletedBarrier:
-        """Make versions pause at one vector. If that fails, all of them go on, and nothing has changed.
-
-        Args:
-            release: The record as it was read or written last.
-            versions: The versions; those without workers must be idle.
-
-        Returns:
-            The barrier, once all versions pause.
-
-        Raises:
-            UnderWayError: If they do not reach one point in time.
-            VersionConflictError: If another process has written the record meanwhile.
-        """
+        """Make versions pause at one vector. If that fails, all of them go on, and nothing has changed."""
         inputs = [_Inputs.of(version) for version in versions]
         for _ in range(_ATTEMPTS):
             running = [each for each in inputs if self.is_running(each.connected)]
@@ -125,11 +113,7 @@ class BarrierCoordinator:
         raise UnderWayError(message, hint="Try again once they have started.")
 
     def resume(self, release: Release) -> Release:
-        """Let all versions that pause go on.
-
-        Raises:
-            VersionConflictError: If another process has written the record meanwhile: a worker has given the barrier up.
-        """
+        """Let all versions that pause go on."""
         return self._registry.write(replace(release, barrier=None))
 
     def give_up(self, release: Release) -> None:
@@ -201,11 +185,7 @@ class _Attempt:
         self.release = self._registry.write(replace(self.release, barrier=self._barrier))
 
     def wait(self, wanted: Iterable[tuple[ConnectedApplication, frozenset[TopicPartition]]]) -> None:
-        """Wait until all owners have acknowledged the phase.
-
-        Raises:
-            UnderWayError: If they do not in time.
-        """
+        """Wait until all owners have acknowledged the phase."""
         deadline = time.monotonic() + _ANSWER_SECONDS
         for version, tps in wanted:
             while missing := self._missing(version, tps):

@@ -79,11 +79,7 @@ class OrphanWatch:
         self._orphaned_at = math.inf
 
     def has_found(self, release: Release) -> bool:
-        """Return whether a switch has shown no sign of work for long; if so, the caller completes it, and asks again.
-
-        Args:
-            release: The release as it is now.
-        """
+        """Return whether a switch has shown no sign of work for long; if so, the caller completes it, and asks again."""
         now = time.monotonic()
         is_new = release != self._seen
         is_orphaned = not is_new and release.step in SWITCHING and now >= self._orphaned_at

@@ -44,15 +44,7 @@ class Carry:
         return "\n".join([f"state is {state}", *(f"  {fate}" for fate in self.fates)])
 
     def require_done(self, app: str, version: str) -> None:
-        """Make sure that the candidate has all that it takes over.
-
-        Args:
-            app: The application.
-            version: The candidate.
-
-        Raises:
-            UnderWayError: If it has not.
-        """
+        """Make sure that the candidate has all that it takes over."""
         if not self.is_done:
             message = f"{app}: {version} does not have all state yet that it takes over from the live version"
             hint = f"Wait for it. If it died, complete it: riverrun release start {app} --to {version} --carry"

@@ -110,17 +110,6 @@ class Claim:
         """Fence the predecessor, read committed offsets, open the state, and find what it lacks.
 
         Waits for brokers; may run in another thread. Leaves nothing open if it fails.
-
-        Args:
-            backend: The local state, if a standby has it open; the task then owns and closes it.
-
-        Raises:
-            NotLiveError: If the version would publish and is not live.
-            UnderWayError: If a switch to another version is under way, and no barrier says how far this version may process.
-            UnknownOutcomeError: If another process claims the task at the same time.
-            ConfigError: If an input has no committed offset, and the policy of its source is `none`.
-            BrokerError: If the brokers do not answer.
-            StateError: If the local state is in use by another process.
         """
         connected, spec = self.connected, self.spec
         with ExitStack() as opened:
@@ -152,12 +141,7 @@ class Claim:
         return claimed
 
     def release(self) -> None:
-        """Let go of a task that was taken over, but has not been started: its next owner then fences nobody.
-
-        Raises:
-            TaskMigratedError: If another process claims the task at the same time.
-            BrokerError: If the brokers do not answer. The next owner fences the producer of this thread.
-        """
+        """Let go of a task that was taken over, but has not been started: its next owner then fences nobody."""
         lock = self._new_lock()
         try:
             lock.init()
@@ -175,11 +159,6 @@ class Claim:
 
         An owner that was out of reach for longer than its transaction timeout is fenced in either case: by the brokers alone,
         or by a successor. A successor must not be fenced in turn.
-
-        Raises:
-            TopicError: If a topic was deleted and created again. Brokers delete committed offsets with it.
-            TaskMigratedError: If the last commit is another owner's.
-            BrokerError: If the brokers do not answer.
         """
         if not self._has_owned:
             return
@@ -189,12 +168,7 @@ class Claim:
             raise TaskMigratedError(message)
 
     def require_same_topics(self) -> None:
-        """Make sure that the topics that the task depends on are still those that it was taken over with.
-
-        Raises:
-            TopicError: If a topic was deleted and created again.
-            BrokerError: If the brokers do not answer.
-        """
+        """Make sure that the topics that the task depends on are still those that it was taken over with."""
         require_same(self.connected.application, self._topics.items(), found_ids(self.connected.admin, self._topics))
 
     def _new_lock(self) -> StreamsProducer:

@@ -119,9 +119,6 @@ class ConnectedApplication:
         """Return a copy that reads the topics that its patterns match now.
 
         Leaves out Kafka's internal topics and those of the application.
-
-        Raises:
-            BrokerError: If brokers do not answer.
         """
         if not self.application.topology.has_patterns:
             return ConnectedApplication(self.application, self.admin)
@@ -134,11 +131,7 @@ class ConnectedApplication:
         return ConnectedApplication(replace(self.application, topology=topology), self.admin)
 
     def with_partitions(self, partitions: Mapping[str, int]) -> ConnectedApplication:
-        """Return a copy with the source topics that another instance or process has found.
-
-        Args:
-            partitions: Number of partitions by topic (`partitions`).
-        """
+        """Return a copy with the source topics that another instance or process has found."""
         return replace(self.reading(partitions), known_partitions=partitions)
 
     @cached_property
@@ -148,23 +141,14 @@ class ConnectedApplication:
 
     @cached_property
     def partitions(self) -> Mapping[str, int]:
-        """Return the number of partitions of each external topic that it reads; its patterns are resolved.
-
-        Raises:
-            BrokerError: If brokers do not answer.
-        """
+        """Return the number of partitions of each external topic that it reads; its patterns are resolved."""
         if self.known_partitions is not None:
             return self.known_partitions
         return self.admin.partitions(self.application.topology.external_topics)
 
     @cached_property
     def layout(self) -> Layout:
-        """Return its tasks and internal topics; its patterns are resolved.
-
-        Raises:
-            TopicError: If a source topic does not exist, or topics that are joined differ in partitions.
-            BrokerError: If brokers do not answer.
-        """
+        """Return its tasks and internal topics; its patterns are resolved."""
         return plan_layout(self.application.topology, self.id, self.partitions)
 
     @cached_property
@@ -175,41 +159,20 @@ class ConnectedApplication:
     def committed(
         self, tps: Iterable[TopicPartition] | None = None, patience_s: float = STABLE_SECONDS
     ) -> dict[TopicPartition, CommittedOffset]:
-        """Return committed offsets by partition, also those that brokers have forgotten; partitions without one are left out.
-
-        Args:
-            tps: The partitions; all inputs if left out.
-            patience_s: How long to wait for transactions that commit offsets of these partitions.
-
-        Raises:
-            OpenTransactionError: If a transaction that commits offsets of these partitions stays open.
-            BrokerError: If brokers do not answer.
-        """
+        """Return committed offsets by partition, also those that brokers have forgotten; partitions without one are left out."""
         wanted = list(self.inputs if tps is None else tps)
         found = self.admin.committed(self.id, wanted, patience_s)
         missing = [tp for tp in wanted if tp not in found]
         return found | KeptOffsets(self.admin, self.id).last(missing)
 
     def noted(self, tps: Iterable[TopicPartition]) -> dict[TopicPartition, CommittedOffset]:
-        """Return committed offsets by partition as they are now: an open transaction may be about to replace them.
-
-        Raises:
-            BrokerError: If brokers do not answer.
-        """
+        """Return committed offsets by partition as they are now: an open transaction may be about to replace them."""
         return self.admin.committed(self.id, tps, isolation="read_uncommitted")
 
     # Topics
 
     def prepare(self) -> Layout:
-        """Check handlers, the snapshot store and topics; create missing internal topics.
-
-        Returns:
-            The tasks and internal topics.
-
-        Raises:
-            ConfigError: If a handler or extractor cannot be imported, or no installed file system serves `snapshot.url`.
-            TopicError: If a topic is missing, has the wrong number of partitions, or is an internal one that has been deleted.
-        """
+        """Check handlers, the snapshot store and topics; create missing internal topics."""
         application, streams = self.application, self.application.config.streams
         error_handlers(streams)
         timestamp_extractor(streams.default_timestamp_extractor)
@@ -233,9 +196,6 @@ class ConnectedApplication:
         """Make sure that the internal topics to be created have not existed before.
 
         Kafka Streams creates them again (`InternalTopicManager.makeReady`), and goes on without the state that was in them.
-
-        Raises:
-            TopicError: If tasks that use such a topic have committed.
         """
         own = {topic.name for topic in self.layout.internal_topics}
         if own == self.admin.partitions(own).keys():
@@ -267,27 +227,14 @@ class ConnectedApplication:
     # Publication
 
     def release(self) -> Release | None:
-        """Return the application's record in the control topic; None if it was never released.
-
-        Raises:
-            ReleaseError: If the record cannot be read, or is lost although this version would publish.
-            BrokerError: If brokers do not answer.
-        """
+        """Return the application's record in the control topic; None if it was never released."""
         found = ReleaseRegistry.at(self.admin).find(self.application.config.name)
         if found is None and self.application.published is None:
             require_never_released(self.admin, self.application.config)
         return found
 
     def publication(self) -> Publication:
-        """Read where a task that has just been taken over publishes, and up to which offsets.
-
-        Raises:
-            NotLiveError: If the version is not live, and has no staging topics.
-            UnderWayError: If a switch to another version is under way, and no barrier says how far this version may process.
-                Also if outputs of a run of this version are held back, or state is being carried over to it.
-            BrokerError: If brokers do not answer.
-            ReleaseError: If the control topic's record of the application cannot be read, or is lost.
-        """
+        """Read where a task that has just been taken over publishes, and up to which offsets."""
         application, release = self.application, self.release()
         if release is None:
             return Publication.at_start(application)
@@ -308,12 +255,6 @@ class ConnectedApplication:
         """Make sure that a bounded run may write to its output topics.
 
         A run that writes to staging topics may always do so, unless its version pauses: the run would pass the barrier.
-
-        Raises:
-            NotLiveError: If another version is live.
-            UnderWayError: If a switch is under way, the version pauses, or outputs of an earlier run are held back.
-            ReleaseError: If the control topic's record cannot be read, or is lost.
-            BrokerError: If brokers do not answer.
         """
         application, found = self.application, self.release()
         if found is None:

@@ -29,13 +29,7 @@ _RETENTION = "offsets.retention.minutes"
 
 
 def require_new(connected: ConnectedApplication, tps: Iterable[TopicPartition]) -> None:
-    """Make sure that inputs without committed offsets were never committed.
-
-    Raises:
-        TopicError: If a topic was deleted and created again since it was read.
-        ForgottenOffsetsError: If brokers have deleted committed offsets.
-        BrokerError: If the brokers do not answer.
-    """
+    """Make sure that inputs without committed offsets were never committed."""
     wanted = set(tps)
     kept = KeptOffsets(connected.admin, connected.id).read() if wanted else {}
     if not kept.keys() & wanted:
@@ -69,18 +63,7 @@ def _forgotten(
 
 
 def resume(connected: ConnectedApplication, offsets: Mapping[TopicPartition, int]) -> None:
-    """Set where an application continues whose committed offsets brokers have deleted. Its state stays as it is.
-
-    Args:
-        connected: The application.
-        offsets: By input, the offset of the first record that it has not processed.
-
-    Raises:
-        UnderWayError: If a worker or a bounded run processes the application.
-        RangeError: If an offset of one of these inputs is known, or the application was further, or the log is shorter.
-        TopicError: If a topic was deleted and created again.
-        BrokerError: If the brokers do not answer.
-    """
+    """Set where an application continues whose committed offsets brokers have deleted. Its state stays as it is."""
     require_nobody(connected)
     connected = connected.resolved()
     unread = sorted(offsets.keys() - connected.inputs)
@@ -120,16 +103,7 @@ def _resumed(
 
 
 def keep_committed(connected: ConnectedApplication, committed: Mapping[TopicPartition, CommittedOffset]) -> None:
-    """Copy commits of workers that have ended without letting their tasks go. No other host may process the application.
-
-    Args:
-        connected: The application; its patterns are resolved.
-        committed: Its committed offsets.
-
-    Raises:
-        TaskMigratedError: If another process takes a task over meanwhile.
-        BrokerError: If the brokers do not answer.
-    """
+    """Copy commits of workers that have ended without letting their tasks go. No other host may process the application."""
     kept = KeptOffsets(connected.admin, connected.id).read() if committed else {}
     for task_id, inputs in connected.layout.tasks.items():
         if all(_is_kept(committed[tp], kept.get(tp)) for tp in inputs if tp in committed):
@@ -147,16 +121,7 @@ def _is_kept(commit: CommittedOffset, kept: CommittedOffset | None) -> bool:
 
 
 def expiry_warning(admin: Admin, config: AppConfig, version: str) -> str | None:
-    """Return a warning if brokers may delete, or have deleted, committed offsets that are known nowhere else; None if not.
-
-    Args:
-        admin: Asks the brokers.
-        config: The application.
-        version: Its version.
-
-    Raises:
-        BrokerError: If the brokers do not answer.
-    """
+    """Return a warning if brokers may delete, or have deleted, committed offsets that are known nowhere else; None if not."""
     application_id = config.application_id(version)
     try:
         kept = KeptOffsets(admin, application_id).read()

@@ -99,11 +99,7 @@ class ControlTopic:
         self._tp = TopicPartition(topic, 0)
 
     def read(self) -> dict[str, bytes]:
-        """Return the latest value of each name.
-
-        Raises:
-            BrokerError: If brokers do not answer.
-        """
+        """Return the latest value of each name."""
         topic_id = self._admin.topic_ids([self._topic]).get(self._topic)
         if topic_id is None:
             return {}
@@ -132,18 +128,7 @@ class ControlTopic:
                     found[name] = record.value
 
     def write(self, lock: str, values: Mapping[str, bytes | None], check: Callable[[], None] = lambda: None) -> None:
-        """Write values atomically; of several concurrent writers with one lock, one succeeds.
-
-        Args:
-            lock: The application, import or export that the values are about. Writers with different locks do not meet.
-            values: By name; None deletes a name.
-            check: Called under the lock before anything is written; an error that it raises ends the attempt.
-
-        Raises:
-            TaskMigratedError: If another writer has taken the lock. Nothing was written.
-            UnknownOutcomeError: If it is unknown whether the values were written.
-            BrokerError: If brokers refuse or do not answer.
-        """
+        """Write values atomically; of several concurrent writers with one lock, one succeeds."""
         self.create()
         name = lock_name(self._topic, lock)
         producer = TransactionalProducer(
@@ -158,11 +143,7 @@ class ControlTopic:
             producer.close()
 
     def put(self, values: Mapping[str, bytes | None]) -> None:
-        """Write values of names that have only one writer, without the lock.
-
-        Raises:
-            BrokerError: If brokers refuse or do not answer.
-        """
+        """Write values of names that have only one writer, without the lock."""
         self.create()
         producer = IdempotentProducer(self._admin.kafka, admin=self._admin)
         try:
@@ -176,22 +157,12 @@ class ControlTopic:
             producer.send(self._topic, name.encode(), value, SystemClock().now_ms(), (), 0)
 
     def create(self) -> None:
-        """Create the topic if it does not exist.
-
-        Raises:
-            BrokerError: If brokers refuse or do not answer.
-        """
+        """Create the topic if it does not exist."""
         self._admin.create_topics([TopicSpec(self._topic, 1, self._config)])
 
 
 def readable(topic: str, values: Mapping[str, bytes], decode: Callable[[bytes], T]) -> list[T]:
-    """Decode the records of a history. A record that cannot be read is left out with a warning.
-
-    Args:
-        topic: The topic, for the warning.
-        values: The records by name.
-        decode: Decodes one; raises `UnreadableError`.
-    """
+    """Decode the records of a history. A record that cannot be read is left out with a warning."""
     found = []
     for name, value in values.items():
         try:
@@ -244,12 +215,7 @@ class ReleaseRegistry:
 
     @classmethod
     def at(cls, admin: Admin, by: str = "") -> ReleaseRegistry:
-        """Return the registry of a cluster: its control topic, which is created by the first write.
-
-        Args:
-            admin: Asks the brokers.
-            by: The user who writes; by default, this user on this machine.
-        """
+        """Return the registry of a cluster: its control topic, which is created by the first write."""
         return cls(ControlTopic(admin, CONTROL_TOPIC), by)
 
     def now_ms(self) -> int:
@@ -257,12 +223,7 @@ class ReleaseRegistry:
         return self._clock.now_ms()
 
     def find(self, app: str) -> Release | None:
-        """Return the release of an application; None if it was never released.
-
-        Raises:
-            ReleaseError: If it cannot be read.
-            BrokerError: If brokers do not answer.
-        """
+        """Return the release of an application; None if it was never released."""
         return release_in(self._notes.read(), app)
 
     def read(self, app: str, default_version: str) -> Release:
@@ -270,22 +231,13 @@ class ReleaseRegistry:
         return self.find(app) or Release(app, default_version)
 
     def history(self, app: str) -> list[ReleaseChange]:
-        """Return all changes of an application's release, first to last.
-
-        Raises:
-            ReleaseError: If one of them cannot be read.
-            BrokerError: If brokers do not answer.
-        """
+        """Return all changes of an application's release, first to last."""
         return history_in(self._notes.read(), app)
 
     def write(self, release: Release) -> Release:
         """Write a release that was read before, unless another process has written it since. Returns the written release.
 
         A record of the change is written with it, or neither is.
-
-        Raises:
-            VersionConflictError: If another process has written since. Nothing was written.
-            UnknownOutcomeError: If brokers left it unknown, time and again, whether it was written.
         """
         notes, now_ms = self._notes.read(), self.now_ms()
         before = release_in(notes, release.app)
@@ -315,9 +267,6 @@ class ReleaseRegistry:
         """Show in the record, now and then, that a process works on a switch. Without a sign, a worker completes it.
 
         Ends if another process has written the record meanwhile.
-
-        Args:
-            release: The release, as it was written last.
         """
         ends = threading.Event()
         beating = threading.Thread(target=self._beat, args=(release, ends), name="working-on-switch", daemon=True)
@@ -344,11 +293,7 @@ class ReleaseRegistry:
         return release.failed_pause_ms + (0 if barrier is None else max(0, self.now_ms() - barrier.since_ms))
 
     def require(self, release: Release) -> None:
-        """Make sure that a release is still as it was read or written.
-
-        Raises:
-            VersionConflictError: If another process has written since.
-        """
+        """Make sure that a release is still as it was read or written."""
         found = self.read(release.app, release.live)
         if found.revision != release.revision:
             message = f"{release.app}: {_other_revision(found, release)}"
@@ -360,22 +305,12 @@ class ReleaseRegistry:
 
 
 def release_of(admin: Admin, app: AppConfig) -> Release:
-    """Return the release of an application; one that was never released is live in its configured version.
-
-    Raises:
-        ReleaseError: If it was released, and the control topic has lost it.
-        BrokerError: If brokers do not answer.
-    """
+    """Return the release of an application; one that was never released is live in its configured version."""
     return known_release(ReleaseRegistry.at(admin), app, admin)
 
 
 def known_release(registry: ReleaseRegistry, app: AppConfig, admin: Admin) -> Release:
-    """Return the release that a registry knows; an application that was never released is live in its configured version.
-
-    Raises:
-        ReleaseError: If it was released, and its record is lost.
-        BrokerError: If brokers do not answer.
-    """
+    """Return the release that a registry knows; an application that was never released is live in its configured version."""
     release = registry.read(app.name, app.version)
     if not release.revision:
         if done := registry.history(app.name):
@@ -388,10 +323,6 @@ def require_never_released(admin: Admin, app: AppConfig) -> None:
     """Make sure that an application without a record in the control topic has no staging topics.
 
     Releases make staging topics, so these prove that a record is lost.
-
-    Raises:
-        ReleaseError: If it has staging topics: it is unknown which version is live.
-        BrokerError: If brokers do not answer.
     """
     prefixes = tuple(staging_name(app.application_id(version), "") for version in {app.version, *app.versions})
     if found := [topic for topic in admin.list_topics() if topic.startswith(prefixes)]:

@@ -135,11 +135,7 @@ class HeldRun:
         return f"its gate has warnings without an approval: {', '.join(self.verdict.warnings)}"
 
     def hint(self, app: str) -> str:
-        """Return what to do about it.
-
-        Args:
-            app: The application.
-        """
+        """Return what to do about it."""
         if self.state is not HeldState.HELD:
             return _HINTS[self.state].format(app=app)
         discard = f"take the run back: riverrun held discard {app}"

@@ -43,12 +43,7 @@ class InputLag(NamedTuple):
 
 
 def input_lags(connected: ConnectedApplication) -> list[InputLag]:
-    """Return committed offsets and ends of all existing inputs, including repartition topics; sorted by partition.
-
-    Raises:
-        TopicError: If a source topic does not exist.
-        BrokerError: If the brokers do not answer.
-    """
+    """Return committed offsets and ends of all existing inputs, including repartition topics; sorted by partition."""
     connected, admin = connected.resolved(), connected.admin
     internal = {topic.name for topic in connected.layout.repartition_topics}
     existing = admin.partitions({tp.topic for tp in connected.inputs})
@@ -66,9 +61,6 @@ def dropped_so_far(connected: ConnectedApplication) -> Counter[str]:
     """Return how many records an application's tasks have not processed, by reason, on all hosts since it began.
 
     Tasks commit these counts with their offsets, so that each record counts once, whatever failed and was repeated.
-
-    Raises:
-        BrokerError: If the brokers do not answer.
     """
     committed, total = connected.committed(), Counter[str]()
     for inputs in connected.layout.tasks.values():
@@ -92,16 +84,7 @@ _OWN_TOPIC = (
 def explained(
     error: MissingOffsetError, connected: ConnectedApplication, committed: Mapping[TopicPartition, int]
 ) -> MissingOffsetError:
-    """Return the error with a hint that fits the topic; called once it is known that no other owner has processed the records.
-
-    Args:
-        error: The error that a reader has raised.
-        connected: The application that reads the partition.
-        committed: Committed offsets of the task that reads the partition.
-
-    Raises:
-        BrokerError: If the brokers do not answer.
-    """
+    """Return the error with a hint that fits the topic; called once it is known that no other owner has processed the records."""
     tp = TopicPartition(error.topic, error.partition)
     if tp.topic not in connected.topology.source_topics:
         return MissingOffsetError(error.message, hint=_OWN_TOPIC)
@@ -117,14 +100,7 @@ def explained(
 
 
 def warn_of_narrow_times(connected: ConnectedApplication) -> None:
-    """Log the output topics that refuse event times which brokers usually accept.
-
-    Args:
-        connected: The application; its topics are prepared.
-
-    Raises:
-        BrokerError: If the brokers do not answer.
-    """
+    """Log the output topics that refuse event times which brokers usually accept."""
     for topic, limits in sorted(time_limits(connected.admin, _written(connected.application)).items()):
         for setting, limit_ms in limits.narrow.items():
             log.warning(
@@ -155,17 +131,6 @@ def reset_offsets(
     """Return the offset at which reading of each new partition begins, by the policy of its source or `auto.offset.reset`.
 
     Repartition topics are always read from their beginning: none of their records has been processed yet.
-
-    Args:
-        connected: The application; its patterns are resolved.
-        tps: Partitions without committed offsets.
-        now_ms: The time from which durations count back, ms since the epoch.
-
-    Raises:
-        TopicError: If a topic was deleted and created again since the application read it.
-        ForgottenOffsetsError: If brokers have deleted committed offsets of a partition.
-        ConfigError: If the policy of a partition requires a committed offset.
-        BrokerError: If the brokers do not answer.
     """
     admin, policies = connected.admin, reset_policies(connected.application)
     uncommitted = list(tps)
@@ -198,12 +163,7 @@ def reset_offsets(
 def _require_no_earlier(
     connected: ConnectedApplication, starts: Mapping[TopicPartition, int], tps: Iterable[TopicPartition]
 ) -> None:
-    """Refuse to begin behind records that are in the archive alone: workers read topics only.
-
-    Raises:
-        ConfigError: If there are such records.
-        ArchiveError: If the archive cannot be read.
-    """
+    """Refuse to begin behind records that are in the archive alone: workers read topics only."""
     url = connected.application.config.streams.archive_url
     if not url or connected.admin.earlier is not None:
         return

@@ -50,12 +50,7 @@ class KeptOffsets:
         self._control = ControlTopic(admin, self._topic)
 
     def read(self) -> dict[TopicPartition, CommittedOffset]:
-        """Return the copies by input, and how far staging topics of logs are published; empty if nothing was ever committed.
-
-        Raises:
-            StateError: If one cannot be read.
-            BrokerError: If brokers do not answer.
-        """
+        """Return the copies by input, and how far staging topics of logs are published; empty if nothing was ever committed."""
         found = {}
         for name, value in self._control.read().items():
             try:
@@ -66,15 +61,7 @@ class KeptOffsets:
         return found
 
     def last(self, tps: Iterable[TopicPartition]) -> dict[TopicPartition, CommittedOffset]:
-        """Return the copies that nobody has gone on from, of topics that were not deleted and created again since.
-
-        Args:
-            tps: Inputs without committed offsets.
-
-        Raises:
-            StateError: If a copy cannot be read.
-            BrokerError: If brokers do not answer.
-        """
+        """Return the copies that nobody has gone on from, of topics that were not deleted and created again since."""
         wanted = set(tps)
         found = {tp: kept for tp, kept in (self.read() if wanted else {}).items() if tp in wanted and is_last(kept)}
         present = found_ids(self._admin, {tp.topic for tp in found})
@@ -83,29 +70,13 @@ class KeptOffsets:
         return {tp: found[tp] for tp, topic_id in known.items() if topic_id == present[tp.topic]}
 
     def noted(self, note: str, tps: Iterable[TopicPartition]) -> dict[TopicPartition, CommittedOffset]:
-        """Return how far topics are written that an operation fills, as it has kept that with `keep`.
-
-        Args:
-            note: Names the operation: the metadata that it keeps begin with it and a colon.
-            tps: Partitions of the topics.
-
-        Returns:
-            The positions, with the metadata behind the colon.
-
-        Raises:
-            StateError: If a position cannot be read.
-            BrokerError: If brokers do not answer.
-        """
+        """Return how far topics are written that an operation fills, as it has kept that with `keep`."""
         kept = self.read()
         noted = {tp: kept[tp] for tp in tps if tp in kept and kept[tp].metadata.startswith(f"{note}:")}
         return {tp: CommittedOffset(at.offset, at.metadata.removeprefix(f"{note}:")) for tp, at in noted.items()}
 
     def begin(self, starts: Mapping[TopicPartition, int]) -> None:
-        """Commit where inputs are begun, of which nothing was processed, while no host processes the application.
-
-        Raises:
-            BrokerError: If brokers refuse or do not answer.
-        """
+        """Commit where inputs are begun, of which nothing was processed, while no host processes the application."""
         if starts:
             ids = found_ids(self._admin, {tp.topic for tp in starts})
             self._admin.alter_offsets(self._application_id, starts)
@@ -131,27 +102,14 @@ def commit_and_keep(
     offsets: Mapping[TopicPartition, tuple[int, str]],
     kept: Mapping[TopicPartition, tuple[int, str]],
 ) -> None:
-    """Commit offsets, and copies of some of them, with the records sent so far. Errors are those of `producer.commit`.
-
-    Args:
-        producer: The producer.
-        application_id: The application.
-        offsets: Offset and metadata to commit, per input.
-        kept: Those of them that are copied.
-    """
+    """Commit offsets, and copies of some of them, with the records sent so far. Errors are those of `producer.commit`."""
     if kept:
         keep(producer, application_id, kept)
     producer.commit(offsets, application_id)
 
 
 def keep(producer: TransactionalProducer, application_id: str, kept: Mapping[TopicPartition, tuple[int, str]]) -> None:
-    """Send positions to the topic of copies, within the transaction of a producer.
-
-    Args:
-        producer: The producer, which has yet to commit.
-        application_id: The application.
-        kept: Offset and metadata per partition: an input, or a topic that is being published or filled (`noted`).
-    """
+    """Send positions to the topic of copies, within the transaction of a producer."""
     topic, now_ms, sender = kept_offsets_name(application_id), SystemClock().now_ms(), producer.new_sender()
     sender.learn_limits({topic: TimeLimits()})
     for tp, commit in kept.items():

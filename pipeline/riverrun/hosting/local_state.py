@@ -33,30 +33,14 @@ T = TypeVar("T")
 
 
 def open_backend(sub_topology: SubTopology, directory: Path) -> StateBackend:
-    """Open a task's state: in RocksDB at `directory` if any of its stores is persistent, else in memory.
-
-    Raises:
-        StateError: If another process uses the directory.
-    """
+    """Open a task's state: in RocksDB at `directory` if any of its stores is persistent, else in memory."""
     if any(store.persistent for store in sub_topology.stores):
         return RocksDbBackend(directory)
     return MemoryBackend()
 
 
 def after_predecessor(open_state: Callable[[], T], *, within_s: float, retry_s: float = 0.1) -> T:
-    """Open state that a killed or fenced predecessor on this machine may not have closed yet.
-
-    Args:
-        open_state: Opens it.
-        within_s: How long to keep trying, s.
-        retry_s: Time between attempts, s.
-
-    Returns:
-        The open state.
-
-    Raises:
-        StateInUseError: If another process still uses it after that time.
-    """
+    """Open state that a killed or fenced predecessor on this machine may not have closed yet."""
     deadline = time.monotonic() + within_s
     while True:
         try:
@@ -78,16 +62,7 @@ _PREDECESSOR_SECONDS = 30.0
 
 @contextmanager
 def locked(directory: Path, *, group_writes: bool = False) -> Iterator[None]:
-    """Lock a state directory against other instances on this machine and other users.
-
-    Args:
-        directory: The directory; created if missing.
-        group_writes: Whether users of its group may write there (`allow.os.group.write.access`).
-
-    Raises:
-        StateInUseError: If another instance uses it.
-        StateError: If it cannot be written.
-    """
+    """Lock a state directory against other instances on this machine and other users."""
     try:
         close_to_others(directory, group_writes=group_writes)
         file = (directory / ".lock").open("w")
@@ -103,11 +78,7 @@ def locked(directory: Path, *, group_writes: bool = False) -> Iterator[None]:
 
 
 def instance_id(application: Application) -> str:
-    """Return the id of this state directory: created once and stored in it (`kafka-streams-process-metadata`).
-
-    Raises:
-        StateError: If the directory cannot be written.
-    """
+    """Return the id of this state directory: created once and stored in it (`kafka-streams-process-metadata`)."""
     path = application.directory / "process-id"
     try:
         found = path.read_bytes().decode(errors="replace").strip() if path.exists() else ""
@@ -178,12 +149,6 @@ class ObsoleteState:
         """Delete obsolete state, if it is time to check.
 
         Keeps state that other processes use (bounded runs take over tasks of a worker), or that cannot be deleted.
-
-        Args:
-            kept: The tasks that run or are followed here, or will be.
-
-        Returns:
-            The tasks whose state is deleted.
         """
         if time.monotonic() - self._looked_at < self._delay_ms / 1000:
             return ()

@@ -85,15 +85,6 @@ def fence_named(
     """Fence the owner of a task, and return its last commits. To be called after its lock was initialised.
 
     A transaction may be open that commits offsets of the task. It is the owner's, and ends when the owner is fenced.
-
-    Args:
-        offsets: Reads committed offsets.
-        inputs: The inputs of the task.
-        fence: Fences an owner.
-        known: Returns the owners that commit nothing more. What is read after an owner is known need not be read again.
-
-    Raises:
-        BrokerError: If the brokers do not answer.
     """
     asked, fenced = list(inputs), frozenset[str]()
     while True:
@@ -111,11 +102,7 @@ def fence_named(
 
 
 def fence(application: Application, owner: TaskId | str) -> None:
-    """Fence the producer with a task's or an owner's transactional id, and abort its open transaction.
-
-    Raises:
-        BrokerError: If the brokers do not answer.
-    """
+    """Fence the producer with a task's or an owner's transactional id, and abort its open transaction."""
     producer = TransactionalProducer(application.kafka, transactional_id(application.id, owner))
     try:
         producer.init()
@@ -153,11 +140,7 @@ class StreamsProducer:
         """Sends records at least once; made with the first sender."""
 
     def init(self) -> None:
-        """Fence earlier producers with this transactional id, and abort what they have open.
-
-        Raises:
-            BrokerError: If the brokers do not answer.
-        """
+        """Fence earlier producers with this transactional id, and abort what they have open."""
         self._offsets.init()
 
     def new_sender(self) -> RecordSender:
@@ -177,17 +160,7 @@ class StreamsProducer:
         offsets: Mapping[TopicPartition, tuple[int, str]],
         released: Mapping[TopicPartition, tuple[int, str]] = MappingProxyType({}),
     ) -> None:
-        """Commit offsets, in one transaction with all records sent so far if these are sent exactly once.
-
-        Args:
-            offsets: Offset and metadata per input.
-            released: Those of tasks that are let go.
-
-        Raises:
-            TaskMigratedError: If another owner has taken over a task.
-            UnknownOutcomeError: If it is unknown whether the commit succeeded.
-            BrokerError: If brokers refused it.
-        """
+        """Commit offsets, in one transaction with all records sent so far if these are sent exactly once."""
         together = {**offsets, **released}
         commit_and_keep(self._offsets, self._group_id, together, released if self.owner else together)
 
@@ -228,11 +201,7 @@ class ThreadProducer:
         self._mutex = threading.Lock()
 
     def present(self) -> StreamsProducer:
-        """Return the producer, ready to send. Threads that take tasks over may call this at the same time.
-
-        Raises:
-            BrokerError: If the brokers do not answer.
-        """
+        """Return the producer, ready to send. Threads that take tasks over may call this at the same time."""
         with self._mutex:
             if self._producer is None:
                 producer = StreamsProducer(self._application, secrets.token_hex(_ID_BYTES))
@@ -250,22 +219,14 @@ class ThreadProducer:
         return fenced if producer is None else fenced | {producer.owner}
 
     def fence(self, owner: str) -> None:
-        """Fence the owner of a task, unless that has been done: an owner never comes back.
-
-        Raises:
-            BrokerError: If the brokers do not answer.
-        """
+        """Fence the owner of a task, unless that has been done: an owner never comes back."""
         with self._mutex:
             if owner not in self._fenced:
                 fence(self._application, owner)
                 self._fenced.add(owner)
 
     def discard(self, *, abort: bool) -> None:
-        """Close the producer, whose tasks have been closed; the next task to be taken over gets another one. Idempotent.
-
-        Args:
-            abort: Whether to abort its open transaction at once; else the next owner of one of its tasks does.
-        """
+        """Close the producer, whose tasks have been closed; the next task to be taken over gets another one. Idempotent."""
         producer, self._producer = self._producer, None
         if producer is not None:
             if abort:
@@ -274,11 +235,7 @@ class ThreadProducer:
 
 
 def fence_owners(connected: ConnectedApplication, task_ids: Iterable[TaskId]) -> None:
-    """Fence the owners of tasks and abort their open transactions, without processing the tasks.
-
-    Raises:
-        BrokerError: If the brokers do not answer.
-    """
+    """Fence the owners of tasks and abort their open transactions, without processing the tasks."""
     thread = ThreadProducer(connected.application)
     for task_id in task_ids:
         fence(connected.application, task_id)
@@ -287,16 +244,7 @@ def fence_owners(connected: ConnectedApplication, task_ids: Iterable[TaskId]) ->
 
 @contextmanager
 def owning(connected: ConnectedApplication, task_id: TaskId) -> Iterator[TransactionalProducer]:
-    """Take a task over within this context, under its lock: its owner is fenced.
-
-    Args:
-        connected: The application; its patterns are resolved.
-        task_id: The task.
-
-    Raises:
-        TaskMigratedError: If another process takes it over meanwhile; raised by what uses the producer.
-        BrokerError: If the brokers do not answer.
-    """
+    """Take a task over within this context, under its lock: its owner is fenced."""
     application = connected.application
     connected.admin.create_topics([kept_offsets_topic(application)])  # brokers would create one that forgets
     producer = TransactionalProducer(
@@ -319,10 +267,6 @@ def settled_offsets(
     """Return the committed offsets of some inputs.
 
     They are unknown after an owner has died during a commit. In that case fences all tasks, which ends the commit.
-
-    Raises:
-        TopicError: If topics are missing.
-        BrokerError: If the brokers do not answer.
     """
     asked = list(tps)
     try:

@@ -125,15 +125,7 @@ class JsonLines(logging.Formatter):
 
 
 def start_logging(style: LogStyle, config: Mapping[str, Any] | None = None) -> None:
-    """Configure logging in this process.
-
-    Args:
-        style: The style.
-        config: The project's `[logging]`, which comes before the style; None or empty for none.
-
-    Raises:
-        ConfigError: If Python cannot use the project's.
-    """
+    """Configure logging in this process."""
     quiet_libraries()
     handler = logging.StreamHandler(sys.stderr)
     text = TextLines("%(asctime)s %(levelname)s %(processName)s %(name)s %(message)s")
@@ -143,15 +135,7 @@ def start_logging(style: LogStyle, config: Mapping[str, Any] | None = None) -> N
 
 
 def configure_logging(config: Mapping[str, Any], level: int) -> None:
-    """Configure logging of this process as the project says.
-
-    Args:
-        config: The project's `[logging]`; empty for none.
-        level: The lowest level of Riverrun's own messages that a user has asked for.
-
-    Raises:
-        ConfigError: If Python cannot use it.
-    """
+    """Configure logging of this process as the project says."""
     if not config:
         return
     try:

@@ -51,12 +51,7 @@ _listener: ContextVar[_Listener | None] = ContextVar("progress", default=None)
 
 @contextmanager
 def telling(on_progress: Callable[[Progress], None] | None, every_s: float = LOOK_SECONDS) -> Iterator[None]:
-    """Report to `on_progress` how far operations are that begin in the body, in this thread.
-
-    Args:
-        on_progress: Called repeatedly, from other threads as well; None for no reports.
-        every_s: Interval at which to poll operations that do not report by themselves, s.
-    """
+    """Report to `on_progress` how far operations are that begin in the body, in this thread."""
     before = _listener.set(None if on_progress is None else _Listener(on_progress, every_s))
     try:
         yield
@@ -77,13 +72,7 @@ def tell(doing: str, done: int, everything: int | None = None) -> None:
 
 
 def counted_batches(doing: str, batches: Iterable[T], everything: int | None = None) -> Iterator[T]:
-    """Pass batches on, and report the number of records after each.
-
-    Args:
-        doing: The operation, in words.
-        batches: Pairs of any value (such as a partition) and records.
-        everything: Records in total; an upper bound if some offsets have no record.
-    """
+    """Pass batches on, and report the number of records after each."""
     done = 0
     tell(doing, done, everything)
     for batch in batches:
@@ -93,13 +82,7 @@ def counted_batches(doing: str, batches: Iterable[T], everything: int | None = N
 
 
 def counted_rows(doing: str, rows: Iterable[R], everything: int | None = None) -> Iterator[R]:
-    """Pass rows on, and report their number now and then.
-
-    Args:
-        doing: The operation, in words.
-        rows: The rows.
-        everything: Rows in total, if known.
-    """
+    """Pass rows on, and report their number now and then."""
     done = 0
     for row in rows:
         yield row
@@ -114,10 +97,6 @@ def looked_at(doing: str, look: Callable[[], tuple[int, int | None]]) -> Iterato
     """Poll the progress of the body repeatedly, from another thread.
 
     Ignores a look that fails, as when brokers do not answer or an engine is still loading. The body reports errors that matter.
-
-    Args:
-        doing: The operation, in words.
-        look: Returns the records processed so far, and the total.
     """
     listener = _listener.get()
     if listener is None:

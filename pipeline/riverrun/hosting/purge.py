@@ -46,13 +46,7 @@ class Purge:
         self._thread: threading.Thread | None = None
 
     def run_if_due(self, now_ms: int, tasks: Collection[ActiveTask], repartition_topics: Collection[str]) -> None:
-        """Start a deletion in the background, if one is due and the last one has ended. Failures are only logged.
-
-        Args:
-            now_ms: The present time, by a clock that nobody sets, ms.
-            tasks: The tasks that run here.
-            repartition_topics: Full names of the application's repartition topics.
-        """
+        """Start a deletion in the background, if one is due and the last one has ended. Failures are only logged."""
         if self._last_ms is None:
             self._last_ms = now_ms
         is_busy = self._thread is not None and self._thread.is_alive()
@@ -65,11 +59,7 @@ class Purge:
             self._thread.start()
 
     def run(self, tasks: Collection[ActiveTask], repartition_topics: Collection[str]) -> None:
-        """Delete records now, and wait. Arguments are those of `run_if_due`.
-
-        Raises:
-            StreamsError: If brokers refuse, or do not answer.
-        """
+        """Delete records now, and wait. Arguments are those of `run_if_due`."""
         self.delete(*self._needless(tasks, repartition_topics))
 
     def _needless(
@@ -100,13 +90,6 @@ class Purge:
         """Delete processed records, and those before a time.
 
         For a time brokers may find a transaction marker, which has the time of their own clock; then they delete less.
-
-        Args:
-            processed: By partition, the offset before which all is processed.
-            old: By partition, the time before which nothing is needed, ms since the epoch.
-
-        Raises:
-            BrokerError: If brokers refuse, or do not answer.
         """
         before = dict(processed)
         for tp, time_ms in old.items():

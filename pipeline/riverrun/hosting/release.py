@@ -168,11 +168,7 @@ class Release:
         return "no release is planned" if self.step is Step.NONE else f"the release is {self.step.value}"
 
     def to(self, step: Step, **changes: Any) -> Release:
-        """Return the release at its next step. The barrier ends, except in the middle of a switch.
-
-        Raises:
-            ReleaseError: If that step does not follow this one.
-        """
+        """Return the release at its next step. The barrier ends, except in the middle of a switch."""
         if step not in TRANSITIONS[self.step]:
             allowed = ", ".join(sorted(s.value for s in TRANSITIONS[self.step]))
             message = f"{self.app}: {self.progress}; {step.value} cannot be the next step"
@@ -181,14 +177,7 @@ class Release:
         return replace(self, step=step, **{"barrier": barrier, **changes})
 
     def require_no_switch(self, live: str | None = None) -> None:
-        """Make sure that a version may process. The other version would not get what it commits in the middle of a switch.
-
-        Args:
-            live: The version that is to process because it was live when last looked up; None if it was named.
-
-        Raises:
-            UnderWayError: If a switch is under way, or has taken place since.
-        """
+        """Make sure that a version may process. The other version would not get what it commits in the middle of a switch."""
         if self.step in SWITCHING:
             message = f"{self.app}: the release is {self.step.value}; until that is completed, nothing else may process"
             hint = f"Wait for it. If it died: riverrun release {SWITCHING[self.step]} {self.app}"
@@ -198,11 +187,7 @@ class Release:
             raise UnderWayError(message, hint="Try again.")
 
     def require_no_barrier(self, version: str) -> None:
-        """Make sure that a version does not pause at a barrier.
-
-        Raises:
-            UnderWayError: If it does.
-        """
+        """Make sure that a version does not pause at a barrier."""
         if self.barrier is not None and version in self.barrier.limits:
             message = (
                 f"{self.app} {version} pauses at barrier {self.barrier.id}; until that is over, no run may process"
@@ -213,29 +198,17 @@ class Release:
             )
 
     def require_carried(self, version: str) -> None:
-        """Make sure that a version has all state that it takes over from the live version.
-
-        Raises:
-            UnderWayError: If it has not.
-        """
+        """Make sure that a version has all state that it takes over from the live version."""
         if self.carry is not None and version == self.candidate and self.step is Step.PLANNED:
             self.carry.require_done(self.app, version)
 
     def require_nothing_carried(self) -> None:
-        """Make sure that no state is being copied from the live version, whose changelogs a run with a gate changes.
-
-        Raises:
-            UnderWayError: If it is.
-        """
+        """Make sure that no state is being copied from the live version, whose changelogs a run with a gate changes."""
         if self.candidate is not None:
             self.require_carried(self.candidate)
 
     def require_nothing_held(self) -> None:
-        """Make sure that no outputs of a run of the live version are held back: later ones would be published before them.
-
-        Raises:
-            UnderWayError: If there are.
-        """
+        """Make sure that no outputs of a run of the live version are held back: later ones would be published before them."""
         if self.held is not None:
             message = f"{self.app}: the outputs of run {self.held.id} are held back: {self.held.progress}"
             raise UnderWayError(message, hint=self.held.hint(self.app))
@@ -363,15 +336,7 @@ def encoded(*records: Release | ReleaseChange) -> dict[str, bytes | None]:
 
 
 def release_in(notes: Mapping[str, bytes], app: str) -> Release | None:
-    """Return the record of an application; None if there is none.
-
-    Args:
-        notes: The values of the control topic, by name.
-        app: The application.
-
-    Raises:
-        ReleaseError: If it cannot be read.
-    """
+    """Return the record of an application; None if there is none."""
     value = notes.get(app)
     return None if value is None else _decoded(_release, app, value)
 

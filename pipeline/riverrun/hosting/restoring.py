@@ -73,19 +73,6 @@ def find_missing(
 
     Deletes state that was not made from the present changelogs, and state that may lack deletions; such state then lacks
     all of their records.
-
-    Args:
-        admin: Asks the brokers.
-        backend: The state.
-        spec: The task.
-        committed: Committed offsets of its inputs. Read-only stores are restored from inputs up to these offsets.
-        inputs_whole: When the task had read all of these inputs, up to the committed offsets; None if that is unknown.
-
-    Returns:
-        The missing ranges.
-
-    Raises:
-        BrokerError: If the brokers do not answer.
     """
     sources = set(spec.source_changelogs.values())
     tps = sources.union(spec.own_changelogs.values())
@@ -134,18 +121,7 @@ def _why_foreign(tp: TopicPartition, start: int, first: int, last: int, *, is_sa
 def lost_history(
     admin: Admin, missing: Missing, spec: TaskSpec, committed: Iterable[CommittedOffset], now_ms: int
 ) -> Iterator[str]:
-    """Yield warnings about stores to be restored that may lack rows, open windows, or versions within their history.
-
-    Args:
-        admin: Asks the brokers.
-        missing: The changelog records that the task's state lacks.
-        spec: The task.
-        committed: Commits of its inputs, whose metadata has event times.
-        now_ms: The present time, ms since the epoch.
-
-    Raises:
-        BrokerError: If the brokers do not answer.
-    """
+    """Yield warnings about stores to be restored that may lack rows, open windows, or versions within their history."""
     changelogs = spec.own_changelogs
     reached_ms = max((OffsetMetadata.decode(found.metadata).partition_time for found in committed), default=-1)
     for store in spec.sub_topology.stores:
@@ -233,11 +209,7 @@ class _Restore:
         return len(kept)
 
     def require_in_time(self, admin: Admin) -> None:
-        """Make sure that brokers have removed no tombstones since the restore began, or else begin again, once.
-
-        Raises:
-            RangeError: If they may have. The state is deleted.
-        """
+        """Make sure that brokers have removed no tombstones since the restore began, or else begin again, once."""
         missing = self.missing
         try:
             require_recent(admin, missing.since)
@@ -282,13 +254,7 @@ class StoreChangelogReader:
         return bool(self._restores)
 
     def add(self, task: Task, missing: Missing, on_restore: OnRestore) -> None:
-        """Begin to restore a task in the state `restoring`.
-
-        Args:
-            task: The task.
-            missing: The changelog records that its state lacks.
-            on_restore: Called with changelog, records so far and records expected.
-        """
+        """Begin to restore a task in the state `restoring`."""
         wanted = {tp: r for tp, r in missing.ranges.items() if r.size}
         restore = _Restore(task, missing, wanted, on_restore, sum(r.size for r in wanted.values()))
         self._restores[task] = restore
@@ -304,19 +270,7 @@ class StoreChangelogReader:
             self._stop_reading(restore.open)
 
     def run_once(self, max_records: int, timeout_s: float) -> list[Task]:
-        """Apply a slice of records.
-
-        Args:
-            max_records: The most records to apply.
-            timeout_s: How long to wait for the first record, s.
-
-        Returns:
-            The tasks whose state is complete.
-
-        Raises:
-            RangeError: If records have been deleted meanwhile, or tombstones may have been: begin again.
-            BrokerError: If the brokers no longer answer.
-        """
+        """Apply a slice of records."""
         if self._reader:
             self._read(max_records, timeout_s)
         complete = [restore for restore in self._restores.values() if not restore.open]
@@ -386,21 +340,7 @@ def silently(_changelog: TopicPartition, _done: int, _expected: int) -> None:
 def restore(
     task: Task, missing: Missing, admin: Admin, kafka: Mapping[str, str], on_restore: OnRestore = silently
 ) -> int:
-    """Apply all records that the state of a task lacks.
-
-    Args:
-        task: The task; not started yet.
-        missing: The changelog records that its state lacks.
-        admin: Asks the brokers.
-        kafka: Client properties.
-        on_restore: Called with changelog, records so far and records expected.
-
-    Returns:
-        The number of records.
-
-    Raises:
-        BrokerError: If the brokers do not answer.
-    """
+    """Apply all records that the state of a task lacks."""
     reader = StoreChangelogReader(admin, kafka)
     try:
         reader.add(task, missing, on_restore)

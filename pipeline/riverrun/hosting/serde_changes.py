@@ -87,11 +87,6 @@ def compare(earlier: Mapping[str, Any], serde: Serde[Any], *, is_key: bool) -> C
     ('Object missing required field `country`',)
     >>> compare(described(JSON(new)), JSON(old), is_key=False)
     Comparison(reasons=(), is_sure=True, is_misread=False, lost=('country',))
-
-    Args:
-        earlier: The description.
-        serde: The serde of today.
-        is_key: Whether it is for keys. These must be written again as they were, or the store does not find its rows.
     """
     now = described(serde)
     if earlier == now or (serde == BYTES and not is_key):

@@ -51,21 +51,7 @@ class Skip:
 
 
 def plan_skip(connected: ConnectedApplication, tp: TopicPartition, offset: int) -> Skip:
-    """Find a record, and make sure that its task processes it next.
-
-    Args:
-        connected: The application that reads the record.
-        tp: The partition.
-        offset: The record's offset.
-
-    Returns:
-        The skip, to be passed to `carry_out`.
-
-    Raises:
-        UnderWayError: If a worker or a bounded run processes the application.
-        RangeError: If the application does not read the partition, or another record comes next.
-        BrokerError: If the brokers do not answer.
-    """
+    """Find a record, and make sure that its task processes it next."""
     require_nobody(connected)
     connected = connected.resolved()
     task_id = next((task_id for task_id, inputs in connected.layout.tasks.items() if tp in inputs), None)
@@ -86,18 +72,6 @@ def carry_out(connected: ConnectedApplication, planned: Skip) -> Skip:
 
     Fencing keeps other owners from committing meanwhile. If the application has a dead letter topic, the same transaction
     writes the record there. `riverrun-skipped` records the skip.
-
-    Args:
-        connected: The application that reads the record.
-        planned: The result of `plan_skip`.
-
-    Returns:
-        The record that was skipped.
-
-    Raises:
-        RangeError: If the task has progressed meanwhile.
-        TaskMigratedError: If another owner takes the task over at this moment. Nothing is skipped.
-        BrokerError: If the brokers refuse or do not answer.
     """
     application = connected.application
     connected = connected.resolved()

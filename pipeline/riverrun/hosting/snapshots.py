@@ -39,11 +39,7 @@ def has_snapshots(application: Application, task_id: TaskId) -> bool:
 
 
 def snapshot_store(application: Application, task_id: TaskId) -> SnapshotStore:
-    """Return the store of a task's snapshots.
-
-    Raises:
-        SnapshotError: If it cannot be reached, or no installed file system serves the URL.
-    """
+    """Return the store of a task's snapshots."""
     streams = application.config.streams
     return SnapshotStore(f"{streams.snapshot_url}/{application.id}/{task_id}", streams.snapshot_keep)
 
@@ -52,10 +48,6 @@ def open_state(connected: ConnectedApplication, task_id: TaskId) -> StateBackend
     """Open a task's local state; if there is none, that of the newest usable snapshot.
 
     Deletes state that cannot be read: the changelogs contain all of it.
-
-    Raises:
-        StateError: If another process has it open, or the directory cannot be used.
-        BrokerError: If brokers do not answer.
     """
     application = connected.application
     directory = application.directory / str(task_id)
@@ -71,11 +63,7 @@ def open_state(connected: ConnectedApplication, task_id: TaskId) -> StateBackend
 
 
 def usable_snapshots(application: Application, task_id: TaskId) -> list[Manifest]:
-    """Return the snapshots of a task that this topology and this release have made, newest first.
-
-    Raises:
-        SnapshotError: If the file store does not answer.
-    """
+    """Return the snapshots of a task that this topology and this release have made, newest first."""
     if not has_snapshots(application, task_id):
         return []
     manifests = snapshot_store(application, task_id).manifests()
@@ -97,9 +85,6 @@ def open_snapshot(application: Application, task_id: TaskId, name: str) -> State
     """Open a task's state as it is in one snapshot.
 
     There must be no local state in the application's directory.
-
-    Raises:
-        SnapshotError: If the snapshot no longer exists, was made by another topology or release, or is damaged.
     """
     store = snapshot_store(application, task_id)
     manifest = next((found for found in store.manifests() if found.name == name), None)
@@ -146,21 +131,7 @@ def take_checkpoint(
     state: StateBackend,
     inputs: Mapping[TopicPartition, int],
 ) -> TaskCheckpoint:
-    """Copy a task's state within its file system, by linking files.
-
-    Args:
-        connected: The application.
-        task_id: The task.
-        clock: Tells the time.
-        state: The task's state at a committed point, in the application's directory for the task.
-        inputs: Committed offsets of its inputs.
-
-    Returns:
-        The copy.
-
-    Raises:
-        SnapshotError: If it cannot be copied.
-    """
+    """Copy a task's state within its file system, by linking files."""
     directory = connected.application.directory / f".checkpoint-{task_id}"
     shutil.rmtree(directory, ignore_errors=True)  # left by a process that died
     try:
@@ -180,19 +151,7 @@ def take_checkpoint(
 
 
 def publish_checkpoint(checkpoint: TaskCheckpoint, digests: Digests | None = None) -> Manifest:
-    """Publish a copy of a task's state and remove it.
-
-    Args:
-        checkpoint: The copy.
-        digests: Checksums of files known from the last time; updated.
-
-    Returns:
-        The new snapshot, or the newest existing one if nothing has changed since.
-
-    Raises:
-        SnapshotError: If it cannot be published.
-        BrokerError: If brokers do not answer.
-    """
+    """Publish a copy of a task's state and remove it."""
     application, task_id = checkpoint.connected.application, checkpoint.task_id
     try:
         store = snapshot_store(application, task_id)

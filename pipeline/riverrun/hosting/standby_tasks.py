@@ -76,12 +76,7 @@ class StandbyTask:
         return len(kept)
 
     def look(self, now_ms: int, ends: Mapping[TopicPartition, int]) -> None:
-        """Note how far it has read.
-
-        Args:
-            now_ms: A time, by the brokers' clock.
-            ends: Ends of its changelogs, asked for after this time.
-        """
+        """Note how far it has read."""
         wanted = {tp: self.limits.get(tp, ends.get(tp, at)) for tp, at in self.positions.items()}
         before = self.following.whole
         self.following.look(Whole(now_ms, self.kept_ms), wanted, self.positions)
@@ -113,12 +108,7 @@ class StandbyTasks:
         return frozenset(self._standbys)
 
     def follow(self, task_id: TaskId) -> None:
-        """Open a task's local state and follow its changelogs from there.
-
-        Raises:
-            StateError: If another process has it open.
-            BrokerError: If brokers do not answer.
-        """
+        """Open a task's local state and follow its changelogs from there."""
         self._begin(task_id)
 
     def release(self, task_id: TaskId) -> StateBackend:
@@ -131,14 +121,7 @@ class StandbyTasks:
         return standby.backend
 
     def run_once(self, timeout_s: float) -> int:
-        """Apply new changelog records.
-
-        Returns:
-            The number of records.
-
-        Raises:
-            BrokerError: If the brokers refuse or do not answer. Tasks that had to start from scratch may no longer be followed.
-        """
+        """Apply new changelog records."""
         if not self._standbys:
             return 0
         try:
@@ -181,11 +164,7 @@ class StandbyTasks:
         return {task_id: sum(standby.positions.values()) for task_id, standby in self._standbys.items()}
 
     def lags(self) -> dict[TaskId, int]:
-        """Return the number of missing offsets per task; the last known number while brokers do not answer.
-
-        Raises:
-            BrokerError: If brokers refuse.
-        """
+        """Return the number of missing offsets per task; the last known number while brokers do not answer."""
         try:
             admin = self._connected.admin
             judged = [standby for standby in self._standbys.values() if standby.kept_ms != FOREVER_MS]
@@ -303,19 +282,6 @@ def open_global_state(
     """Open the global stores and fill them up to the given ends, or to the present ones.
 
     They are kept in memory and filled at every start. Their topics are compacted, and hosts need no local files for them.
-
-    Args:
-        connected: The application.
-        clock: Tells the time.
-        ends: Offsets at which to stop; the present ends if left out.
-        on_restore: Called with partition, records so far and offsets expected.
-
-    Returns:
-        The global stores.
-
-    Raises:
-        RangeError: If an end lies beyond the end of the partition, or this takes longer than brokers keep deletions.
-        BrokerError: If the brokers do not answer.
     """
     application, admin = connected.application, connected.admin
     handlers = global_error_handlers(application.config.streams)
@@ -349,18 +315,6 @@ def publish_snapshots(connected: ConnectedApplication, clock: Clock, scratch: Pa
     """Publish snapshots of all tasks from the present changelogs. Workers may run meanwhile.
 
     Makes each state in a separate directory, from the newest snapshot and the changelogs' records since.
-
-    Args:
-        connected: The application; its patterns are resolved.
-        clock: Tells the time.
-        scratch: Directory in which to make the states; the system's directory for temporary files if left out.
-
-    Returns:
-        The snapshots.
-
-    Raises:
-        SnapshotError: If one cannot be published.
-        BrokerError: If brokers do not answer.
     """
     published = []
     for task_id in sorted(connected.layout.tasks):

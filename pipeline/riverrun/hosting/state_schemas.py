@@ -182,12 +182,7 @@ class StateSchemas:
         self._control = ControlTopic(connected.admin, STATE_TOPIC)
 
     def check(self) -> None:
-        """Compare today's serdes with those that have written the rows, and record them. The topics exist.
-
-        Raises:
-            StateSchemaError: If rows cannot be read. Nothing is recorded.
-            BrokerError: If brokers do not answer.
-        """
+        """Compare today's serdes with those that have written the rows, and record them. The topics exist."""
         needed = self._connected.layout.internal_topics
         partitions = {each.name: each.partitions for each in needed if each.name in self._topics}
         if not partitions:
@@ -208,18 +203,7 @@ class StateSchemas:
             self._control.put(changed)
 
     def accept(self, owner: str) -> list[str]:
-        """Take today's serdes of a store as those of all of its rows, whatever has written them.
-
-        Args:
-            owner: The store, or the repartition topic without the application's id.
-
-        Returns:
-            The names of the forms that count no longer.
-
-        Raises:
-            StateSchemaError: If there is no such store with a changelog, or its topic does not exist yet.
-            BrokerError: If brokers do not answer.
-        """
+        """Take today's serdes of a store as those of all of its rows, whatever has written them."""
         wanted = {changelog_name(self._connected.id, owner), internal_name(self._connected.id, owner)}
         found = next((each for name, each in self._topics.items() if name in wanted), None)
         if found is None:
@@ -236,11 +220,7 @@ class StateSchemas:
         return [_shown(each) for each in earlier if each != now]
 
     def known(self) -> dict[str, list[str]]:
-        """Return the forms that rows may have, by store and repartition topic; the latest one is last.
-
-        Raises:
-            BrokerError: If brokers do not answer.
-        """
+        """Return the forms that rows may have, by store and repartition topic; the latest one is last."""
         noted, ids = self._noted(), self._admin.topic_ids(self._topics)
         return {
             each.owner: [_shown(pair) for pair in noted[topic].serdes]
@@ -321,15 +301,7 @@ class StateSchemas:
 
 
 def copy_records(admin: Admin, topics: Mapping[str, str]) -> None:
-    """Note of topics that they have rows of the same forms as others, from which they were copied.
-
-    Args:
-        admin: Asks the brokers.
-        topics: The copies, by the topic that each was copied from. Copies that do not exist are left out.
-
-    Raises:
-        BrokerError: If brokers refuse or do not answer.
-    """
+    """Note of topics that they have rows of the same forms as others, from which they were copied."""
     control, ids = ControlTopic(admin, STATE_TOPIC), admin.topic_ids(topics.values())
     noted, copied = control.read(), dict[str, bytes | None]()
     for source, copy in topics.items():

@@ -57,16 +57,7 @@ class TableInputs:
 
     @classmethod
     def begun(cls, admin: Admin, spec: TaskSpec, commits: Mapping[TopicPartition, CommittedOffset]) -> TableInputs:
-        """Find out which deletions a task may have missed.
-
-        Args:
-            admin: Asks the brokers.
-            spec: The task.
-            commits: Its committed offsets.
-
-        Raises:
-            BrokerError: If brokers do not answer.
-        """
+        """Find out which deletions a task may have missed."""
         tps = frozenset(tp for tp in spec.inputs if tp.topic in spec.sub_topology.table_sources)
         now = whole_now(admin, {tp.topic for tp in tps})
         if now.kept_ms == FOREVER_MS:
@@ -113,11 +104,7 @@ class TableInputs:
         self.following.reach({tp: task.position(tp) for tp in self.tps})
 
     def require_recent(self, admin: Admin) -> None:
-        """Make sure before a commit that the task has missed no deletion among what it has read.
-
-        Raises:
-            BrokerError: If it may have: this process was stopped for too long. The task is to be taken over again.
-        """
+        """Make sure before a commit that the task has missed no deletion among what it has read."""
         try:
             require_recent(admin, self.whole)
         except RangeError as error:
@@ -162,14 +149,7 @@ def _keys(admin: Admin, tp: TopicPartition, offsets: OffsetRange) -> frozenset[b
 
 
 def absences(connected: ConnectedApplication) -> Iterator[str]:
-    """Yield warnings about tables that nothing has read for too long, and about state on this machine that nothing has used.
-
-    Args:
-        connected: The version; its patterns are resolved. Nothing runs it.
-
-    Raises:
-        BrokerError: If brokers do not answer.
-    """
+    """Yield warnings about tables that nothing has read for too long, and about state on this machine that nothing has used."""
     connected = replace(connected, admin=connected.admin.silent())
     admin, application = connected.admin, connected.application
     committed = connected.noted(connected.inputs)

@@ -47,18 +47,7 @@ class CommittedPoint:
 def read_committed(
     connected: ConnectedApplication, spec: TaskSpec, inputs: Collection[TopicPartition]
 ) -> CommittedPoint:
-    """Read committed offsets, for a host that writes nothing: owners of the task may commit further ones.
-
-    Args:
-        connected: The application.
-        spec: The task.
-        inputs: The inputs whose committed offsets are read.
-
-    Raises:
-        TopicError: If a topic was deleted and created again since the last commit.
-        ForgottenOffsetsError: If brokers have deleted committed offsets.
-        BrokerError: If the brokers do not answer.
-    """
+    """Read committed offsets, for a host that writes nothing: owners of the task may commit further ones."""
     commits = connected.committed(inputs) if inputs else {}
     require_new(connected, (tp for tp in inputs if tp not in commits))
     return committed_point(connected, spec, commits)
@@ -67,12 +56,7 @@ def read_committed(
 def committed_point(
     connected: ConnectedApplication, spec: TaskSpec, commits: Mapping[TopicPartition, CommittedOffset]
 ) -> CommittedPoint:
-    """Return committed offsets with the topics that they depend on.
-
-    Raises:
-        TopicError: If a topic was deleted and created again since the last commit.
-        BrokerError: If the brokers do not answer.
-    """
+    """Return committed offsets with the topics that they depend on."""
     topics = found_ids(connected.admin, spec.topics)
     require_same(connected.application, committed_ids(commits, connected.id).items(), topics)
     return CommittedPoint(commits, topics)
@@ -108,34 +92,17 @@ class OpenedTask:
         return self.missing.backend
 
     def again(self) -> OpenedTask:
-        """Find the records of the present changelogs that the state lacks.
-
-        Raises:
-            BrokerError: If the brokers do not answer.
-        """
+        """Find the records of the present changelogs that the state lacks."""
         opened = _with_missing(self.connected, self.spec, self.clock, self.point, self.backend)
         return replace(opened, missing=replace(opened.missing, attempt=self.missing.attempt + 1))
 
     def new_task(self, ports: Ports | None = None, dead_letters: str | None = None) -> Task:
-        """Make the task, which then has to be restored.
-
-        Args:
-            ports: Its connections; without them it can be restored and queried, but cannot process.
-            dead_letters: Topic of all its dead letters; None if the handlers decide.
-        """
+        """Make the task, which then has to be restored."""
         ports = ports or Ports(_Nowhere(), self.backend, self.clock)
         return Task(replace(self.spec, dead_letters=dead_letters), ports)
 
     def restored(self, ports: Ports | None = None, on_restore: OnRestore = silently) -> Task:
-        """Make the task and bring its state to the committed point.
-
-        Args:
-            ports: Its connections; see `new_task`.
-            on_restore: Called with changelog, records so far and records expected.
-
-        Raises:
-            BrokerError: If the brokers do not answer.
-        """
+        """Make the task and bring its state to the committed point."""
         opened, admin, kafka = self, self.connected.admin, self.connected.application.kafka
         while True:
             task = self.new_task(ports)
@@ -160,20 +127,7 @@ def open_task(
     point: CommittedPoint,
     backend: StateBackend | None = None,
 ) -> OpenedTask:
-    """Open the local state of a task, unless it is open, and find what it lacks. Closes it if that fails.
-
-    Args:
-        connected: The application.
-        spec: The task.
-        clock: Tells the time.
-        point: The point from which it continues.
-        backend: The local state, if it is open already.
-
-    Raises:
-        TopicError: If an input was deleted and created again since the state was made.
-        BrokerError: If the brokers do not answer.
-        StateError: If the local state is in use by another process.
-    """
+    """Open the local state of a task, unless it is open, and find what it lacks. Closes it if that fails."""
     if backend is None:
         backend = open_state(connected, spec.id)
     try:
@@ -193,19 +147,7 @@ def begin_task(
     *,
     source_changelogs: bool = False,
 ) -> OpenedTask:
-    """Open a task for a host that writes nothing, and so fences no predecessor.
-
-    Args:
-        connected: The application.
-        task_id: The task.
-        clock: Tells the time.
-        backend: The local state, if it is open already. Closed if the task cannot be opened.
-        source_changelogs: Whether to read the committed offsets of those inputs only that serve as changelogs.
-
-    Raises:
-        BrokerError: If the brokers do not answer.
-        StateError: If the local state is in use by another process.
-    """
+    """Open a task for a host that writes nothing, and so fences no predecessor."""
     spec = connected.application.task_spec(task_id, connected.layout.tasks[task_id])
     inputs = list(spec.source_changelogs.values()) if source_changelogs else spec.inputs
     with ExitStack() as opened:

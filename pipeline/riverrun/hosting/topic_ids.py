@@ -26,11 +26,7 @@ MOST_TOPICS = 8
 
 
 def found_ids(admin: Admin, topics: Iterable[str]) -> dict[str, int]:
-    """Return the ids of those topics that exist, as 64 bits each, in the given order.
-
-    Raises:
-        BrokerError: If the brokers do not answer.
-    """
+    """Return the ids of those topics that exist, as 64 bits each, in the given order."""
     wanted = list(topics)
     found = short_ids(admin.topic_ids(wanted))
     return {topic: found[topic] for topic in wanted if topic in found}
@@ -52,13 +48,7 @@ def committed_ids(committed: Mapping[TopicPartition, tuple[int, str]], applicati
 
 
 def ids_to_commit(tp: TopicPartition, ids: Mapping[str, int], application_id: str) -> dict[str, int]:
-    """Return the ids to commit with the offset of an input, by short name: its own topic first.
-
-    Args:
-        tp: The input.
-        ids: Ids of the topics that its task depends on, the most important first.
-        application_id: The prefix of internal topics, which short names leave out.
-    """
+    """Return the ids to commit with the offset of an input, by short name: its own topic first."""
     own = {tp.topic: ids[tp.topic]} if tp.topic in ids else {}
     chosen = dict(islice((own | dict(ids)).items(), MOST_TOPICS))
     prefix = f"{application_id}-"
@@ -71,16 +61,7 @@ def unread(tp: TopicPartition, ids: Mapping[str, int], application_id: str) -> s
 
 
 def require_same(application: Application, known: Iterable[tuple[str, int]], present: Mapping[str, int]) -> None:
-    """Make sure that topics are those from which an application has read.
-
-    Args:
-        application: The application.
-        known: Topics with the ids that they had when the application read them.
-        present: Ids of topics now. Topics that are missing are other checks' concern.
-
-    Raises:
-        TopicError: If a topic was deleted and created again.
-    """
+    """Make sure that topics are those from which an application has read."""
     changed = sorted({topic for topic, topic_id in known if present.get(topic, topic_id) != topic_id})
     if not changed:
         return

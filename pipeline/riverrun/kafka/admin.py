@@ -107,12 +107,7 @@ class EarlierRecords(Protocol):
     """Records in front of those that brokers have: an archive of topics."""
 
     def ranges(self, admin: Admin, starts: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, OffsetRange]:
-        """Return the ranges that reach the logs of partitions without a hole.
-
-        Args:
-            admin: Asks the brokers.
-            starts: The first offset that brokers have of each partition.
-        """
+        """Return the ranges that reach the logs of partitions without a hole."""
         ...
 
     def read(self, tp: TopicPartition, wanted: OffsetRange) -> Iterator[list[RawFields]]:
@@ -120,11 +115,7 @@ class EarlierRecords(Protocol):
         ...
 
     def check_seam(self, admin: Admin, tp: TopicPartition) -> None:
-        """Make sure that brokers still have the deletions that follow the last of these records.
-
-        Raises:
-            ArchiveError: If they may not.
-        """
+        """Make sure that brokers still have the deletions that follow the last of these records."""
         ...
 
     def offset_at(self, tp: TopicPartition, wanted: OffsetRange, time_ms: int) -> int | None:
@@ -179,15 +170,7 @@ class Admin:
         return {name: topic.id for name, topic in self.topics(topics).items()}
 
     def require(self, topics: Iterable[str], why: str) -> None:
-        """Check that topics exist.
-
-        Args:
-            topics: The topics.
-            why: Their purpose, for the message.
-
-        Raises:
-            TopicError: If a topic does not exist.
-        """
+        """Check that topics exist."""
         names = set(topics)
         missing = sorted(names - self.partitions(names).keys())
         if missing:
@@ -203,14 +186,7 @@ class Admin:
         return True
 
     def require_answer(self, on_wait: Callable[[str], None] = lambda _servers: None) -> None:
-        """Check that brokers answer, and diagnose within seconds if they do not.
-
-        Args:
-            on_wait: Called once with the servers, if the answer takes longer than a moment.
-
-        Raises:
-            BrokerError: If they do not answer, with the cause.
-        """
+        """Check that brokers answer, and diagnose within seconds if they do not."""
         require_answer(self._requests, on_wait)
 
     def list_topics(self, prefix: str = "") -> list[str]:
@@ -220,11 +196,7 @@ class Admin:
         return sorted(name for name in topics if name.startswith(prefix))
 
     def create_topics(self, specs: Iterable[TopicSpec]) -> None:
-        """Create the topics that do not exist, and wait until they can be used.
-
-        Raises:
-            TopicError: If a topic exists with another number of partitions, or none can have such a name or so many partitions.
-        """
+        """Create the topics that do not exist, and wait until they can be used."""
         wanted = {spec.name: spec for spec in specs}
         for spec in wanted.values():
             _check_spec(spec)
@@ -251,14 +223,7 @@ class Admin:
                 raise TopicError(message, hint=_OTHER_PARTITIONS)
 
     def add_partitions(self, counts: Mapping[str, int]) -> None:
-        """Give topics more partitions, and wait until all brokers that answer know them.
-
-        Args:
-            counts: The number of partitions of each topic from then on.
-
-        Raises:
-            BrokerError: If brokers refuse or do not answer.
-        """
+        """Give topics more partitions, and wait until all brokers that answer know them."""
         if not counts:
             return
         request = [NewPartitions(topic, count) for topic, count in sorted(counts.items())]
@@ -373,16 +338,6 @@ class Admin:
         """Return the committed offsets of a group; partitions without one are left out.
 
         Waits for transactions that are being committed, so that the replaced offsets are not returned.
-
-        Args:
-            group: The group.
-            tps: The partitions.
-            patience_s: How long to wait for them.
-            isolation: With `read_uncommitted`, waits for no transaction, and may return offsets that one replaces.
-
-        Raises:
-            OpenTransactionError: If such a transaction stays open.
-            BrokerError: If the brokers do not answer.
         """
         partitions = [ClientTopicPartition(*tp) for tp in tps]
         if not partitions:
@@ -477,14 +432,7 @@ class Admin:
         }
 
     def alter_topic_configs(self, settings: Mapping[str, Mapping[str, str | None]]) -> None:
-        """Change settings of topics; all their other settings stay as they are.
-
-        Args:
-            settings: By topic, values by name; None restores the brokers' default.
-
-        Raises:
-            BrokerError: If brokers refuse or do not answer.
-        """
+        """Change settings of topics; all their other settings stay as they are."""
         if not settings:
             return
         resources = [

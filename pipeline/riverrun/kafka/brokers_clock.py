@@ -70,11 +70,7 @@ class BrokersClock:
         self._uses_host = not writes
 
     def now_ms(self) -> int:
-        """Return the time, as the brokers told it within the last minute; asks them if need be. Never later than the true time.
-
-        Raises:
-            BrokerError: If they do not answer.
-        """
+        """Return the time, as the brokers told it within the last minute; asks them if need be. Never later than the true time."""
         if self._asked is not None:
             _told, at, wall = self._asked
             if 0 <= self._wall() - wall < _FRESH_SECONDS and self._monotonic() - at < _FRESH_SECONDS:
@@ -92,9 +88,6 @@ class BrokersClock:
         """Return the time up to which something has been read. It is too early, but never an error, if brokers do not answer.
 
         Callers process records: they wait at most once a minute for brokers that do not answer.
-
-        Raises:
-            BrokerError: If brokers have never answered.
         """
         failed_at = -_FRESH_SECONDS if self._failed_at is None else self._failed_at
         if self._asked is not None and self._monotonic() - failed_at < _FRESH_SECONDS:

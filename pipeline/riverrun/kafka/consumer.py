@@ -190,21 +190,12 @@ class RecordConsumer:
         """Wait for a first record up to a timeout, then return what has arrived.
 
         An error loses no record: the next poll reads records again that came with it.
-
-        Raises:
-            MissingOffsetError: If an assigned offset does not exist (any more); the partition is read no further.
-            BrokerError: If the brokers refuse. Unreachable brokers are no error here: the library reconnects.
         """
         found, ends = self._read(max_records, timeout_s)
         return Polled({tp: _fields(messages) for tp, messages in found.items()}, ends)
 
     def poll_batches(self, max_records: int, timeout_s: float) -> PolledBatches:
-        """Poll by columns, without records that have no key.
-
-        Raises:
-            MissingOffsetError: If an assigned offset does not exist (any more).
-            BrokerError: If the brokers refuse.
-        """
+        """Poll by columns, without records that have no key."""
         found, ends = self._read(max_records, timeout_s)
         reached = {tp: messages[-1].offset() + 1 for tp, messages in found.items()}
         reached |= {tp: max(end, reached.get(tp, 0)) for tp, end in ends.items()}

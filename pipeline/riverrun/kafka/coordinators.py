@@ -64,11 +64,7 @@ class CoordinatorRequest:
 
 
 def describe_group(question: CoordinatorRequest) -> tuple[str, tuple[str, ...]] | None:
-    """Return a group's state, and `client-id@host` of each member; None if there is no such group.
-
-    Raises:
-        KafkaException: If there is no answer, with librdkafka's code for the reason.
-    """
+    """Return a group's state, and `client-id@host` of each member; None if there is no such group."""
     found = _answer(question, DescribeGroupsRequest(groups=[question.group])).groups[0]
     if not _exists(found.error_code):
         return None
@@ -80,9 +76,6 @@ def messages_in_group(question: CoordinatorRequest) -> tuple[tuple[bytes, bytes]
     """Return by member the metadata with which it joined (`GroupMember.describe`), and its plan; empty if there are no members.
 
     Returns None during a rebalance: brokers do not tell it before all members have joined again.
-
-    Raises:
-        KafkaException: If there is no answer, with librdkafka's code for the reason.
     """
     found = _answer(question, DescribeGroupsRequest(groups=[question.group])).groups[0]
     if not _exists(found.error_code):
@@ -94,11 +87,7 @@ def messages_in_group(question: CoordinatorRequest) -> tuple[tuple[bytes, bytes]
 
 
 def delete_group(question: CoordinatorRequest) -> None:
-    """Delete a group, if there is one.
-
-    Raises:
-        KafkaException: If there is no answer, with librdkafka's code for the reason.
-    """
+    """Delete a group, if there is one."""
     _exists(_answer(question, DeleteGroupsRequest(groups_names=[question.group])).results[0].error_code)
 
 
@@ -143,29 +132,12 @@ class CoordinatorConnection:
         self._node: Any = None
 
     def find(self, within_s: float, gives_up: Callable[[], bool] = lambda: False) -> None:
-        """Look up the coordinator, unless it is known.
-
-        Args:
-            within_s: Longest time for the answer.
-            gives_up: Returns whether to stop waiting.
-
-        Raises:
-            KafkaException: If there is no answer, with librdkafka's code for the reason.
-        """
+        """Look up the coordinator, unless it is known."""
         if self._node is None:
             self._node = self._done(self._found, within_s, gives_up)
 
     def ask(self, request: Any, within_s: float, gives_up: Callable[[], bool] = lambda: False) -> Any:
-        """Return the coordinator's answer to a request.
-
-        Args:
-            request: A request of the library.
-            within_s: Longest time for the answer.
-            gives_up: Returns whether to stop waiting.
-
-        Raises:
-            KafkaException: If there is no answer, with librdkafka's code for the reason.
-        """
+        """Return the coordinator's answer to a request."""
         deadline = time.monotonic() + within_s
         self.find(within_s, gives_up)
 

@@ -98,12 +98,7 @@ MISSING_TOPIC = frozenset(
 
 
 def streams_error(error: KafkaError, doing: str) -> StreamsError:
-    """Translate a client's error for the person or program that must act.
-
-    Args:
-        error: The client's error.
-        doing: The failed action, to complete "cannot <doing>".
-    """
+    """Translate a client's error for the person or program that must act."""
     text = f"Cannot {doing}: {error.str()}"
     code = error.code()
     if code == KafkaError.INVALID_PRODUCER_ID_MAPPING:
@@ -152,11 +147,7 @@ def _hint(code: int) -> str | None:
 
 @contextmanager
 def mapped_errors(doing: str) -> Iterator[None]:
-    """Translate the client's exceptions to Riverrun's.
-
-    Args:
-        doing: The action, to complete "cannot <doing>".
-    """
+    """Translate the client's exceptions to Riverrun's."""
     try:
         yield
     except KafkaException as error:

@@ -59,22 +59,14 @@ class Groups:
         self._requests = requests
 
     def state(self, group: str) -> GroupState:
-        """Return a group's state; an unknown group is dead, without members.
-
-        Raises:
-            BrokerError: If the brokers refuse or do not answer.
-        """
+        """Return a group's state; an unknown group is dead, without members."""
         from riverrun.kafka.coordinators import describe_group  # noqa: PLC0415 - loads for long, and few ask
 
         described = self._patiently(self._asking(group, describe_group), f"describe group {group}")
         return GroupState("dead", ()) if described is None else GroupState(*described)
 
     def member_messages(self, group: str) -> tuple[tuple[bytes, bytes], ...] | None:
-        """Return what each member joined a group with, and its plan; empty for an unknown group, None during a rebalance.
-
-        Raises:
-            BrokerError: If the brokers refuse or do not answer.
-        """
+        """Return what each member joined a group with, and its plan; empty for an unknown group, None during a rebalance."""
         from riverrun.kafka.coordinators import messages_in_group  # noqa: PLC0415 - loads for long, and few ask
 
         found: tuple[tuple[bytes, bytes], ...] | None = self._patiently(
@@ -83,22 +75,13 @@ class Groups:
         return found
 
     def delete(self, group: str) -> None:
-        """Delete a group and its committed offsets. Idempotent.
-
-        Raises:
-            BrokerError: If the group has members, or the brokers refuse or do not answer.
-        """
+        """Delete a group and its committed offsets. Idempotent."""
         from riverrun.kafka.coordinators import delete_group  # noqa: PLC0415 - loads for long, and few ask
 
         self._patiently(self._asking(group, delete_group), f"delete group {group}")
 
     def alter_offsets(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
-        """Set committed offsets of a group with librdkafka, as some hosts know only its properties.
-
-        Raises:
-            BrokerError: If the group has members, or the brokers refuse or do not answer.
-            TopicError: If there is no such partition.
-        """
+        """Set committed offsets of a group with librdkafka, as some hosts know only its properties."""
         partitions = [ClientTopicPartition(tp.topic, tp.partition, offset) for tp, offset in offsets.items()]
         if partitions:
             doing = f"set offsets of {group}"
@@ -136,15 +119,7 @@ class Groups:
                 raise KafkaException(KafkaError(KafkaError.NON_EMPTY_GROUP) if has_members else error)
 
     def _patiently(self, ask: Callable[[int, float], Any], doing: str) -> Any:
-        """Repeat a request until the answer is final or the time is over.
-
-        Args:
-            ask: Called with the number of the attempt, and the seconds left.
-            doing: The action, to complete "cannot <doing>".
-
-        Raises:
-            BrokerError: The last failure.
-        """
+        """Repeat a request until the answer is final or the time is over."""
         deadline, attempt = time.monotonic() + REQUEST_SECONDS, 0
         while True:
             try:
@@ -194,12 +169,7 @@ class GroupClients:
 
     @contextmanager
     def client(self, group: str, isolation: str) -> Iterator[Consumer]:
-        """Lend a client of a group. One whose question failed is not used again.
-
-        Args:
-            group: The group.
-            isolation: Whether it reads uncommitted offsets.
-        """
+        """Lend a client of a group. One whose question failed is not used again."""
         client = self._taken(group, isolation) or self._requests.consumer(group, isolation)
         try:
             yield client
@@ -271,11 +241,7 @@ class GroupProgress:
         self._consumer = requests.consumer(group, "read_uncommitted")
 
     def committed(self, tps: Iterable[TopicPartition]) -> dict[TopicPartition, tuple[int, str]]:
-        """Return committed offsets and their metadata; partitions without one are left out.
-
-        Raises:
-            BrokerError: If the brokers do not answer.
-        """
+        """Return committed offsets and their metadata; partitions without one are left out."""
         partitions = [ClientTopicPartition(*tp) for tp in tps]
         with self._requests.asking(f"read committed offsets of {self._group}"):
             found = self._consumer.committed(partitions, REQUEST_SECONDS)

@@ -29,15 +29,7 @@ _NAMES = {
 
 
 def connection(kafka: Mapping[str, str]) -> dict[str, Any]:
-    """Return the properties of a connection with kafka-python's names; others are left out.
-
-    Args:
-        kafka: Client properties with librdkafka's names.
-
-    Raises:
-        BrokerError: If it logs in with a token, and there is none.
-        ConfigError: If there can be none with these properties.
-    """
+    """Return the properties of a connection with kafka-python's names; others are left out."""
     found: dict[str, Any] = {_NAMES[name]: value for name, value in kafka.items() if name in _NAMES}
     if "ssl_check_hostname" in found:
         found["ssl_check_hostname"] = found["ssl_check_hostname"] != "none"

@@ -32,10 +32,6 @@ def end_in_background(end: Callable[[], object], name: str) -> None:
 
     A reader that was not finished may be collected when the interpreter ends. No thread can start then, and waiting for one
     would never end; the client ends with the process.
-
-    Args:
-        end: Ends the client, which is no longer used.
-        name: Name of the thread.
     """
     if sys.is_finalizing():
         return

@@ -91,10 +91,6 @@ class GroupMember:
         coordinator: The connection to use; a new one if left out.
         committed: Returns further topics to subscribe to, at every rebalance, in the thread. Brokers delete committed
             offsets of topics that no member subscribes to.
-
-    Raises:
-        ConfigError: If a property cannot be used.
-        BrokerError: If it logs in with a token, and there is none.
     """
 
     def __init__(
@@ -160,14 +156,7 @@ class GroupMember:
         return 0.0 if since is None else time.monotonic() - since
 
     def poll(self, timeout_s: float) -> None:
-        """Wait for an error of the membership, which continues unless the error is final.
-
-        Args:
-            timeout_s: How long to wait.
-
-        Raises:
-            BrokerError: If the brokers refuse. Unreachable brokers are no error here: the member repeats its requests.
-        """
+        """Wait for an error of the membership, which continues unless the error is final."""
         if self._thread.ident is None:
             self._thread.start()
         try:
@@ -271,11 +260,7 @@ class GroupMember:
         return int(answer.error_code)
 
     def _counts_as_member(self, code: int) -> bool:
-        """Take note of an answer. Return whether brokers still count this as a member of its generation.
-
-        Raises:
-            StreamsError: If it cannot be a member.
-        """
+        """Take note of an answer. Return whether brokers still count this as a member of its generation."""
         if code in _COUNTED:
             self._counted_at = time.monotonic()
         if code == KafkaError.NO_ERROR:
@@ -296,11 +281,7 @@ class GroupMember:
         return False
 
     def _refused(self, code: int) -> None:
-        """Report an error that another attempt may not meet.
-
-        Raises:
-            StreamsError: If every attempt would meet it.
-        """
+        """Report an error that another attempt may not meet."""
         error: Exception = streams_error(KafkaError(code), f"be a member of group {self._group_id}")
         if code == KafkaError.UNKNOWN:
             # So brokers call the messages of a group that exceed their message.max.bytes. The leader can make them smaller.
@@ -316,9 +297,6 @@ class GroupMember:
         """Return the answer to a request, which is repeated until a coordinator has answered.
 
         Brokers give a repeated request the same answer: a `JoinGroup` with the same metadata starts no second rebalance.
-
-        Raises:
-            StreamsError: If the connection cannot be used.
         """
         while True:
             if self._ends.is_set():

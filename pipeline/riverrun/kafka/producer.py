@@ -91,22 +91,12 @@ class TransactionalProducer:
         """
 
     def init(self) -> None:
-        """Take the transactional id over: abort the open transaction of an earlier owner, and fence that owner for good.
-
-        Raises:
-            BrokerError: If the brokers cannot be reached.
-        """
+        """Take the transactional id over: abort the open transaction of an earlier owner, and fence that owner for good."""
         with mapped_errors(f"take over {self.transactional_id} at {self._servers}"):
             self._client.producer.init_transactions(_COMMIT_SECONDS)
 
     def flush(self) -> None:
-        """Wait until everything sent has arrived. `commit` reports refusals.
-
-        Raises:
-            BrokerError: If brokers do not answer. Nothing is committed.
-            TopicError: If a topic no longer exists. Nothing is committed.
-            UnknownOutcomeError: If the library does not return; the producer must be discarded.
-        """
+        """Wait until everything sent has arrived. `commit` reports refusals."""
         left: list[int] = []
         with suppress(KafkaException):
             _watched(lambda: left.append(self._client.producer.flush(_COMMIT_SECONDS)), self.transactional_id)
@@ -116,19 +106,7 @@ class TransactionalProducer:
             raise failure
 
     def commit(self, offsets: Mapping[TopicPartition, tuple[int, str]], group_id: str) -> None:
-        """Commit the records sent and the offsets of their inputs, all or nothing.
-
-        Args:
-            offsets: By input partition, the next offset to read, and its metadata.
-            group_id: The group of the offsets.
-
-        Raises:
-            TaskMigratedError: If another owner has taken over. Nothing was committed.
-            UnknownOutcomeError: If it is unknown whether it was committed: read the committed offsets. Also if the
-                transaction exceeded its time limit, as brokers then fence its owner like a successor would.
-            BrokerError: If it was refused, with the topic and the reason if a record was the cause. The transaction is
-                aborted, and nothing was committed.
-        """
+        """Commit the records sent and the offsets of their inputs, all or nothing."""
         self._begin()
         partitions = [
             ClientTopicPartition(tp.topic, tp.partition, offset, metadata) for tp, (offset, metadata) in offsets.items()
@@ -156,12 +134,7 @@ class TransactionalProducer:
         self._end()
 
     def abort(self) -> None:
-        """Abort the current transaction, if there is one.
-
-        Raises:
-            TaskMigratedError: If another owner has taken over.
-            BrokerError: If the brokers cannot be reached; they will abort the transaction by themselves.
-        """
+        """Abort the current transaction, if there is one."""
         if self.in_transaction:
             self._end()
             self._client.producer.purge()
@@ -257,11 +230,7 @@ class IdempotentProducer:
         return self._sender.sent()
 
     def flush(self) -> None:
-        """Wait until everything sent has arrived.
-
-        Raises:
-            BrokerError: If a record did not arrive, with the topic and the reason.
-        """
+        """Wait until everything sent has arrived."""
         with mapped_errors(f"write to {self._servers}"):
             left = self._client.producer.flush(_FLUSH_SECONDS)
         if self._refused:
@@ -303,11 +272,7 @@ class KafkaRecordCollector:
 
 
 def _watched(call: Callable[[], object], name: str) -> None:
-    """Run a call in a thread, and give up if it never returns.
-
-    Raises:
-        UnknownOutcomeError: If it did not return in time; its producer must be discarded.
-    """
+    """Run a call in a thread, and give up if it never returns."""
     raised: list[BaseException] = []
 
     def run() -> None:

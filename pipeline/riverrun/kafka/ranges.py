@@ -25,11 +25,7 @@ _LOST_POLLS = 120
 
 
 def check_ranges(admin: Admin, ranges: Mapping[TopicPartition, OffsetRange]) -> None:
-    """Refuse ranges that cannot be read completely.
-
-    Raises:
-        RangeError: If a range begins before the first record that still exists, or ends after the last stable offset.
-    """
+    """Refuse ranges that cannot be read completely."""
     asked = {tp: r for tp, r in ranges.items() if r.size}
     first, last = admin.beginning_offsets(asked), admin.end_offsets(asked)
     gone = {tp: first[tp] for tp, wanted in sorted(asked.items()) if wanted.start < first[tp]}
@@ -51,11 +47,6 @@ def offsets_at_time(
     Brokers also find transaction markers, which have the time of their clock. In an import of old records, the first
     marker would match and hide all records behind it. So this function reads on from the found offset until a record is
     late enough.
-
-    Args:
-        admin: Asks the brokers.
-        ranges: The partitions, and the offsets to search.
-        timestamp_ms: The time.
     """
     found = admin.offsets_for_time(ranges, timestamp_ms)
     rest = {tp: OffsetRange(min(max(found[tp], r.start), r.end), r.end) for tp, r in ranges.items()}
@@ -109,11 +100,6 @@ def read_fields(
 
     A partition is complete when a record at or beyond its last offset has been seen, or the log ends at or beyond its
     end. Transaction markers and compacted gaps leave the last offsets without records.
-
-    Args:
-        admin: Checks that the ranges exist.
-        ranges: The ranges; empty ones yield nothing.
-        enough: Partitions that the reader adds here, at any batch, are not read any further.
     """
     check_ranges(admin, ranges)
     open_ranges = {tp: r for tp, r in ranges.items() if r.size}

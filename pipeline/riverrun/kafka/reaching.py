@@ -50,15 +50,7 @@ class Obstacle:
 
 
 def require_answer(requests: Requests, on_wait: Callable[[str], None]) -> None:
-    """Check that brokers answer, and diagnose within seconds if they do not.
-
-    Args:
-        requests: The client.
-        on_wait: Called once with the servers, if the answer takes longer than a moment.
-
-    Raises:
-        BrokerError: If they do not answer, with the cause.
-    """
+    """Check that brokers answer, and diagnose within seconds if they do not."""
     kafka = requests.kafka
     begun, servers = time.monotonic(), kafka.get("bootstrap.servers", "")
     is_told, waited = False, 0.0
@@ -95,12 +87,7 @@ def _failure(requests: Requests, within_s: float) -> KafkaError | None:
 
 
 def obstacle_to(server: str, *, tls: bool) -> Obstacle | None:
-    """Return the obstacle between this machine and a server; None if it may be a broker.
-
-    Args:
-        server: `host:port`, with an optional protocol.
-        tls: Whether the client would use TLS.
-    """
+    """Return the obstacle between this machine and a server; None if it may be a broker."""
     host, _, port = server.rpartition("://")[2].rpartition(":")
     address = host.strip("[]"), int(port)
     try:

@@ -65,9 +65,6 @@ class Requests:
     Attributes:
         kafka: The client properties.
         client: The library's client. It must outlive its requests: the future of a collected client never ends.
-
-    Raises:
-        ConfigError: If the library refuses the properties.
     """
 
     def __init__(self, kafka: Mapping[str, str]) -> None:
@@ -97,24 +94,13 @@ class Requests:
 
         The admin client is not used for requests to a group's coordinator: it crashes the process if the coordinator
         has just started, moved or died (librdkafka issue 5040, pull request 5397).
-
-        Args:
-            group: The group.
-            isolation: Whether it reads uncommitted offsets.
-            properties: Properties of this consumer only.
         """
         own = {"group.id": group, "enable.auto.commit": False, "isolation.level": isolation}
         with mapped_errors("create a consumer"):
             return Consumer({**CLIENT, **client_properties(self.kafka), **own, **properties}, logger=quiet)
 
     def result(self, future: Future[Any], doing: str, *, ignore: Collection[int] = ()) -> Any:
-        """Return a request's answer.
-
-        Args:
-            future: The client's future of the request.
-            doing: The action, to complete "cannot <doing>".
-            ignore: Codes of errors that are not failures; the answer is None for them.
-        """
+        """Return a request's answer."""
         with self.asking(doing):
             try:
                 return future.result(REQUEST_SECONDS + 5)
@@ -152,15 +138,7 @@ class Requests:
         error: type[BrokerError] = BrokerError,
         hint: str | None = None,
     ) -> None:
-        """Check repeatedly until a condition holds.
-
-        Args:
-            condition: Returns whether it holds.
-            doing: The action, to complete "cannot <doing>".
-            seconds: Time limit.
-            error: Type of the error on failure; it is `retriable`.
-            hint: What the user can do about it.
-        """
+        """Check repeatedly until a condition holds."""
         deadline, pause = time.monotonic() + seconds, _FIRST_PAUSE_SECONDS
         while not condition():
             if time.monotonic() > deadline:
@@ -191,17 +169,7 @@ class Leaders:
     def offsets(
         self, tps: Iterable[TopicPartition], time_ms: int, isolation: str = "read_committed"
     ) -> dict[TopicPartition, int]:
-        """Look up offsets with `ListOffsets`.
-
-        Args:
-            tps: The partitions.
-            time_ms: The time whose first offset to find, or `OFFSET_BEGINNING` or `OFFSET_END`.
-            isolation: `read_committed` for the last stable offset as end, `read_uncommitted` for the high watermark.
-
-        Raises:
-            TopicError: If there is no such partition.
-            BrokerError: If no broker answers, or a partition stays without a leader.
-        """
+        """Look up offsets with `ListOffsets`."""
         request = [ClientTopicPartition(*tp, time_ms) for tp in tps]
         if not request:
             return {}
@@ -228,10 +196,6 @@ class Leaders:
         """Return False for an error that will pass: a partition without a leader, or with one that does not answer.
 
         Until `missing_at`, a topic that a broker does not know is such an error, too.
-
-        Raises:
-            TopicError: If there is no such partition.
-            BrokerError: If it is another error, or no broker answers.
         """
         if error.code() not in _NO_LEADER | UNREACHABLE | MISSING_TOPIC:
             raise self._requests.error(error, f"look up offsets of {tp.topic}-{tp.partition}")
@@ -243,12 +207,7 @@ class Leaders:
         return False
 
     def _check_exists(self, asker: Consumer, tp: TopicPartition) -> None:
-        """Distinguish a missing partition from one without a leader at present. Afterwards the client knows the leader.
-
-        Raises:
-            TopicError: If the partition does not exist.
-            BrokerError: If no broker answers.
-        """
+        """Distinguish a missing partition from one without a leader at present. Afterwards the client knows the leader."""
         with self._requests.asking(f"find the leader of {tp}"):
             known = asker.list_topics(timeout=REQUEST_SECONDS).topics
         count = len(known[tp.topic].partitions) if tp.topic in known else 0

@@ -76,12 +76,7 @@ class TimeLimits:
 
 
 def time_limits(admin: Admin, topics: Iterable[str]) -> dict[str, TimeLimits]:
-    """Return the limits of record times by topic.
-
-    Args:
-        admin: Asks the brokers, once for all topics.
-        topics: Their names; topics that do not exist or may not be described are left out.
-    """
+    """Return the limits of record times by topic."""
     return {topic: _limits(config) for topic, config in admin.topic_configs(topics).items()}
 
 
@@ -114,14 +109,6 @@ class RecordTimes:
         """Return the time (ms) up to which records of all topics known so far need no check at present.
 
         A topic is looked up with its first record, unless its limits are known.
-
-        Args:
-            topic: The topic.
-            partition: Its partition; None if the client chooses.
-            timestamp: The record's time, ms.
-
-        Raises:
-            RefusedRecordError: If the brokers would refuse it.
         """
         if topic not in self._limits:
             self.learn({topic: self._asked(topic)})
@@ -185,9 +172,6 @@ class RecordSender:
         """Redirect the records of some topics from now on, at no cost per record.
 
         Not between two records of one transaction, which would write to both topics.
-
-        Args:
-            published: The receiving topic by requested topic.
         """
         self._published = published
         self._targets.clear()

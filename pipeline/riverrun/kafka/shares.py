@@ -79,17 +79,7 @@ class PartitionShare:
         self._subscribe()
 
     def poll(self, give_up: Callable[[], None]) -> frozenset[TopicPartition] | None:
-        """Take part in the group.
-
-        Args:
-            give_up: Called before the present partitions belong to others.
-
-        Returns:
-            The partitions of a new assignment; None if there is none.
-
-        Raises:
-            BrokerError: If the brokers refuse. Unreachable brokers are no error here: the library reconnects.
-        """
+        """Take part in the group."""
         heard = self._heard
         heard.give_up = give_up
         try:

@@ -57,12 +57,7 @@ class TokenSource(Protocol):
     """A source of tokens."""
 
     def fetch(self) -> Token:
-        """Return a new token.
-
-        Raises:
-            BrokerError: If there is none now.
-            ConfigError: If there will be none with these settings.
-        """
+        """Return a new token."""
         ...
 
 
@@ -200,12 +195,7 @@ class Tokens:
         self._renew_s = 0.0
 
     def current(self) -> Token:
-        """Return a token that is valid, a new one if the held one ends soon.
-
-        Raises:
-            BrokerError: If there is none, and the held one has ended.
-            ConfigError: Likewise.
-        """
+        """Return a token that is valid, a new one if the held one ends soon."""
         with self._lock:
             now_s = time.time()  # noqa: TID251 - as above
             if self._held is not None and now_s < self._renew_s:
@@ -252,11 +242,7 @@ _tokens = cache(Tokens)
 
 
 def tokens_of(kafka: Mapping[str, str]) -> Tokens | None:
-    """Return the tokens with which clients log in; None if they log in otherwise.
-
-    Args:
-        kafka: Client properties with librdkafka's names, as `check_oauth` passes them.
-    """
+    """Return the tokens with which clients log in; None if they log in otherwise."""
     if kafka.get("sasl.mechanism", kafka.get("sasl.mechanisms", "")).upper() != "OAUTHBEARER":
         return None
     if OAUTH_CALLBACK in kafka:
@@ -270,13 +256,6 @@ def client_properties(kafka: Mapping[str, str]) -> Mapping[str, Any]:
     """Return the properties as confluent-kafka's clients take them: tokens come from a function of this process.
 
     A thread of the library calls it for each client, even for one that is never polled (since confluent-kafka 2.13).
-
-    Args:
-        kafka: Client properties with librdkafka's names.
-
-    Raises:
-        BrokerError: If no token can be had now.
-        ConfigError: If none can be had with these properties.
     """
     tokens = tokens_of(kafka)
     if tokens is None:

@@ -39,11 +39,7 @@ log twice before they remove one, with a pause of 15 s if there is nothing else 
 
 
 def kept_deletions_ms(admin: Admin, topics: Iterable[str]) -> int:
-    """Return how long all of these topics keep tombstones, ms: the shortest `delete.retention.ms` of those that are compacted.
-
-    Raises:
-        BrokerError: If brokers do not answer.
-    """
+    """Return how long all of these topics keep tombstones, ms: the shortest `delete.retention.ms` of those that are compacted."""
     names = set(topics)
     configs = admin.topic_configs(names)
     if unknown := names - configs.keys() - _UNREADABLE:
@@ -59,22 +55,13 @@ def _kept_ms(config: Mapping[str, str]) -> int:
 
 
 def whole_now(admin: Admin, topics: Iterable[str]) -> Whole:
-    """Return what makes a copy whole that is empty now, or that reads on to ends that are asked for after this.
-
-    Raises:
-        BrokerError: If brokers do not answer.
-    """
+    """Return what makes a copy whole that is empty now, or that reads on to ends that are asked for after this."""
     kept_ms = kept_deletions_ms(admin, topics)
     return Whole(0 if kept_ms == FOREVER_MS else admin.clock.now_ms(), kept_ms)
 
 
 def is_recent(whole: Whole | None, now: Whole) -> bool:
-    """Return whether brokers have removed no tombstone since a copy was whole.
-
-    Args:
-        whole: When it was whole; None if that is unknown.
-        now: The present time, with the present settings of its topics (`whole_now`).
-    """
+    """Return whether brokers have removed no tombstone since a copy was whole."""
     kept_ms = now.kept_ms if whole is None else min(whole.kept_ms, now.kept_ms)  # with the settings of both times
     if whole is None or kept_ms == FOREVER_MS:
         return kept_ms == FOREVER_MS
@@ -104,13 +91,6 @@ def require_recent(admin: Admin, whole: Whole | None) -> None:
 
     To be called before their position is kept: from then on nothing tells that it was reached too late. It asks for nothing:
     an error would lose what was read.
-
-    Args:
-        admin: Knows the brokers' time since the copy began.
-        whole: When the copy was whole last; None if that is unknown.
-
-    Raises:
-        RangeError: If brokers may have removed tombstones in between.
     """
     if whole is None or whole.kept_ms == FOREVER_MS:
         return
@@ -124,17 +104,7 @@ def require_recent(admin: Admin, whole: Whole | None) -> None:
 def why_incomplete(
     admin: Admin, whole: Whole | None, now: Whole, positions: Mapping[TopicPartition, int]
 ) -> str | None:
-    """Return why a copy may lack deletions, also once it has read all that is there; None if it will not.
-
-    Args:
-        admin: Asks the brokers.
-        whole: When the copy was known to be whole; None if that is unknown.
-        now: The present time, with the present settings of its topics (`whole_now`).
-        positions: Where it reads on, in the partitions of which it has rows.
-
-    Raises:
-        BrokerError: If brokers do not answer.
-    """
+    """Return why a copy may lack deletions, also once it has read all that is there; None if it will not."""
     if not positions or is_recent(whole, now):
         return None
     written = admin.written_offsets(positions)
@@ -164,13 +134,7 @@ class Following:
     _asked: tuple[Whole, Mapping[TopicPartition, int]] | None = None
 
     def look(self, now: Whole, ends: Mapping[TopicPartition, int], positions: Mapping[TopicPartition, int]) -> None:
-        """Note how far it has read.
-
-        Args:
-            now: A time, with the present settings of its topics.
-            ends: Ends of its partitions, asked for after this time.
-            positions: How far it has read now. Partitions that are missing have not been read.
-        """
+        """Note how far it has read."""
         if self._asked is None:
             self._asked = now, dict(ends)
         if self.reach(positions):

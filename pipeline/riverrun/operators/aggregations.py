@@ -45,13 +45,7 @@ def bytes_lines(at: EmitContext, fold: CachedFold) -> str:
 
 
 def entry_lines(at: EmitContext, fold: CachedFold, start: str | None = None) -> str:
-    """Return the lines that find the entry of a key and add the record to it.
-
-    Args:
-        at: Place of the lines, after those of `bytes_lines`.
-        fold: The aggregation.
-        start: Name of the variable with the window's start; None without windows.
-    """
+    """Return the lines that find the entry of a key and add the record to it."""
     found = fold.finding(at.named, KEY_AS_BYTES, at.key_as_read, start)
     return f"{found}\n{fold.updating(at.named, at.key, at.value, at.item, at.place)}"
 

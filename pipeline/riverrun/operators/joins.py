@@ -182,15 +182,7 @@ def _table_key(at: EmitContext, join: StreamTableJoin | StreamTableLeftJoin) -> 
 def _joined_lines(
     at: EmitContext, joiner: Callable[[Any, Any, Any], Any], other: str, *, is_left: bool, row: TupleValue | None = None
 ) -> str:
-    """Return the lines that join a record with the value named `other`, None in left joins only, and forward the result.
-
-    Args:
-        at: The place.
-        joiner: The user's function.
-        other: Names the value.
-        is_left: Whether it may be None.
-        row: The row that has to be made of it first; None if there is none.
-    """
+    """Return the lines that join a record with the value named `other`, None in left joins only, and forward the result."""
     inner = joiner.joiner if isinstance(joiner, OfValues) else joiner
     written, made = lines_of(inner), ""
     if row is not None:

@@ -123,14 +123,7 @@ class StreamLookup:
         self._threads: Executor
 
     def bind(self, name: str, executor: LookupExecutor, threads: Executor, order: LookupOrder) -> None:
-        """Connect it with its task, before the first record.
-
-        Args:
-            name: The name of its node.
-            executor: Runs look-ups.
-            threads: Calls blocking functions.
-            order: The order of all records of the task that wait.
-        """
+        """Connect it with its task, before the first record."""
         self._name = name
         self._executor = executor
         self._threads = threads
@@ -200,11 +193,7 @@ class StreamLookup:
         self._current = record
 
     def finish(self, key: Any, value: Any, timestamp: int, headers: Headers) -> None:  # noqa: ARG002 - a processing function
-        """Forward the taken record.
-
-        Raises:
-            Exception: The failure of its look-up.
-        """
+        """Forward the taken record."""
         flight, forward = self._current.flight, self._context.forward
         self._latency.record(flight.latency_ms)
         if flight.error is not None:
@@ -234,14 +223,7 @@ LOOKUP_METRICS = "stream-lookup-metrics"
 
 
 def latency_sensor(metrics: StreamsMetrics, node: str, counts: LookupCounts, waiting: Callable[[], int]) -> Sensor:
-    """Return the sensor of the latencies of a node's look-ups, ms, with metrics of all that is counted elsewhere.
-
-    Args:
-        metrics: The metrics of the task.
-        node: Name of the node.
-        counts: What its look-ups do.
-        waiting: Returns the number of records that wait at the node.
-    """
+    """Return the sensor of the latencies of a node's look-ups, ms, with metrics of all that is counted elsewhere."""
     sensor = metrics.add_latency_rate_total_sensor("lookup", node, operation_name="lookup")
     stats: dict[str, tuple[MeasurableStat, str]] = {
         "in-flight": (Measured(lambda: counts.in_flight), "Look-ups on their way"),

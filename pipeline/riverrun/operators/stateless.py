@@ -49,11 +49,7 @@ class OfValues:
 
 
 def pair_of(given: Any) -> tuple[Any, Any]:
-    """Return the result of a mapper of keys and values, if it is a pair.
-
-    Raises:
-        TypeError: If it is not a tuple: a text or dictionary of length two could be unpacked too, but wrongly.
-    """
+    """Return the result of a mapper of keys and values, if it is a pair."""
     if isinstance(given, tuple):
         return given
     message = f"a mapper of keys and values must return pairs (key, value), not {given!r} ({type(given).__name__})"
@@ -278,9 +274,6 @@ class Print:
         label: Text before each record.
         mapper: `(key, value) -> text`.
         path: The file to append to; None for standard output.
-
-    Raises:
-        TopologyError: In `init`, if the file cannot be written.
     """
 
     def __init__(self, label: str, mapper: Callable[[Any, Any], str], path: Path | None) -> None:

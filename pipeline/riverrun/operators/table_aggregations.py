@@ -44,11 +44,7 @@ class TableRepartitionMap:
         self._forward = context.forward
 
     def process(self, key: Any, value: Change[Any], timestamp: int, headers: Headers) -> None:
-        """Send one update on.
-
-        Raises:
-            ProcessingError: If the key is null.
-        """
+        """Send one update on."""
         if key is None:
             message = "Record key for the grouping KTable should not be null."
             raise ProcessingError(message)
@@ -139,11 +135,7 @@ class TableAggregate:
         self._writing_fold = self._store.writing_fold(self._update)
 
     def process(self, key: Any, value: Change[Any], timestamp: int, headers: Headers) -> None:
-        """Aggregate one update.
-
-        Raises:
-            ProcessingError: If the key is null.
-        """
+        """Aggregate one update."""
         if key is None:
             message = f"Record key for KTable aggregate operator with state {self.rows_in} should not be null."
             raise ProcessingError(message)

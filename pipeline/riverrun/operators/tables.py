@@ -39,17 +39,7 @@ def cache_forwards(
     send_old_values: bool,
     key_of: Callable[[Any], Any] = lambda key: key,
 ) -> bool:
-    """Connect a store's cache, if it has one, with the children of its operator (`TimestampedCacheFlushListener`).
-
-    Args:
-        context: Context of the operator.
-        store: The store.
-        send_old_values: Whether downstream needs the value that an update replaced.
-        key_of: Makes the forwarded key of the store's key (windowed aggregations forward `Windowed` keys).
-
-    Returns:
-        Whether the cache forwards, so that the operator must not.
-    """
+    """Connect a store's cache, if it has one, with the children of its operator (`TimestampedCacheFlushListener`)."""
 
     def forward(updates: Sequence[CachedUpdate]) -> None:
         context.forward_flushed(updates, key_of)
@@ -89,11 +79,7 @@ class TableStore:
         return None if found is None else ValueAndTimestamp(found.value, found.timestamp)
 
     def writing_fold(self, fold: Fold) -> Callable[[Any, Any, int], Folded] | None:
-        """Return a function of key, value and timestamp (ms) that aggregates into a store and returns the update to forward.
-
-        Returns:
-            None if the store has a cache or is versioned, or if input records are kept.
-        """
+        """Return a function of key, value and timestamp (ms) that aggregates into a store and returns the update to forward."""
         if self.holds_back or self.is_versioned:
             return None
         return self._store.writing_fold(fold, tells_old=self._send_old_values)  # type: ignore[no-any-return]
@@ -325,11 +311,7 @@ class Suppress:
         self._observed = times[0]
 
     def process(self, key: Any, value: Change[Any], timestamp: int, headers: Headers) -> None:
-        """Buffer one update, and forward those that are due.
-
-        Raises:
-            StreamsError: If the buffer is full, and updates may not be forwarded early.
-        """
+        """Buffer one update, and forward those that are due."""
         rules, buffer = self._rules, self._buffer
         self._observed = max(self._observed, timestamp)
         buffer.put(key.window.end if rules.waits_for_close else timestamp, key, value, timestamp, headers)

@@ -95,11 +95,7 @@ def read(of: Field, value: Any) -> Any:
 
 
 def _number(name: str, of: Field, found: Any) -> Any:
-    """Return what was read if it is a finite number, or None.
-
-    Raises:
-        ProcessingError: If it is something else.
-    """
+    """Return what was read if it is a finite number, or None."""
     kind = type(found)
     if found is None or kind is int:
         return found
@@ -247,11 +243,7 @@ class Mean:
 
 
 def _chosen(name: str, of: Field, state: Any, found: Any, choose: Callable[[Any, Any], Any]) -> Any:
-    """Return the smaller or larger one of two; the other one if one is None.
-
-    Raises:
-        ProcessingError: If they cannot be compared, or kept.
-    """
+    """Return the smaller or larger one of two; the other one if one is None."""
     if found is None:
         return state
     if not isinstance(found, str):

@@ -120,11 +120,7 @@ def _names_of(value: Any) -> tuple[str, ...]:
 
 
 def _field_of(value: Any, name: str) -> Any:
-    """Return a field of a column; None of None.
-
-    Raises:
-        ProcessingError: If it has no such field.
-    """
+    """Return a field of a column; None of None."""
     if value is None:
         return None
     try:
@@ -134,11 +130,7 @@ def _field_of(value: Any, name: str) -> Any:
 
 
 def _truth(value: Any) -> Any:
-    """Return an operand of & | ~ or a test.
-
-    Raises:
-        ProcessingError: If it is not True, False or None.
-    """
+    """Return an operand of & | ~ or a test."""
     if value is True or value is False or value is None:
         return value
     message = f"A test must be True, False or null, not {shortened(value, _SHOWN)} ({type(value).__name__})"
@@ -151,16 +143,7 @@ def _truth(value: Any) -> Any:
 def function_of(
     label: str, expressions: tuple[Operation, ...], text: Callable[[ExpressionCode, Place], str]
 ) -> Callable[[Any], Any]:
-    """Return a function of the value, which returns None for None.
-
-    Args:
-        label: Names the function in tracebacks.
-        expressions: All that it computes.
-        text: Returns its code, of which generated parts are put into their place.
-
-    Raises:
-        TopologyError: If an expression is nested too deeply.
-    """
+    """Return a function of the value, which returns None for None."""
     try:
         code = ExpressionCode.of(*expressions)
         shown = text(code, partial(placed, item="v{}".format, constant=str, own=str))
@@ -271,11 +254,7 @@ class ExpressionCode:
     # Parts
 
     def part(self, expression: Operation) -> _Part:
-        """Return the code of an expression.
-
-        Raises:
-            TopologyError: If it is nested too deeply, or too long.
-        """
+        """Return the code of an expression."""
         self._depth += 1
         self._count += 1
         if self._depth > _DEEPEST:

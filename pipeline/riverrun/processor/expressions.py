@@ -295,11 +295,7 @@ class Row:
 
     @classmethod
     def of(cls, columns: Mapping[str, Any]) -> Row:
-        """Check the named expressions of a call.
-
-        Raises:
-            TopologyError: If one of them is something else.
-        """
+        """Check the named expressions of a call."""
         for name, given in columns.items():
             if not isinstance(given, Expression):
                 message = f"{name} must be an expression of columns, not {given!r} ({type(given).__name__})"
@@ -309,19 +305,11 @@ class Row:
         return cls(tuple(columns.items()))
 
     def __call__(self, value: Any) -> Any:
-        """Return the row.
-
-        Raises:
-            ProcessingError: If the value has no such column.
-        """
+        """Return the row."""
         return self._made(value)
 
     def check(self) -> None:
-        """Make sure that it can be computed.
-
-        Raises:
-            TopologyError: If an expression is nested too deeply, or too long.
-        """
+        """Make sure that it can be computed."""
         _ = self._made
 
     @cached_property
@@ -392,11 +380,7 @@ def _is_many(given: Any) -> bool:
 
 
 def _test(operand: Expression) -> Expression:
-    """Return an operand of & | ~.
-
-    Raises:
-        TopologyError: If it can be no test.
-    """
+    """Return an operand of & | ~."""
     is_odd = operand.kind == "literal" and operand.parts[0] is not None and not isinstance(operand.parts[0], bool)
     if is_odd or operand.kind in _ARITHMETIC:
         message = f"{_plainly(operand) if is_odd else repr(operand)} is no test"

@@ -132,18 +132,7 @@ class Lookup:
         retry: Retry | None,
         max_in_flight: int,
     ) -> Lookup:
-        """Check the limits.
-
-        Args:
-            fetch: The user's function.
-            taking_key: This function, called with key and value.
-            timeout: How long an attempt may take.
-            retry: How often to try; None for once.
-            max_in_flight: Most look-ups of a task at a time.
-
-        Raises:
-            TopologyError: If a limit is out of range.
-        """
+        """Check the limits."""
         if isinstance(max_in_flight, bool) or not 1 <= max_in_flight <= _MOST_IN_FLIGHT:
             message = f"max_in_flight must be from 1 to {_MOST_IN_FLIGHT}, not {max_in_flight}"
             raise TopologyError(message)

@@ -48,11 +48,7 @@ class OperatorContext(ProcessingContext, Protocol):
         ...
 
     def forward_to(self, child: str) -> Callable[[Any, Any, int, Headers], None]:
-        """Forward to one child.
-
-        Raises:
-            TopologyError: If there is no child of that name.
-        """
+        """Forward to one child."""
         ...
 
     def forward_as(
@@ -71,12 +67,7 @@ class OperatorContext(ProcessingContext, Protocol):
         ...
 
     def forward_flushed(self, updates: Sequence[CachedUpdate], key_of: Callable[[Any], Any]) -> None:
-        """Forward updates that a cache held back, as `Change`s.
-
-        Args:
-            updates: The updates from the cache.
-            key_of: Converts a store's key to the forwarded key.
-        """
+        """Forward updates that a cache held back, as `Change`s."""
         ...
 
     def processor_metadata(self, key: str) -> int | None:
@@ -288,11 +279,7 @@ class EmitContext(Protocol):
         ...
 
     def folding(self, store: str, fold: Fold) -> CachedFold:
-        """Return the aggregation into a store in parts, one for all functions.
-
-        Raises:
-            NotFused: If the store has to be called.
-        """
+        """Return the aggregation into a store in parts, one for all functions."""
         ...
 
     def on(self, value: str | TupleValue) -> EmitContext:
@@ -304,12 +291,7 @@ class EmitContext(Protocol):
         ...
 
     def below(self, key: str | None = None, value: str | TupleValue | DictValue | OneValue | None = None) -> str:
-        """Return the lines of the operator's children, given the names of key and value where these are others.
-
-        Args:
-            key: Names the key.
-            value: Names the value, has its items, or is an expression for it.
-        """
+        """Return the lines of the operator's children, given the names of key and value where these are others."""
         ...
 
     def updated(self, new: str) -> str:
@@ -326,11 +308,7 @@ class Fused(Protocol):
     """An operator that has lines; one that is an `Operator` as well is called where it has none."""
 
     def lines(self, at: EmitContext) -> str:
-        """Return the lines that process a record.
-
-        Raises:
-            NotFused: If it has to be called, here or anywhere.
-        """
+        """Return the lines that process a record."""
         ...
 
 
@@ -353,11 +331,7 @@ class Counting(Protocol):
     """An operator that may have nothing to do with records but to count them."""
 
     def reads_records(self, folding: Callable[[str, Fold], CachedFold]) -> bool:
-        """Tell whether keys and values matter to its lines.
-
-        Args:
-            folding: That of a `EmitContext`.
-        """
+        """Tell whether keys and values matter to its lines."""
         ...
 
 
@@ -369,12 +343,7 @@ A class whose attribute is True has functions that write their own lines.
 
 
 def written(function: Callable[..., Any], how: Any) -> Any:
-    """Note lines that do the work of a function, for generated functions to contain in place of a call; return the function.
-
-    Args:
-        function: The function.
-        how: The lines.
-    """
+    """Note lines that do the work of a function, for generated functions to contain in place of a call; return the function."""
     setattr(function, WRITTEN_AS, how)
     return function
 
@@ -411,12 +380,7 @@ class WritesJoin(Protocol):
         ...
 
     def joined(self, at: EmitContext, other: Callable[[int], str]) -> TupleValue:
-        """Return the tuple that it makes of the value at a place, which is not None, and another.
-
-        Args:
-            at: The place.
-            other: Returns an expression for an item of the other value.
-        """
+        """Return the tuple that it makes of the value at a place, which is not None, and another."""
         ...
 
 

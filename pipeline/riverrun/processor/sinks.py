@@ -75,13 +75,7 @@ class RemovesRows(Protocol):
     """Removes rows whose deletion the topic no longer tells of, which a sink may offer in addition to `Sink`."""
 
     def remove(self, tp: TopicPartition, before: int, kept: Sequence[int]) -> None:
-        """Remove rows of a partition that are in the target and no longer in the topic, with the next commit.
-
-        Args:
-            tp: The partition. All its records up to the present end were written before.
-            before: Rows of records from this offset on stay.
-            kept: Offsets of earlier records whose rows stay, in ascending order.
-        """
+        """Remove rows of a partition that are in the target and no longer in the topic, with the next commit."""
         ...
 
 

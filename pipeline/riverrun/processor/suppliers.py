@@ -55,11 +55,7 @@ class SuppliedObject:
     advice: str
 
     def check(self, given: object, label: str) -> None:
-        """Check a class, or an object.
-
-        Raises:
-            TopologyError: If it cannot be called, or if its calls would do nothing.
-        """
+        """Check a class, or an object."""
         for name, *parameters in (("init", "context"), (self.called, *self.parameters), ("close", "")):
             method = _method(given, name)
             if method is None:
@@ -95,9 +91,6 @@ def check_supplier(supplier: Callable[[], Any], made: SuppliedObject) -> None:
     """Check that a supplier returns a new instance on each call (`ApiUtils.checkSupplier`), and one that will be called.
 
     A class is called only if it seems to lack a method, which its objects may have nevertheless.
-
-    Raises:
-        TopologyError: If it returns one instance twice, which tasks would share; if what it returns would not be called.
     """
     label = name_of_function(supplier)
     if isinstance(supplier, type):
@@ -114,11 +107,7 @@ def check_supplier(supplier: Callable[[], Any], made: SuppliedObject) -> None:
 
 
 def supplied(supplier: Callable[[], T], made: SuppliedObject) -> T:
-    """Return a new object of a supplier, for a task.
-
-    Raises:
-        TopologyError: If it would not be called, unlike the one that was examined when the topology was built.
-    """
+    """Return a new object of a supplier, for a task."""
     given = supplier()
     if not type(given).__module__.startswith(_OPERATORS):
         made.check(given, name_of_function(supplier))
@@ -126,15 +115,7 @@ def supplied(supplier: Callable[[], T], made: SuppliedObject) -> T:
 
 
 def refuse_result(result: object, what: str) -> None:
-    """Refuse what a user's function returned, although its result means nothing.
-
-    Args:
-        result: Not None.
-        what: Names the function in the message.
-
-    Raises:
-        ProcessingError: If nothing would happen with it: it is a coroutine, a generator, or records that were not forwarded.
-    """
+    """Refuse what a user's function returned, although its result means nothing."""
     refuse_unstarted(result, what)
     if isinstance(result, Record | FixedKeyRecord | list | tuple):
         message = f"{what} returns {result!r}: nothing is done with it"
@@ -146,9 +127,6 @@ def connected_stores(supplier: Callable[[], Any]) -> tuple[StoreBuilder, ...]:
 
     A supplier brings stores if it has a method `stores()` that returns their builders. If the supplier is a class, it
     must be a method of the class (`@staticmethod` or `@classmethod`), as there is no instance yet.
-
-    Raises:
-        TopologyError: If the method is async, or takes arguments.
     """
     if isinstance(supplier, type):
         declared = inspect.getattr_static(supplier, "stores", None)

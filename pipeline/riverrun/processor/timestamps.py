@@ -100,14 +100,7 @@ _READY_MADE = {
 
 
 def timestamp_extractor(name: str) -> TimestampExtractor | None:
-    """Return the extractor that `default.timestamp.extractor` names: Kafka Streams' class name, or `module:attribute`.
-
-    Returns:
-        None for `FailOnInvalidTimestamp`, which has the fastest path.
-
-    Raises:
-        ConfigError: If there is no such extractor, or it cannot be called.
-    """
+    """Return the extractor that `default.timestamp.extractor` names: Kafka Streams' class name, or `module:attribute`."""
     if name == "FailOnInvalidTimestamp":
         return None
     found = _READY_MADE[name] if name in _READY_MADE else load_attribute(name)

@@ -139,12 +139,7 @@ class Archives:
     """
 
     def __init__(self, cluster: Cluster, url: str, declared: Iterable[ArchiveConfig] = ()) -> None:
-        """Open the file store.
-
-        Raises:
-            ArchiveError: If it cannot be reached.
-            MissingExtraError: If fsspec is not installed.
-        """
+        """Open the file store."""
         self._cluster = cluster
         self._store = ArchiveStore(url)
         self._declared = tuple(declared)
@@ -246,11 +241,7 @@ class Archives:
         return found
 
     def _with_leftovers(self, name: str) -> TopicManifest:
-        """Return what there is of a topic, also if its archivers have left files only.
-
-        Raises:
-            ArchiveError: If there is nothing, or it cannot be read.
-        """
+        """Return what there is of a topic, also if its archivers have left files only."""
         found = self._store.manifest(name) or nothing_of(name)  # before the files, which an archiver may list meanwhile
         return found if found.number or self._store.data(name) else self.topic(name)
 

@@ -298,11 +298,7 @@ class FollowedExport:
         return _opened(config, table)
 
     def _deletions(self, sink: Sink) -> MissedDeletions:
-        """Return what decides about deletions that the topic no longer tells of.
-
-        Raises:
-            ConfigError: If the sink cannot remove them, although it has to.
-        """
+        """Return what decides about deletions that the topic no longer tells of."""
         from riverrun.processor.sinks import RemovesRows
         from riverrun.transfers.follower import REFUSE, REMOVE, MissedDeletions
 
@@ -324,11 +320,7 @@ class FollowedExport:
         )
 
     def _ends_of_batches(self) -> Mapping[TopicPartition, int]:
-        """Return where the batch export ended that this one continues; empty if it continues none.
-
-        Raises:
-            ConfigError: If there is none, its last batch is unfinished, or Spark has written under this export's own name.
-        """
+        """Return where the batch export ended that this one continues; empty if it continues none."""
         from riverrun.transfers.exports import ends_of_batches, has_batches
 
         config, admin = self.config, self.cluster.admin
@@ -349,11 +341,7 @@ class FollowedExport:
 
 
 def _opened(config: ExportConfig, table: SinkTable) -> Sink:
-    """Return the sink of an export.
-
-    Raises:
-        ConfigError: If it cannot be opened.
-    """
+    """Return the sink of an export."""
     if config.catalog:
         require_extra("iceberg")
         from riverrun.transfers.iceberg_sink import IcebergSink

@@ -48,11 +48,7 @@ def pulled(
 def _first_answer(
     app: App, server: str | None, params: Mapping[str, Any], body: Mapping[str, Any]
 ) -> tuple[Callable[[Mapping[str, Any]], Any], Any]:
-    """Return a function that queries an answering instance, and its first answer.
-
-    Raises:
-        StreamsError: The error of the last instance asked, or if there is none.
-    """
+    """Return a function that queries an answering instance, and its first answer."""
     failure: StreamsError | None = None
     for each in [server] if server else servers_of(app.cluster.admin, app.application_id, within_s=_REBALANCE_SECONDS):
         ask = _asking(app, each, params)

@@ -52,12 +52,7 @@ class ReadOnlyStore:
         self.name = name
 
     def __getitem__(self, key: Any) -> Any:
-        """Return the value of a key.
-
-        Raises:
-            KeyError: If there is none.
-            InvalidStateStoreError: As `get` raises it.
-        """
+        """Return the value of a key."""
         found = self._entry(key, None)
         if found is None:
             raise KeyError(key)
@@ -167,12 +162,7 @@ class ReadOnlyStores(Mapping[str, ReadOnlyStore]):
         self._instance = instance
 
     def __getitem__(self, name: str) -> ReadOnlyStore:
-        """Return a store.
-
-        Raises:
-            KeyError: If there is no such store.
-            InvalidStateStoreError: If the worker has not started.
-        """
+        """Return a store."""
         if name not in places_of(self._instance):
             raise KeyError(name)
         return ReadOnlyStore(self._instance, name)

@@ -67,12 +67,7 @@ class Trial:
         answers: Answers | None = None,
         record_answers: Path | None = None,
     ) -> None:
-        """Look for the topics in the archive.
-
-        Raises:
-            ArchiveError: If the archive cannot be read, or has none of the topics.
-            RangeError: If the stretch is empty, or a topic to be read from its beginning is not an input.
-        """
+        """Look for the topics in the archive."""
         if since_ms >= until_ms:
             message = "The time at which the trial ends does not lie after the one at which it begins"
             raise RangeError(message)

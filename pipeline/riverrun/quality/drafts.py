@@ -71,11 +71,7 @@ class SuiteDraft:
     document: Mapping[str, Any]
 
     def save(self, path: Path) -> None:
-        """Write it to a new file.
-
-        Raises:
-            ConfigError: If the file exists, or cannot be written.
-        """
+        """Write it to a new file."""
         require_new(path)
         try:
             make_directory(path.parent)
@@ -88,28 +84,14 @@ class SuiteDraft:
 
 
 def require_new(path: Path) -> None:
-    """Make sure that a draft would not replace a file.
-
-    Raises:
-        ConfigError: If the file exists.
-    """
+    """Make sure that a draft would not replace a file."""
     if path.exists():
         message = f"{path} exists, and a draft replaces no suite"
         raise ConfigError(message, hint="Name another file with --to, and compare both.")
 
 
 def draft(directory: Path, topic: str, rows: Iterable[Mapping[str, Any]], *, is_log: bool) -> SuiteDraft:
-    """Draft a suite from rows as a gate would judge them.
-
-    Args:
-        directory: Where the rows may be written; it is created.
-        topic: The output.
-        rows: The rows of the sample.
-        is_log: Whether the output is a log: a table has one row per key in any case.
-
-    Raises:
-        StateError: If the rows cannot be written.
-    """
+    """Draft a suite from rows as a gate would judge them."""
     sampled = list(rows)
     frame = write_frame(directory, sampled)
     table = frame.table()

@@ -63,16 +63,7 @@ class Checks:
 
 
 def checks_of(where: str, given: Any, topology: Topology) -> Checks:
-    """Return the result of a `quality` function as checks.
-
-    Args:
-        where: The function that returned it, for messages.
-        given: `Checks`, or a value that its `outputs` accepts.
-        topology: The topology that they are about.
-
-    Raises:
-        ConfigError: If a store or an input does not exist, or the value is something else.
-    """
+    """Return the result of a `quality` function as checks."""
     if not isinstance(given, Checks):
         return Checks(given)
     _require_known(where, given.stores, topology.stores, "a state store")
@@ -92,17 +83,7 @@ def _require_known(where: str, given: Mapping[str, Sequence[Any]], known: Collec
 
 
 def by_topic(where: str, given: Any, topics: Collection[str], logs: Collection[str]) -> dict[str, Expectations]:
-    """Return the expectations of each output.
-
-    Args:
-        where: The function that returned them, for messages.
-        given: A list, for the table of each output; `Expectations`, for each output; or either of these by topic.
-        topics: The outputs.
-        logs: The outputs that are logs.
-
-    Raises:
-        ConfigError: If an output does not exist, is a log and has no difference, or the value is something else.
-    """
+    """Return the expectations of each output."""
     if not isinstance(given, Mapping):
         common = _of(where, given)
         return {topic: Expectations(common.table) if topic in logs else common for topic in topics}
@@ -139,14 +120,7 @@ DIFFERENCE, STORE, INPUT, RUNS, WORKERS = "difference.", "store.", "input.", "ru
 
 
 def declared(quality: str | PickledFunction | None) -> Any:
-    """Return the expectations that an application's function returns or its files contain.
-
-    Args:
-        quality: The value of `AppConfig.quality`; a path of files contains a path separator.
-
-    Raises:
-        ConfigError: If the function cannot be called, or a file cannot be read.
-    """
+    """Return the expectations that an application's function returns or its files contain."""
     if quality is None:
         return []
     if isinstance(quality, str) and os.sep in quality:
@@ -160,12 +134,6 @@ def read_suites(path: Path) -> Checks:
     A suite has the name of the output that it is about. `difference.TOPIC` is about a topic's difference, `store.NAME` about
     a state store. `runs` is about bounded runs, `input.TOPIC` about the records that one with a gate reads, and `workers` about
     running instances.
-
-    Args:
-        path: A file, or a directory with files at any depth.
-
-    Raises:
-        ConfigError: If there are no suites, or one cannot be read.
     """
     files = sorted(path.rglob("*.json")) if path.is_dir() else [path]
     if not all(file.is_file() for file in files) or not files:
@@ -218,11 +186,7 @@ _OF_THEIRS = ("id", "rendered_content", "expectation_context", "success_on_last_
 
 
 def _expectation(file: Path, place: int, given: Any) -> Any:
-    """Return the expectation at a place of a suite, as Great Expectations' own object.
-
-    Raises:
-        ConfigError: If it cannot be made; the message has the place, and the hint the nearest name.
-    """
+    """Return the expectation at a place of a suite, as Great Expectations' own object."""
     from great_expectations.exceptions import ExpectationNotFoundError, GreatExpectationsError
     from great_expectations.expectations.expectation_configuration import ExpectationConfiguration
     from great_expectations.expectations.registry import list_registered_expectation_implementations
@@ -249,11 +213,7 @@ def _expectation(file: Path, place: int, given: Any) -> Any:
 
 
 def _parts(given: Any) -> tuple[str, Mapping[str, Any]]:
-    """Return the type and the arguments of an expectation in a file.
-
-    Raises:
-        ConfigError: If it is not one.
-    """
+    """Return the type and the arguments of an expectation in a file."""
     if not isinstance(given, Mapping):
         message = f"{given!r} is not an object"
         raise ConfigError(message, hint='An expectation is {"type": ..., "kwargs": {...}}.')
@@ -268,11 +228,7 @@ def _parts(given: Any) -> tuple[str, Mapping[str, Any]]:
 
 
 def _class_named(reference: str) -> Any:
-    """Return the class of a user's own expectation.
-
-    Raises:
-        ConfigError: If it cannot be imported, or is something else.
-    """
+    """Return the class of a user's own expectation."""
     from great_expectations.expectations.expectation import Expectation
 
     found = load_attribute(reference)

@@ -94,11 +94,7 @@ class Frame:
     columns: tuple[str, ...]
 
     def pandas(self, columns: Collection[str] | None = None) -> Any:
-        """Return a pandas DataFrame with nullable types: integers stay integers.
-
-        Args:
-            columns: Names of the columns; all by default.
-        """
+        """Return a pandas DataFrame with nullable types: integers stay integers."""
         import pandas as pd
 
         types = {pa.int64(): pd.Int64Dtype(), pa.bool_(): pd.BooleanDtype(), pa.string(): pd.StringDtype()}
@@ -136,19 +132,7 @@ class Frame:
 
 
 def write_frame(directory: Path, rows: Iterable[Mapping[str, Any]]) -> Frame:
-    """Write rows to files, with only one batch of rows in memory.
-
-    Args:
-        directory: The directory to write to; it is created.
-        rows: The rows by column name; values that a row does not have are missing. A column has the type of its values:
-            integers, decimals, floats, booleans, times, bytes or text. Other types, and mixtures, become text.
-
-    Returns:
-        The frame.
-
-    Raises:
-        StateError: If the files cannot be written because the disk is full.
-    """
+    """Write rows to files, with only one batch of rows in memory."""
     try:
         make_directory(directory)
         return _Writer(directory).write(rows)
@@ -158,20 +142,7 @@ def write_frame(directory: Path, rows: Iterable[Mapping[str, Any]]) -> Frame:
 
 
 def write_lines(url: str, name: str, rows: Iterable[Mapping[str, Any]]) -> str:
-    """Write rows to a file for people: JSON, one row per line.
-
-    Args:
-        url: A directory, or a URL of fsspec.
-        name: The name of the file below it.
-        rows: The rows.
-
-    Returns:
-        The path or URL of the file.
-
-    Raises:
-        MissingExtraError: If it is a URL, and fsspec is not installed.
-        Exception: If it cannot be written; each kind of file store has errors of its own.
-    """
+    """Write rows to a file for people: JSON, one row per line."""
     place, lines = f"{url}/{name}", b"".join(msgspec.json.encode(_plain_row(row)) + b"\n" for row in rows)
     directory = place.rpartition("/")[0]
     if "://" not in url:
@@ -194,15 +165,7 @@ def rows_of_check(check: str) -> str:
 
 
 def keep_newest(url: str, count: int) -> None:
-    """Delete the rows of all checks but the newest ones.
-
-    Args:
-        url: The directory of all checks, or its URL of fsspec.
-        count: Number of checks whose rows stay.
-
-    Raises:
-        Exception: If they cannot be deleted; each kind of file store has errors of its own.
-    """
+    """Delete the rows of all checks but the newest ones."""
     if "://" not in url:
         for name in _older(count, [each.name for each in Path(url).iterdir()]):
             shutil.rmtree(Path(url, name), ignore_errors=True)  # another check may delete it at the same time

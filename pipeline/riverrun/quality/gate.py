@@ -101,18 +101,7 @@ def new_context(report: GateReport) -> Any:
 
 
 def validated(context: Any, definition: Any, rows: Any, result_format: Any, report: GateReport) -> tuple[Any, str]:
-    """Validate rows at a checkpoint, whose actions build Data Docs and notify others.
-
-    Args:
-        context: The result of `new_context`.
-        definition: Great Expectations' validation definition.
-        rows: The DataFrame.
-        result_format: Great Expectations' result format.
-        report: The places for results.
-
-    Returns:
-        The result, and its page relative to the directory of Data Docs; the page is empty if none are built.
-    """
+    """Validate rows at a checkpoint, whose actions build Data Docs and notify others."""
     import great_expectations as gx
 
     docs = [] if report.directory is None else [gx.checkpoint.UpdateDataDocsAction(name="docs", site_names=[SITE])]
@@ -207,15 +196,6 @@ def judge(
 
     A frame without rows fails, as it would meet every other expectation. An expectation of a missing column,
     or one that cannot be evaluated, blocks at any severity: it says nothing about the data.
-
-    Args:
-        name: A readable name of the rows, which precedes the name of each outcome.
-        frame: The rows.
-        expectations: Great Expectations' own, each with its severity (`critical`, `warning`, `info`).
-        spark: Returns a Spark session, for large frames.
-        keys: Columns that identify a row, for messages.
-        if_empty: The severity of an empty frame: `critical`, `warning`, or `info`.
-        report: The place of the check among others.
     """
     report, statistics = report or GateReport(), frame.statistics()
     found, pages, failing = _Findings(name), dict[str, str](), list[Any]()

@@ -130,12 +130,6 @@ def compared(observed: float | None, earlier: Sequence[float], runs: int, within
     (False, '2,000, and the median of the last 3 runs is 1,000')
     >>> compared(2_000, [1_000], 3, 0.2)
     (True, '2,000, not compared: there are 1 of 3 earlier runs')
-
-    Args:
-        observed: The number; None if there is none.
-        earlier: The numbers of earlier runs, latest first.
-        runs: How many of them are needed.
-        within: The largest distance from their median, as a share of it.
     """
     told = "no number" if observed is None else f"{observed:,.6g}" if observed % 1 else f"{observed:,.0f}"
     if len(earlier) < runs:

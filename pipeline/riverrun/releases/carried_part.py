@@ -39,20 +39,11 @@ class CarriedPart:
     fed: Mapping[str, str]
 
     def __call__(self, job: VersionedJob) -> Topology:
-        """Return the part of the topology of a job's application and version.
-
-        Raises:
-            ConfigError: If there is no such version or function, or it raises.
-        """
+        """Return the part of the topology of a job's application and version."""
         return self.of(build_topology(job), job.config.application_id(job.version))
 
     def of(self, topology: Topology, application_id: str) -> Topology:
-        """Return the part of a topology.
-
-        Args:
-            topology: The candidate's.
-            application_id: Its id, with which the names of its changelogs begin.
-        """
+        """Return the part of a topology."""
         parts = topology.parts()
         parts.remove(*(name for name in list(parts.nodes) if name not in self.nodes))
         for node, store in self.fed.items():

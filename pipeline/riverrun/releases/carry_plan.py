@@ -100,11 +100,7 @@ class CarryPlan:
         return tuple(name for name, each in self.stores.items() if each.fate in {Fate.CARRIED, Fate.MIGRATED})
 
     def read_by(self, topology: Topology) -> frozenset[str]:
-        """Return the topics that have to be read from their beginning.
-
-        Args:
-            topology: The candidate's.
-        """
+        """Return the topics that have to be read from their beginning."""
         sources = (node for name, node in topology.nodes.items() if name in self.part)
         return frozenset(topic for node in sources if isinstance(node, SourceNode) for topic in node.topics)
 
@@ -116,17 +112,7 @@ class CarryPlan:
 
 
 def carry_plan(live: Application, new: Application, declared: Mapping[str, str | PickledFunction]) -> CarryPlan:
-    """Decide what a candidate takes over. Asks no broker.
-
-    Args:
-        live: The live version.
-        new: The candidate.
-        declared: What the project says of stores and outputs of the candidate, by name.
-
-    Raises:
-        ReleaseError: If the project names a store or output that does not exist, or asks for what cannot be; if a store has no
-            changelog; if no store can be taken over.
-    """
+    """Decide what a candidate takes over. Asks no broker."""
     return _Decision(live, new, declared).plan()
 
 

@@ -79,12 +79,7 @@ class Carrying:
     corrections: Corrections
 
     def plan(self, live: ConnectedApplication, new: ConnectedApplication) -> CarryPlan:
-        """Decide what the candidate takes over. Changes nothing.
-
-        Raises:
-            ReleaseError: If nothing can be taken over, or not as `streams.toml` says; if a store's partitions differ.
-            ConfigError: If a function that is to migrate a store does not exist.
-        """
+        """Decide what the candidate takes over. Changes nothing."""
         declared = new.application.config.carry.get(new.version, {})
         plan = carry_plan(live.application, new.application, declared)
         for function in plan.functions.values():
@@ -93,42 +88,19 @@ class Carrying:
         return plan
 
     def start(self, release: Release, live: ConnectedApplication, new: ConnectedApplication) -> Release:
-        """Note that state is to be carried. Hosts of the candidate that start from now on are refused.
-
-        Raises:
-            ReleaseError: As of `plan`.
-            UnderWayError: If outputs of a run of the live version are held back.
-        """
+        """Note that state is to be carried. Hosts of the candidate that start from now on are refused."""
         release.require_nothing_held()
         plan = self.plan(live, new)
         carry = Carry(uuid.uuid4().hex[:8], fates=plan.lines, functions=_digests(plan))
         return self.registry.write(replace(release, carry=carry))
 
     def is_begun(self, release: Release, live: ConnectedApplication, new: ConnectedApplication) -> bool:
-        """Return whether the carrying that a release has noted is the one that would begin now.
-
-        Raises:
-            ReleaseError: As of `plan`.
-        """
+        """Return whether the carrying that a release has noted is the one that would begin now."""
         plan, carry = self.plan(live, new), release.carry
         return carry is not None and carry.fates == plan.lines and carry.functions == _digests(plan)
 
     def complete(self, release: Release, live: ConnectedApplication, new: ConnectedApplication) -> Release:
-        """Carry the state. If it is interrupted, another call completes it.
-
-        Args:
-            release: The release, with its record of the carrying.
-            live: The live version.
-            new: The candidate. What it has computed before the mark is known is deleted.
-
-        Raises:
-            UnderWayError: If a host of the candidate is at work, since it may have begun before the note. Also if the live
-                version does not come to rest, or left records between its sub-topologies.
-            ReleaseError: If a function that migrates a store fails, and no handler continues. Also if topics of the live
-                version were deleted meanwhile.
-            RangeError: If records of the inputs are gone.
-            StreamsError: As a bounded run raises it.
-        """
+        """Carry the state. If it is interrupted, another call completes it."""
         carry = release.carry
         if carry is None or carry.is_done:
             return release
@@ -253,11 +225,7 @@ def _directory(new: ConnectedApplication) -> Path:
 
 
 def _check_partitions(live: ConnectedApplication, new: ConnectedApplication, plan: CarryPlan) -> None:
-    """Make sure that the rows of carried stores are in the partitions in which the candidate looks for them.
-
-    Raises:
-        ReleaseError: If they are not.
-    """
+    """Make sure that the rows of carried stores are in the partitions in which the candidate looks for them."""
     before = {topic.name: topic.partitions for topic in live.layout.changelog_topics}
     after = {topic.name: topic.partitions for topic in new.layout.changelog_topics}
     for store in plan.taken:
@@ -277,11 +245,7 @@ def _migration(
 
 
 def _mark_at_rest(live: ConnectedApplication) -> Mark:
-    """Return the mark of a version without workers: two looks, between which nothing was committed.
-
-    Raises:
-        UnderWayError: If a host of it is at work.
-    """
+    """Return the mark of a version without workers: two looks, between which nothing was committed."""
     require_nobody(live)
     fence_owners(live, live.layout.tasks)
     mark = mark_of(live, {})

@@ -33,13 +33,7 @@ _WOULD: Mapping[str, str] = {
 
 
 def rehearsed(step: str, release: Release, argument: str = "") -> str:
-    """Describe what a step would do to a release.
-
-    Args:
-        step: The step.
-        release: The release, at a step where this one may be taken.
-        argument: The version or the verdict that the step is about.
-    """
+    """Describe what a step would do to a release."""
     names = {"live": release.live, "candidate": release.candidate, "previous": release.previous, "argument": argument}
     names["retired"] = argument or (release.candidate if release.step.value == "rolled-back" else release.previous)
     return f"{release.app}: this would {_WOULD[step].format(**names)}"
@@ -64,20 +58,6 @@ def take_through(
     """Take the steps of a release, from its start through a given step. After a crash, it continues where it ended.
 
     Steps that are done, and a verdict, are kept as long as the code of both versions is the code that they are about.
-
-    Args:
-        releaser: Takes the steps.
-        candidate: The version that is to go live.
-        last: The last step to take.
-        tell: Called with a message after each step.
-        carry: Whether the candidate takes state over from the live version.
-
-    Returns:
-        The state of the release after the last step.
-
-    Raises:
-        ApprovalNeededError: If the gate has warnings. A person has to approve them, then cut.
-        StreamsError: If a step fails; those before it are done.
     """
     done = releaser.resumed(candidate)
     if done is None or last is Through.START:
@@ -112,14 +92,6 @@ def await_workers(releaser: Releaser, tell: Callable[[str], None]) -> None:
     """Wait for workers of the candidate to catch up.
 
     If none run, return at once: the candidate stays at its position, and the gate processes the rest.
-
-    Args:
-        releaser: Knows the candidate.
-        tell: Called now and then with the workers' progress.
-
-    Raises:
-        ReleaseError: If nothing is being released.
-        BrokerError: If brokers do not answer.
     """
     if not releaser.is_followed():
         tell("await: no workers of the candidate run")

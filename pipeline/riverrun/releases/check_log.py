@@ -113,11 +113,7 @@ _record = foreign_decoder(CheckRecord)
 
 
 def _check(data: bytes) -> CheckRecord:
-    """Decode the record of a check.
-
-    Raises:
-        UnreadableError: If it is not one.
-    """
+    """Decode the record of a check."""
     check = _record(data)
     try:
         OffsetVector.parse(check.since)
@@ -138,11 +134,7 @@ class CheckLog:
         self._topic = ControlTopic(admin, CHECKS_TOPIC)
 
     def checks(self, app: str) -> list[CheckRecord]:
-        """Return the checks of an application, latest first.
-
-        Raises:
-            BrokerError: If brokers do not answer.
-        """
+        """Return the checks of an application, latest first."""
         own = {name: value for name, value in self._topic.read().items() if name.startswith(f"{app}/")}
         found = [each for each in readable(CHECKS_TOPIC, own, _check) if each.app == app]
         return sorted(found, key=lambda each: (each.at_ms, each.id), reverse=True)
@@ -151,14 +143,6 @@ class CheckLog:
         """Return the statistics of earlier checks that can be compared with one, by subject, the latest first.
 
         Those that failed critically do not count, as what they found is not as expected. Each run counts once.
-
-        Args:
-            app: The application.
-            kind: The kind of the check.
-            run: The run that it judges, if it is the gate of one.
-
-        Raises:
-            BrokerError: If brokers do not answer.
         """
         kinds, seen = _WHOLE_TABLES if kind in _WHOLE_TABLES else {kind}, {run} - {""}
         found: dict[str, list[Statistics]] = {}

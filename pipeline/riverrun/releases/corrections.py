@@ -53,19 +53,7 @@ class Corrections:
                 differ.advance(*differ.stable_ends())
 
     def publish(self, new: ConnectedApplication, mine: Release, scope: Scope | None = None) -> int:
-        """Make the public tables equal to those of a version. Logs are not changed.
-
-        Args:
-            new: The version.
-            mine: The release, as it was written last.
-            scope: The rows to correct; all by default.
-
-        Returns:
-            Number of records that this switch has published, including earlier attempts.
-
-        Raises:
-            VersionConflictError: If another process has taken the release over.
-        """
+        """Make the public tables equal to those of a version. Logs are not changed."""
         kinds = outputs(new.application)
         chosen = [topic for topic in tables(new.application) if scope is None or scope.is_about(topic, kinds)]
         return sum(
@@ -79,18 +67,6 @@ class Corrections:
         """Publish the records of logs that only the new version writes: those not published before, exactly once.
 
         Of logs that both versions write, the public topic has the old version's records instead, so they count as published.
-
-        Args:
-            new: The version that goes live.
-            old: The version that is live. Neither writes during this call.
-            mine: The release, as it was written last.
-
-        Returns:
-            Number of records that this switch has published, including earlier attempts; and how far each staging topic's
-            records are published, as `Release.published` has it.
-
-        Raises:
-            VersionConflictError: If another process has taken the release over.
         """
         known = set(outputs(old.application))
         count, published = 0, dict(mine.published)
@@ -102,18 +78,7 @@ class Corrections:
         return count, published
 
     def publish_run(self, version: ConnectedApplication, mine: Release) -> tuple[int, dict[str, int]]:
-        """Publish what a run of the live version has written to its staging topics: rows that differ, and records of logs.
-
-        Args:
-            version: The version. Nothing writes to its topics during this call.
-            mine: The release, as it was written last; its `switch` names the run.
-
-        Returns:
-            Number of records published, including earlier attempts; and how far those of logs are, as in `Release.published`.
-
-        Raises:
-            VersionConflictError: If another process has changed the release meanwhile.
-        """
+        """Publish what a run of the live version has written to its staging topics: rows that differ, and records of logs."""
         count, published = self.publish(version, mine), dict(mine.published)
         for topic in staged_logs(version):
             with _conflicts(mine):
@@ -156,16 +121,7 @@ class Corrections:
             producer.close()
 
     def keep(self, old: ConnectedApplication, mine: Release, *, is_settled: bool = True) -> None:
-        """Make a version's staging tables equal to what is public. A rollback starts from them.
-
-        Args:
-            old: The version.
-            mine: The release, as it was written last.
-            is_settled: Whether nothing publishes at present. If something does, this call only leaves less to do later.
-
-        Raises:
-            VersionConflictError: If another process has taken the release over.
-        """
+        """Make a version's staging tables equal to what is public. A rollback starts from them."""
         create_staging(old)
         for topic in tables(old.application):
             self._brought(old, topic, _keeper(old, topic), mine, Side.NEW, is_settled=is_settled)
@@ -174,15 +130,6 @@ class Corrections:
         """Let staging tables of a candidate have the rows that are public at present, and that others may go on changing.
 
         A table that is empty is filled as the public one is read. One that an earlier call has begun with is compared.
-
-        Args:
-            new: The candidate.
-            mine: The release, as it was written last.
-            topics: The tables.
-
-        Raises:
-            ReleaseError: If a public record has no key.
-            VersionConflictError: If another process has taken the release over.
         """
         create_staging(new)
         for topic in topics:
@@ -293,22 +240,7 @@ def copy_partitions(
     *,
     attempt: str = "",
 ) -> None:
-    """Copy the records of partitions of a topic to those of another, exactly once: another call continues an interrupted one.
-
-    Args:
-        admin: Reads the records.
-        application_id: The application among whose committed offsets is noted how far the copy is.
-        name: Transactional id of the copy. Another call with this name fences this one.
-        ends: The offset of each partition at which the copy ends.
-        target: The topic to copy to.
-        changed: Returns the value to write in place of a record's, and further records; by default, values stay.
-        attempt: Identifies a copy among those of this name: a copy with another attempt begins at the start.
-
-    Raises:
-        RangeError: If this took so long that brokers may have removed tombstones meanwhile: the copy would keep deleted rows.
-        StreamsError: As `changed` raises it. What was copied before stays.
-        BrokerError: If brokers refuse or do not answer.
-    """
+    """Copy the records of partitions of a topic to those of another, exactly once: another call continues an interrupted one."""
     producer = TransactionalProducer(admin.kafka, name, transaction_timeout_ms=LONGEST_TRANSACTION_MS, admin=admin)
     note, filled = f"{name}:{attempt}", {tp: TopicPartition(target, tp.partition) for tp in ends}
     try:
@@ -338,11 +270,7 @@ def _continued(
     ends: Mapping[TopicPartition, int],
     now: Whole,
 ) -> Whole:
-    """Return when a copy was whole, so that it is read on from there.
-
-    Raises:
-        RangeError: If brokers may have removed tombstones since it was interrupted: it would keep deleted rows.
-    """
+    """Return when a copy was whole, so that it is read on from there."""
     if not done:
         return now
     whole = oldest(Whole.decode(found.metadata) for found in done.values())
@@ -363,20 +291,7 @@ def copied(
     *,
     changed: Changed | None = None,
 ) -> int:
-    """Send the records of ranges to a topic, each to its partition, in transactions that also commit how far they reach.
-
-    Args:
-        admin: Reads the records.
-        ranges: The ranges.
-        topic: The topic to send to.
-        commit: Commits offsets by partition, and the number of records sent.
-        send: Sends a record.
-        sent: How many were sent before.
-        changed: Returns the value to send in place of a record's, and further records; by default, values stay.
-
-    Returns:
-        The number of records sent, including those before.
-    """
+    """Send the records of ranges to a topic, each to its partition, in transactions that also commit how far they reach."""
     reached: dict[TopicPartition, int] = {}
     pending = 0
     everything = sent + sum(each.size for each in ranges.values())

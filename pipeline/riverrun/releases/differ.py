@@ -71,13 +71,7 @@ class Differ:
 
     @classmethod
     def of(cls, connected: ConnectedApplication, topic: str, name: str = "") -> Self:
-        """Return the differ of a version's output, whose index is below the version's directory.
-
-        Args:
-            connected: The version.
-            topic: The public topic.
-            name: Identifies the publisher; needed only for publishing.
-        """
+        """Return the differ of a version's output, whose index is below the version's directory."""
         staging, directory = staging_name(connected.id, topic), connected.application.directory / _DIRECTORY / topic
         return cls(name, topic, staging, directory, connected.admin)
 
@@ -98,27 +92,12 @@ class Differ:
             shutil.rmtree(self._temporary, ignore_errors=True)
 
     def stable_ends(self) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int]]:
-        """Return the ends of both topics once all transactions that are open now have ended. Others may continue to write.
-
-        Raises:
-            OpenTransactionError: If one stays open.
-        """
+        """Return the ends of both topics once all transactions that are open now have ended. Others may continue to write."""
         old, new = (self._admin.stable_end_offsets(self._partitions(side)) for side in Side)
         return old, new
 
     def advance(self, ends: Ends, wanted_ends: Ends) -> None:
-        """Read the records of both topics into the index, exactly up to the given ends.
-
-        Args:
-            ends: Ends of the topic that is to change, as returned by `end_offsets` or noted at a barrier.
-            wanted_ends: Ends of the other topic.
-
-        Raises:
-            RangeError: If more has been read already: compacted topics cannot show an earlier state.
-            ReleaseError: If a record has no key: the topic is not a table.
-            StateError: If the index cannot be written because the disk is full. Records read so far stay in it.
-            BrokerError: If brokers do not answer.
-        """
+        """Read the records of both topics into the index, exactly up to the given ends."""
         try:
             self._advance(ends, wanted_ends)
         except CorruptStateError as error:
@@ -151,22 +130,6 @@ class Differ:
         Writes the rows that differ, and tombstones for keys that are gone. First fences other publishers: a transaction
         that a predecessor left open is aborted, and a live one can commit nothing more. After a crash at any point,
         another call publishes what is missing, and nothing twice.
-
-        Args:
-            check: Called after other publishers are fenced; if it raises, the attempt ends.
-            switch: Identifies the switch; all its attempts use one name.
-            side: The topic that is changed: by default the public one.
-            is_settled: Whether nothing writes to the other topic either. Otherwise its content at the time of the call is
-                used.
-            covers: Selects the rows to change; all others stay as they are.
-
-        Returns:
-            Number of records published for this switch, including earlier attempts.
-
-        Raises:
-            TaskMigratedError: If another process is publishing right now. Nothing was written.
-            UnknownOutcomeError: If it is not known whether the transaction was committed: call again.
-            StateError: If the index cannot be written. Nothing was written to the topic.
         """
         try:
             return self._publish(check, switch, side, is_settled=is_settled, covers=covers)
@@ -244,11 +207,7 @@ class Differ:
             raise
 
     def _starts(self, upto: Ends, now: Whole, last: Ends) -> dict[TopicPartition, int]:
-        """Return the positions to read from. Rows read earlier are kept if the topics are still the ones that were read.
-
-        Raises:
-            RangeError: If more was read than is asked for.
-        """
+        """Return the positions to read from. Rows read earlier are kept if the topics are still the ones that were read."""
         ids = self._admin.topic_ids(self._topics.values())
         first = self._admin.beginning_offsets(upto)
         known = self._index.positions()

@@ -114,18 +114,7 @@ class DifferenceIndex:
         self._notes = backend.table(_NOTES)
 
     def apply(self, side: Side, tp: TopicPartition, records: Iterable[RawFields], position: int) -> None:
-        """Add records of one partition, in the order of its log.
-
-        Args:
-            side: The topic that they come from.
-            tp: Their partition.
-            records: The records.
-            position: The offset behind them.
-
-        Raises:
-            ReleaseError: If a record has no key: its topic is not a table.
-            StateError: If the index cannot be written because the disk is full. It stays at its last position.
-        """
+        """Add records of one partition, in the order of its log."""
         prefix = _PARTITION.pack(tp.partition)
         rows: dict[bytes, bytes | None] = {}
         for key, value, timestamp, offset, headers in records:
@@ -180,11 +169,7 @@ class DifferenceIndex:
         return self._backend.positions()
 
     def note(self, name: str, value: int) -> None:
-        """Store a number next to the rows.
-
-        Raises:
-            StateError: If it cannot be written.
-        """
+        """Store a number next to the rows."""
         self._backend.write({_NOTES: {name.encode(): str(value).encode()}}, {})
 
     def noted(self, name: str) -> int | None:

@@ -74,27 +74,11 @@ class GatedRun:
         """Its outcome; None if there was nothing to process."""
 
     def begin(self, ranges: Ranges) -> None:
-        """Note that the run has begun, and the point before it.
-
-        Args:
-            ranges: The range of each external partition.
-
-        Raises:
-            RangeError: If a run without a gate was interrupted.
-            UnderWayError: If workers of the version are alive.
-        """
+        """Note that the run has begun, and the point before it."""
         self._gated.begin(self.version, ranges, self._since_ms)
 
     def end(self, tasks: Iterable[TaskResult]) -> None:
-        """Judge the outputs, and publish them if they pass.
-
-        Args:
-            tasks: Results of the tasks.
-
-        Raises:
-            GateFailedError: If critical expectations fail. The outputs are held back.
-            ApprovalNeededError: If the gate has warnings. Likewise.
-        """
+        """Judge the outputs, and publish them if they pass."""
         self._gated.judged(self.version)
         self.published = self._gated.publish_passed(self.version, tasks)
 
@@ -121,15 +105,7 @@ class GatedRuns:
         self._checks = CheckLog(admin)
 
     def new_run(self) -> GatedRun:
-        """Return a run of the live version. First completes what an earlier one has left, unless it waits for a person.
-
-        Raises:
-            GateFailedError: If an earlier run is held back because it failed the gate.
-            ApprovalNeededError: If one is held back because of warnings.
-            UnderWayError: If an earlier run was being discarded: that is completed, and offsets have changed.
-            ConfigError: If the application has no expectations.
-            ReleaseError: If the version chooses topics per record.
-        """
+        """Return a run of the live version. First completes what an earlier one has left, unless it waits for a person."""
         name = self._config.name
         if self._config.quality is None:
             message = f"{name} has no expectations that a gate could judge by"
@@ -156,28 +132,13 @@ class GatedRuns:
         return self._release().held
 
     def judge(self) -> GateVerdict:
-        """Judge the outputs of a run that is held back once more, by the present expectations. Publishes nothing.
-
-        Raises:
-            ReleaseError: If no run is held back.
-            UnderWayError: If a run of the application is alive.
-        """
+        """Judge the outputs of a run that is held back once more, by the present expectations. Publishes nothing."""
         version = self._staged(self._required(HeldState.HELD).version)
         with processing_alone(version, RUN, self._registry.by):
             return self.judged(version)
 
     def publish(self, approved: str = "") -> PublishedRun:
-        """Publish the outputs of a run that is held back, or is being published.
-
-        Args:
-            approved: The id of the verdict whose warnings a person has approved; empty if it has none.
-
-        Raises:
-            GateFailedError: If critical expectations fail: judge again with others, or discard the run.
-            ApprovalNeededError: If it has warnings, and this is not its verdict.
-            ReleaseError: If no run is held back.
-            VersionConflictError: If another process changes the release meanwhile.
-        """
+        """Publish the outputs of a run that is held back, or is being published."""
         held = self._required(HeldState.HELD, HeldState.PUBLISHING)
         version = self._staged(held.version)
         with processing_alone(version, RUN, self._registry.by):
@@ -192,14 +153,6 @@ class GatedRuns:
         """Throw the outputs of a run away, and take its version back to where it stood before.
 
         The next run processes the same records again.
-
-        Returns:
-            The run.
-
-        Raises:
-            ReleaseError: If there is no run to discard, or it is being published.
-            UnderWayError: If a run of the application is alive.
-            RangeError: If records that are needed for it are gone.
         """
         held = self._required(HeldState.BEGUN, HeldState.HELD, HeldState.DISCARDING)
         version = self._staged(held.version)
@@ -273,16 +226,7 @@ class GatedRuns:
         return verdict
 
     def publish_passed(self, version: ConnectedApplication, tasks: Iterable[TaskResult] = ()) -> PublishedRun:
-        """Publish the outputs of the present run, whose gate has passed or was approved.
-
-        Args:
-            version: Its version.
-            tasks: Results of its tasks, if they are known: then their changelogs are purged.
-
-        Raises:
-            GateFailedError: If it has not passed.
-            ApprovalNeededError: If it has warnings without an approval.
-        """
+        """Publish the outputs of the present run, whose gate has passed or was approved."""
         _, held = self._present(HeldState.HELD, HeldState.PUBLISHING)
         verdict, public = held.verdict, self._versions.application(held.version)
         if held.state is HeldState.HELD:
@@ -381,15 +325,7 @@ class GatedRuns:
         return self._write(before.id, lambda now: replace(now, held=after))
 
     def _write(self, held: str, change: Callable[[Release], Release]) -> Release:
-        """Change the application's record; steps of a release may write it at the same time.
-
-        Args:
-            held: The id of the run that is held back at present; empty if there is none.
-            change: Makes the change.
-
-        Raises:
-            VersionConflictError: If another run is held back, or other processes keep writing.
-        """
+        """Change the application's record; steps of a release may write it at the same time."""
         for attempt in range(1, _ATTEMPTS + 1):
             release = self._release()
             present = "" if release.held is None else release.held.id

@@ -56,21 +56,7 @@ def judge_insides(
     report: GateReport,
     since_ms: int = 0,
 ) -> Verdict:
-    """Judge the stores and the bounded runs of a version, as they are now.
-
-    Args:
-        connected: The version.
-        checks: The expectations.
-        directory: Where frames may be written; the directory is removed afterwards.
-        spark: Returns a Spark session, for large frames.
-        report: Where results go.
-        since_ms: Only runs that began at or after this time count, ms since the epoch.
-
-    Raises:
-        InvalidStateStoreError: If a store cannot be read as a table.
-        DeserializationError: If a row cannot be read.
-        BrokerError: If brokers do not answer.
-    """
+    """Judge the stores and the bounded runs of a version, as they are now."""
 
     def judged(name: str, rows: Iterable[Mapping[str, Any]], expectations: Iterable[Any]) -> Verdict:
         shutil.rmtree(directory, ignore_errors=True)
@@ -93,13 +79,7 @@ def judge_insides(
 
 
 def store_rows(connected: ConnectedApplication, store: str) -> Iterator[dict[str, Any]]:
-    """Return the committed rows of a store, with the fields of its values as columns.
-
-    Raises:
-        InvalidStateStoreError: If it cannot be read as a table.
-        DeserializationError: If a row cannot be read.
-        BrokerError: If brokers do not answer.
-    """
+    """Return the committed rows of a store, with the fields of its values as columns."""
     for work in works_of(connected, store):
         for batch in read_rows(work, build_topology):
             for row in batch.to_pylist():
@@ -188,11 +168,7 @@ class Gate:
         self._report = GateReport()
 
     def point(self, live: ConnectedApplication, candidate: ConnectedApplication) -> Point:
-        """Find a point that both versions have reached. A candidate that is behind is first brought up to the live version.
-
-        Raises:
-            UnderWayError: If the live version continues meanwhile.
-        """
+        """Find a point that both versions have reached. A candidate that is behind is first brought up to the live version."""
         for _ in range(_ATTEMPTS):
             if not self._versions.are_at_one_place(live, candidate):
                 self._versions.follow(candidate, live)
@@ -216,22 +192,7 @@ class Gate:
         check: str = "",
         earlier: Mapping[str, Sequence[Statistics]] | None = None,
     ) -> Verdict:
-        """Judge a candidate's outputs, and their difference from the public ones, at a point.
-
-        Args:
-            live: The live version.
-            candidate: The candidate.
-            point: The point that both have reached: from `point`, or from a barrier of running versions.
-            scope: The only rows of tables to judge; by default all outputs, stores and runs.
-            check: Identifies the check in Data Docs.
-            earlier: Statistics of earlier checks of all that is published, by subject; none if left out.
-
-        Raises:
-            ConfigError: If the expectations cannot be loaded, or name an output that does not exist.
-            RangeError: If the outputs were compared at a later point already.
-            DeserializationError: If a record of the candidate cannot be read.
-            StateError: If the disk is full.
-        """
+        """Judge a candidate's outputs, and their difference from the public ones, at a point."""
         kinds = outputs(candidate.application)
         logs = {topic for topic, output in kinds.items() if output.kind is OutputKind.LOG}
         where = str(self._quality or "")

@@ -93,23 +93,7 @@ class LiveCheck:
         self._directory = connected.application.directory / _DIRECTORY
 
     def run(self, since: str, by: str) -> LiveVerdict:
-        """Judge the public topics, and record the findings in the history. Expectations of differences do not apply.
-
-        Args:
-            since: `last`, for records since the last check that passed; a vector of the public topics; or a time. If
-                it is empty, everything is judged: then tables are judged by their rows.
-            by: The person who asks.
-
-        Returns:
-            The findings.
-
-        Raises:
-            ConfigError: If the expectations cannot be loaded, or name an output or a store that does not exist.
-            RangeError: If `since` is not a point of the public topics.
-            DeserializationError: If a record cannot be read.
-            ReleaseError: If a record of a table has no key.
-            BrokerError: If brokers do not answer.
-        """
+        """Judge the public topics, and record the findings in the history. Expectations of differences do not apply."""
         config, kinds = self._application.config, outputs(self._application)
         logs = {topic for topic, output in kinds.items() if output.kind is OutputKind.LOG}
         checks = checks_of(str(config.quality or ""), declared(config.quality), self._application.topology)
@@ -248,13 +232,7 @@ class LiveCheck:
 
 
 def unread_verdict(topic: str, start: OffsetVector, first: Mapping[TopicPartition, int]) -> Verdict:
-    """Warn of records that were deleted before a check could judge them.
-
-    Args:
-        topic: The public topic.
-        start: The offsets from which it judges.
-        first: The first offsets that still exist.
-    """
+    """Warn of records that were deleted before a check could judge them."""
     gone = [f"{tp}@{at}..{first[tp]}" for tp, at in sorted(start.offsets.items()) if at < first.get(tp, 0)]
     name = f"{topic}: all records since"
     return (
@@ -265,11 +243,7 @@ def unread_verdict(topic: str, start: OffsetVector, first: Mapping[TopicPartitio
 
 
 def is_judged(connected: ConnectedApplication) -> bool:
-    """Return whether the last check of a live version has passed, and nothing was published since.
-
-    Raises:
-        BrokerError: If brokers do not answer.
-    """
+    """Return whether the last check of a live version has passed, and nothing was published since."""
     application, admin = connected.application, connected.admin
     checks = (each for each in CheckLog(admin).checks(application.config.name) if each.kind in CHECKS)
     last = next(checks, None)
@@ -283,19 +257,7 @@ def is_judged(connected: ConnectedApplication) -> bool:
 
 
 def sample_rows(connected: ConnectedApplication, topic: str, count: int) -> list[dict[str, Any]]:
-    """Return the latest rows of a public topic, as a check sees them: of a table, the last record of each key of the sample.
-
-    Args:
-        connected: A version that writes the topic.
-        topic: The topic.
-        count: The number of offsets to read, spread over the partitions. If no row is among them, earlier ones are read, too.
-
-    Raises:
-        ConfigError: If the version has no such output.
-        TopicError: If the topic does not exist.
-        DeserializationError: If a record cannot be read.
-        BrokerError: If brokers do not answer.
-    """
+    """Return the latest rows of a public topic, as a check sees them: of a table, the last record of each key of the sample."""
     admin, kinds = connected.admin, outputs(connected.application)
     sink = connected.topology.sink_of(topic)
     if sink is None or topic not in kinds:

@@ -64,15 +64,7 @@ class Migration:
         self._function = load_attribute(self.reference)
 
     def __call__(self, tp: TopicPartition, fields: RawFields) -> tuple[bytes | None, Sequence[ProducerRecord]]:
-        """Return the value as the candidate's store has it, and dead letters.
-
-        Args:
-            tp: The partition of the live version's changelog.
-            fields: A record of it.
-
-        Raises:
-            ReleaseError: If the function, a serde or the handler fails, or the handler does not continue.
-        """
+        """Return the value as the candidate's store has it, and dead letters."""
         key, value, timestamp, _, headers = fields
         if key is None or value is None:
             return None, ()
@@ -96,11 +88,7 @@ class Migration:
     def _left_out(
         self, tp: TopicPartition, fields: RawFields, record: Record[Any, Any], error: Exception
     ) -> Sequence[ProducerRecord]:
-        """Return the dead letters of a row that is left out.
-
-        Raises:
-            ReleaseError: If the handler does not continue, or fails itself.
-        """
+        """Return the dead letters of a row that is left out."""
         if self.handler is None:
             self._stop(fields, error)
         where = context_of(tp, fields, self.before.name, TaskId(self.sub_topology, tp.partition))

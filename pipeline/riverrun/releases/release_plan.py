@@ -139,27 +139,14 @@ class Forecast:
 
 
 def forecast(app: str, wanted: RunRange, admin: Admin) -> Forecast:
-    """Estimate a reprocessing.
-
-    Args:
-        app: The application, whose runs show how fast it is.
-        wanted: What is to be processed.
-        admin: Asks the brokers.
-
-    Raises:
-        BrokerError: If brokers do not answer.
-    """
+    """Estimate a reprocessing."""
     rate = measured_rate(RunLog(admin).runs(app))
     seconds = None if rate is None else rate.seconds_for(wanted.size)
     return Forecast(_bytes(wanted, admin), rate, seconds, () if seconds is None else _races(wanted, seconds, admin))
 
 
 def measured_rate(runs: Iterable[RunRecord]) -> RunRate | None:
-    """Return the rate of the run that read the most; shorter runs mostly measure the start of Spark.
-
-    Args:
-        runs: Runs of an application, of all versions.
-    """
+    """Return the rate of the run that read the most; shorter runs mostly measure the start of Spark."""
     largest = max((run for run in runs if run.state == DONE and run.records_in), key=_records, default=None)
     if largest is None or largest.ended_ms is None or largest.ended_ms <= largest.started_ms:
         return None
@@ -211,13 +198,6 @@ def races(
 
     Assumes that all partitions are read evenly. Brokers delete whole segments, never the newest, so the records found may be
     lost, but need not be.
-
-    Args:
-        wanted: What is to be read.
-        seconds: Duration of the reading.
-        retention_ms: Retention of each topic, ms.
-        now_ms: Now, ms since the epoch.
-        offsets_for_time: Returns the first offset of each partition at or after a time.
     """
     worst: dict[TopicPartition, Race] = {}
     for look in range(1, _LOOKS + 1):
@@ -323,14 +303,7 @@ class ReleasePlan:
 def plan_release(
     live: ConnectedApplication, new: ConnectedApplication, versions: Versions, carry: CarryPlan | None = None
 ) -> ReleasePlan:
-    """Return the plan of a release.
-
-    Args:
-        live: The live version.
-        new: The candidate.
-        versions: The application's versions.
-        carry: What the candidate takes over from the live version; None if it computes everything.
-    """
+    """Return the plan of a release."""
     app, target = live.application.config.name, versions.target(live, new)
     if carry is not None:
         read = carry.read_by(new.topology)
@@ -362,11 +335,6 @@ def readable_rows(live: Topology, new: Topology, version: str) -> dict[str, str]
     """Return, for stores of both topologies whose serdes differ, whether the new ones can read what the old ones have written.
 
     A release reads none of these rows. It tells whether the live version could have gone on with the new code.
-
-    Args:
-        live: The topology of the live version.
-        new: That of the candidate.
-        version: The candidate, for the text.
     """
     found = {}
     for name in sorted(live.stores.keys() & new.stores.keys()):
@@ -393,11 +361,7 @@ def _archived(admin: Admin, tps: Iterable[TopicPartition]) -> dict[TopicPartitio
 
 
 def new_outputs(live: ConnectedApplication, new: ConnectedApplication) -> dict[str, tuple[int, int]]:
-    """Return the topics that a version writes and the live one does not.
-
-    Returns:
-        By topic, the offsets in the version's staging topic and those in the public topic.
-    """
+    """Return the topics that a version writes and the live one does not."""
     topics = sorted(outputs(new.application).keys() - outputs(live.application).keys())
     return {topic: (_offsets(new, staging_name(new.id, topic)), _offsets(new, topic)) for topic in topics}
 

@@ -80,59 +80,24 @@ class Releaser:
         self._carrying = Carrying(self._versions, self._registry, self._switch.barriers, corrections)
 
     def status(self) -> Release:
-        """Return the state of the release.
-
-        Raises:
-            ReleaseError: If the control topic has lost it.
-        """
+        """Return the state of the release."""
         return self._checks.status()
 
     def check(self, step: str, argument: str = "") -> Release:
-        """Make sure that a step may be taken, as the step itself does before it changes anything.
-
-        Args:
-            step: The step.
-            argument: The version or the verdict that it is about.
-
-        Returns:
-            The state of the release.
-
-        Raises:
-            ReleaseError: If the step cannot be taken, or `streams.toml` does not declare a version of the release.
-            UnderWayError: If a worker or a run is at work that must not be.
-            ConfigError: If there is no such version.
-        """
+        """Make sure that a step may be taken, as the step itself does before it changes anything."""
         return self._checks.check(step, argument)
 
     def log(self) -> list[ReleaseChange]:
-        """Return the changes of the application's releases, first to last, even if the application's own record is lost.
-
-        Raises:
-            BrokerError: If brokers do not answer.
-        """
+        """Return the changes of the application's releases, first to last, even if the application's own record is lost."""
         return self._registry.history(self._config.name)
 
     def restore(self, live: str) -> Release:
-        """Record again which version is live, after the control topic was lost.
-
-        Raises:
-            ConfigError: If there is no such version.
-            ReleaseError: If the control topic knows the application.
-        """
+        """Record again which version is live, after the control topic was lost."""
         self.check("restore", live)
         return self._registry.write(Release(self._config.name, live))
 
     def plan(self, candidate: str, *, carry: bool = False) -> ReleasePlan:
-        """Describe what a release of `candidate` would do. Changes nothing: the last release can still be rolled back.
-
-        Args:
-            candidate: The version.
-            carry: Whether it would take state over from the live version.
-
-        Raises:
-            ConfigError: If there is no such version.
-            ReleaseError: If it is live already, or one of the two chooses topics per record; if it can take nothing over.
-        """
+        """Describe what a release of `candidate` would do. Changes nothing: the last release can still be rolled back."""
         live, new = self._checks.pair(self.status(), candidate)
         return plan_release(live, new, self._versions, self._carrying.plan(live, new) if carry else None)
 
@@ -141,17 +106,6 @@ class Releaser:
 
         If a release of this candidate is under way, it begins again. The candidate's output so far is kept, unless its
         code has changed since: then the output is deleted and computed again.
-
-        Args:
-            candidate: The version.
-            carry: Whether it takes state over from the live version, as far as nothing has changed about it, and continues
-                there. Its output so far is deleted then. A call that was interrupted is completed by the next one.
-
-        Raises:
-            ConfigError: If there is no such version.
-            ReleaseError: If it is live already, or another release is under way, or one of the two chooses topics per record;
-                if it can take nothing over.
-            UnderWayError: If workers or a run of the candidate are at work, or the live version does not come to rest.
         """
         release = self.check("start", candidate)
         live, new = self._checks.pair(release, candidate)
@@ -217,9 +171,6 @@ class Releaser:
         """Compute the candidate from the earliest offsets up to the live version's position, into staging topics.
 
         Another call continues at the candidate's position. If workers of the candidate run, they do it: see `wait_ready`.
-
-        Raises:
-            ReleaseError: If nothing is planned, or a version has come to choose topics per record.
         """
         release = self.check("reprocess")
         candidate = self._versions.staged(candidate_of(release))
@@ -233,20 +184,7 @@ class Releaser:
         return summary
 
     def gate(self, point: Point | None = None) -> Release:
-        """Judge the candidate's outputs, and their difference from the live ones, at the same offsets of both versions.
-
-        Args:
-            point: Where they are compared; by default, at the live version's position, to which the candidate is brought.
-
-        Returns:
-            The release with its verdict.
-
-        Raises:
-            GateFailedError: If an expectation of critical severity fails; the live version stays live.
-            ReleaseError: If the candidate has not been computed.
-            UnderWayError: If the live version continues meanwhile.
-            ConfigError: If the expectations cannot be loaded, or name an output that does not exist.
-        """
+        """Judge the candidate's outputs, and their difference from the live ones, at the same offsets of both versions."""
         release = self.check("gate")
         live, candidate = self._versions.releasable(release.live), self._versions.staged(candidate_of(release))
         if point is None:
@@ -281,33 +219,17 @@ class Releaser:
         return self._registry.write(release.to(Step.GATED, verdict=verdict))
 
     def approve(self, verdict_id: str) -> Release:
-        """Approve the warnings of a gate, by the id of its verdict. A new gate needs a new approval.
-
-        Raises:
-            ReleaseError: If it is not the verdict of the last gate, or blocks the release.
-            VersionConflictError: If another process has changed the release meanwhile.
-        """
+        """Approve the warnings of a gate, by the id of its verdict. A new gate needs a new approval."""
         return approve(self._registry, self.check("approve", verdict_id), verdict_id)
 
     def diff(self, limit: int) -> list[DifferentRow]:
-        """Return rows of tables that differ between the live version and the candidate in what both have written so far.
-
-        Args:
-            limit: Maximum number of rows.
-
-        Raises:
-            ReleaseError: If the candidate has not been computed.
-        """
+        """Return rows of tables that differ between the live version and the candidate in what both have written so far."""
         release = self.check("diff")
         live, candidate = self._versions.releasable(release.live), self._versions.staged(candidate_of(release))
         return different_rows(live, candidate, limit)
 
     def compared(self) -> str:
-        """Return what `diff` compares, as text: the tables, and whether both versions have processed the same offsets.
-
-        Raises:
-            ReleaseError: If the candidate has not been computed.
-        """
+        """Return what `diff` compares, as text: the tables, and whether both versions have processed the same offsets."""
         release = self.check("diff")
         live, candidate = self._versions.releasable(release.live), self._versions.releasable(candidate_of(release))
         topics = tables(candidate.application)
@@ -317,81 +239,39 @@ class Releaser:
         return f"{', '.join(topics)}: {live.version} and {candidate.version} have processed {same} offsets"
 
     def cut(self) -> Release:
-        """Make the candidate live in place of the live version, at an offset vector that both have processed.
-
-        Raises:
-            ApprovalNeededError: If the gate has warnings without an approval.
-            ReleaseError: If the gate was not passed, or the code, the expectations or the data have changed since.
-            UnderWayError: If the versions do not reach one point in time, or a run of one is under way.
-            VersionConflictError: If another process cuts as well.
-        """
+        """Make the candidate live in place of the live version, at an offset vector that both have processed."""
         release = self.check("cut")
         if release.step is Step.LIVE:  # an earlier call has done it without learning of its success
             return release
         return self._switch.to(release, candidate_of(release), Step.CUTTING, Step.LIVE)
 
     def rollback(self) -> Release:
-        """Make the previous version live again, at an offset vector that both have processed.
-
-        Raises:
-            ReleaseError: If no release went live before.
-            UnderWayError: If the versions do not reach one point in time, or a run of one is under way.
-            VersionConflictError: If another process rolls back as well.
-        """
+        """Make the previous version live again, at an offset vector that both have processed."""
         release = self.check("rollback")
         if release.step is Step.ROLLED_BACK:
             return release
         return self._switch.to(release, release.previous or "", Step.ROLLING_BACK, Step.ROLLED_BACK)
 
     def complete(self) -> Release:
-        """Complete a switch that is under way, because the process that began it has died; nothing to do if there is none.
-
-        Raises:
-            StreamsError: As of `cut` and `rollback`.
-        """
+        """Complete a switch that is under way, because the process that began it has died; nothing to do if there is none."""
         release = self.status()
         if release.step is Step.CUTTING:
             return self.cut()
         return self.rollback() if release.step is Step.ROLLING_BACK else release
 
     def is_followed(self) -> bool:
-        """Return whether workers of the candidate run and process new records.
-
-        Raises:
-            ReleaseError: If nothing is being released.
-            BrokerError: If brokers do not answer.
-        """
+        """Return whether workers of the candidate run and process new records."""
         return self._switch.barriers.is_running(self._versions.application(candidate_of(self._checks.at(*BEGUN))))
 
     def wait_ready(
         self, *, max_lag: int = 1000, looks: int = 3, every_s: float = 1.0, timeout_s: float | None = None
     ) -> Iterator[Readiness]:
-        """Yield how far the candidate is behind the ends of its inputs, until it is ready for a gate or a cut.
-
-        Args:
-            max_lag: Offsets that an input may be behind.
-            looks: Number of consecutive looks at which no input may be further behind.
-            every_s: Seconds between two looks.
-            timeout_s: Seconds after which to give up; never by default.
-
-        Raises:
-            NotReadyError: If it is not ready by then.
-            ReleaseError: If nothing is being released.
-            BrokerError: If brokers do not answer.
-        """
+        """Yield how far the candidate is behind the ends of its inputs, until it is ready for a gate or a cut."""
         candidate = self._versions.application(candidate_of(self._checks.at(*BEGUN)))
         return readiness(looking(candidate, every_s), max_lag=max_lag, looks=looks, timeout_s=timeout_s)
 
     def retire(self, version: str | None = None) -> Release:
-        """Delete the topics, offsets and state of a version that is not live. It can no longer be rolled back to.
-
-        Args:
-            version: The version; by default, the one that was live before, or that was rolled back from.
-
-        Raises:
-            ReleaseError: If there is none, it is live, or it is being released.
-            UnderWayError: If its workers or a run of it are at work.
-        """
+        """Delete the topics, offsets and state of a version that is not live. It can no longer be rolled back to."""
         release = self.check("retire", version or "")
         chosen = retired_of(release, version)
         retired = self._versions.application(chosen)
@@ -403,12 +283,7 @@ class Releaser:
         return release
 
     def abort(self) -> Release:
-        """Give a release up before its cut, and delete the candidate's output.
-
-        Raises:
-            ReleaseError: If the cut has begun.
-            UnderWayError: If workers or a run of the candidate are at work.
-        """
+        """Give a release up before its cut, and delete the candidate's output."""
         release = self.check("abort")
         candidate = self._versions.application(candidate_of(release))
         self._carrying.give_up(release, self._versions.application(release.live))

@@ -162,32 +162,12 @@ class Repairer:
         self._corrections = Corrections(app, self._registry)
 
     def repairable_part(self, scope: Scope, code: str = "") -> Scope | None:
-        """Return the part of a scope that the live version has processed, and whose rows would stay; None if it is empty.
-
-        Args:
-            scope: The rows.
-            code: The version whose code is to compute them; the live one if it is empty.
-
-        Raises:
-            ReleaseError: If the rows cannot be computed from records of their time, or a release is under way.
-            BrokerError: If brokers do not answer.
-        """
+        """Return the part of a scope that the live version has processed, and whose rows would stay; None if it is empty."""
         versions, release = self._versions(), self._settled()
         return repairable_part(versions.releasable(release.live), versions.releasable(code or release.live), scope)
 
     def plan(self, scope: Scope, code: str = "") -> RepairPlan:
-        """Describe what a repair would process. Changes nothing.
-
-        Args:
-            scope: The rows.
-            code: The version whose code computes them; the live one if it is empty.
-
-        Raises:
-            ReleaseError: If the rows do not depend on records of their time alone, may still change, or a release is under
-                way.
-            RangeError: If records of that time have been deleted.
-            BrokerError: If brokers do not answer.
-        """
+        """Describe what a repair would process. Changes nothing."""
         release, versions = self._settled(), self._versions()
         live, chosen = versions.releasable(release.live), versions.releasable(code or release.live)
         self._require_same_code(release, live)
@@ -200,21 +180,6 @@ class Repairer:
 
         After a crash, another call completes the repair. Workers of the live version pause while rows are compared and
         published.
-
-        Args:
-            scope: The rows.
-            approved: The id of a verdict whose warnings a person has approved. The data has to be what that verdict judged.
-            code: The version whose code computes the rows; the live one if it is empty.
-
-        Returns:
-            The result of the repair.
-
-        Raises:
-            GateFailedError: If an expectation of critical severity fails. Nothing was published.
-            ApprovalNeededError: If the gate has warnings, and this verdict was not approved. Nothing was published.
-            ReleaseError: As `plan`.
-            UnderWayError: If workers do not pause in time, or a run is under way.
-            VersionConflictError: If another process changes the release meanwhile.
         """
         plan, release = self.plan(scope, code), self._settled()
         release = self._registry.write(replace(release, barrier=None, repaired=f"{scope}: begun"))

@@ -25,16 +25,7 @@ if TYPE_CHECKING:
 
 
 def reach_of(live: ConnectedApplication, code: ConnectedApplication, scope: Scope) -> Reach:
-    """Return how far the records of a scope's rows lie from them.
-
-    Args:
-        live: The live version.
-        code: The version whose code computes the rows; it may be the same one.
-        scope: The rows.
-
-    Raises:
-        ReleaseError: If the rows cannot be computed from these records, or would not stay.
-    """
+    """Return how far the records of a scope's rows lie from them."""
     reach = require_repairable(code.application, scope)
     if code.version == live.version:
         return reach
@@ -52,21 +43,7 @@ def reach_of(live: ConnectedApplication, code: ConnectedApplication, scope: Scop
 
 
 def repairable_part(live: ConnectedApplication, code: ConnectedApplication, scope: Scope) -> Scope | None:
-    """Return the part of a scope whose records the live version has processed, and whose rows would stay.
-
-    Args:
-        live: The live version.
-        code: The version whose code is to compute the rows.
-        scope: The rows.
-
-    Returns:
-        The part; None if there is none.
-
-    Raises:
-        ReleaseError: As `reach_of`, if a part of the scope was processed.
-        RangeError: If what was processed may have been of that time, and is deleted.
-        BrokerError: If brokers do not answer.
-    """
+    """Return the part of a scope whose records the live version has processed, and whose rows would stay."""
     tps = _partitions(live)
     known = live.committed(tps)
     whole = _processed(live, {tp: found.offset for tp, found in known.items()}, tps)
@@ -87,18 +64,7 @@ def repairable_part(live: ConnectedApplication, code: ConnectedApplication, scop
 
 
 def range_of(live: ConnectedApplication, code: ConnectedApplication, scope: Scope, reach: Reach) -> RunRange:
-    """Return the range to process: from the first record of the scope's time up to the live version's position.
-
-    Args:
-        live: The live version.
-        code: The version whose code computes the rows.
-        scope: The rows.
-        reach: How far their records lie from them.
-
-    Raises:
-        ReleaseError: If inputs are compacted, or a window of the scope may still change.
-        RangeError: If the live version has never run, or records are gone.
-    """
+    """Return the range to process: from the first record of the scope's time up to the live version's position."""
     admin, tps = live.admin, _partitions(code)
     _require_all_kept(live, tps)
     reached = {tp: found.offset for tp, found in live.committed(tps).items()}

@@ -74,15 +74,7 @@ class Mark:
 
 
 def mark_of(connected: ConnectedApplication, starts: Mapping[TopicPartition, int]) -> Mark:
-    """Note the point at which a version stands. No host may process it.
-
-    Args:
-        connected: The version; its patterns are resolved.
-        starts: Where inputs without committed offsets would begin, as far as the caller decides it.
-
-    Raises:
-        BrokerError: If the brokers do not answer.
-    """
+    """Note the point at which a version stands. No host may process it."""
     admin = connected.admin
     committed = {tp: (found.offset, found.metadata) for tp, found in connected.committed().items()}
     internal = [topic.name for topic in connected.layout.internal_topics]
@@ -97,14 +89,7 @@ def mark_of(connected: ConnectedApplication, starts: Mapping[TopicPartition, int
 
 
 def keep_whole(admin: Admin, changelogs: Iterable[TopicRequirement]) -> dict[str, str]:
-    """Let brokers keep all records of changelogs from now on. May be repeated if its result was lost.
-
-    Returns:
-        The settings to restore, by topic (`compact_again`).
-
-    Raises:
-        BrokerError: If the brokers refuse or do not answer.
-    """
+    """Let brokers keep all records of changelogs from now on. May be repeated if its result was lost."""
     own = {topic.name: topic.config.get(_LAG, _NO_LAG) for topic in changelogs}
     found = {topic: config[_LAG] for topic, config in admin.topic_configs(own).items()}
     admin.alter_topic_configs({topic: {_LAG: _FOREVER} for topic, lag in found.items() if lag != _FOREVER})
@@ -112,11 +97,7 @@ def keep_whole(admin: Admin, changelogs: Iterable[TopicRequirement]) -> dict[str
 
 
 def compact_again(admin: Admin, settings: Mapping[str, str]) -> None:
-    """Restore the settings of changelogs that `keep_whole` has changed. Topics that are gone are left out.
-
-    Raises:
-        BrokerError: If the brokers refuse or do not answer.
-    """
+    """Restore the settings of changelogs that `keep_whole` has changed. Topics that are gone are left out."""
     present = admin.partitions(settings)
     admin.alter_topic_configs(
         {topic: {_LAG: None if lag == _NO_LAG else lag} for topic, lag in settings.items() if topic in present}
@@ -124,19 +105,7 @@ def compact_again(admin: Admin, settings: Mapping[str, str]) -> None:
 
 
 def rewind(connected: ConnectedApplication, mark: Mark, name: str) -> None:
-    """Take all tasks of a version back to a point. If it is interrupted, another call completes it.
-
-    Args:
-        connected: The version; its patterns are resolved.
-        mark: The point, as `mark_of` noted it.
-        name: Identifies this in all calls: 8 hex digits.
-
-    Raises:
-        TaskMigratedError: If another process takes a task over meanwhile.
-        RangeError: If records of that time are gone.
-        StateError: If the disk is full.
-        BrokerError: If the brokers do not answer.
-    """
+    """Take all tasks of a version back to a point. If it is interrupted, another call completes it."""
     tasks, doing = sorted(connected.layout.tasks), f"take {connected.id} back"
     timed = _timed(connected)
     for topic in timed.values():
@@ -148,11 +117,7 @@ def rewind(connected: ConnectedApplication, mark: Mark, name: str) -> None:
 
 
 def delete_copies(connected: ConnectedApplication) -> None:
-    """Delete the copies of changelogs that `rewind` has made. To be called when it is noted that it is complete.
-
-    Raises:
-        BrokerError: If the brokers refuse or do not answer.
-    """
+    """Delete the copies of changelogs that `rewind` has made. To be called when it is noted that it is complete."""
     admin = connected.admin
     named = re.compile(re.escape(staging_name(connected.id, "")) + r"[0-9a-f]{8}-.+-changelog")
     admin.delete_topics(
@@ -218,11 +183,7 @@ def _rewind_task(connected: ConnectedApplication, task_id: TaskId, mark: Mark, t
 
 
 def _put_back(admin: Admin, tp: TopicPartition, mark: Mark, producer: TransactionalProducer) -> int:
-    """Write the records of a repartition topic that were still to be processed at a point behind all that came since.
-
-    Returns:
-        The offset to commit: the first of these records is read next, and none that came since.
-    """
+    """Write the records of a repartition topic that were still to be processed at a point behind all that came since."""
     end = admin.stable_end_offsets([tp])[tp]
     offset, _ = mark.committed.get(tp, (0, ""))
     first, until = admin.beginning_offsets([tp])[tp], mark.ends.get(tp, 0)
@@ -236,14 +197,7 @@ def _put_back(admin: Admin, tp: TopicPartition, mark: Mark, producer: Transactio
 def _rows_before(
     admin: Admin, tp: TopicPartition, until: int, index: RocksDbBackend
 ) -> Iterator[tuple[bytes, bytes | None, int, Headers]]:
-    """Yield the last record before an offset of each key of a changelog that was written since; a tombstone if there is none.
-
-    Args:
-        admin: Reads the changelog.
-        tp: The partition.
-        until: The offset.
-        index: An empty index, which is filled: keys may be too many for memory.
-    """
+    """Yield the last record before an offset of each key of a changelog that was written since; a tombstone if there is none."""
     first, end = admin.beginning_offsets([tp])[tp], admin.stable_end_offsets([tp])[tp]
     since = OffsetRange(max(first, until), max(first, until, end))
     if not since.size:

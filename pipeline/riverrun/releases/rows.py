@@ -61,12 +61,7 @@ _LAST_MS = 253_402_300_799_999
 
 
 def table_rows(pairs: Iterable[Pair], sink: SinkNode, topic: str) -> Iterator[dict[str, Any]]:
-    """Return the new rows of a table, each with its comparison to the old one.
-
-    Raises:
-        DeserializationError: If a row cannot be read.
-        ReleaseError: If a field has the name of a column of Riverrun's own.
-    """
+    """Return the new rows of a table, each with its comparison to the old one."""
     keys, read = KeyColumns.of_table(sink), plain_reader(sink.value_serde)
     for pair in pairs:
         if pair.new is not None:
@@ -79,10 +74,6 @@ def log_rows(batches: Iterable[tuple[TopicPartition, list[RawFields]]], sink: Se
     """Return the records of a log, each with how far its time lies behind the latest one before it in its partition.
 
     A record without a value has the columns of others if the type of values tells these, or else `value`.
-
-    Raises:
-        DeserializationError: If a record cannot be read.
-        ReleaseError: If a field has the name of a column of Riverrun's own.
     """
     latest: dict[TopicPartition, int] = {}
     nothing = dict.fromkeys(field_names(sink.value_serde.value_type) or ["value"])
@@ -101,16 +92,6 @@ def difference_rows(
     """Return the rows of both versions side by side: fields of the old one as `old_NAME`, and of the new one as `new_NAME`.
 
     Values without fields are `old` and `new`. Fields that a version does not have are missing.
-
-    Args:
-        pairs: The rows.
-        old: The sink of the live version.
-        new: The sink of the candidate.
-        topic: The topic that they write, for messages.
-        unreadable: Called for each old row that cannot be read; its fields are missing.
-
-    Raises:
-        DeserializationError: If a new row cannot be read.
     """
     of_old, of_new = (KeyColumns.of_difference(sink) for sink in (old, new))
     read_old, read_new = plain_reader(old.value_serde), plain_reader(new.value_serde)
@@ -133,11 +114,7 @@ def difference_rows(
 
 
 def key_of(place: TopicPartition, sink: SinkNode, key: bytes) -> tuple[Any, Window | None]:
-    """Return a row's key as a column holds it, and its window if it is windowed.
-
-    Raises:
-        DeserializationError: If it cannot be read.
-    """
+    """Return a row's key as a column holds it, and its window if it is windowed."""
     columns = KeyColumns.of_difference(sink)
     found, window = columns.read(place, key)
     return columns.whole(found), window
@@ -171,11 +148,7 @@ class KeyColumns:
         return cls(_key_reader(sink), "", {name: f"key_{name}" for name in _names_of_key(sink)})
 
     def read(self, place: TopicPartition, key: bytes) -> tuple[Any, Window | None]:
-        """Return a key as built-in values, and its window if it is windowed.
-
-        Raises:
-            DeserializationError: If it cannot be read.
-        """
+        """Return a key as built-in values, and its window if it is windowed."""
         read = _read(place, self.reader, key)
         found, window = (read.key, read.window) if isinstance(read, Windowed) else (read, None)
         return _builtin(found), window
@@ -185,11 +158,7 @@ class KeyColumns:
         return whole_key(key, self.names)
 
     def of(self, place: TopicPartition, key: bytes | None) -> dict[str, Any]:
-        """Return the columns of a key.
-
-        Raises:
-            DeserializationError: If it cannot be read.
-        """
+        """Return the columns of a key."""
         if key is None:
             return {f"{self.prefix}key": None}
         found, window = self.read(place, key)
@@ -206,10 +175,6 @@ def whole_key(key: Any, names: Collection[str]) -> Any:
 
     >>> whole_key({"ID": 7}, ["ID"]), whole_key({"ID": 7}, []), whole_key({"ID": 7, "N": 1}, ["ID", "N"])
     (7, '{"ID":7}', '{"ID":7,"N":1}')
-
-    Args:
-        key: The key as built-in values.
-        names: The names of the fields that all keys have.
     """
     if isinstance(key, dict) and len(names) == 1:
         key = next(iter(key.values()), None)
@@ -235,11 +200,7 @@ def _own(place: TopicPartition, timestamp: int) -> dict[str, Any]:
 
 
 def _columns_of_value(topic: str, value: Any) -> dict[str, Any]:
-    """Return a value's fields as columns, which Riverrun's own are added to.
-
-    Raises:
-        ReleaseError: If a field has the name of a column of Riverrun's own.
-    """
+    """Return a value's fields as columns, which Riverrun's own are added to."""
     fields = _fields(value)
     taken = sorted(_OWN & fields.keys())
     if taken:
@@ -304,17 +265,7 @@ class DifferentRow:
 
 
 def different_rows(live: ConnectedApplication, candidate: ConnectedApplication, limit: int) -> list[DifferentRow]:
-    """Return rows that differ in what both versions have written so far, sorted by topic, partition and key.
-
-    Args:
-        live: The live version.
-        candidate: The candidate.
-        limit: Maximum number of rows.
-
-    Raises:
-        DeserializationError: If a row of the candidate cannot be read.
-        BrokerError: If brokers do not answer.
-    """
+    """Return rows that differ in what both versions have written so far, sorted by topic, partition and key."""
     return list(islice(_all(live, candidate), limit))
 
 

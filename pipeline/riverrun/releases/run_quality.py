@@ -63,19 +63,7 @@ class RunGate:
     def judge(
         self, ranges: Mapping[TopicPartition, OffsetRange], published: Mapping[str, int], since_ms: int
     ) -> Verdict:
-        """Judge a run. Frames may be empty: not every run changes every output.
-
-        Args:
-            ranges: The ranges of external topics that it has read.
-            published: How far the records of staging topics of logs are published (`Release.published`).
-            since_ms: When the run began, ms since the epoch.
-
-        Raises:
-            ConfigError: If expectations are of an output, an input or a store that does not exist.
-            RangeError: If records of an input have been deleted.
-            DeserializationError: If a record cannot be read.
-            BrokerError: If brokers do not answer.
-        """
+        """Judge a run. Frames may be empty: not every run changes every output."""
         try:
             found = self._of_inputs(ranges)
             for topic, expectations in self._wanted.items():

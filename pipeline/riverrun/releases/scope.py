@@ -75,13 +75,6 @@ class Scope:
 
         A windowed row belongs to it if the whole window lies in the scope. Any other row does if the time of its public
         record or that of its new record does: a foreign record that has replaced a row has another time.
-
-        Args:
-            sink: The sink that writes the topic.
-            topic: The public topic, for messages.
-
-        Raises:
-            ReleaseError: By the predicate, if a row has a window whose end is not known.
         """
 
         def is_covered(pair: Pair) -> bool:
@@ -111,9 +104,6 @@ def scope_of(start: str, end: str, keys: Iterable[str] = (), topics: Iterable[st
 
     >>> print(scope_of("2013-07-01", "2013-07-02T12:00:00+02:00", keys=["JFK"]))
     2013-07-01T00:00:00.000+00:00 to 2013-07-02T10:00:00.000+00:00, keys JFK
-
-    Raises:
-        RangeError: If a time cannot be read.
     """
     return Scope(time_ms(start), time_ms(end), frozenset(keys), frozenset(topics))
 
@@ -150,11 +140,7 @@ class Reach:
 
 
 def require_repairable(application: Application, scope: Scope) -> Reach:
-    """Make sure that rows of a stretch of time can be computed from records of about that time alone, or from all records.
-
-    Raises:
-        ReleaseError: If they cannot, or a topic is not a table; the message says why.
-    """
+    """Make sure that rows of a stretch of time can be computed from records of about that time alone, or from all records."""
     if scope.start_ms >= scope.end_ms:
         message = f"{application.config.name}: the range to repair is empty: {scope}"
         raise ReleaseError(message, hint="It ends before --to, and begins at --from.")
@@ -174,11 +160,7 @@ def require_repairable(application: Application, scope: Scope) -> Reach:
 
 
 def chosen_tables(application: Application, scope: Scope) -> list[str]:
-    """Return the tables of a version that a scope is about, sorted.
-
-    Raises:
-        ReleaseError: If the scope names a topic that is not one.
-    """
+    """Return the tables of a version that a scope is about, sorted."""
     known = outputs(application)
     for topic in sorted(scope.topics):
         if topic not in known or known[topic].kind is not OutputKind.TABLE:

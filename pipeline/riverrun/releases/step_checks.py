@@ -73,17 +73,7 @@ class Readiness:
 def readiness(
     look: Callable[[], tuple[float, list[InputLag]]], *, max_lag: int, looks: int, timeout_s: float | None = None
 ) -> Iterator[Readiness]:
-    """Yield the candidate's distance at each look, until it is ready.
-
-    Args:
-        look: Waits, then returns the time (seconds) and the lags of all inputs.
-        max_lag: Offsets that an input may be behind.
-        looks: Number of consecutive looks at which no input may be further behind.
-        timeout_s: Seconds after which to give up; never by default.
-
-    Raises:
-        NotReadyError: If it is not ready by then.
-    """
+    """Yield the candidate's distance at each look, until it is ready."""
     began: float | None = None
     close, before = 0, None
     while close < looks:
@@ -155,19 +145,11 @@ class StepChecks:
         self._admin = admin
 
     def status(self) -> Release:
-        """Return the state of the release.
-
-        Raises:
-            ReleaseError: If the control topic has lost it.
-        """
+        """Return the state of the release."""
         return known_release(self._registry, self._config, self._admin)
 
     def at(self, *steps: Step) -> Release:
-        """Return the state of the release, which must be one of these.
-
-        Raises:
-            ReleaseError: If it is another.
-        """
+        """Return the state of the release, which must be one of these."""
         release = self.status()
         if release.step not in steps:
             wanted = " or ".join(step.value for step in steps)
@@ -176,20 +158,7 @@ class StepChecks:
         return release
 
     def check(self, step: str, argument: str = "") -> Release:
-        """Make sure that a step may be taken, as the step itself does.
-
-        Args:
-            step: The step.
-            argument: The version or the verdict that it is about.
-
-        Returns:
-            The state of the release.
-
-        Raises:
-            ReleaseError: If the step cannot be taken, or `streams.toml` does not declare a version of the release.
-            UnderWayError: If a worker or a run is at work that must not be.
-            ConfigError: If there is no such version.
-        """
+        """Make sure that a step may be taken, as the step itself does."""
         checks: Mapping[str, Callable[[str], Release]] = {
             "start": self._check_start,
             "restore": self._check_restore,
@@ -218,13 +187,7 @@ class StepChecks:
         return release
 
     def pair(self, release: Release, candidate: str) -> tuple[ConnectedApplication, ConnectedApplication]:
-        """Return the live version and its candidate.
-
-        Raises:
-            ReleaseError: If they are one version; if one of them chooses topics per record; if an output is a table in one of
-                them only; or if its keys are written differently.
-            ConfigError: If `streams.toml` declares a topic that no version writes.
-        """
+        """Return the live version and its candidate."""
         if candidate == release.live:
             message = f"{self._config.name}: {candidate} is live already"
             raise ReleaseError(message)
@@ -302,21 +265,13 @@ class StepChecks:
 
     @staticmethod
     def _require_same_code(release: Release, version: ConnectedApplication) -> None:
-        """Make sure that a version continues with the code that was planned.
-
-        Raises:
-            ReleaseError: If it is not: the version would be computed half by one, half by the other.
-        """
+        """Make sure that a version continues with the code that was planned."""
         if not is_planned_code(release, version):
             message = f"{release.app}: the code of {version.version} has changed since the release was planned"
             raise ReleaseError(message, hint=hint_of_other_code(release, version))
 
     def _require_valid_verdict(self, release: Release) -> None:
-        """Make sure that the last gate's verdict lets the candidate go live.
-
-        Raises:
-            ReleaseError: If it does not.
-        """
+        """Make sure that the last gate's verdict lets the candidate go live."""
         digests, inputs = self.digests(release), 0
         if self._config.max_inputs_since_gate is not None and release.verdict is not None:
             live, new = self._versions.releasable(release.live), self._versions.releasable(candidate_of(release))
@@ -336,11 +291,7 @@ def retired_of(release: Release, version: str | None) -> str:
 
 
 def candidate_of(release: Release) -> str:
-    """Return the version that is being released.
-
-    Raises:
-        ReleaseError: If there is none.
-    """
+    """Return the version that is being released."""
     if release.candidate is None:
         message = f"{release.app} has no candidate"
         raise ReleaseError(message, hint="Begin with `riverrun release start`.")

@@ -57,17 +57,7 @@ class Switch:
         self.barriers = BarrierCoordinator(registry, self._bring)
 
     def check(self, release: Release, new: str, during: Step) -> None:
-        """Make sure that a switch may begin, as far as can be told before anything has changed.
-
-        Args:
-            release: The state of the release.
-            new: The version that is to be live.
-            during: The step that says that the switch is under way.
-
-        Raises:
-            ReleaseError: If the live version runs and commits at least once: nothing can fence the records it has sent.
-            UnderWayError: If a run of the live version is under way.
-        """
+        """Make sure that a switch may begin, as far as can be told before anything has changed."""
         old_app, new_app = self._versions.releasable(release.live), self._versions.releasable(new)
         if self._is_live(release, old_app, new_app, during):
             self._require_transactions(old_app)
@@ -80,20 +70,6 @@ class Switch:
         Nothing public changes before the control topic says that the switch is under way. From then on, another call completes
         it: rows that are already published no longer differ. If several processes do this at once, the last one wins. Each
         writes the release first, and checks that it still owns it whenever it has fenced the others from a topic.
-
-        Args:
-            release: The state of the release.
-            new: The version.
-            during: The step that says that the switch is under way.
-            after: The step that says that it is done.
-
-        Returns:
-            The release after the switch.
-
-        Raises:
-            ReleaseError: If a running version commits at least once.
-            UnderWayError: If running versions do not reach one point in time; otherwise, if the live version is processing.
-            VersionConflictError: If another process switches as well.
         """
         old_app, new_app = self._versions.releasable(release.live), self._versions.staged(new)
         if self._is_live(release, old_app, new_app, during):
@@ -187,11 +163,7 @@ class Switch:
         )
 
     def _cut(self, release: Release, old: ConnectedApplication, new: ConnectedApplication, during: Step) -> Release:
-        """Bring both versions to the same offsets, and record that the switch is under way: from then on nothing else begins.
-
-        Raises:
-            UnderWayError: If something began before that was recorded. Everything is as before.
-        """
+        """Bring both versions to the same offsets, and record that the switch is under way: from then on nothing else begins."""
         _fence(old)
         summary = self._versions.follow(new, old)
         self._corrections.keep(old, release)
@@ -225,11 +197,7 @@ class Switch:
     def _corrected(
         self, release: Release, old: ConnectedApplication, new: ConnectedApplication
     ) -> tuple[int, dict[str, int]]:
-        """Make the public topics equal to the new version's.
-
-        Returns:
-            The number of records, and how far those of logs are published.
-        """
+        """Make the public topics equal to the new version's."""
         count = self._corrections.publish(new, release)
         more, published = self._corrections.publish_logs(new, old, release)
         return count + more, published

@@ -57,17 +57,7 @@ def new_id() -> str:
 
 
 def require_valid(app: str, verdict: GateVerdict | None, now: Now) -> None:
-    """Make sure that a verdict lets a candidate go live: it passed or was approved, and matches the present facts.
-
-    Args:
-        app: The application.
-        verdict: The verdict of the last gate; None if there is none.
-        now: The present facts.
-
-    Raises:
-        ApprovalNeededError: If its warnings have no approval.
-        ReleaseError: If there is none, it blocks, or the code, the expectations or the data have changed since.
-    """
+    """Make sure that a verdict lets a candidate go live: it passed or was approved, and matches the present facts."""
     again = f"Judge it again: riverrun release gate {app}"
     if verdict is None or verdict.critical:
         message = f"{app}: no gate has passed {now.candidate}"
@@ -93,11 +83,7 @@ def require_valid(app: str, verdict: GateVerdict | None, now: Now) -> None:
 
 
 def require_approvable(app: str, verdict: GateVerdict | None, verdict_id: str) -> GateVerdict:
-    """Return the verdict of the last gate, if it is the one to be approved.
-
-    Raises:
-        ReleaseError: If it is another, or blocks the release.
-    """
+    """Return the verdict of the last gate, if it is the one to be approved."""
     if verdict is None or verdict.id != verdict_id:
         last = "no gate has judged the candidate" if verdict is None else f"the last gate's verdict is {verdict.id}"
         message = f"{app}: verdict {verdict_id} cannot be approved: {last}"
@@ -109,12 +95,7 @@ def require_approvable(app: str, verdict: GateVerdict | None, verdict_id: str) -
 
 
 def approve(registry: ReleaseRegistry, release: Release, verdict_id: str) -> Release:
-    """Record that the user approves a verdict, and when. A verdict that is approved, or needs no approval, stays as it is.
-
-    Raises:
-        ReleaseError: If it is not the verdict of the last gate, or blocks the release.
-        VersionConflictError: If another process has written since.
-    """
+    """Record that the user approves a verdict, and when. A verdict that is approved, or needs no approval, stays as it is."""
     verdict = require_approvable(release.app, release.verdict, verdict_id)
     if not verdict.needs_approval:
         return release
@@ -123,24 +104,13 @@ def approve(registry: ReleaseRegistry, release: Release, verdict_id: str) -> Rel
 
 
 def inputs_since(vector: OffsetVector, now: Mapping[TopicPartition, int]) -> int:
-    """Return the number of offsets between a vector and a version's position; new partitions count whole.
-
-    Args:
-        vector: The offsets that were judged.
-        now: The present position; topics that are not in the vector do not count.
-    """
+    """Return the number of offsets between a vector and a version's position; new partitions count whole."""
     topics = {tp.topic for tp in vector.offsets}
     return sum(max(0, offset - vector.offsets.get(tp, 0)) for tp, offset in now.items() if tp.topic in topics)
 
 
 def dropped_of(runs: Iterable[RunRecord], version: str, since_ms: int) -> dict[str, str]:
-    """Return the counts of records that a candidate's bounded runs read and dropped, for a gate; empty if there were none.
-
-    Args:
-        runs: Runs of the application.
-        version: The candidate.
-        since_ms: When it began to compute its outputs, ms since the epoch.
-    """
+    """Return the counts of records that a candidate's bounded runs read and dropped, for a gate; empty if there were none."""
     own = [run for run in runs if run.version == version and run.state == DONE and run.started_ms >= since_ms]
     if not own:
         return {}
@@ -155,13 +125,6 @@ def dropped_of(runs: Iterable[RunRecord], version: str, since_ms: int) -> dict[s
 def compare_dropped(candidate: Mapping[str, int], live: Mapping[str, int]) -> tuple[dict[str, str], tuple[str, ...]]:
     """Compare how many records a candidate and the live version have dropped, whichever hosts have processed them.
 
-    Args:
-        candidate: Counts of the candidate, by reason.
-        live: Those of the live version.
-
-    Returns:
-        The outcome for a verdict, and its name as a warning if the candidate has dropped more for any reason.
-
     >>> compare_dropped({"late": 601}, {"null-key": 2})[0]
     {'records dropped': 'failed: late 601; by the live version: null-key 2'}
     """
@@ -171,14 +134,7 @@ def compare_dropped(candidate: Mapping[str, int], live: Mapping[str, int]) -> tu
 
 
 def compare_inputs(lost: Sequence[str]) -> tuple[dict[str, str], tuple[str, ...]]:
-    """Say whether a candidate lacks deleted records.
-
-    Args:
-        lost: Which, as text (`Release.lost_records`).
-
-    Returns:
-        The outcome for a verdict, and its name as a warning if there are any.
-    """
+    """Say whether a candidate lacks deleted records."""
     if not lost:
         return {}, ()
     helps = "an archive of the topics (archive.url) has them, and `release start --carry` needs fewer"
@@ -190,11 +146,7 @@ def _counts(dropped: Mapping[str, int]) -> str:
 
 
 def suite_digest(expectations: Any) -> str:
-    """Return a digest of the configuration of expectations: their subjects, settings and severities.
-
-    Args:
-        expectations: Great Expectations' own, in any nesting, as an application's `quality` returns them.
-    """
+    """Return a digest of the configuration of expectations: their subjects, settings and severities."""
     return hashlib.sha256(msgspec.json.encode(_plain(expectations))).hexdigest()[:16]
 
 

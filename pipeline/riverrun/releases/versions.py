@@ -42,14 +42,6 @@ def create_staging(connected: ConnectedApplication) -> dict[str, str]:
     """Create the staging topics of a version, each with as many partitions as its public topic.
 
     Staging topics of tables are compacted. Those of logs keep every record.
-
-    Returns:
-        Staging names by public name.
-
-    Raises:
-        TopicError: If a public topic does not exist.
-        ReleaseError: If a log has a staging topic that was made for a table, since records may be missing from it; or if a
-            staging topic has another number of partitions.
     """
     admin, kinds = connected.admin, outputs(connected.application)
     admin.require(kinds, f"{connected.id} publishes to")
@@ -64,14 +56,7 @@ def create_staging(connected: ConnectedApplication) -> dict[str, str]:
 
 
 def grow_staging(live: ConnectedApplication) -> None:
-    """Give staging topics of the live version as many partitions as their public topics have by now.
-
-    Args:
-        live: The version. What its staging topics hold is public, so no key is missed where it is now.
-
-    Raises:
-        BrokerError: If brokers refuse or do not answer.
-    """
+    """Give staging topics of the live version as many partitions as their public topics have by now."""
     names = {topic: staging_name(live.id, topic) for topic in outputs(live.application)}
     counts = live.admin.partitions({*names, *names.values()})
     live.admin.add_partitions(
@@ -84,11 +69,7 @@ def grow_staging(live: ConnectedApplication) -> None:
 
 
 def _require_equal(connected: ConnectedApplication, counts: Mapping[str, int], names: Mapping[str, str]) -> None:
-    """Make sure that staging topics have as many partitions as their public topics.
-
-    Raises:
-        ReleaseError: If one has not: keys would be in other partitions.
-    """
+    """Make sure that staging topics have as many partitions as their public topics."""
     staging = connected.admin.partitions(names.values())
     for topic, name in names.items():
         if staging.get(name, counts[topic]) != counts[topic]:
@@ -113,9 +94,6 @@ def create_letters(connected: ConnectedApplication, topic: str | None) -> str:
 
     It has as many partitions as the public one, or one if handlers choose topics themselves. It keeps everything: dead
     letters are not a table, and are not published when the version goes live.
-
-    Raises:
-        TopicError: If a public one is configured and does not exist.
     """
     admin = connected.admin
     name, partitions = staging_name(connected.id, topic or "dead-letters"), 1
@@ -127,22 +105,7 @@ def create_letters(connected: ConnectedApplication, topic: str | None) -> str:
 
 
 def processing_application(project: ProjectConfig, admin: Admin, name: str, version: str | None = None) -> Application:
-    """Load an application for processing: the live version publishes, any other one writes to its staging topics.
-
-    Args:
-        project: All applications.
-        admin: Asks the brokers.
-        name: Name of the application.
-        version: The version; None for the live one.
-
-    Raises:
-        ConfigError: If there is no such application or version.
-        ReleaseError: If the version is not live, and chooses topics per record; if it is being released, or may be gone back
-            to, and its code has changed since; if the control topic is lost.
-        UnderWayError: If state is being carried over to the version.
-        TopicError: If a public topic does not exist.
-        BrokerError: If brokers do not answer.
-    """
+    """Load an application for processing: the live version publishes, any other one writes to its staging topics."""
     config = project.app(name)
     release = release_of(admin, config)
     chosen = version or release.live
@@ -176,11 +139,7 @@ def _note_begin(registry: ReleaseRegistry, release: Release, versions: Versions,
 
 
 def _require_planned_code(release: Release, version: ConnectedApplication) -> None:
-    """Make sure that a version whose results are needed is not computed half by the planned code, half by other code.
-
-    Raises:
-        ReleaseError: If its code is another now.
-    """
+    """Make sure that a version whose results are needed is not computed half by the planned code, half by other code."""
     needed = release.previous if release.step is Step.LIVE else release.candidate
     is_needed = needed == version.version and release.step not in {Step.NONE, Step.ABORTED}
     if is_needed and not is_planned_code(release, version):
@@ -204,16 +163,7 @@ def hint_of_other_code(release: Release, version: ConnectedApplication) -> str:
 
 
 def require_declared(config: AppConfig, version: str, role: str) -> None:
-    """Make sure that `streams.toml` still declares a version that the control topic names.
-
-    Args:
-        config: The application.
-        version: The version.
-        role: The version's role in the release, for messages.
-
-    Raises:
-        ReleaseError: If it does not: the version's code is unknown then.
-    """
+    """Make sure that `streams.toml` still declares a version that the control topic names."""
     if version not in {config.version, *config.versions}:
         message = f"{config.name}: {version} is {role}, but streams.toml does not declare it"
         hint = f'Declare it again: [apps.{config.name}.versions] {version} = "module:function".'
@@ -256,9 +206,6 @@ class Versions:
 
         The topics and records of a sink that chooses topics per record are unknown. A candidate's could not be kept from the
         public, and the live version's could not be corrected.
-
-        Raises:
-            ReleaseError: If it has such a sink.
         """
         found = self.application(version)
         if found.topology.choosing_sinks:
@@ -276,11 +223,7 @@ class Versions:
                 yield self.application(version)
 
     def staged(self, version: str) -> ConnectedApplication:
-        """Return a version that publishes to its staging topics, including its dead letters.
-
-        Raises:
-            ReleaseError: If it chooses topics per record.
-        """
+        """Return a version that publishes to its staging topics, including its dead letters."""
         found, streams = self.releasable(version), self._config.streams
         published = create_staging(found)
         letters = None
@@ -334,14 +277,7 @@ class Versions:
         *,
         by_policy: bool = False,
     ) -> Release:
-        """Return the release with where a version begins that has processed nothing; unchanged if it has begun.
-
-        Args:
-            release: The release.
-            version: The version, which is not live.
-            topics: The inputs that it has to read from their beginning; all by default.
-            by_policy: Whether it begins where sources or `auto.offset.reset` say, as hosts do. By default, at the first record.
-        """
+        """Return the release with where a version begins that has processed nothing; unchanged if it has begun."""
         tps = self._partitions(_sources(version))
         if version.committed(tps):
             return release
@@ -372,12 +308,7 @@ class Versions:
         run(version, wanted, self._spark, build_topology)
 
     def discard(self, version: ConnectedApplication) -> None:
-        """Delete the topics, the offsets, and the state on this machine of a version that is not live.
-
-        Raises:
-            StateInUseError: If its state is in use.
-            BrokerError: If brokers do not answer.
-        """
+        """Delete the topics, the offsets, and the state on this machine of a version that is not live."""
         directory = version.application.directory
         if directory.exists():
             with locked(directory):

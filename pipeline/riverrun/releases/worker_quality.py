@@ -58,11 +58,7 @@ class InstanceWork:
 
     @classmethod
     def of(cls, answer: Any) -> InstanceWork:
-        """Return the work from an instance's answer to `/tasks`.
-
-        Raises:
-            ValueError: If it is not such an answer.
-        """
+        """Return the work from an instance's answer to `/tasks`."""
         return converter(cls)(answer)
 
 
@@ -97,10 +93,6 @@ def work_rows(answers: Answers, before: Mapping[str, TaskWork]) -> Iterator[dict
     >>> row = next(work_rows(answers, {"i1/0_1": earlier}))
     >>> row["records"], row["late"], row["dropped_share"], row["lateness_avg_ms"], row["lateness_max_ms"]
     (4, 1, 0.25, 10.0, 30)
-
-    Args:
-        answers: The answers of all instances.
-        before: The counts of an earlier check; empty to judge all work since the tasks were taken over.
     """
     for server, each in sorted(answers.answered.items()):
         for task, work in sorted(each.tasks.items()):
@@ -122,12 +114,7 @@ def work_rows(answers: Answers, before: Mapping[str, TaskWork]) -> Iterator[dict
 
 
 def answers_verdict(version: str, answers: Answers) -> Verdict:
-    """Judge whether all instances have answered: an instance that does not is a warning, none that does is critical.
-
-    Args:
-        version: The `application.id`, for messages.
-        answers: The answers.
-    """
+    """Judge whether all instances have answered: an instance that does not is a warning, none that does is critical."""
     if not (answers.answered or answers.silent):
         reason = f"no running instance of {version} has an address (application.server)"
         return Verdict({_ANSWER: f"failed: {reason}"}, warnings=(_ANSWER,))

@@ -44,9 +44,6 @@ class Barrier:
         timeout_ms: Time after which an incomplete barrier is given up, ms; it does not apply once a switch is under way.
         since_ms: When versions began to pause, ms since the epoch; set when the barrier is first recorded.
         by: The user whose command made them pause; likewise.
-
-    Raises:
-        ValueError: If a limit is of no partition: another process has written it.
     """
 
     id: Word

@@ -93,11 +93,7 @@ class CompiledNodes:
     fusion: Fusion
 
     def init(self) -> None:
-        """Initialise all operators.
-
-        Raises:
-            ProcessingError: If user code fails.
-        """
+        """Initialise all operators."""
         for name, operator in self.operators.items():
             context = self.contexts[name]
             context.starting = True
@@ -106,11 +102,7 @@ class CompiledNodes:
             context.starting = False
 
     def close(self) -> None:
-        """Close all operators, and everything that they have opened, even if some fail.
-
-        Raises:
-            ProcessingError: If user code fails; of several failures the first one.
-        """
+        """Close all operators, and everything that they have opened, even if some fail."""
         failures: list[StreamsError] = []
         for name, operator in self.operators.items():
             for close in (operator.close, *self.contexts[name].opened):
@@ -135,19 +127,7 @@ def compile_nodes(
     failures: Failures,
     watch: Watch | None = None,
 ) -> CompiledNodes:
-    """Build the operators of a task, children before parents, so that each is bound once.
-
-    Args:
-        sub: The sub-topology.
-        application_id: Prefix of internal topics.
-        task_id: The task.
-        context: The task's current record.
-        collector: Takes the records of sinks.
-        stores: The task's stores by name.
-        global_stores: The global stores by name.
-        failures: Handles records on which a node fails.
-        watch: Observes each call of a node; None if there is no observer.
-    """
+    """Build the operators of a task, children before parents, so that each is bound once."""
     inlets: dict[str, Forward] = {}
     operators = {node.name: instantiate(node, task_id) for node in sub.nodes if isinstance(node, ProcessorNode)}
     running = RunningNodes(
@@ -217,11 +197,7 @@ def bind_fused(running: RunningNodes, fusion: Fusion, contexts: Mapping[str, Nod
 
 
 def instantiate(node: ProcessorNode, task_id: TaskId) -> Operator:
-    """Return a new operator for a task; a user's processor is wrapped in one.
-
-    Raises:
-        ProcessingError: If the user's supplier fails.
-    """
+    """Return a new operator for a task; a user's processor is wrapped in one."""
     with user_code(f"The supplier of {node.name}", task_id):
         made: Any = supplied(node.supplier, PROCESSOR)
     if not hasattr(made, "process"):
@@ -426,19 +402,7 @@ class FusedCode:
 def fused_code(
     topology: Topology, handlers: ErrorHandlers = _NO_HANDLERS, extractor: TimestampExtractor | None = None
 ) -> tuple[FusedCode, ...]:
-    """Generate the code of a topology's tasks. Suppliers are called; nothing is initialised and no record is processed.
-
-    Args:
-        topology: The topology.
-        handlers: Handlers of records that cannot be read, processed or written.
-        extractor: Finds event times of inputs whose source has no extractor.
-
-    Returns:
-        The code of each sub-topology, by id.
-
-    Raises:
-        ProcessingError: If a supplier fails.
-    """
+    """Generate the code of a topology's tasks. Suppliers are called; nothing is initialised and no record is processed."""
     return tuple(sub_topology_code(sub, handlers, extractor) for sub in topology.sub_topologies())
 
 

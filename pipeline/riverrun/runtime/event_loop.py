@@ -93,11 +93,7 @@ class LookupLoop(asyncio.SelectorEventLoop):
 
 
 async def attempts(flight: Flight) -> Any:
-    """Look up, as often as allowed, and return the result.
-
-    Raises:
-        Exception: The failure of the last attempt.
-    """
+    """Look up, as often as allowed, and return the result."""
     attempt, loop = 1, asyncio.get_running_loop()
     while True:
         try:
@@ -141,13 +137,7 @@ async def _attempt(flight: Flight) -> Any:
 
 
 def begin(flight: Flight, loop: asyncio.AbstractEventLoop, finished: Callable[[], None]) -> None:
-    """Begin a look-up, in the thread of the event loop.
-
-    Args:
-        flight: The look-up.
-        loop: The event loop.
-        finished: Called when it has finished.
-    """
+    """Begin a look-up, in the thread of the event loop."""
     if not flight.is_cancelled:
         flight.task = loop.create_task(_fly(flight, finished))
 

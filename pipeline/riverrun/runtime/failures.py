@@ -107,11 +107,7 @@ class Failures:
         return guard
 
     def punctuate(self, punctuator: Callable[[int], object], now_ms: int, node: str) -> None:
-        """Call a punctuator.
-
-        Raises:
-            ProcessingError: If it fails, and the handler does not continue.
-        """
+        """Call a punctuator."""
         try:
             result = punctuator(now_ms)
             if result is not None:
@@ -128,19 +124,7 @@ class Failures:
     def undecodable(
         self, node: str, tp: TopicPartition, raw: RawRecord, error: Exception, message: str, advice: str | None = None
     ) -> None:
-        """Handle a record that a source cannot decode, or whose event time cannot be found.
-
-        Args:
-            node: The source.
-            tp: The partition it reads.
-            raw: The record as it was read.
-            error: The cause.
-            message: Describes the failure.
-            advice: Describes an alternative to skipping the record.
-
-        Raises:
-            DeserializationError: If the handler does not continue.
-        """
+        """Handle a record that a source cannot decode, or whose event time cannot be found."""
         handler = self._handlers.deserialization
         if handler is not None:
             where = context_of(tp, raw, node, self._task_id)
@@ -161,11 +145,7 @@ class Failures:
     def unserializable(
         self, node: str, record: ProducerRecord, origin: SerializationExceptionOrigin, error: Exception, message: str
     ) -> None:
-        """Handle a record whose key or value a sink cannot serialise.
-
-        Raises:
-            SerializationError: If the handler does not continue.
-        """
+        """Handle a record whose key or value a sink cannot serialise."""
         if not self._production_goes_on(node, record, error, origin):
             raise SerializationError(message, hint=hint_of(error)) from error
 
@@ -175,11 +155,7 @@ class Failures:
         self._context.drop(DropReason.NO_PARTITION)
 
     def refused(self, node: str, record: ProducerRecord, error: BrokerError) -> None:
-        """Handle a record that the client refused before it was sent.
-
-        Raises:
-            BrokerError: The error itself, if the handler does not continue.
-        """
+        """Handle a record that the client refused before it was sent."""
         if not self._production_goes_on(node, record, error):
             raise error
 
@@ -253,17 +229,7 @@ class Failures:
 
 
 def fail_at(error: BaseException, what: str = "Processing", **coordinates: str | int) -> NoReturn:
-    """Raise a caught failure with the place where it happened; errors of user code become errors of this project.
-
-    Args:
-        error: The failure.
-        what: Names the user code that failed.
-        coordinates: `task`, `topic`, `partition` and `offset`, as far as they are known.
-
-    Raises:
-        RecordError: If the failure is one already, or comes from user code.
-        StreamsError: Any other failure unchanged, because it concerns no record.
-    """
+    """Raise a caught failure with the place where it happened; errors of user code become errors of this project."""
     if isinstance(error, RecordError):
         raise _located(error, coordinates) from error
     if isinstance(error, RefusedRecordError):
@@ -278,16 +244,7 @@ def fail_at(error: BaseException, what: str = "Processing", **coordinates: str |
 
 @contextmanager
 def user_code(what: str, task: TaskId | None = None) -> Iterator[None]:
-    """Convert failures of user code that processes no record, so that no handler is asked about them.
-
-    Args:
-        what: Names the user code, as the subject of "... failed".
-        task: The task that calls it; None if it belongs to no task.
-
-    Raises:
-        ProcessingError: If it raises or exits.
-        StreamsError: If it raises one, unchanged.
-    """
+    """Convert failures of user code that processes no record, so that no handler is asked about them."""
     try:
         yield
     except StreamsError:

@@ -97,11 +97,7 @@ class RunningNodes:
         self.children = children
 
     def folding(self, store: str, fold: Fold) -> CachedFold:
-        """Return an aggregation into a store in parts, which all functions share; those of a cogroup have one store.
-
-        Raises:
-            NotFused: If the store has to be called.
-        """
+        """Return an aggregation into a store in parts, which all functions share; those of a cogroup have one store."""
         known = store, id(fold)
         if known not in self._folds:
             opened = self.stores[store]
@@ -113,12 +109,7 @@ class RunningNodes:
         return self._folds[known]
 
     def columns_read(self, name: str, written: tuple[str, ...] | None = None) -> tuple[str, ...] | None:
-        """Return the columns that the nodes below one read of its values; None if one of them needs a whole value.
-
-        Args:
-            name: The node.
-            written: Names of a dict that sinks may write without making it; None if they need the values as they are.
-        """
+        """Return the columns that the nodes below one read of its values; None if one of them needs a whole value."""
         found, nodes = dict[str, None](), list(self.children[name])
         for node in nodes:  # which grows
             if len(node.parents) > 1:
@@ -143,11 +134,7 @@ class RunningNodes:
         )
 
     def fused(self, node: Node) -> Fused:
-        """Return the operator of a node, if it writes lines.
-
-        Raises:
-            NotFused: If it is called.
-        """
+        """Return the operator of a node, if it writes lines."""
         operator = self.operators[node.name]
         if not isinstance(operator, Fused):
             message = f"{type(operator).__name__} does not write lines"
@@ -486,11 +473,6 @@ def places(inner: Callable[[Any], bytes], keys: Sequence[Any], partitions: int) 
     """Return the partitions of windowed keys, found by the bytes of the inner keys.
 
     None stands for a key that cannot be written: its sink reports it.
-
-    Args:
-        inner: Serialises an inner key.
-        keys: The keys.
-        partitions: Number of partitions of the topic.
     """
     try:
         return partitions_for([inner(key) for key in keys], partitions)

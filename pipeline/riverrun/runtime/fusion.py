@@ -110,13 +110,7 @@ class Fusion:
     _entries: dict[str, Forward] = field(default_factory=dict)
 
     def loop(self, source: SourceNode, *, has_extractor: bool) -> Loop:
-        """Return the function for a source.
-
-        Args:
-            source: The source.
-            has_extractor: Whether an extractor finds event times, rather than the record's own timestamp. Such a loop cannot
-                know a time before it has taken the record, and ignores `last_time_ms`.
-        """
+        """Return the function for a source."""
         tried = (
             self._written(source, each, has_extractor=has_extractor)
             for each in self._readings(source, has_extractor=has_extractor)

@@ -104,11 +104,7 @@ class RecordQueue:
         self.is_caught_up = False
 
     def limit(self, offset: int | None) -> None:
-        """Put aside the records at and after an offset, as if they had not been added, until the limit changes.
-
-        Args:
-            offset: The limit; 0 holds the input where it is, and None lifts the limit.
-        """
+        """Put aside the records at and after an offset, as if they had not been added, until the limit changes."""
         if self._head_beyond is not None:
             self._head, self._head_beyond = self._head_beyond, None
         self.waiting.extend(self._beyond)
@@ -260,11 +256,7 @@ class RecordQueue:
             return -1
 
     def _extracted(self, raw: RawFields, key: Any, value: Any) -> int:
-        """Return the event time of a record, ms.
-
-        Raises:
-            DeserializationError: If the extractor fails, or returns no time.
-        """
+        """Return the event time of a record, ms."""
         extract, (_, _, timestamp, offset, headers) = self.extractor, raw
         if extract is None:
             if timestamp < 0:
@@ -332,10 +324,6 @@ class PartitionGroup:
 
         An input without records holds the others back while the broker may still have records for it, and then for
         `max.task.idle.ms`. Otherwise the order would depend on which fetch comes first.
-
-        Args:
-            max_idle_ms: How long to wait; below 0 there is no wait.
-            now_ms: The clock.
         """
         heads = [queue.head() for queue in self._queues.values()]  # skips records that cannot be decoded
         has_records = any(head is not None for head in heads)

@@ -86,13 +86,7 @@ def is_internal_topic(application_id: str, topic: str) -> bool:
 
 
 def own_topics(application_id: str, topics: Iterable[str], others: Iterable[str]) -> tuple[str, ...]:
-    """Return the internal topics of an application among all topics.
-
-    Args:
-        application_id: Id of the application.
-        topics: Names of all topics.
-        others: Ids of other applications, whose topics are left out even if their names begin with this application's id.
-    """
+    """Return the internal topics of an application among all topics."""
     longer = tuple(f"{other}-" for other in others if other.startswith(f"{application_id}-"))
     return tuple(name for name in topics if is_internal_topic(application_id, name) and not name.startswith(longer))
 
@@ -108,17 +102,7 @@ def without_caches(sub: SubTopology) -> SubTopology:
 
 
 def plan_layout(topology: Topology, application_id: str, partitions: Mapping[str, int]) -> Layout:
-    """Return the tasks of a topology, and the topics that must be created.
-
-    Args:
-        topology: The topology.
-        application_id: Prefix of the internal topics.
-        partitions: Number of partitions of every external source topic.
-
-    Raises:
-        TopicError: If a source topic is missing, or topics that are joined differ in partitions.
-        TopologyError: If the partitions of a repartition topic cannot be decided.
-    """
+    """Return the tasks of a topology, and the topics that must be created."""
     missing = sorted(topology.external_topics - partitions.keys())
     if missing:
         message = f"Source topics do not exist: {', '.join(missing)}"

@@ -219,11 +219,6 @@ def meetings(sub: SubTopology, ordered: frozenset[str], lookups: frozenset[str])
 
     Records meet at a node, in a store, or in a topic that both reach. A source, or a look-up, reaches all below it, up to the
     next look-up: the rest is reached when that one has finished.
-
-    Args:
-        sub: The sub-topology.
-        ordered: The nodes that look something up and keep the order.
-        lookups: All nodes that look something up.
     """
     children: dict[str, list[str]] = {node.name: [] for node in sub.nodes}
     for node in sub.nodes:

@@ -52,12 +52,7 @@ class ChosenTopic:
     met: set[str] = field(default_factory=set)
 
     def __call__(self, key: Any, value: Any, timestamp: int) -> Any:
-        """Choose a topic and return its name.
-
-        Raises:
-            ProcessingError: If the choice is not a name of a topic.
-            TopicError: If there is no such topic.
-        """
+        """Choose a topic and return its name."""
         name = self.choose(key, value, timestamp)
         if not isinstance(name, str) or name not in self.met:
             if not isinstance(name, str) or not is_legal_topic(name):
@@ -83,11 +78,7 @@ class ChosenPartitions:
     partitions: Callable[[str], int]
 
     def __call__(self, topic: str, key: Any, value: Any) -> Collection[int | None]:
-        """Choose partitions; a single None leaves the choice to Kafka's default.
-
-        Raises:
-            ProcessingError: If one is not a number from 0 on.
-        """
+        """Choose partitions; a single None leaves the choice to Kafka's default."""
         chosen: Any = self.choose(topic, key, value, self.partitions(topic))
         if chosen is None or (isinstance(chosen, int) and chosen >= 0):  # the usual choices
             return (chosen,)

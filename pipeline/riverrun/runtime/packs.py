@@ -70,12 +70,7 @@ def columns_of(value: bytes) -> Columns:
 
 
 def unpacked(value: bytes) -> Columns:
-    """Return the columns of a pack, which may come from elsewhere.
-
-    Raises:
-        ValueError: If the value is not a pack of one or more complete records (msgspec's errors are `ValueError`s).
-        ProcessingError: If it holds headers that cannot be written.
-    """
+    """Return the columns of a pack, which may come from elsewhere."""
     columns = columns_of(value)
     keys, values, times, headers = columns
     if not len(keys) == len(values) == len(times) == (len(keys) if headers is None else len(headers)):
@@ -203,12 +198,7 @@ class PackedInput:
         return list(unguarded_records(found))
 
     def taken(self, offset: int, waiting: int) -> int:
-        """Return how many records of the pack at an offset have been processed.
-
-        Args:
-            offset: Offset of the next record to process.
-            waiting: Number of records of that offset that are still to be processed.
-        """
+        """Return how many records of the pack at an offset have been processed."""
         if offset not in self._sizes:
             return self.begun if offset == self._begun_at else 0
         self._sizes = {at: size for at, size in self._sizes.items() if at >= offset}

@@ -27,24 +27,11 @@ class RecordCollector(Protocol):
         headers: Headers,
         partition: int | None,
     ) -> None:
-        """Send one record.
-
-        Args:
-            topic: The topic's full name.
-            key: Key bytes.
-            value: Value bytes.
-            timestamp: Event time, ms.
-            headers: Headers.
-            partition: The partition, or None for Kafka's default (murmur2 of the key bytes).
-        """
+        """Send one record."""
         ...
 
     def partitions(self, topic: str) -> int:
-        """Return the number of partitions of a topic.
-
-        Raises:
-            TopicError: If there is no such topic.
-        """
+        """Return the number of partitions of a topic."""
         ...
 
 

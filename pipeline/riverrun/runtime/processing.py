@@ -76,14 +76,7 @@ class Processing:
         return done
 
     def _process_run(self, queue: RecordQueue, limit: int, last_time: int | None = None) -> int:
-        """Process up to `limit` records of one input.
-
-        Args:
-            queue: The input.
-            limit: Greatest number of records.
-            last_time: The highest time (ms) up to which its records come before those of other inputs; at least that of its
-                first record. None if there are no others.
-        """
+        """Process up to `limit` records of one input."""
         if queue.loop is None or (last_time is not None and queue.extractor is not None):
             return self._process_records(queue, limit if last_time is None else min(limit, 1))
         done = self._process_records(queue, 1) if queue.has_head and limit else 0

@@ -68,13 +68,7 @@ class Progress:
         topics: Mapping[TopicPartition, Mapping[str, int]],
         owner: str,
     ) -> None:
-        """Take over what was committed: offsets, times and counts.
-
-        Args:
-            committed: Offset and metadata per input.
-            topics: Ids of topics to commit with each input.
-            owner: The owner to commit (`OffsetMetadata.owner`).
-        """
+        """Take over what was committed: offsets, times and counts."""
         self._topics, self._owner = topics, owner
         for queue in self._queues.all():
             if queue.tp in committed:

@@ -66,11 +66,7 @@ _line = json_decoder(_Line).decode
 
 
 def answers_of(given: Answers) -> tuple[LookupAnswer, ...]:
-    """Return recorded answers.
-
-    Raises:
-        ConfigError: If the file cannot be read, or a line is no answer.
-    """
+    """Return recorded answers."""
     if not isinstance(given, str | Path):
         return tuple(given)
     try:
@@ -103,11 +99,7 @@ class AnsweredLookups:
     """
 
     def __init__(self, answers: Iterable[LookupAnswer]) -> None:
-        """Find the answers by node and argument.
-
-        Raises:
-            ConfigError: If an argument has no JSON.
-        """
+        """Find the answers by node and argument."""
         self.finished = 0
         self._answers: dict[tuple[str, bytes], deque[LookupAnswer]] = {}
         self._missing: ConfigError | None = None
@@ -116,11 +108,7 @@ class AnsweredLookups:
             self._answers.setdefault(known, deque()).append(answer)
 
     def check_nodes(self, nodes: Iterable[str]) -> None:
-        """Make sure that answers belong to nodes that look something up.
-
-        Raises:
-            ConfigError: If one does not.
-        """
+        """Make sure that answers belong to nodes that look something up."""
         known = sorted(nodes)
         for node, _ in self._answers:
             if node not in known:
@@ -128,11 +116,7 @@ class AnsweredLookups:
                 raise ConfigError(message, hint=f"Nodes that do: {', '.join(known) or 'none'}.")
 
     def check(self) -> None:
-        """Raise the error about the first answer that was missing or did not fit, whatever a handler did about it.
-
-        Raises:
-            ConfigError: If there was one.
-        """
+        """Raise the error about the first answer that was missing or did not fit, whatever a handler did about it."""
         if self._missing is not None:
             raise self._missing
 
@@ -181,11 +165,7 @@ class RecordingLookups:
     """
 
     def __init__(self, lookups: LookupExecutor, path: Path) -> None:
-        """Begin the file.
-
-        Raises:
-            ConfigError: If it cannot be written.
-        """
+        """Begin the file."""
         self._lookups = lookups
         self._refused: ConfigError | None = None
         try:
@@ -200,11 +180,7 @@ class RecordingLookups:
         return self._lookups.finished
 
     def check(self) -> None:
-        """Raise the error about the first answer that was not recorded, whatever a handler did about it.
-
-        Raises:
-            ConfigError: If there was one.
-        """
+        """Raise the error about the first answer that was not recorded, whatever a handler did about it."""
         if self._refused is not None:
             raise self._refused
 
@@ -244,11 +220,7 @@ class RecordingLookups:
 
 
 def _recorded(flight: Flight) -> LookupAnswer:
-    """Return the answer of a look-up.
-
-    Raises:
-        ConfigError: If the argument or the answer would be another one after it was read from JSON.
-    """
+    """Return the answer of a look-up."""
     argument = msgspec.json.decode(_told(_argument(flight), flight.node))
     if flight.error is not None:
         text = f"{type(flight.error).__name__}: {flight.error}"
@@ -279,11 +251,7 @@ def _argument(flight: Flight) -> Any:
 
 
 def _told(argument: Any, node: str) -> bytes:
-    """Return an argument as JSON.
-
-    Raises:
-        ConfigError: If there is none.
-    """
+    """Return an argument as JSON."""
     try:
         return encode_json(argument)
     except (TypeError, ValueError, RecursionError) as error:
@@ -292,11 +260,7 @@ def _told(argument: Any, node: str) -> bytes:
 
 
 def _fitted(answer: Any, flight: Flight) -> Any:
-    """Return an answer as an object of the type that the function returns, as far as it tells one.
-
-    Raises:
-        ConfigError: If it is none.
-    """
+    """Return an answer as an object of the type that the function returns, as far as it tells one."""
     convert = _converter(flight.lookup)
     try:
         return answer if convert is None else convert(answer)

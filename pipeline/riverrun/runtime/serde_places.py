@@ -32,16 +32,7 @@ log = logging.getLogger(__name__)
 
 
 def with_places(topology: Topology, application_id: str, registry: Mapping[str, Any]) -> Topology:
-    """Return the topology with each serde placed at a topic, a repartition topic or the changelog of a store.
-
-    Args:
-        topology: The topology as users have built it.
-        application_id: Prefix of internal topics.
-        registry: Settings of the schema registry.
-
-    Returns:
-        The topology itself, if none of its serdes needs its place.
-    """
+    """Return the topology with each serde placed at a topic, a repartition topic or the changelog of a store."""
     parts = topology.parts()
     places = _Places(application_id, frozenset(parts.repartition_topics), registry)
     global_nodes = [declared.source for declared in parts.global_stores.values()]

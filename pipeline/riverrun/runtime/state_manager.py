@@ -99,12 +99,7 @@ class GlobalState:
         return self._backend.positions()
 
     def apply(self, tp: TopicPartition, records: Iterable[RawFields], next_offset: int) -> None:
-        """Apply records of one partition, all before `next_offset`, and make them durable.
-
-        Raises:
-            DeserializationError: If a record cannot be decoded, and is not to be skipped.
-            ProcessingError: If its processor raises, and the record is not to be skipped.
-        """
+        """Apply records of one partition, all before `next_offset`, and make them durable."""
         opened = self._opened[tp.topic]
         if tp not in self._queues:
             self._queues[tp] = self._queue(tp, opened)
@@ -128,11 +123,7 @@ class GlobalState:
         opened.store.committed()
 
     def close(self) -> None:
-        """Close the processors. The host closes the backend.
-
-        Raises:
-            ProcessingError: If user code fails.
-        """
+        """Close the processors. The host closes the backend."""
         for opened in self._opened.values():
             with user_code(f"close() of {opened.declared.processor.name}", GLOBAL_TASK):
                 opened.operator.close()
@@ -222,11 +213,7 @@ class ProcessorStateManager:
         return self._own | self._sources
 
     def store(self, name: str) -> Any:
-        """Return a store.
-
-        Raises:
-            InvalidStateStoreError: If there is no such store.
-        """
+        """Return a store."""
         if name not in self.stores:
             message = f"Task {self._task} has no store {name}"
             raise InvalidStateStoreError(message, hint=f"It has: {', '.join(sorted(self.stores)) or 'none'}")
@@ -260,11 +247,7 @@ class ProcessorStateManager:
         return {tp: known.get(tp, 0) for tp in self.changelogs.values()}
 
     def restore(self, changelog: TopicPartition, batch: ChangelogBatch, next_offset: int) -> None:
-        """Apply changelog records, which have keys and precede `next_offset`, to the store they belong to.
-
-        Raises:
-            StateError: If the store cannot have written one of them.
-        """
+        """Apply changelog records, which have keys and precede `next_offset`, to the store they belong to."""
         name = next(store for store, tp in self.changelogs.items() if tp == changelog)
         try:
             puts = self.stores[name].restore(batch)
@@ -286,14 +269,7 @@ class ProcessorStateManager:
             store.flush()
 
     def send_changes(self, refused: Callable[[str, RefusedRecordError], NoReturn]) -> tuple[TopicPartition, ...]:
-        """Send the changes since the last commit to the changelogs.
-
-        Args:
-            refused: Called with the name of a store whose change cannot be sent; raises.
-
-        Returns:
-            The changelog partitions that were written.
-        """
+        """Send the changes since the last commit to the changelogs."""
         send, pause = self._ports.collector.send, self._ports.pause
         written = []
         for name, tp in self._own.items():
@@ -317,14 +293,7 @@ class ProcessorStateManager:
         stream_time: int,
         whole: Whole | None = None,
     ) -> None:
-        """Bring the local state to the point of a commit, which is durable now.
-
-        Args:
-            positions: Per changelog partition that was written, the offset after its last record.
-            inputs: Committed offsets per input, with their metadata.
-            stream_time: The highest event time so far, ms.
-            whole: When the state was whole; None if that is unknown.
-        """
+        """Bring the local state to the point of a commit, which is durable now."""
         puts: dict[str, dict[bytes, bytes | None]] = {}
         for store in self.stores.values():
             for table, entries in store.pending().items():

@@ -126,11 +126,7 @@ class Task:
         self._context.kept_bytes = kept_bytes
 
     def store(self, name: str) -> Any:
-        """Return one of the task's stores.
-
-        Raises:
-            InvalidStateStoreError: If the task has no such store.
-        """
+        """Return one of the task's stores."""
         return self._stores.store(name)
 
     def measured(self) -> tuple[Measurement, ...]:
@@ -178,13 +174,7 @@ class Task:
         topics: Mapping[TopicPartition, Mapping[str, int]] = MappingProxyType({}),
         owner: str = "",
     ) -> None:
-        """Continue from committed offsets: take over their times, initialise the processors.
-
-        Args:
-            committed: Offset and metadata per input.
-            topics: Ids of topics to commit with each input.
-            owner: The owner to commit (`OffsetMetadata.owner`).
-        """
+        """Continue from committed offsets: take over their times, initialise the processors."""
         self._progress.resume(committed, topics, owner)
         self._context.enter(None, self._ports.clock.now_ms(), ())  # the time of records written during the start
         self._nodes.init()
@@ -214,12 +204,7 @@ class Task:
         return self._packs[tp].begun if tp in self._packs else 0
 
     def add_batches(self, tp: TopicPartition, batches: Iterator[Iterable[RawFields]]) -> None:
-        """Append records of an input that are fetched batch by batch, when `process_all` needs them.
-
-        Args:
-            tp: One of the task's inputs. Packs must have been taken apart.
-            batches: The records that follow those already added.
-        """
+        """Append records of an input that are fetched batch by batch, when `process_all` needs them."""
         queue = self._queue(tp)
         if tp in self._keys.compared:
             batches = self._keys.looked_at(tp, queue.node, batches)
@@ -258,9 +243,6 @@ class Task:
         """Pause at the limits of a barrier, or continue. Must not be called while a commit is under way.
 
         Meanwhile wall-clock punctuations do not fire, and commits acknowledge the phase that the task has reached.
-
-        Args:
-            limits: The limits; None to continue.
         """
         self._barrier.pause_at(limits)
 
@@ -286,18 +268,7 @@ class Task:
         self._progress.wholes = wholes
 
     def remove_rows(self, tp: TopicPartition, present: Container[bytes]) -> int:
-        """Process a deletion for each row of a table whose key its input no longer has, before any further record.
-
-        Args:
-            tp: The input, all of whose records before the committed offset have been processed.
-            present: The bytes of the keys that it has.
-
-        Returns:
-            The number of rows. A table without a store has none that are known.
-
-        Raises:
-            ProcessingError: If user code raises.
-        """
+        """Process a deletion for each row of a table whose key its input no longer has, before any further record."""
         queue = self._queue(tp)
         operator = self._nodes.operators[self.spec.sub_topology.table_sources[tp.topic]]
         store = getattr(operator, "rows_in", None)
@@ -323,12 +294,7 @@ class Task:
         return self._queues.waiting
 
     def process(self, limit: int) -> int:
-        """Process up to `limit` records, lowest event time first; return their number.
-
-        Raises:
-            DeserializationError: If a record cannot be decoded, and is not to be skipped.
-            ProcessingError: If user code raises, and the record is not to be skipped.
-        """
+        """Process up to `limit` records, lowest event time first; return their number."""
         done = (self._lookups or self._processing).process(limit)
         self._has_progress |= done > 0
         self._stores.forget_reads()  # the next commit may be far off
@@ -443,11 +409,7 @@ class Task:
             queue.is_caught_up = False
 
     def follow_clock(self, time_ms: int) -> None:
-        """Advance event time as `advance_stream_time` does, for hosts that run in real time.
-
-        Raises:
-            ProcessingError: If user code raises.
-        """
+        """Advance event time as `advance_stream_time` does, for hosts that run in real time."""
         try:
             self.advance_stream_time(time_ms)
         except USER_ERRORS as error:
@@ -499,10 +461,6 @@ class Task:
         """Bring the local store to the point of the commit, which is durable now.
 
         Records may have been added since the commit was prepared, but none processed.
-
-        Args:
-            positions: Per changelog partition that was written, the offset after its last record.
-            whole: When the state was whole; None if that is unknown.
         """
         self._stores.write(positions, self._prepared.offsets, self.stream_time, whole)
 
@@ -512,11 +470,7 @@ class Task:
         return self._stores.forgotten
 
     def close(self) -> None:
-        """Stop, and forget uncommitted changes. The host closes the backend. Idempotent.
-
-        Raises:
-            ProcessingError: If user code fails when it is closed; everything is closed in any case.
-        """
+        """Stop, and forget uncommitted changes. The host closes the backend. Idempotent."""
         if self._is_running:
             self._is_running = False
             self._nodes.close()

@@ -62,12 +62,7 @@ class Lateness:
     maxima: list[tuple[int, int]] = field(default_factory=list)
 
     def add(self, behind: Sequence[int], now_ms: int) -> None:
-        """Add records that were late.
-
-        Args:
-            behind: Their lateness, ms; one or more.
-            now_ms: The present time of the wall clock, ms.
-        """
+        """Add records that were late."""
         self.total_ms += sum(behind)
         highest, maxima = max(behind), self.maxima
         while maxima and maxima[-1][1] <= highest:
@@ -134,11 +129,7 @@ class Punctuations:
     _last_ms: int = 0
 
     def schedule(self, first_ms: int, interval: timedelta, punctuate: Callable[[int], None]) -> Schedule:
-        """Call `punctuate(time_ms)` first when the clock reaches `first_ms`, then at every interval.
-
-        Raises:
-            TopologyError: If the interval is below 1 ms.
-        """
+        """Call `punctuate(time_ms)` first when the clock reaches `first_ms`, then at every interval."""
         interval_ms = millis(interval, "punctuation interval")
         if interval_ms < 1:
             message = f"The minimum supported scheduling interval is 1 ms, not {interval!r}"
@@ -151,11 +142,7 @@ class Punctuations:
     def schedule_from(
         self, start_ms: int, now_ms: int, interval: timedelta, punctuate: Callable[[int], None]
     ) -> Schedule:
-        """Call `punctuate` first at `start_ms`, or at the next interval since then if that has passed (KIP-1146).
-
-        Raises:
-            TopologyError: If the interval is below 1 ms, or the start before the epoch.
-        """
+        """Call `punctuate` first at `start_ms`, or at the next interval since then if that has passed (KIP-1146)."""
         if start_ms < 0:
             message = f"The minimum supported start time is the epoch, not {start_ms} ms"
             raise TopologyError(message)

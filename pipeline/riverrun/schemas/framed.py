@@ -97,21 +97,7 @@ def framed(
     is_same: Callable[[Any, Any, RegistryClient], bool],
     texts: Callable[[RegistryClient], Texts] | None = None,
 ) -> Serde[Any]:
-    """Return a serde for a topology, which gets its registry when an application starts.
-
-    Args:
-        name: Its name.
-        made_of: The format.
-        settings: Its own settings, which override those of `[schema_registry]`.
-        remake: Creates it again in another process.
-        value_type: Type of the values, for columns.
-        plain: Converts a value to `value_type`, if values have another type.
-        is_same: Returns whether a registry has one id for two schemas, which may differ in the form of their text.
-        texts: Returns how values are shown to people and read from text; None if JSON alone does that.
-
-    Raises:
-        ConfigError: If a setting is unknown.
-    """
+    """Return a serde for a topology, which gets its registry when an application starts."""
     check_settings(name, settings)
     latest: list[Serde[Any]] = []
     immutable = immutable_types(value_type) if plain is None else frozenset[type]()
@@ -201,13 +187,7 @@ class _Frame:
         return HEAD_BYTES if self._payload is None else None
 
     def turn(self, schema: bytes, data: bytes, read: Read) -> None:
-        """Know another schema, of which a value has been read, from now on.
-
-        Args:
-            schema: The magic byte and the id.
-            data: The value.
-            read: Reads values of the schema.
-        """
+        """Know another schema, of which a value has been read, from now on."""
         self._turns += 1
         if self._turns > _MOST_TURNS:
             self.known = self._any

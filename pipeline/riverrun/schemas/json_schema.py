@@ -39,12 +39,6 @@ def schema_of(type_: Any) -> dict[str, Any]:
 
     >>> schema_of(list[int])
     {'title': 'list[int]', 'type': 'array', 'items': {'type': 'integer'}}
-
-    Args:
-        type_: A type that msgspec can decode.
-
-    Raises:
-        ConfigError: If the type has no JSON Schema.
     """
     try:
         (top,), parts = msgspec.json.schema_components([type_], ref_template="#/definitions/{name}")
@@ -231,16 +225,7 @@ def _same(value: Any) -> Any:
 
 
 def _checker(schema: Any, registry: RegistryClient, *, is_own: bool) -> Callable[[Any, int], None]:
-    """Return a function that raises if a value does not fit a schema; its arguments are the value and its size in bytes.
-
-    Args:
-        schema: The schema.
-        registry: Has the schemas that it references.
-        is_own: Whether the topology has the schema. Other schemas come from writers, so their patterns need linear time.
-
-    Raises:
-        SchemaError: If it is no JSON Schema, or cannot be checked in bounded time.
-    """
+    """Return a function that raises if a value does not fit a schema; its arguments are the value and its size in bytes."""
     from jsonschema.validators import extend, validator_for  # noqa: PLC0415 - of an extra
     from referencing import Registry as Known  # noqa: PLC0415
     from referencing.jsonschema import DRAFT7  # noqa: PLC0415
@@ -269,11 +254,7 @@ def _checker(schema: Any, registry: RegistryClient, *, is_own: bool) -> Callable
 
 
 def _loaded(text: str) -> Any:
-    """Return a schema as parsed JSON.
-
-    Raises:
-        SchemaError: If it is no JSON Schema.
-    """
+    """Return a schema as parsed JSON."""
     try:
         found = json.loads(text)
         check_depth(found)
@@ -325,11 +306,7 @@ class _Patterns:
 
     @classmethod
     def of(cls, schemas: Sequence[Any], *, is_own: bool) -> _Patterns:
-        """Compile the patterns of schemas, on RE2 as far as it has them.
-
-        Raises:
-            SchemaError: If a pattern is none, or one of another topology's schema goes back.
-        """
+        """Compile the patterns of schemas, on RE2 as far as it has them."""
         waiting, found = list(schemas), dict[str, Any]()
         while waiting:
             each = waiting.pop()

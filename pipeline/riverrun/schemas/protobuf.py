@@ -224,11 +224,7 @@ def _text(file: Any) -> str:
 
 
 def _indexes_in(descriptor: Any, schema: Any, registry: RegistryClient) -> list[int]:
-    """Return the place of a message in a schema, which may be another version of its file.
-
-    Raises:
-        SchemaError: If it has no such message.
-    """
+    """Return the place of a message in a schema, which may be another version of its file."""
     if schema is None or schema.schema_str == _text(descriptor.file):
         return _indexes(descriptor)
     file = _file(schema, registry)
@@ -269,11 +265,7 @@ def _varint(value: int) -> bytes:
 
 
 def _read_indexes(data: bytes) -> tuple[list[int], int]:
-    """Return the indexes after the head, and the position of the message.
-
-    Raises:
-        ValueError: If the bytes are too few.
-    """
+    """Return the indexes after the head, and the position of the message."""
     try:
         count, at = _read_varint(data, HEAD_BYTES)
         if count == 0:
@@ -307,11 +299,7 @@ def _read_varint(data: bytes, at: int) -> tuple[int, int]:
 
 
 def _class_at(schema: Any, registry: RegistryClient, indexes: list[int]) -> Any:
-    """Return the class of a schema's message.
-
-    Raises:
-        SchemaError: If the schema cannot be read, or there is no such message.
-    """
+    """Return the class of a schema's message."""
     from google.protobuf.message_factory import GetMessageClass  # noqa: PLC0415 - of an extra
 
     try:
@@ -325,11 +313,7 @@ def _class_at(schema: Any, registry: RegistryClient, indexes: list[int]) -> Any:
 
 
 def _file(schema: Any, registry: RegistryClient) -> Any:
-    """Return the descriptor of a schema's file, in a pool with all that it imports.
-
-    Raises:
-        SchemaError: If the schema cannot be read.
-    """
+    """Return the descriptor of a schema's file, in a pool with all that it imports."""
     from google.protobuf.descriptor_pool import DescriptorPool  # noqa: PLC0415 - of an extra
 
     if schema.schema_type != "PROTOBUF":

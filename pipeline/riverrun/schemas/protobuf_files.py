@@ -33,11 +33,7 @@ _LEFT_OUT = frozenset({"option", "service", "extend"})
 
 
 def file_of_text(text: str) -> Any:
-    """Return the descriptor of a file (`FileDescriptorProto`), without its name.
-
-    Raises:
-        ValueError: If the text is no Protobuf schema.
-    """
+    """Return the descriptor of a file (`FileDescriptorProto`), without its name."""
     from google.protobuf.descriptor_pb2 import FileDescriptorProto  # noqa: PLC0415 - of an extra
 
     file = FileDescriptorProto()
@@ -235,15 +231,7 @@ def is_same_file(one: Any, other: Any, _registry: object = None) -> bool:
 
 
 def file_of(text: str, name: str) -> Any:
-    """Return the descriptor of a file (`FileDescriptorProto`).
-
-    Args:
-        text: The schema: a serialized descriptor in Base64, or the text of a `.proto` file.
-        name: The name for the file.
-
-    Raises:
-        ValueError: If the text is no Protobuf schema.
-    """
+    """Return the descriptor of a file (`FileDescriptorProto`)."""
     from google.protobuf.descriptor_pb2 import FileDescriptorProto  # noqa: PLC0415 - of an extra
     from google.protobuf.message import DecodeError  # noqa: PLC0415
 
@@ -259,18 +247,7 @@ def file_of(text: str, name: str) -> Any:
 
 
 def add_file(pool: Any, file: Any) -> Any:
-    """Add a file to a pool, after the built-in files that it imports; the pool has the others.
-
-    Args:
-        pool: A `DescriptorPool`.
-        file: A `FileDescriptorProto`.
-
-    Returns:
-        The file's descriptor in the pool.
-
-    Raises:
-        TypeError: If the file does not fit, for example because an import is missing.
-    """
+    """Add a file to a pool, after the built-in files that it imports; the pool has the others."""
     for name in file.dependency:
         built_in = _built_in(name)
         if built_in is not None:

@@ -40,9 +40,6 @@ def plain_of(descriptor: Any) -> Plain:
 
     Absent fields with presence, such as those of a `oneof`, are None. Enums are names, timestamps datetimes in UTC or texts
     if they have nanoseconds, wrappers their values, structs JSON. Unknown fields are bytes, under `UNKNOWN`.
-
-    Args:
-        descriptor: Of the messages.
     """
     return _plain_message(descriptor, {})
 
@@ -51,9 +48,6 @@ def filler_of(descriptor: Any) -> Fill:
     """Return the function that fills an empty message with a value as `plain_of` returns it, and returns the message.
 
     Fields may be missing. The function raises ValueError for unknown fields, and for values that do not fit.
-
-    Args:
-        descriptor: Of the messages.
     """
     fill = _fill_message(descriptor, {})
 
@@ -68,11 +62,7 @@ def filler_of(descriptor: Any) -> Fill:
 
 
 def reader_of_json(descriptor: Any) -> Plain:
-    """Return the function that turns JSON, in which bytes are base64, into a value as `plain_of` returns it.
-
-    Args:
-        descriptor: Of the messages.
-    """
+    """Return the function that turns JSON, in which bytes are base64, into a value as `plain_of` returns it."""
 
     def read(value: Any) -> Any:
         return _changed(descriptor, _with_unknown(value), _of_json)
@@ -81,11 +71,7 @@ def reader_of_json(descriptor: Any) -> Plain:
 
 
 def typed_of(descriptor: Any) -> Plain:
-    """Return the function that turns a value of `plain_of` into one of `type_of`: numbers of unknown enums become text.
-
-    Args:
-        descriptor: Of the messages.
-    """
+    """Return the function that turns a value of `plain_of` into one of `type_of`: numbers of unknown enums become text."""
 
     def typed(value: Any) -> Any:
         return _changed(descriptor, value, _as_text)

@@ -35,9 +35,6 @@ class RegistryClient:
 
     Args:
         settings: Settings of `[schema_registry]`.
-
-    Raises:
-        ConfigError: If the client refuses them.
     """
 
     def __init__(self, settings: Mapping[str, Any]) -> None:
@@ -63,16 +60,7 @@ class RegistryClient:
             raise ConfigError(message, hint="Correct [schema_registry] in streams.toml.") from error
 
     def schema(self, schema_id: int, form: str | None = None) -> Any:
-        """Return the schema with an id (`Schema`).
-
-        Args:
-            schema_id: The id.
-            form: The form to return, where there are several.
-
-        Raises:
-            SchemaError: If the registry has no such schema.
-            RegistryError: If the registry does not answer.
-        """
+        """Return the schema with an id (`Schema`)."""
         return self._asked(f"schema {schema_id}", lambda: self._client.get_schema(schema_id, None, form))
 
     def version(self, subject: str, version: int, form: str | None = None) -> Any:
@@ -85,12 +73,7 @@ class RegistryClient:
         return self._asked(f"the latest version of subject {subject}", lambda: self._client.get_latest_version(subject))
 
     def registered(self, subject: str, schema: Any, *, normalize: bool) -> int:
-        """Register a schema as a new version of its subject, unless it is registered already, and return its id.
-
-        Raises:
-            SchemaError: If the schema is invalid, or incompatible with earlier versions.
-            RegistryError: If the registry does not answer.
-        """
+        """Register a schema as a new version of its subject, unless it is registered already, and return its id."""
         what = f"a schema for subject {subject}"
         found = int(self._asked(what, lambda: self._client.register_schema(subject, schema, normalize), subject))
         # A schema has one id in all subjects.
@@ -187,11 +170,7 @@ def _without_user(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def registry_of(settings: Mapping[str, Any]) -> RegistryClient:
-    """Return the registry client of these settings: one per process, so that each schema is fetched once.
-
-    Raises:
-        ConfigError: If no registry is configured, or the client refuses the settings.
-    """
+    """Return the registry client of these settings: one per process, so that each schema is fetched once."""
     if not settings:
         message = "A serde needs a schema registry, and none is configured"
         raise ConfigError(message, hint='Add [schema_registry] with url = "http://..." to streams.toml.')

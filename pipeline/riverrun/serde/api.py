@@ -46,9 +46,6 @@ def immutable_types(type_: Any) -> frozenset[type]:
     ['int']
     >>> immutable_types(tuple[int, str]) == {tuple}, immutable_types(tuple[list[int], str]) == {tuple}
     (True, False)
-
-    Args:
-        type_: A type that msgspec can decode. Fields of frozen structs and dataclasses are trusted to hold what they declare.
     """
     if type_ is Any:
         return PLAIN
@@ -311,9 +308,6 @@ def field_names(value_type: Any) -> tuple[str, ...] | None:
     >>> import dataclasses
     >>> field_names(dataclasses.make_dataclass("Click", [("user", str)])), field_names(int), field_names(Any)
     (('user',), (), None)
-
-    Args:
-        value_type: A type that msgspec can inspect; None for bytes.
     """
     found = None if value_type is None else inspect.type_info(value_type)
     while isinstance(found, inspect.Metadata | inspect.UnionType):
@@ -348,10 +342,6 @@ def placed(serde: Serde[Any], place: SerdePlace) -> Serde[Any]:
     >>> upper = Serde("upper", lambda text: text.upper().encode(), bytes.decode)
     >>> placed(upper, SerdePlace("words", is_key=True, registry={})) is upper
     True
-
-    Args:
-        serde: The serde of a topology, which belongs to no application yet.
-        place: Where it is used. Each part of a composite serde, such as one side of a join, gets its own place.
     """
     if serde.place is not None:
         return serde.place(place)

@@ -117,11 +117,7 @@ DECIMAL = "org.apache.kafka.connect.data.Decimal"
 
 
 def column_converter(schema: Schema) -> Convert | None:
-    """Return the converter of a column; None if its values stay as they are.
-
-    Raises:
-        ValueError: If the schema is none of Kafka Connect.
-    """
+    """Return the converter of a column; None if its values stay as they are."""
     if schema.name == DECIMAL:
         return _nullable(_decimal(int(schema.parameters.get("scale", "0"))))
     known = _CONVERTERS.get(schema.name or "")
@@ -154,15 +150,7 @@ def row_converter(columns: Mapping[str, Convert | None]) -> Convert | None:
 
 
 def declared_converters(types: Mapping[str, str]) -> Convert | None:
-    """Return the converter of rows whose columns have declared types.
-
-    Args:
-        types: Names of Debezium's and Kafka Connect's types by column: `io.debezium.time.Date`, or
-            `org.apache.kafka.connect.data.Decimal(2)` with its scale.
-
-    Raises:
-        ValueError: If there is no such type.
-    """
+    """Return the converter of rows whose columns have declared types."""
     return row_converter({column: _declared(column, text) for column, text in types.items()})
 
 

@@ -112,11 +112,7 @@ class _Schemas(Generic[C]):
         self._known: dict[bytes, C] = {}
 
     def of(self, text: bytes) -> C:
-        """Return the converters of a schema.
-
-        Raises:
-            ValueError: If it is no schema of Kafka Connect.
-        """
+        """Return the converters of a schema."""
         if text not in self._known:
             if len(self._known) >= _MOST_SCHEMAS:
                 self._known.clear()
@@ -134,16 +130,7 @@ Types: TypeAlias = "Mapping[str, str] | tuple[tuple[str, str], ...] | None"
 
 
 def changes_serde(row: Any = None, types: Types = None, envelopes: Serde[Any] = JSON) -> Serde[RowChange[Any]]:
-    """Return the serde of changes.
-
-    Args:
-        row: Type of the rows, which msgspec can make of their columns; None for dicts.
-        types: Types of columns without a schema, as `declared_converters` takes them.
-        envelopes: Reads envelopes that are not JSON as dicts.
-
-    Raises:
-        ValueError: If a declared type does not exist.
-    """
+    """Return the serde of changes."""
     declared = declared_converters(dict(types or {}))
     name = f"debezium[{getattr(row, '__name__', row)}]" if row is not None else "debezium"
     return Serde(
@@ -161,16 +148,7 @@ def _pairs(types: Types) -> tuple[tuple[str, str], ...] | None:
 
 
 def key_serde(key: Any = None, types: Types = None, keys: Serde[Any] = JSON) -> Serde[Any]:
-    """Return the serde of the keys of changes: the value of the only column of a primary key, or a dict of several.
-
-    Args:
-        key: Type of the keys, which msgspec can make of that; None for plain values.
-        types: Types of columns without a schema, as `declared_converters` takes them.
-        keys: Reads keys that are not JSON as dicts.
-
-    Raises:
-        ValueError: If a declared type does not exist.
-    """
+    """Return the serde of the keys of changes: the value of the only column of a primary key, or a dict of several."""
     declared = declared_converters(dict(types or {}))
     make = _row_reader(key)
     schemas = _Schemas(column_converter)
@@ -205,11 +183,7 @@ def key_serde(key: Any = None, types: Types = None, keys: Serde[Any] = JSON) -> 
 
 
 def rows_serdes(keys: Serde[Any], changes: Serde[Any]) -> tuple[Serde[Any], Serde[Any]]:
-    """Return the serdes of the keys and rows of a table, for the serdes of its changes: JSON.
-
-    Raises:
-        TypeError: If they are no serdes of changes.
-    """
+    """Return the serdes of the keys and rows of a table, for the serdes of its changes: JSON."""
     function, arguments = changes.remake or (None, ())
     if function is not changes_serde:
         message = f"{changes.name} does not read changes of rows: use Consumed.debezium()"
@@ -219,11 +193,7 @@ def rows_serdes(keys: Serde[Any], changes: Serde[Any]) -> tuple[Serde[Any], Serd
 
 
 def row_now(change: RowChange[V] | None) -> V | None:
-    """Return the row that a table has after a change; None if it is deleted.
-
-    Raises:
-        ValueError: If the change does not say so: the database did not log all columns, or the table was truncated.
-    """
+    """Return the row that a table has after a change; None if it is deleted."""
     if change is None or change.op == "d":
         return None
     if change.unavailable:
@@ -232,11 +202,7 @@ def row_now(change: RowChange[V] | None) -> V | None:
 
 
 def row_after(change: RowChange[V]) -> V:
-    """Return the row after a change that is no deletion.
-
-    Raises:
-        ValueError: If there is none: the table was truncated, or the change is a message of the application.
-    """
+    """Return the row after a change that is no deletion."""
     if change.after is None:
         cause = "its table was truncated" if change.op == TRUNCATE else f"a change with op {change.op!r} has no row"
         message = f"No row can be read: {cause}"

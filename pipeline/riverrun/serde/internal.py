@@ -60,9 +60,6 @@ def encode_change(new: bytes | None, old: bytes | None) -> bytes:
 
     >>> encode_change(b"n", b"o").hex()
     '026e6f02'
-
-    Raises:
-        ValueError: If both sides are None; such a change is empty and must not be sent.
     """
     if new is None:
         if old is None:
@@ -75,11 +72,7 @@ def encode_change(new: bytes | None, old: bytes | None) -> bytes:
 
 
 def decode_change(data: bytes) -> ChangeBytes:
-    """Decode both sides of a change.
-
-    Raises:
-        ValueError: If the bytes are not a change.
-    """
+    """Decode both sides of a change."""
     flag = data[-1] if data else -1
     if flag not in range(_BOTH + _WITH_IS_LATEST + 1):
         message = f"a change ends with a flag from 0 to 5, not {flag if data else 'nothing'}"
@@ -168,11 +161,7 @@ def encode_buffered(record: BufferedRecord) -> bytes:
 
 
 def decode_buffered(data: bytes) -> BufferedRecord:
-    """Decode a record from a value of the buffer's changelog.
-
-    Raises:
-        ValueError: If the bytes are not such a record.
-    """
+    """Decode a record from a value of the buffer's changelog."""
     try:
         return _decoded(data)
     except struct.error as error:
@@ -313,11 +302,7 @@ def encode_list(entries: Sequence[bytes]) -> bytes:
 
 
 def decode_list(data: bytes) -> list[bytes]:
-    """Decode a list of values.
-
-    Raises:
-        ValueError: If the bytes are not such a list.
-    """
+    """Decode a list of values."""
     if len(data) < _LIST_HEAD.size or data[0] != _VARIABLE_SIZE:
         message = f"a list of values begins with 0x01 and its length, not {data[: _LIST_HEAD.size].hex() or 'nothing'}"
         raise ValueError(message)

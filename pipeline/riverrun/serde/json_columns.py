@@ -70,11 +70,7 @@ def _writer(names: tuple[str, ...]) -> ColumnsWriter | None:
 
 
 def _class_of(columns: list[tuple[str, Any]], others: tuple[str, ...] = ()) -> Any:
-    """Return a class with columns as `f0`, `f1` and so on, and others that it may have.
-
-    Raises:
-        ValueError: If msgspec does not allow one of the names.
-    """
+    """Return a class with columns as `f0`, `f1` and so on, and others that it may have."""
     fields: list[Any] = [(f"f{number}", type_) for number, (_, type_) in enumerate(columns)]
     fields += [(f"f{number}", Any, None) for number in range(len(columns), len(columns) + len(others))]
     names = {f"f{number}": name for number, name in enumerate([*(name for name, _ in columns), *others])}
@@ -149,12 +145,7 @@ class ColumnsReader:
 
 
 def columns_reader(serde: Serde[Any], names: tuple[str, ...]) -> ColumnsReader | None:
-    """Return the reader of columns; None if the serde has to read whole values.
-
-    Args:
-        serde: The serde.
-        names: The columns that are needed.
-    """
+    """Return the reader of columns; None if the serde has to read whole values."""
     if not is_json(serde):
         return None
     if serde is JSON:

@@ -98,11 +98,7 @@ _NO_NUMBER = re.compile(rb"\xcb[\x7f\xff][\xf0-\xff]")
 
 
 def _serialize(value: Any) -> bytes:
-    """Serialize to JSON, and refuse numbers that msgspec would write as null.
-
-    Raises:
-        ValueError: If the value contains NaN or infinity.
-    """
+    """Serialize to JSON, and refuse numbers that msgspec would write as null."""
     data = encode_json(value)
     if data.find(b"null") >= 0:  # `in` takes twice as long
         refuse_odd_numbers(value)
@@ -110,11 +106,7 @@ def _serialize(value: Any) -> bytes:
 
 
 def refuse_odd_numbers(value: Any) -> None:
-    """Refuse a value with a number that msgspec writes as null.
-
-    Raises:
-        ValueError: If the value contains NaN or infinity.
-    """
+    """Refuse a value with a number that msgspec writes as null."""
     if _may_hold_no_number(value):
         _refuse_numbers(msgspec.to_builtins(value), "")
 

@@ -83,12 +83,7 @@ def windowed_until(inner: Serde[K], end: Callable[[int], int]) -> Serde[Windowed
 
 
 def with_ends(serde: Serde[Windowed[K]], ends: int | Callable[[int], int]) -> Serde[Windowed[K]]:
-    """Return a serde made by `windowed` that reads windows with these ends; it counts as the given one otherwise.
-
-    Args:
-        serde: The serde.
-        ends: Size of the windows in ms, or a function that returns the end of the window with a start.
-    """
+    """Return a serde made by `windowed` that reads windows with these ends; it counts as the given one otherwise."""
     inner = _time_windowed(serde)
     made = windowed_of_size_ms(inner, ends) if isinstance(ends, int) else windowed_until(inner, ends)
     return replace(made, remake=(with_ends, (serde, ends)))

@@ -64,9 +64,6 @@ def form_of(type_: Any) -> Form | None:
 
     >>> form_of(list[int])
     {'is': 'list', 'of': {'is': 'int'}, 'classes': {}}
-
-    Args:
-        type_: A type that msgspec can decode.
     """
     try:
         found = inspect.type_info(type_)

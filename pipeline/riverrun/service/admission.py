@@ -61,16 +61,7 @@ class Signatures:
         return cls(hashlib.scrypt(token.encode(), salt=salt, dklen=32, **_SCRYPT))
 
     def question(self, server: str, target: bytes, now_ms: int) -> str:
-        """Sign a question.
-
-        Args:
-            server: `host:port` of the asked instance, as it calls itself.
-            target: Path and parameters, as they are sent.
-            now_ms: The present time, ms since the epoch.
-
-        Returns:
-            The question's signature.
-        """
+        """Sign a question."""
         return self._question(server, target, f"{now_ms}.{secrets.token_hex(16)}")
 
     def is_question(self, shown: str, server: str, target: bytes, now_ms: int) -> bool:
@@ -83,17 +74,7 @@ class Signatures:
         return abs(now_ms - int(at)) <= MAX_AGE_MS and hmac.compare_digest(shown, expected)
 
     def answer(self, question: str, status: int, headers: Mapping[str, str], body: bytes) -> str:
-        """Sign an answer.
-
-        Args:
-            question: The question's signature.
-            status: The status.
-            headers: Headers; position and role are part of the signature.
-            body: The body.
-
-        Returns:
-            The answer's signature.
-        """
+        """Sign an answer."""
         said = "\n".join(("answer", question, str(status), headers.get(POSITION, ""), headers.get(ROLE, ""), ""))
         return self._signed(said.encode() + body)
 
@@ -350,13 +331,6 @@ def _misfit(headers: Headers) -> Response | None:
 
 
 def refused(error: str, message: str, status: int, headers: Mapping[str, str] | None = None) -> Response:
-    """Return a refusal in the form of all errors.
-
-    Args:
-        error: The kind of error, for programs.
-        message: The reason, for people.
-        status: The status.
-        headers: Further headers.
-    """
+    """Return a refusal in the form of all errors."""
     body = msgspec.json.encode({"error": error, "message": message})
     return Response(body, status, headers, media_type="application/json")

@@ -125,17 +125,7 @@ def page(
     name: str = "",
     is_shown: bool = False,
 ) -> str:
-    """Return a page, with the head and the header that all pages have.
-
-    Args:
-        main: The main part, as HTML.
-        contents: The contents of the main part, in a word.
-        script: The script of the page, which shows the main part when it has something to show.
-        root: Path below which the page's files are.
-        title: Title of the page, as HTML.
-        name: Name of the application or project, as HTML; the script may add it later.
-        is_shown: Whether the main part is shown from the beginning.
-    """
+    """Return a page, with the head and the header that all pages have."""
     skeleton, hidden = Template(_read("page.html")), "" if is_shown else " hidden"
     return skeleton.substitute(
         main=main, contents=contents, script=script, root=root, title=title, name=name, hidden=hidden
@@ -191,12 +181,7 @@ def _reason(error: BaseException) -> str:
 
 
 def serve_files(api: FastAPI, files: Mapping[str, tuple[str, str]]) -> None:
-    """Serve the files of a page.
-
-    Args:
-        api: The interface that serves them.
-        files: The content and the type of the file at each path.
-    """
+    """Serve the files of a page."""
     for path, (body, media_type) in files.items():
         api.add_api_route(path, _file(body, media_type), include_in_schema=path == "/")
 

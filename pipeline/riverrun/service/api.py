@@ -101,14 +101,7 @@ _Asked = Annotated[Parameters, Query()]
 def new_api(
     instance: ServedInstance, access: Access | None = None, peers: Peers | None = None, browsed: Browsed | None = None
 ) -> FastAPI:
-    """Return the HTTP interface of an instance.
-
-    Args:
-        instance: The instance.
-        access: Decides which callers are admitted; by default, everybody on this machine.
-        peers: Asks other instances; by default, those of this machine, without a token.
-        browsed: Topics and letters; by default, those of the application on its brokers.
-    """
+    """Return the HTTP interface of an instance."""
     history = History(instance)
     topic = HistoryTopic(instance) if instance.application.config.streams.history_topic else None
     title = f"Riverrun: {instance.application.id}"

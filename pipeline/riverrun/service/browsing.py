@@ -110,11 +110,7 @@ class Browsing:
         self._free = threading.Semaphore(_AT_ONCE)
 
     def topics(self) -> list[dict[str, Any]]:
-        """Return the topics that the application reads or writes for others, with their serdes.
-
-        Raises:
-            BrokerError: If brokers do not answer.
-        """
+        """Return the topics that the application reads or writes for others, with their serdes."""
         application = self._instance.application
         topology, staged = application.topology, application.published or {}
         names = dict.fromkeys((*sorted(topology.external_topics), *topology.sink_topics))
@@ -135,14 +131,7 @@ class Browsing:
         return found
 
     def records(self, topic: str, asked: Asked) -> dict[str, Any]:
-        """Return a page of a topic's records.
-
-        Raises:
-            ConfigError: If the application neither reads nor writes the topic for others.
-            TopicError: If it does not exist.
-            RangeError: If the start is invalid.
-            BrokerError: If brokers do not answer.
-        """
+        """Return a page of a topic's records."""
         application = self._instance.application
         name = _own_name(application, topic)
         reader = TopicReader(self._admin, topic, *serdes_of(application.topology, name))
@@ -155,11 +144,7 @@ class Browsing:
         }
 
     def letters(self, asked: AskedLetters) -> dict[str, Any]:
-        """Return a page of dead letters, the oldest first; none if the application has no topic for them.
-
-        Raises:
-            BrokerError: If brokers do not answer.
-        """
+        """Return a page of dead letters, the oldest first; none if the application has no topic for them."""
         application = self._instance.application
         if self._letters_topic is None:
             return {"app": application.config.name, "topic": None, "letters": [], "is_end": True}
@@ -184,12 +169,7 @@ class Browsing:
         }
 
     def letter(self, place: str) -> dict[str, Any] | None:
-        """Return a letter with its record, by the application's serdes; None if there is none at this place.
-
-        Raises:
-            ConfigError: If the application has no dead letter topic, or this is not a place in it.
-            BrokerError: If brokers do not answer.
-        """
+        """Return a letter with its record, by the application's serdes; None if there is none at this place."""
         found = self._letters.at(place)
         if found is None:
             return None
@@ -267,11 +247,7 @@ def _busy() -> Response:
 
 
 def _own_name(application: Application, topic: str) -> str:
-    """Return the name by which the topology knows a topic.
-
-    Raises:
-        ConfigError: If the application neither reads nor writes it for others.
-    """
+    """Return the name by which the topology knows a topic."""
     topology, staged = application.topology, application.published or {}
     names = {staged.get(name, name): name for name in topology.sink_topics}
     names |= {name: name for name in topology.external_topics}

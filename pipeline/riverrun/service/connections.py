@@ -29,11 +29,7 @@ log = logging.getLogger(__name__)
 
 
 def server_tls(streams: StreamsConfig) -> ssl.SSLContext | None:
-    """Return the TLS context that an instance uses towards callers; None if it answers in clear.
-
-    Raises:
-        ConfigError: If its certificate or key cannot be used.
-    """
+    """Return the TLS context that an instance uses towards callers; None if it answers in clear."""
     certificate, key = streams.server_ssl_certificate_location, streams.server_ssl_key_location
     if not certificate:
         return None
@@ -48,11 +44,7 @@ def server_tls(streams: StreamsConfig) -> ssl.SSLContext | None:
 
 
 def client_tls(streams: StreamsConfig) -> ssl.SSLContext | None:
-    """Return the TLS context for asking instances; None if these answer in clear.
-
-    Raises:
-        ConfigError: If the certificates of authorities cannot be read.
-    """
+    """Return the TLS context for asking instances; None if these answer in clear."""
     authorities = streams.server_ssl_ca_location
     if not (authorities or streams.server_ssl_certificate_location):
         return None

@@ -119,10 +119,6 @@ class HistoryTopic:
         """Return the past of the last hours, in the form of `History.since`, without failures.
 
         `is_complete` tells whether all of it was read: there are limits of bytes and time.
-
-        Raises:
-            BrokerError: If brokers do not answer.
-            RangeError: If records are deleted meanwhile.
         """
         now_ms = self._clock.now_ms()
         read = _Read(self._key)

@@ -37,16 +37,7 @@ _EVERYWHERE = frozenset({"0.0.0.0", "::"})  # noqa: S104 - to compare with, not 
 
 
 def bound(server: str, *, wants_token: bool, where: str = "[apps.NAME.config]") -> socket.socket:
-    """Return a socket that is bound at `host:port`, before the address is announced.
-
-    Args:
-        server: The address; port 0 takes any free port.
-        wants_token: Whether callers must show a token; without one, only the loopback is served.
-        where: The table of `streams.toml` that has the token, for messages.
-
-    Raises:
-        ConfigError: If others could reach it without a token, or it cannot be bound.
-    """
+    """Return a socket that is bound at `host:port`, before the address is announced."""
     address = checked_address("application.server", server)
     if not wants_token and not address.is_loopback:
         message = f"application.server {server} can be reached from other machines, but requires no token"
@@ -61,17 +52,7 @@ def bound(server: str, *, wants_token: bool, where: str = "[apps.NAME.config]") 
 
 
 def name_of(listener: socket.socket, server: str, brokers: str) -> str:
-    """Return `host:port` as others reach it.
-
-    Args:
-        listener: The bound socket, whose port is used.
-        server: The address that was to be bound. If it means every address of this machine, the host is the address from
-            which this machine reaches the brokers.
-        brokers: `bootstrap.servers`.
-
-    Raises:
-        ConfigError: If there is no way to the brokers.
-    """
+    """Return `host:port` as others reach it."""
     host = checked_address("application.server", server).host
     if host in _EVERYWHERE:
         host = _address_towards(brokers.split(",", maxsplit=1)[0].rpartition("//")[2])
@@ -85,14 +66,7 @@ def serving(
     limits: ConnectionLimits | None = None,
     end_streams: Callable[[], None] = lambda: None,
 ) -> Iterator[None]:
-    """Serve within this context.
-
-    Args:
-        api: The interface to serve.
-        listener: The bound socket.
-        limits: Limits of connections; by default, the usual ones, in clear.
-        end_streams: Ends answers that have no end of their own.
-    """
+    """Serve within this context."""
     import uvicorn  # noqa: PLC0415 - an extra
     from uvicorn.protocols.http.auto import AutoHTTPProtocol  # noqa: PLC0415 - as above
 
@@ -151,20 +125,7 @@ def new_instance(
     uncaught_exception_handler: Callable[[StreamsError], str] | None = None,
     complete: Callable[[], None] | None = None,
 ) -> Iterator[StreamsInstance]:
-    """Yield an instance that does not run yet. Within this context it answers at `application.server`, if that is set.
-
-    Args:
-        application: The application to run.
-        build: Builds its topology within a stream thread.
-        token: Callers must show it for queries and commands; if empty, only `server.read.token` can be shown.
-        on_state: Called on every change of state.
-        uncaught_exception_handler: Decides what follows when a stream thread fails; by default, as configured.
-        complete: Completes a switch of versions whose coordinator has died; None to leave that to others.
-
-    Raises:
-        ConfigError: If its address cannot be used.
-        MissingExtraError: If it is to answer, and the packages for that are not installed.
-    """
+    """Yield an instance that does not run yet. Within this context it answers at `application.server`, if that is set."""
     streams = application.config.streams
     if not streams.application_server:
         yield StreamsInstance(

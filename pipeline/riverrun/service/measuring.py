@@ -121,12 +121,7 @@ class _Look:
 
     @classmethod
     def of(cls, reports: Mapping[int, ThreadReport], at: float) -> _Look:
-        """Read the last reports of stream threads.
-
-        Args:
-            reports: The reports, by number of the thread.
-            at: Time of the look, monotonic seconds.
-        """
+        """Read the last reports of stream threads."""
         known = reports.values()
         return cls(
             at,
@@ -154,12 +149,7 @@ class Measuring:
         self._names: tuple[Application | None, Mapping[int, _Names]] = (None, {})
 
     def figures(self, at: float, sizes: Mapping[str, int]) -> dict[str, Any]:
-        """Return the figures of the last seconds, as JSON shows them.
-
-        Args:
-            at: Time of the look, monotonic seconds.
-            sizes: Bytes of local state by task.
-        """
+        """Return the figures of the last seconds, as JSON shows them."""
         reports = self._instance.reports()
         now = _Look.of(reports, at)
         before = self._compared(now)
@@ -347,13 +337,7 @@ _SIZES_EVERY_SECONDS = 10.0
 def instance_events(
     instance: Measured, status: Callable[[], dict[str, Any]], every_s: float = _EVERY_SECONDS
 ) -> Streams:
-    """Return the streams of an instance's events.
-
-    Args:
-        instance: The instance.
-        status: Its status, as `/status` shows it.
-        every_s: The time between two events (seconds).
-    """
+    """Return the streams of an instance's events."""
     return Streams(_States(instance, status, every_s).event, every_s)
 
 

@@ -151,19 +151,7 @@ class FollowerFigures(Collector):
 
 @contextmanager
 def serving(figures: FollowerFigures, address: ServerAddress, token: str) -> Iterator[int]:
-    """Serve figures at `/metrics` for a while, with those of this process.
-
-    Args:
-        figures: The figures.
-        address: Where to listen; port 0 is any free port.
-        token: The token that callers send as `Authorization: Bearer`; empty for none.
-
-    Yields:
-        The port.
-
-    Raises:
-        ConfigError: If the address cannot be used.
-    """
+    """Serve figures at `/metrics` for a while, with those of this process."""
     registry = CollectorRegistry()
     registry.register(figures)
     ProcessCollector(registry=registry)

@@ -109,20 +109,7 @@ class Peers:
             return self._loop
 
     def get(self, server: str, path: str, params: Mapping[str, str], within_s: float | None = None) -> Answer:
-        """Ask another instance.
-
-        Args:
-            server: Its `host:port`.
-            path: The path to request.
-            params: The parameters of the request.
-            within_s: A shorter maximum time for the answer (seconds).
-
-        Returns:
-            Its answer.
-
-        Raises:
-            NoAnswerError: If it does not answer, or does not show that it knows the token.
-        """
+        """Ask another instance."""
         try:
             address = ServerAddress.parse(server)
         except ValueError as error:
@@ -216,15 +203,7 @@ class Members:
         self._peers = Peers(signatures, SystemClock(), tls, within_s=_ANSWER_SECONDS)
 
     def ask(self, server: str, path: str) -> Any:
-        """Return an instance's answer as parsed JSON.
-
-        Args:
-            server: Its `host:port`.
-            path: The path to request.
-
-        Raises:
-            NoAnswerError: If it does not answer, or refuses.
-        """
+        """Return an instance's answer as parsed JSON."""
         answer = self._peers.get(server, path, {})
         if answer.status == _OK:
             return answer.body

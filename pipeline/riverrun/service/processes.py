@@ -104,14 +104,7 @@ class QueryProcesses:
 
     @contextmanager
     def process(self, until: float) -> Iterator[QueryProcess]:
-        """Take a process for one query.
-
-        Args:
-            until: When the query must be answered (`time.monotonic`).
-
-        Raises:
-            QueryRefusedError: If too many queries run.
-        """
+        """Take a process for one query."""
         self._enter()
         try:
             if not self._free.acquire(timeout=max(until - time.monotonic(), 0)):
@@ -187,42 +180,17 @@ class QueryProcess:
         self._child.join()
 
     def plan(self, text: str, until: float) -> Planned:
-        """Plan a query.
-
-        Raises:
-            QueryRefusedError: If it has a mistake, or takes too much.
-        """
+        """Plan a query."""
         found: Planned = self._ask(text, text, until)
         return found
 
     def rows(self, found: Sequence[Any], most: int | None, text: str, until: float) -> list[bytes]:
-        """Return the rows that the planned query makes of entries of its store, as JSON.
-
-        Args:
-            found: Entries, as `row_object` shows them.
-            most: Greatest number of rows.
-            text: The query, for the log.
-            until: When they must be there.
-
-        Raises:
-            QueryRefusedError: If that takes too much.
-        """
+        """Return the rows that the planned query makes of entries of its store, as JSON."""
         made: list[bytes] = self._ask((found, most, self._streams.server_query_max_bytes), text, until)
         return made
 
     def changes(self, text: str, start: str, until: float, beat_s: float) -> Iterator[Any]:
-        """Yield the names of a push query's columns, then its rows as JSON as they come, and None if none has come for a while.
-
-        Args:
-            text: The query.
-            start: Where topics begin: `latest` or `earliest`.
-            until: When it ends (`time.monotonic`).
-            beat_s: That while, s.
-
-        Raises:
-            QueryRefusedError: If it has a mistake, or takes too much.
-            TimeOverError: When the time is over.
-        """
+        """Yield the names of a push query's columns, then its rows as JSON as they come, and None if none has come for a while."""
         if not self._is_ready:
             self._wait_until_ready(until)
         self._is_following = True
@@ -249,11 +217,7 @@ class QueryProcess:
             self.end()
 
     def _is_heard(self, text: str, until: float, beat_s: float) -> bool:
-        """Wait for an answer for a while. Returns whether there is one.
-
-        Raises:
-            TimeOverError: When the time is over.
-        """
+        """Wait for an answer for a while. Returns whether there is one."""
         is_heard = self._answers(text, min(until, time.monotonic() + beat_s))
         if time.monotonic() > until:
             raise TimeOverError
@@ -283,11 +247,7 @@ class QueryProcess:
         self._is_ready = True
 
     def _answers(self, text: str, until: float) -> bool:
-        """Wait for an answer, or the end of the process. Returns False if the time is over before.
-
-        Raises:
-            QueryRefusedError: If the process needs too much memory.
-        """
+        """Wait for an answer, or the end of the process. Returns False if the time is over before."""
         most = self._streams.server_query_max_memory_bytes
         while not self._line.poll(_LOOK_SECONDS):
             if _memory_bytes(self._child.pid) > most:

@@ -46,13 +46,7 @@ class PushStatement(BaseModel):
 
 
 def push_router(application: Application, live: LiveReferral, queries: QueryProcesses | None) -> APIRouter:
-    """Return the route that answers push queries.
-
-    Args:
-        application: The application that runs.
-        live: Leaves queries to the live version.
-        queries: Compute its queries; None if its topology is not a file of statements.
-    """
+    """Return the route that answers push queries."""
     router = APIRouter()
     pushes = None if queries is None else _Pushes(queries)
 
@@ -101,11 +95,7 @@ class _Pushes:
         self._free = Semaphore(max(1, queries.most - 1))
 
     def lines(self, text: str, start: str) -> Generator[bytes, None, None]:
-        """Yield the lines of an answer. To close the generator ends the query.
-
-        Raises:
-            QueryRefusedError: If it has a mistake, or too many queries run. Later errors are the last line.
-        """
+        """Yield the lines of an answer. To close the generator ends the query."""
         until = time.monotonic() + MOST_SECONDS
         with self._turn(), self._queries.process(time.monotonic() + self._queries.seconds) as process:
             has_begun = False

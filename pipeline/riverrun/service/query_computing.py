@@ -87,14 +87,7 @@ class Following:
 
 
 def compute_queries(line: Connection, config: AppConfig, version: str, kafka: Mapping[str, str]) -> None:
-    """Plan and compute queries, one at a time, until the instance closes the line.
-
-    Args:
-        line: Brings questions, and takes answers.
-        config: The application.
-        version: Its version.
-        kafka: Client properties, for push queries.
-    """
+    """Plan and compute queries, one at a time, until the instance closes the line."""
     os.nice(10)  # records come first
     catalog, stores = _application(config, version)
     computer, follower = _Computer(catalog, stores), _Follower(catalog, config.schema_registry, kafka)
@@ -218,11 +211,7 @@ class _Computer:
 
 
 def _parsed(text: str, catalog: Catalog) -> PullQuery:
-    """Parse a query.
-
-    Raises:
-        SqlError: If it has a mistake, or stores cannot answer it.
-    """
+    """Parse a query."""
     from riverrun.sql.answers import pull_query  # noqa: PLC0415 - its parser is an extra
     from riverrun.sql.statements import SqlError  # noqa: PLC0415 - as above
 
@@ -234,11 +223,7 @@ def _parsed(text: str, catalog: Catalog) -> PullQuery:
 
 
 def _selected(text: str) -> Select:
-    """Parse a single SELECT.
-
-    Raises:
-        SqlError: If it has a mistake, or is none.
-    """
+    """Parse a single SELECT."""
     from riverrun.sql.commands import Select, parse_commands  # noqa: PLC0415 - as above
     from riverrun.sql.statements import SqlError  # noqa: PLC0415 - as above
 

@@ -112,11 +112,7 @@ class Bookmark:
 
     @classmethod
     def parse(cls, text: str) -> Bookmark:
-        """Read the text form.
-
-        Raises:
-            ValueError: If the text is not one.
-        """
+        """Read the text form."""
         try:
             data = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
             partition, after = json_decoder(tuple[int, RowPlace | None]).decode(data)
@@ -185,11 +181,7 @@ class StoreReader:
         self._placed: Layout | None = None
 
     def places(self) -> Mapping[str, StorePlace]:
-        """Return all stores by name.
-
-        Raises:
-            RefusedError: If the instance is starting.
-        """
+        """Return all stores by name."""
         layout, application = self._host.layout, self._host.application
         if layout is None:
             raise RefusedError(Refusal(Reason.FAILED, f"{application.id} is starting"))
@@ -199,11 +191,7 @@ class StoreReader:
         return self._places
 
     def place(self, store: str) -> StorePlace:
-        """Return a store and its place.
-
-        Raises:
-            RefusedError: If there is none of that name.
-        """
+        """Return a store and its place."""
         places = self.places()
         if store not in places:
             known = ", ".join(sorted(places)) or "none"
@@ -213,34 +201,13 @@ class StoreReader:
     def query_metadata_for_key(
         self, store: str, key: Any, *, partitioner: StreamPartitioner | None = None
     ) -> KeyQueryMetadata:
-        """Return where a key is, or would be (`KafkaStreams.queryMetadataForKey`).
-
-        Args:
-            store: Name of the store.
-            key: The key.
-            partitioner: How the store's input is partitioned. By default, as in the topology or, for topics of others,
-                by Kafka's default partitioner. It is called without a value.
-
-        Raises:
-            RefusedError: If there is no such store.
-            ValueError: If the partitioner does not name exactly one existing partition.
-        """
+        """Return where a key is, or would be (`KafkaStreams.queryMetadataForKey`)."""
         place = self.place(store)
         task = place.task_of(place.builder.key_serde.serialize(key), partitioner)
         return key_query_metadata(place, task, self._host.assignment, self._host.server)
 
     def read(self, wanted: StoreRequest, partitions: list[int], start: Bookmark | None) -> ShownRows:
-        """Return rows of several partitions of a store, one partition after the other.
-
-        Args:
-            wanted: The question.
-            partitions: The partitions, in order.
-            start: Where the last page ended.
-
-        Raises:
-            RefusedError: If one of them cannot answer.
-            ValueError: If the last page was of another partition.
-        """
+        """Return rows of several partitions of a store, one partition after the other."""
         rows: list[Any] = []
         positions: list[str] = []
         roles: set[str] = set()
@@ -371,14 +338,7 @@ class LiveReferral:
         self._found: tuple[str, float, Sequence[str]] = ("", 0.0, ())
 
     def require(self, version: str | None) -> None:
-        """Make sure that the instance is of the version that is to answer.
-
-        Args:
-            version: The version that the query names; None for the live one.
-
-        Raises:
-            RefusedError: If the instance is of another version. Names an instance of the right one, if one is known.
-        """
+        """Make sure that the instance is of the version that is to answer."""
         own, config = self._instance.application.version, self._instance.application.config
         wanted = version or self._instance.live_version or own
         if wanted == own:

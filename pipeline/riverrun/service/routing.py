@@ -41,16 +41,7 @@ class StorePlace:
     partitioner: StreamPartitioner | None = None
 
     def task_of(self, key: bytes, partitioner: StreamPartitioner | None = None) -> TaskId | None:
-        """Return the task that has a key (`StreamsMetadataState.keyQueryMetadataForKey`); None for global stores.
-
-        Args:
-            key: The key's bytes.
-            partitioner: How the store's input is partitioned. By default, as in the topology or, for topics of others,
-                by Kafka's default partitioner. It is called without a value.
-
-        Raises:
-            ValueError: If the partitioner fails, or does not name exactly one existing partition.
-        """
+        """Return the task that has a key (`StreamsMetadataState.keyQueryMetadataForKey`); None for global stores."""
         if not self.tasks:
             return None
         custom, serde = partitioner or self.partitioner, self.builder.key_serde
@@ -74,9 +65,6 @@ class StorePlace:
         """Return the partitions to ask: the one that has the key, or all.
 
         Also returns all if a custom partitioner cannot derive the partition from the key alone.
-
-        Args:
-            key: The key's bytes; None for all keys.
         """
         everywhere = list(range(max(len(self.tasks), 1)))
         try:
@@ -139,14 +127,7 @@ class KeyQueryMetadata:
 def key_query_metadata(
     place: StorePlace, task: TaskId | None, assignment: AssignmentInfo | None, own_server: str
 ) -> KeyQueryMetadata:
-    """Return the place of a task's partition of a store.
-
-    Args:
-        place: The store.
-        task: The task; None for global stores.
-        assignment: The leader's last assignment, which says where all tasks are.
-        own_server: `host:port` of this instance.
-    """
+    """Return the place of a task's partition of a store."""
     if task is None:
         return KeyQueryMetadata(-1, own_server)
     if assignment is None:
@@ -181,14 +162,6 @@ def route(
     """Return the instance to ask: one that runs the task or, if allowed, follows it. This instance is preferred.
 
     If no such instance is known, returns this one: it knows the reason best.
-
-    Args:
-        task: The task that is asked about; None for global stores.
-        active: Tasks that run here.
-        standby: Tasks that are followed here.
-        assignment: The leader's last assignment, which says where all tasks are.
-        own_server: `host:port` of this instance.
-        allows_standby: Whether a standby's answer, which may be old, will do.
     """
     if task is None or task in active or (allows_standby and task in standby) or assignment is None:
         return Here()

@@ -45,14 +45,7 @@ class Statement(BaseModel):
 def sql_router(
     application: Application, reader: StoreReader, live: LiveReferral, queries: QueryProcesses | None
 ) -> APIRouter:
-    """Return the route that answers statements.
-
-    Args:
-        application: The application that runs.
-        reader: Reads its stores.
-        live: Leaves queries to the live version.
-        queries: Compute its queries; None if its topology is not a file of statements.
-    """
+    """Return the route that answers statements."""
     router = APIRouter()
 
     @router.post(QUERY_PATH)
@@ -150,12 +143,7 @@ class _Pull:
         self._keys: tuple[bytes | None, ...] = (None,) if planned.keys is None else planned.keys
 
     def read(self, mark: _Mark, limit: int) -> ShownRows:
-        """Return the next entries of the store.
-
-        Raises:
-            RefusedError: If a partition of the store cannot answer.
-            ValueError: If the mark is of another query.
-        """
+        """Return the next entries of the store."""
         if mark.number >= max(len(self._keys), 1):
             message = "The page belongs to another query"
             raise ValueError(message)

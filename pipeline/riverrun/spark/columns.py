@@ -88,15 +88,7 @@ class Columns:
     what: str
 
     def arrays(self, data: Sequence[bytes | None], places: Callable[[int], dict[str, str | int]]) -> list[pa.Array]:
-        """Return the columns of some rows.
-
-        Args:
-            data: The bytes, row by row.
-            places: Returns a row's origin, for the message.
-
-        Raises:
-            DeserializationError: If bytes cannot be read, or a value does not fit its column; with the record's coordinates.
-        """
+        """Return the columns of some rows."""
         values = []
         for number, each in enumerate(data):
             try:
@@ -108,11 +100,7 @@ class Columns:
 
 
 def array(column: FrameColumn, values: Sequence[Any], places: Callable[[int], dict[str, str | int]]) -> pa.Array:
-    """Return one column of some rows.
-
-    Raises:
-        DeserializationError: If a value does not fit: a number of more than 64 bits.
-    """
+    """Return one column of some rows."""
     made = [None if value is None else column.of(value) for value in values]
     try:
         return pa.array(made, column.kind)
@@ -132,10 +120,6 @@ def columns_of(name: str, serde: Serde[Any] | None) -> Columns:
     >>> from riverrun.serde.serdes import LONG
     >>> [(column.name, str(column.kind)) for column in columns_of("value", LONG).columns]
     [('value', 'int64')]
-
-    Args:
-        name: Name of the column. For `key`, windowed keys have `window_start` and `window_end` as well.
-        serde: Its serde; None if not known.
     """
     if serde is None or serde.value_type is None:
         return Columns((FrameColumn(name, pa.binary()),), _same, name)

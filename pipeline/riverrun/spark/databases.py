@@ -84,11 +84,7 @@ def shown(url: str) -> str:
 
 
 def refusal(error: BaseException) -> str | None:
-    """Return why a database refuses rows or a statement, so that waiting does not help; None for other errors.
-
-    Args:
-        error: An error of the bridge to Java.
-    """
+    """Return why a database refuses rows or a statement, so that waiting does not help; None for other errors."""
     from py4j.java_gateway import is_instance_of
     from pyspark import SparkContext
 
@@ -107,16 +103,7 @@ def has_jvm(spark: Any) -> bool:
 
 @contextmanager
 def connected(spark: Any, options: Mapping[str, str]) -> Iterator[Database]:
-    """Connect to the database of a `jdbc` source or target by Spark's own means: its drivers and its ways to log in.
-
-    Args:
-        spark: A Spark session.
-        options: Options of Spark's `jdbc` format.
-
-    Raises:
-        UnsupportedByHostError: If transactions in this database are not supported over Spark Connect.
-        EngineError: If it cannot be reached.
-    """
+    """Connect to the database of a `jdbc` source or target by Spark's own means: its drivers and its ways to log in."""
     url = url_of(options)
     doing = f"connect to {shown(url)}"
     if not has_jvm(spark):

@@ -135,18 +135,7 @@ class DryRunWork:
 def run_level(
     spark: Any, parts: Sequence[DryTask], above: Sequence[Any], build: Callable[[Job], Topology], doing: str
 ) -> Any:
-    """Run a level's tasks and return their outputs as a persisted frame; `reader` is null for records of public topics.
-
-    Args:
-        spark: A Spark session.
-        parts: The tasks.
-        above: The frames of the levels above.
-        build: Builds the topology on executors; must be picklable.
-        doing: The current activity, for error messages.
-
-    Raises:
-        StreamsError: If a task failed.
-    """
+    """Run a level's tasks and return their outputs as a persisted frame; `reader` is null for records of public topics."""
     by_task = {part.task_id: part for part in parts}
     logs, logging = current_style(), next((part.job.config.logging for part in parts), None)
 

@@ -211,20 +211,7 @@ class FinishedTask:
 
 @contextmanager
 def run_dry(dry_task: DryTask, inbox: ShuffleReader, build: Callable[[Job], Topology]) -> Iterator[FinishedTask]:
-    """Provide a task that has done its part; leaving the context removes its state and outputs.
-
-    Args:
-        dry_task: The work.
-        inbox: Records that the level above would have sent to it.
-        build: Builds the topology in this process.
-
-    Raises:
-        RangeError: If the application commits during the run, so that its state no longer belongs to the start of the range.
-        SnapshotError: If the snapshot has been deleted, or is damaged.
-        RecordError: If a record cannot be handled.
-        StateError: If there is no place to spill to.
-        BrokerError: If brokers do not answer.
-    """
+    """Provide a task that has done its part; leaving the context removes its state and outputs."""
     collect_rarely()
     job = dry_task.job
     connected, clock = connected_here(job, build), SystemClock()

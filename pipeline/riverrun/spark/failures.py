@@ -139,15 +139,7 @@ def on_executor() -> Iterator[None]:
 
 @contextmanager
 def spark_failures(doing: str) -> Iterator[None]:
-    """Translate Spark's exceptions in the body, except for its `AnalysisException`.
-
-    Args:
-        doing: The work that Spark is asked to do, for the message: "write batch 3".
-
-    Raises:
-        StreamsError: The error of an executor.
-        EngineError: If Spark itself failed.
-    """
+    """Translate Spark's exceptions in the body, except for its `AnalysisException`."""
     from py4j.protocol import Py4JError
     from pyspark.errors import AnalysisException, PySparkException
 

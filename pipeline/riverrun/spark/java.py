@@ -38,12 +38,7 @@ _UNFINISHED = "unfinished"
 
 
 def classes_archive(environ: Mapping[str, str], home: Path | None = None) -> Path:
-    """Return the path of the archive for this machine's Java and this Spark, whether it exists or not.
-
-    Args:
-        environ: The environment, which locates both.
-        home: Directory of files that are made once; as the environment says if left out.
-    """
+    """Return the path of the archive for this machine's Java and this Spark, whether it exists or not."""
     import pyspark
 
     java_home = environ.get("JAVA_HOME")
@@ -66,16 +61,6 @@ def archive_classes(started: Callable[[str], Any], archive: Path) -> bool:
     """Make the archive unless it exists: run typical work in a session, and let its Java record the classes that it loads.
 
     Waits while another process makes one in this directory. Removes what a process left that was killed while making one.
-
-    Args:
-        started: Starts a session of this process with further options of Java. There must be none yet.
-        archive: Path of the archive.
-
-    Returns:
-        Whether this call has made it.
-
-    Raises:
-        EngineError: If Java does not write it.
     """
     archive.parent.mkdir(parents=True, exist_ok=True)
     aside = archive.parent / _UNFINISHED
@@ -126,13 +111,7 @@ _LAUNCHING = threading.Lock()
 
 
 def launch_java(settings: Mapping[str, str], output: Callable[[], AbstractContextManager[int | None]]) -> None:
-    """Start the Java of this process's sessions, unless it runs.
-
-    Args:
-        settings: Settings of Spark. All users of this machine can read them, as they become Java's arguments. Settings made
-            later reach Java through the bridge.
-        output: Context that returns the file descriptor of Java's standard error output; None for that of this process.
-    """
+    """Start the Java of this process's sessions, unless it runs."""
     # Spark's first call to Java imports its test tools, and pandas with them, to look for numpy. This takes a second of this
     # process, which another thread spends while Java starts.
     threading.Thread(target=import_module, args=("pyspark.testing.utils",), name="load-pyspark", daemon=True).start()
@@ -150,11 +129,7 @@ def launch_java(settings: Mapping[str, str], output: Callable[[], AbstractContex
 
 
 def end_java(within_s: float | None = None) -> None:
-    """End the Java of this process, which has no session any more.
-
-    Args:
-        within_s: How long to wait until it has ended, in seconds; it is not waited for if left out.
-    """
+    """End the Java of this process, which has no session any more."""
     from pyspark import SparkContext
 
     gateway = SparkContext._gateway  # noqa: SLF001 - there is no other way to its process
@@ -201,11 +176,7 @@ class JavaAhead:
                 end_java()
 
     def wait(self) -> None:
-        """Wait until Java has started, if it is starting.
-
-        Raises:
-            Exception: Any with which the start has failed.
-        """
+        """Wait until Java has started, if it is starting."""
         if self._thread.ident is not None:
             self._thread.join()
         if self._error is not None:

@@ -89,27 +89,7 @@ def rows_at(
     build: Callable[[Job], Topology],
     schema: str,
 ) -> Any:
-    """Return the rows that a bounded run up to a vector would have left in a store; levels above the store's run at once.
-
-    Args:
-        connected: The application, with resolved patterns.
-        builder: The store.
-        vector: End offsets of the inputs.
-        runs: The runs of this version; the state may begin with snapshots of their ends.
-        job: The application, for executors.
-        spark: A Spark session.
-        build: Builds the topology on executors; must be picklable.
-        schema: The columns of the store, as DDL.
-
-    Returns:
-        A DataFrame of the rows.
-
-    Raises:
-        UnsupportedByHostError: If sub-topologies above the store write to each other: joins by foreign key.
-        RangeError: If the vector leaves out partitions, lies outside of the topics, or behind deleted records.
-        SnapshotError: If the file store does not answer.
-        StreamsError: If a task failed.
-    """
+    """Return the rows that a bounded run up to a vector would have left in a store; levels above the store's run at once."""
     past = _past(connected, builder)
     _check_vector(past, vector)
     cut_at = _nearest(past, vector, runs)
@@ -153,11 +133,7 @@ def _past(connected: ConnectedApplication, builder: StoreBuilder) -> _Past:
 
 
 def _check_vector(past: _Past, vector: OffsetVector) -> None:
-    """Refuse a vector that is not a point which all inputs of the store have reached and still hold.
-
-    Raises:
-        RangeError: If the vector is no such point.
-    """
+    """Refuse a vector that is not a point which all inputs of the store have reached and still hold."""
     connected, admin = past.connected, past.connected.admin
     unknown = sorted(vector.offsets.keys() - connected.inputs)
     if unknown:
@@ -179,11 +155,7 @@ def _check_vector(past: _Past, vector: OffsetVector) -> None:
 
 
 def _nearest(past: _Past, vector: OffsetVector, runs: Iterable[RunRecord]) -> _Cut:
-    """Return the last known point at or before a vector from which all later records can be read.
-
-    Raises:
-        RangeError: If there is none.
-    """
+    """Return the last known point at or before a vector from which all later records can be read."""
     snapshots = _Snapshots(past)
     first = past.connected.admin.beginning_offsets(past.sources)
     cuts = [found for run in runs if run.state == DONE and (found := snapshots.cut_of(run)) is not None]
@@ -202,11 +174,7 @@ def _nearest(past: _Past, vector: OffsetVector, runs: Iterable[RunRecord]) -> _C
 
 
 def _check_policies(past: _Past, found: _Cut) -> None:
-    """Refuse to begin with nothing where the application itself may have begun elsewhere.
-
-    Raises:
-        RangeError: If a source is not read from its beginning.
-    """
+    """Refuse to begin with nothing where the application itself may have begun elsewhere."""
     policies = reset_policies(past.connected.application)
     topics = {tp.topic for tp in past.sources if tp not in found.committed}
     elsewhere = sorted(topic for topic in topics if policies[topic].strategy is not ResetStrategy.EARLIEST)

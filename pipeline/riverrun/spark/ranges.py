@@ -55,11 +55,7 @@ class RunRange:
 
     @classmethod
     def parse(cls, text: str) -> RunRange:
-        """Read the text form.
-
-        Raises:
-            RangeError: If the text is malformed.
-        """
+        """Read the text form."""
         ranges: dict[TopicPartition, OffsetRange] = {}
         for entry in filter(None, text.split(",")):
             name, _, bounds = entry.strip().rpartition("@")
@@ -91,20 +87,7 @@ class RunRange:
 
 
 def resolve(connected: ConnectedApplication, start: str = COMMITTED, end: str = LATEST) -> RunRange:
-    """Turn a user's request into offsets.
-
-    Args:
-        connected: The application to run.
-        start: `committed` (where the application stands; if it never ran, where its sources say, or `auto.offset.reset`),
-            `earliest`, a vector, or a time.
-        end: `latest` (last stable offsets), a vector, or a time; a time means the first record at or after it. Partitions
-            processed beyond a time have nothing left, so the range of a day that is done is empty.
-
-    Raises:
-        RangeError: If the end lies before the start or beyond the log, or the start before the first existing record.
-        ConfigError: If it never ran, and its policy does not allow a choice of where to begin.
-        TopicError: If a source topic does not exist.
-    """
+    """Turn a user's request into offsets."""
     connected, admin = connected.resolved(), connected.admin
     topics = connected.topology.source_topics
     admin.require(topics, f"application {connected.id} reads")
@@ -118,16 +101,7 @@ def resolve(connected: ConnectedApplication, start: str = COMMITTED, end: str = 
 
 
 def completed(connected: ConnectedApplication, run_range: RunRange) -> RunRange:
-    """Return a range with all partitions of its topics. Partitions that were added since stay where they stand.
-
-    Args:
-        connected: The application to run, with resolved patterns.
-        run_range: The range.
-
-    Raises:
-        ConfigError: If it never read a partition, and its policy does not allow a choice of where to begin.
-        BrokerError: If brokers do not answer.
-    """
+    """Return a range with all partitions of its topics. Partitions that were added since stay where they stand."""
     counts = connected.admin.partitions(connected.topology.source_topics)
     new = {TopicPartition(topic, n) for topic, count in counts.items() for n in range(count)} - run_range.ranges.keys()
     stands = _bound(connected, new, COMMITTED) if new else {}
@@ -141,11 +115,7 @@ def _from_where_it_stands(
     *,
     is_time: bool,
 ) -> Mapping[TopicPartition, int]:
-    """Return the ends; partitions processed beyond a time end where they stand, as asking for a finished day is not a mistake.
-
-    Raises:
-        RangeError: If the requested offsets are processed already, or the processed records no longer exist.
-    """
+    """Return the ends; partitions processed beyond a time end where they stand, as asking for a finished day is not a mistake."""
     beyond = sorted(tp for tp in stands if ends[tp] < stands[tp])
     written = connected.admin.end_offsets(beyond)
     for tp in beyond:
@@ -209,9 +179,6 @@ def time_ms(text: str) -> int:
 
     >>> time_ms("1970-01-01T00:01:00+00:00"), time_ms("1970-01-02"), time_ms("2026-01-01T00:00:00.001Z")
     (60000, 86400000, 1767225600001)
-
-    Raises:
-        RangeError: If the text is not a time.
     """
     try:
         time = datetime.fromisoformat(text)

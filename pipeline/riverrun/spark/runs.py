@@ -103,11 +103,7 @@ _record = foreign_decoder(RunRecord)
 
 
 def _run(data: bytes) -> RunRecord:
-    """Decode a record of a run.
-
-    Raises:
-        UnreadableError: If it is not one.
-    """
+    """Decode a record of a run."""
     run = _record(data)
     try:
         RunRange.parse(run.range)
@@ -131,14 +127,7 @@ class RunLog:
         self._topic = ControlTopic(admin, RUNS_TOPIC)
 
     def runs(self, app: str | None = None) -> list[RunRecord]:
-        """Return the runs of an application, of all its versions, latest first.
-
-        Args:
-            app: Its name; left out, the runs of all applications are returned.
-
-        Raises:
-            BrokerError: If brokers do not answer.
-        """
+        """Return the runs of an application, of all its versions, latest first."""
         notes = self._topic.read()
         named = {
             name: value for name, value in notes.items() if name[:1] != "/" and app in {None, name.partition("/")[0]}
@@ -157,14 +146,6 @@ class RunLog:
 
         The range of a partition lies between its ends before and after the run. It may contain records that other applications
         write to the topic while the run lasts. The range of a run that died ends where the next one began.
-
-        Args:
-            app: Name of the application.
-            version: Version of the application.
-            by: The author.
-
-        Raises:
-            BrokerError: If brokers do not answer.
         """
         runs = [run for run in reversed(self.runs(app)) if run.version == version]
         found = []
@@ -183,13 +164,7 @@ class RunLog:
         return {str(tp): end for tp, end in ends.items()}
 
     def started(self, connected: ConnectedApplication, run_range: RunRange, host: SoleHost) -> RunRecord:
-        """Record the start of a run.
-
-        Args:
-            connected: The application.
-            run_range: The range that it processes.
-            host: The place among hosts that the run occupies while it is alive.
-        """
+        """Record the start of a run."""
         application = connected.application
         name, version, ends = application.config.name, application.version, ends_of_outputs(connected)
         run = RunRecord(host.id, name, version, host.by, host.since_ms, str(run_range), outputs_before=ends)
@@ -227,20 +202,11 @@ class RunLog:
         self._end(run, state=FAILED, error=redacted(what), outputs_after=dict(outputs))
 
     def begin(self, application: Application, begun: InterruptedRun) -> None:
-        """Note the work that a run is about to begin.
-
-        Raises:
-            BrokerError: If brokers refuse or do not answer.
-        """
+        """Note the work that a run is about to begin."""
         self._topic.put({_begun_name(application.config.name, application.version): begun.encode()})
 
     def begun(self, application: Application) -> InterruptedRun | None:
-        """Return the work begun since the last finished run; None if there is none.
-
-        Raises:
-            RangeError: If the note of it cannot be read.
-            BrokerError: If brokers do not answer.
-        """
+        """Return the work begun since the last finished run; None if there is none."""
         name = _begun_name(application.config.name, application.version)
         found = self._topic.read().get(name)
         try:
@@ -251,11 +217,7 @@ class RunLog:
             raise RangeError(message, hint=hint) from error
 
     def forget_begun(self, application: Application) -> None:
-        """Delete the note of begun work, which was discarded.
-
-        Raises:
-            BrokerError: If brokers refuse or do not answer.
-        """
+        """Delete the note of begun work, which was discarded."""
         self._topic.put({_begun_name(application.config.name, application.version): None})
 
     def decided(
@@ -268,16 +230,7 @@ class RunLog:
         *,
         pages: Mapping[str, str],
     ) -> None:
-        """Record what became of the outputs of runs with a gate. Of runs that were discarded, no past state can be read.
-
-        Args:
-            application: The application.
-            since_ms: When the first of these runs began, ms since the epoch.
-            gate: `published` or `discarded`.
-            before: The ends of the public topics before the outputs were published.
-            after: The ends afterwards.
-            pages: Pages of Data Docs about the gate.
-        """
+        """Record what became of the outputs of runs with a gate. Of runs that were discarded, no past state can be read."""
         runs = self.runs(application.config.name)
         own = [run for run in runs if run.version == application.version and run.started_ms >= since_ms]
         for number, run in enumerate(own):
@@ -312,11 +265,7 @@ class RunLog:
 
 
 def committed_at_end(connected: ConnectedApplication, run_range: RunRange) -> dict[str, tuple[int, str]]:
-    """Return the committed offset and metadata of all inputs at the end of a run; empty if another host has continued.
-
-    Raises:
-        BrokerError: If brokers do not answer.
-    """
+    """Return the committed offset and metadata of all inputs at the end of a run; empty if another host has continued."""
     committed = connected.committed()
     for tp, wanted in run_range.ranges.items():
         if (committed[tp].offset if tp in committed else 0) != wanted.end:
@@ -330,9 +279,6 @@ def ends_of_outputs(connected: ConnectedApplication) -> dict[str, int]:
     A version that is not live writes to staging topics. A run with a gate has no outputs until they are public. Records that
     are not committed yet count as well: brokers acknowledge a commit before readers of committed records see it, and
     transactions of other applications may be open.
-
-    Raises:
-        BrokerError: If brokers do not answer.
     """
     if connected.application.may_be_discarded:
         return {}

@@ -86,12 +86,6 @@ def on_demand(
 
     >>> [on_demand(dict, master, {}).attempts for master in (None, "local[2]", "local[*,3]", "spark://a:7077")]
     [4, 1, 3, 4]
-
-    Args:
-        make: Makes the session.
-        master: The master that was chosen; None if the settings decide.
-        settings: Settings of Spark.
-        ahead: As in `SessionOnDemand`.
     """
     chosen = chosen_master(master, settings)
     local = _LOCAL.fullmatch(chosen)
@@ -109,11 +103,7 @@ def chosen_master(master: str | None, settings: Mapping[str, str]) -> str:
 
 
 def lazily(spark: Any) -> Callable[[], Any]:
-    """Return a function that makes a session when needed: a start takes many seconds, and there may be nothing to do.
-
-    Args:
-        spark: A session, or a function that makes one; called at most once.
-    """
+    """Return a function that makes a session when needed: a start takes many seconds, and there may be nothing to do."""
     return cache(spark) if callable(spark) else lambda: spark
 
 
@@ -126,24 +116,7 @@ def spark_session(
     archive: Path | None = None,
     output: Callable[[], AbstractContextManager[int | None]] = nullcontext,
 ) -> Any:
-    """Return a new session, or the existing one.
-
-    Args:
-        master: Spark's master URL, or that of a Spark Connect server (`sc://host:port`). If left out, `spark.remote` or
-            `spark.master` of the settings, or else two cores of this machine.
-        settings: Settings of Spark by its own names; they override those that are set here.
-        name: Name in Spark's pages.
-        packages: Maven coordinates of Java libraries that sources and targets need, as
-            `org.postgresql:postgresql:42.7.7`. Spark downloads them when the session begins, so an existing session ignores
-            them.
-        archive: An archive of Spark's classes (`classes_archive`), used on this machine if it exists.
-        output: As in `launch_java`.
-
-    Raises:
-        ConfigError: If `master` is not a master URL.
-        MissingExtraError: If Spark is not installed.
-        EngineError: If it does not start.
-    """
+    """Return a new session, or the existing one."""
     require_extra("spark")
     given = dict(settings or {})
     if packages:
@@ -168,12 +141,7 @@ def start_java(
     archive: Path | None = None,
     output: Callable[[], AbstractContextManager[int | None]] = nullcontext,
 ) -> None:
-    """Start the Java that `spark_session` would start with these arguments; none if Spark Connect's server has it.
-
-    Raises:
-        MissingExtraError: If Spark is not installed.
-        EngineError: If it does not start.
-    """
+    """Start the Java that `spark_session` would start with these arguments; none if Spark Connect's server has it."""
     require_extra("spark")
     chosen = chosen_master(master, settings)
     if not chosen.startswith(_CONNECT):

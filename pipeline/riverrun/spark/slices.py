@@ -56,10 +56,6 @@ def slices_of(connected: ConnectedApplication, run_range: RunRange, max_records:
 
     If all records of these slices are written, repartition topics may still hold some of them. Slices without external
     records remain then.
-
-    Raises:
-        RangeError: If the range ends before the begun work does.
-        BrokerError: If brokers do not answer.
     """
     application, admin = connected.application, connected.admin
     repartitions = any(sub.repartition_topics for sub in application.topology.sub_topologies())
@@ -84,11 +80,6 @@ def cut(admin: Admin, run_range: RunRange, max_records: int) -> list[Slice]:
 
     The largest partition is cut into equal shares. All others are cut at the times of the records at its cuts. If the log's
     times do not rise, parts come out uneven, but never wrong.
-
-    Args:
-        admin: Client for requests to the brokers.
-        run_range: The range to cut.
-        max_records: Maximum number of offsets of a part.
     """
     count = -(-run_range.size // max_records)
     if count <= 1:

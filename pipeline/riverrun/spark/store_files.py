@@ -54,23 +54,7 @@ class Exported:
 def export_rows(
     connected: ConnectedApplication, store: str, target: Path, build: Callable[[Job], Topology], *, raw: bool = False
 ) -> Exported:
-    """Write all rows of a store, as committed now, to Parquet.
-
-    Args:
-        connected: The application, which may run meanwhile.
-        store: Name of the store.
-        target: A file that ends with `.parquet`, or a directory for one file per partition. Nothing may be there yet.
-        build: Builds the topology.
-        raw: Whether columns hold the bytes of keys and values, which come back exactly.
-
-    Returns:
-        The rows and files.
-
-    Raises:
-        InvalidStateStoreError: If there is no such store, it is no table, or it has no changelog.
-        ConfigError: If the target exists, or cannot be written.
-        BrokerError: If brokers do not answer.
-    """
+    """Write all rows of a store, as committed now, to Parquet."""
     works = works_of(connected, store)
     builder = connected.topology.stores[store]
     parts = {work.task_id.partition: partial(read_rows, work, build, raw=raw) for work in works}
@@ -80,24 +64,7 @@ def export_rows(
 def export_local_rows(
     application: Application, store: str, target: Path, directory: Path, *, raw: bool = False
 ) -> Exported:
-    """Write the rows that a stopped worker has left on its disk to Parquet. Asks no brokers.
-
-    Args:
-        application: The application.
-        store: Name of the store, which may be one without a changelog.
-        target: As of `export_rows`.
-        directory: The worker's state directory.
-        raw: As of `export_rows`.
-
-    Returns:
-        The rows, files and partitions: those of the tasks that the worker had or followed.
-
-    Raises:
-        InvalidStateStoreError: If there is no such store, it is no table or in memory only, or the directory has nothing of it.
-        StateInUseError: If a worker uses the state.
-        StateError: If the state is damaged.
-        ConfigError: If the target exists, or cannot be written.
-    """
+    """Write the rows that a stopped worker has left on its disk to Parquet. Asks no brokers."""
     builder = readable(application.topology, store)
     if not builder.persistent:
         message = f"Store {store} cannot be read: it is in memory only"
@@ -123,15 +90,7 @@ def export_local_rows(
 
 
 def check_sums(source: Path, files: Sequence[Path]) -> None:
-    """Make sure that exported files are all there as they were written, before anything parses them.
-
-    Args:
-        source: The file or directory. Others than those that were exported have no sums, and are not checked.
-        files: The files that are to be read.
-
-    Raises:
-        ConfigError: If one is missing, was added, or has other bytes.
-    """
+    """Make sure that exported files are all there as they were written, before anything parses them."""
     sums = _sums_file(source)
     if not sums.is_file():
         return
@@ -176,11 +135,7 @@ def _written(
     application_id: str,
     parts: Mapping[int, Callable[[], Iterator[pa.RecordBatch]]],
 ) -> Exported:
-    """Write the rows of partitions to a file, or to a file each.
-
-    Raises:
-        ConfigError: If the target exists, or cannot be written.
-    """
+    """Write the rows of partitions to a file, or to a file each."""
     columns = store_columns(builder).all
     about = {
         "riverrun.store": builder.name,

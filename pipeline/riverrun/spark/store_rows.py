@@ -122,19 +122,7 @@ def rows_of(work: StoreWork, build: Callable[[Job], Topology]) -> Iterator[Row]:
 
 
 def read_rows(work: StoreWork, build: Callable[[Job], Topology], *, raw: bool = False) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of one partition, as batches of Arrow.
-
-    Args:
-        work: The partition.
-        build: Builds the topology.
-        raw: Whether the columns of keys and values hold their bytes.
-
-    Raises:
-        SnapshotError: If the wanted snapshot has been deleted, or is damaged.
-        RangeError: If the application has continued beyond the wanted end, or records of the changelog are gone.
-        DeserializationError: If the serdes cannot read a row.
-        BrokerError: If brokers do not answer.
-    """
+    """Yield the rows of one partition, as batches of Arrow."""
     connected = connected_here(work.job, build)
     builder = connected.topology.stores[work.store]
     read = [0]
@@ -148,11 +136,7 @@ def read_rows(work: StoreWork, build: Callable[[Job], Topology], *, raw: bool = 
 
 
 def batches_of(builder: StoreBuilder, task_id: TaskId, state: StateBackend) -> Iterator[pa.RecordBatch]:
-    """Yield all rows of a task's store, as batches of Arrow.
-
-    Raises:
-        DeserializationError: If the serdes cannot read a row.
-    """
+    """Yield all rows of a task's store, as batches of Arrow."""
     columns = store_columns(builder)
     names = [column.name for column in columns.all]
     rows = _rows(builder, _store(builder, state))

@@ -64,27 +64,6 @@ def read_store(
 
     Spark reads the rows whenever it evaluates the frame, up to the offsets found in this call. Cache the frame to keep it
     unchanged for longer than the changelog keeps older values.
-
-    Args:
-        connected: The application.
-        store: Name of the store.
-        spark: A Spark session.
-        build: Builds the topology on executors; must be picklable.
-        at: The point of the state, `latest` (committed now), an offset vector, or the id of a run. A vector names offsets of
-            the application's inputs (`payments-0@12,payments-1@7`), and means the state that a bounded run to there would
-            leave. The state is read where the application stands now, and where a run ended that left snapshots
-            (`snapshot.url`). Elsewhere a dry run recomputes it, from the end of the last earlier run with snapshots, or from
-            the beginning of the topics.
-        progress: The group in which tasks report their progress; empty if they do not report.
-
-    Raises:
-        InvalidStateStoreError: If the store does not exist, cannot be read as a table, or has no changelog.
-        RangeError: If the vector lies outside of the topics or leaves out partitions that the store depends on. Also if
-            records before it are gone, and no snapshot after them holds the state.
-        UnsupportedByHostError: If the state must be recomputed, and sub-topologies write to each other: joins by foreign key.
-        TopicError: If a topic is missing.
-        SnapshotError: If the file store does not answer.
-        BrokerError: If brokers do not answer.
     """
     connected = connected.resolved()
     builder = _builder(connected.topology, store)
@@ -116,22 +95,7 @@ def export_store(
     *,
     at: str = LATEST,
 ) -> int:
-    """Hand the frame of a store to a writer, and report the progress of reading.
-
-    Args:
-        connected: The application.
-        store: Name of the store.
-        spark: A Spark session.
-        build: Builds the topology on executors; must be picklable.
-        to: Writes the frame, and returns the number of rows.
-        at: The point of the state, as in `read_store`.
-
-    Returns:
-        The number of rows.
-
-    Raises:
-        StreamsError: The errors of `read_store`, or the error of an executor.
-    """
+    """Hand the frame of a store to a writer, and report the progress of reading."""
     group = new_group(connected.id)
     counts = Counts(connected.admin, group)
     places = frozenset(_changelogs(connected.resolved(), _builder(connected.topology, store)).values())
@@ -141,17 +105,7 @@ def export_store(
 
 
 def works_of(connected: ConnectedApplication, store: str) -> list[StoreWork]:
-    """Return the work for each partition of a store, for the state committed now, without Spark.
-
-    Args:
-        connected: The application.
-        store: Name of the store.
-
-    Raises:
-        InvalidStateStoreError: If the store does not exist, cannot be read as a table, or has no changelog.
-        TopicError: If a topic is missing.
-        BrokerError: If brokers do not answer.
-    """
+    """Return the work for each partition of a store, for the state committed now, without Spark."""
     connected = connected.resolved()
     builder, job = _builder(connected.topology, store), job_of(connected)
     changelogs = _changelogs(connected, builder)
@@ -159,21 +113,7 @@ def works_of(connected: ConnectedApplication, store: str) -> list[StoreWork]:
 
 
 def write_store(frame: Any, target: str, kind: str, options: Mapping[str, str]) -> int:
-    """Write a frame of `read_store` to a target, replacing its content.
-
-    Args:
-        frame: The frame.
-        target: A directory, or the table of a `jdbc` target.
-        kind: Any format Spark writes. Values without a schema are written as JSON text.
-        options: The writer's options.
-
-    Returns:
-        The number of rows.
-
-    Raises:
-        ConfigError: If the target cannot be written in this format.
-        StreamsError: If an executor failed.
-    """
+    """Write a frame of `read_store` to a target, replacing its content."""
     from pyspark.errors import AnalysisException
     from pyspark.sql import functions as f
 
@@ -220,11 +160,7 @@ def _builder(topology: Topology, store: str) -> StoreBuilder:
 
 
 def readable(topology: Topology, store: str) -> StoreBuilder:
-    """Return a store that is a table, with a changelog or without.
-
-    Raises:
-        InvalidStateStoreError: If it is not.
-    """
+    """Return a store that is a table, with a changelog or without."""
     if store in topology.stores:
         builder = topology.stores[store]
         if builder.kind in READABLE:
@@ -287,11 +223,7 @@ def _as_it_is(
 
 
 def _vector(runs: list[RunRecord], at: str) -> OffsetVector:
-    """Return the requested offsets, or those at the end of the requested run.
-
-    Raises:
-        RangeError: If it is neither a vector nor a run.
-    """
+    """Return the requested offsets, or those at the end of the requested run."""
     for run in runs:
         if run.id == at:
             return RunRange.parse(run.range).end

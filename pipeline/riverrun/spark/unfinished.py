@@ -83,11 +83,7 @@ class InterruptedRun:
 
     @classmethod
     def decode(cls, data: bytes) -> InterruptedRun:
-        """Read the work from bytes.
-
-        Raises:
-            UnreadableError: If they are no such work.
-        """
+        """Read the work from bytes."""
         texts = _texts(data)
         try:
             slices, ends = map(RunRange.parse, texts.slices), map(OffsetVector.parse, texts.ends)
@@ -104,10 +100,6 @@ def left_of_cut(slices: Sequence[Slice], committed: Mapping[TopicPartition, int]
     """Return the remaining slices of a range; if the range is done, its end.
 
     All work begun without a note of it is one slice: its records in repartition topics cannot be told apart by slice.
-
-    Args:
-        slices: All slices of the range.
-        committed: Committed offsets of the application.
     """
     begun = [
         n for n, part in enumerate(slices) if any(r.start < committed.get(tp, 0) for tp, r in part.items() if r.size)
@@ -121,16 +113,7 @@ def left_of_cut(slices: Sequence[Slice], committed: Mapping[TopicPartition, int]
 
 
 def left_of_begun(wanted: Slice, begun: Slice, committed: Mapping[TopicPartition, int]) -> Slice | None:
-    """Return the remaining part of begun work; None if none of it is done, or the committed offsets do not belong to it.
-
-    Args:
-        wanted: The requested range.
-        begun: The range from where the tasks stood to the end of the begun work (`InterruptedRun.whole`).
-        committed: Committed offsets of the application.
-
-    Raises:
-        BegunRangeError: If the range ends before the begun work does.
-    """
+    """Return the remaining part of begun work; None if none of it is done, or the committed offsets do not belong to it."""
     stands = _stands(begun, committed)
     if all(stands[tp] <= r.start for tp, r in begun.items()) or any(stands[tp] < r.start for tp, r in begun.items()):
         return None
@@ -147,12 +130,7 @@ def left_of_begun(wanted: Slice, begun: Slice, committed: Mapping[TopicPartition
 
 
 def cut_as_begun(left: Slice, begun: Sequence[Slice]) -> list[Slice]:
-    """Cut the remaining work into slices that end where the begun slices end.
-
-    Args:
-        left: The remaining part of all begun slices (`left_of_begun`).
-        begun: The slices that were not finished when the last of them began.
-    """
+    """Cut the remaining work into slices that end where the begun slices end."""
     parts: list[Slice] = []
     reached = {tp: r.start for tp, r in left.items()}
     for number, part in enumerate(begun):
@@ -170,11 +148,6 @@ def is_over(wanted: Slice, begun: Slice, committed: Mapping[TopicPartition, int]
     """Return whether a range was done before the unfinished work was begun, so that repeating it has nothing to do.
 
     Repartition topics then hold records of the later work, part of which is still to be written. The later run finishes it.
-
-    Args:
-        wanted: The requested range; an empty one is over as long as begun work is still to be written.
-        begun: The range from where the tasks stood to the end of the begun work (`InterruptedRun.whole`).
-        committed: Committed offsets of the application.
     """
     stands = _stands(begun, committed)
     if any(stands.get(tp, 0) < r.end for tp, r in wanted.items()):

@@ -50,11 +50,7 @@ class WrittenRow:
 
 
 def inserted_row(command: InsertValues, catalog: Catalog) -> WrittenRow:
-    """Return the row of a command.
-
-    Raises:
-        SqlError: If a name does not exist, a value has a wrong type, or the source takes no values.
-    """
+    """Return the row of a command."""
     source = catalog.find(command.name, command.start)
     _check(source, command.start, "insert values into")
     layout = source.layout
@@ -79,12 +75,7 @@ def inserted_row(command: InsertValues, catalog: Catalog) -> WrittenRow:
 
 
 def deleted_rows(command: DeleteRows, catalog: Catalog) -> list[WrittenRow]:
-    """Return the deletions of a command, one for each key.
-
-    Raises:
-        SqlError: If a name does not exist, or a constant has a wrong type. Also if the condition is not one of the key alone,
-            or the source is no table that takes values.
-    """
+    """Return the deletions of a command, one for each key."""
     source = catalog.find(command.name, command.start)
     if not source.is_table:
         message = f"{source.name} is a stream: rows are deleted from tables"
@@ -209,14 +200,7 @@ class PullQuery:
     _make: Callable[[Any], Any] = field(repr=False)
 
     def row(self, key: Any, value: Any, timestamp: int | None, window: Window | None) -> tuple[Any, ...] | None:
-        """Return a row of the result as JSON shows it; None if the entry of the store is not a row of the result.
-
-        Args:
-            key: A key of the store.
-            value: The stored value.
-            timestamp: Time of its last update, ms.
-            window: Its window, if it has one that is not in the key.
-        """
+        """Return a row of the result as JSON shows it; None if the entry of the store is not a row of the result."""
         if isinstance(key, Windowed):
             key, window = key
         row = self.table.row_of(key if window is None else Windowed(key, window), value)
@@ -239,11 +223,7 @@ def is_pull(select: Select, catalog: Catalog) -> bool:
 
 
 def pull_query(select: Select, catalog: Catalog) -> PullQuery:
-    """Return the pull query of a SELECT.
-
-    Raises:
-        SqlError: If it has a mistake, or is not a pull query (`is_pull`).
-    """
+    """Return the pull query of a SELECT."""
     query = select.query
     source = catalog.find(query.source.name, query.source.start)
     if source.stored is None or not is_pull(select, catalog):

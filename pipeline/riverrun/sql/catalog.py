@@ -145,14 +145,7 @@ class RecordLayout:
     changes: Changes | None = None
 
     def serdes(self, used: frozenset[str] | None = None) -> tuple[Serde[Any], Serde[Any]]:
-        """Return the serdes of keys, without their windows, and of values.
-
-        Args:
-            used: Columns of the value that are read; others may be None. All of them if left out.
-
-        Raises:
-            SqlError: If a format cannot hold the columns.
-        """
+        """Return the serdes of keys, without their windows, and of values."""
         if self.changes is not None:
             return self.changes.serdes(self.key, self.value)
         keys = key_serde(
@@ -214,22 +207,14 @@ class Catalog:
     sources: dict[str, Source] = field(default_factory=dict)
 
     def find(self, name: str, start: int | None) -> Source:
-        """Return a source.
-
-        Raises:
-            SqlError: If no source has the name.
-        """
+        """Return a source."""
         if name not in self.sources:
             message = f"{name} does not exist."
             raise SqlError(message, start, hint=nearest(name, self.sources))
         return self.sources[name]
 
     def drop(self, statement: DropSource) -> None:
-        """Forget a source.
-
-        Raises:
-            SqlError: If no source of this kind has the name, or its topic belongs to others.
-        """
+        """Forget a source."""
         name, start = statement.name, statement.start
         if name not in self.sources and statement.if_exists:
             return
@@ -244,15 +229,7 @@ class Catalog:
 
 
 def checked_properties(statement: CreateSource, properties: Mapping[str, str]) -> dict[str, Any]:
-    """Return the properties of WITH, with those of SET as defaults.
-
-    Args:
-        statement: The statement.
-        properties: The properties of SET.
-
-    Raises:
-        SqlError: If a property or value does not exist.
-    """
+    """Return the properties of WITH, with those of SET as defaults."""
     for name in statement.properties:
         if name not in _KNOWN:
             message = f"WITH has no property {name}"
@@ -290,11 +267,7 @@ def _time_to_live(statement: CreateSource, value: Any) -> timedelta:
 
 
 def _check_changes(statement: CreateSource, given: dict[str, Any]) -> None:
-    """Make sure that properties fit a format of changes, and let keys have it as well.
-
-    Raises:
-        SqlError: If they do not.
-    """
+    """Make sure that properties fit a format of changes, and let keys have it as well."""
     format_ = given.get("VALUE_FORMAT")
     problem = hint = None
     if format_ not in FORMATS_OF_CHANGES:
@@ -313,11 +286,7 @@ def _check_changes(statement: CreateSource, given: dict[str, Any]) -> None:
 
 
 def check_required(statement: CreateSource, given: Mapping[str, Any]) -> None:
-    """Make sure that a declared source has a topic and a format.
-
-    Raises:
-        SqlError: If it has not.
-    """
+    """Make sure that a declared source has a topic and a format."""
     for name in ("KAFKA_TOPIC", "VALUE_FORMAT"):
         if name not in given:
             message = f'Missing required property "{name}" which has no default value.'
@@ -325,11 +294,7 @@ def check_required(statement: CreateSource, given: Mapping[str, Any]) -> None:
 
 
 def declared(statement: CreateSource, given: Mapping[str, Any], found: FoundColumns) -> Source:
-    """Return the source that CREATE STREAM or TABLE declares, with all its columns.
-
-    Raises:
-        SqlError: If something does not fit.
-    """
+    """Return the source that CREATE STREAM or TABLE declares, with all its columns."""
     keys = tuple((each.name, each.type) for each in statement.columns if each.is_key)
     values = tuple((each.name, each.type) for each in statement.columns if not each.is_key and each.header is None)
     _check_columns(statement, bool(keys))
@@ -361,11 +326,7 @@ def _changes(statement: CreateSource, key: Columns, columns: Columns, given: Map
 
 
 def layout_of(key: Columns, value: Columns, given: Mapping[str, Any], found: FoundColumns, start: int) -> RecordLayout:
-    """Return the form of records with these columns that properties describe: without windows and headers.
-
-    Raises:
-        SqlError: If a property does not fit the columns.
-    """
+    """Return the form of records with these columns that properties describe: without windows and headers."""
     return RecordLayout(
         key=key,
         value=value,

@@ -35,9 +35,6 @@ def common_type(operands: Sequence[Operand]) -> SqlType | None:
 
     The first value that is not NULL decides. With a number, a constant text becomes a number; with a text, a constant becomes
     a text.
-
-    Raises:
-        IncompatibleTypes: If there is no such type.
     """
     found: SqlType | None = None
     for each in operands:
@@ -60,11 +57,7 @@ def _both(known: SqlType | None, operand: Operand) -> SqlType | None:
 
 
 def united(one: SqlType, other: SqlType) -> SqlType:
-    """Return the type that values of both types can become; for structs, the one with all fields.
-
-    Raises:
-        IncompatibleTypes: If there is no such type.
-    """
+    """Return the type that values of both types can become; for structs, the one with all fields."""
     if one == other:
         return one
     if rank(one) is not None and rank(other) is not None:
@@ -88,11 +81,7 @@ def is_widening(given: SqlType, wanted: SqlType) -> bool:
 
 
 def constant_of(operand: Operand, target: SqlType) -> Any:
-    """Return the value of a constant as another type.
-
-    Raises:
-        IncompatibleTypes: If the constant cannot be converted.
-    """
+    """Return the value of a constant as another type."""
     text = operand.constant or ""
     try:
         if target is Primitive.STRING:

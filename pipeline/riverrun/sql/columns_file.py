@@ -79,28 +79,14 @@ class Resolver(Protocol):
     """Finds columns."""
 
     def found(self, wanted: WantedColumns) -> ReadColumns:
-        """Return the columns.
-
-        Raises:
-            SqlError: If they are not known, or SQL has no types for them.
-        """
+        """Return the columns."""
         ...
 
 
 def wanted_columns(
     statement: CreateSource, given: Mapping[str, Any], *, topic: str, is_key: bool
 ) -> WantedColumns | None:
-    """Return the columns that a statement leaves to a registry; None if it lists them, or its format has no schemas.
-
-    Args:
-        statement: CREATE STREAM or TABLE. One with a query has columns; a schema's id makes them those of a schema as well.
-        given: Its properties.
-        topic: Its topic.
-        is_key: Whether to look at keys.
-
-    Raises:
-        SqlError: If the statement has both columns and a schema's id, or a format without schemas.
-    """
+    """Return the columns that a statement leaves to a registry; None if it lists them, or its format has no schemas."""
     part = "KEY" if is_key else "VALUE"
     format_, schema_id = given.get(f"{part}_FORMAT", "KAFKA"), given.get(f"{part}_SCHEMA_ID")
     has_columns = any(each.is_key == is_key and each.header is None for each in statement.columns)
@@ -172,11 +158,7 @@ class ColumnsFile:
         return cls(Path(statements).with_suffix(".columns.json"))
 
     def found(self, wanted: WantedColumns) -> ReadColumns:
-        """Return the columns.
-
-        Raises:
-            SqlError: If the file has none, or those of another topic, format or schema.
-        """
+        """Return the columns."""
         named = [each for each in self.entries() if (each.source, each.part) == (wanted.source, wanted.part)]
         said = _said(wanted)
         for each in named:
@@ -192,11 +174,7 @@ class ColumnsFile:
         raise SqlError(message, hint=hint)
 
     def entries(self) -> tuple[KnownColumns, ...]:
-        """Return all entries; none if there is no file.
-
-        Raises:
-            SqlError: If it cannot be read.
-        """
+        """Return all entries; none if there is no file."""
         try:
             return json_decoder(tuple[KnownColumns, ...]).decode(self.path.read_bytes())
         except FileNotFoundError:
@@ -206,11 +184,7 @@ class ColumnsFile:
             raise SqlError(message, hint=f"`riverrun sql APP --resolve` writes {self.path.name}.") from error
 
     def write(self, entries: Sequence[KnownColumns]) -> None:
-        """Write the file; delete it if there are no entries.
-
-        Raises:
-            SqlError: If it cannot be written.
-        """
+        """Write the file; delete it if there are no entries."""
         try:
             if entries:
                 self.path.write_bytes(msgspec.json.format(msgspec.json.encode(entries), indent=2) + b"\n")
@@ -318,11 +292,7 @@ class Unknown:
     """Knows no columns (`Resolver`): for statements that are not in a file."""
 
     def found(self, wanted: WantedColumns) -> ReadColumns:
-        """Refuse.
-
-        Raises:
-            SqlError: In every case.
-        """
+        """Refuse."""
         message = (
             f"The columns of {wanted.source} ({wanted.part}) come from the schema registry, and nothing says which"
         )
@@ -338,11 +308,7 @@ class FoundColumns:
 
     @classmethod
     def of(cls, statement: CreateSource, given: Mapping[str, Any], topic: str, resolver: Resolver) -> FoundColumns:
-        """Find the columns that a statement does not list.
-
-        Raises:
-            SqlError: If they cannot be found.
-        """
+        """Find the columns that a statement does not list."""
         wanted = [wanted_columns(statement, given, topic=topic, is_key=is_key) for is_key in (True, False)]
         key, value = (None if each is None else resolver.found(each) for each in wanted)
         return cls(key, value)
@@ -373,11 +339,7 @@ class FoundColumns:
         return replace(statement, columns=(*headers, *keys, *values))
 
     def check(self, key: Columns, value: Columns) -> None:
-        """Make sure that the columns of a query begin those of the schemas that its statement names.
-
-        Raises:
-            SqlError: If they do not.
-        """
+        """Make sure that the columns of a query begin those of the schemas that its statement names."""
         for part, columns, found in (("key", key, self.key), ("value", value, self.value)):
             known = columns if found is None else found.columns
             others = [each for number, each in enumerate(columns) if known[number : number + 1] != (each,)]

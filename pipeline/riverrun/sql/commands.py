@@ -123,11 +123,7 @@ Command: TypeAlias = (
 
 
 def parse_commands(text: str) -> list[Command]:
-    """Return the commands of a text, each with a semicolon at its end; the last one may lack it.
-
-    Raises:
-        SqlError: If a command has a mistake.
-    """
+    """Return the commands of a text, each with a semicolon at its end; the last one may lack it."""
     return _CommandParser(dialect=Ksql()).commands(text)
 
 
@@ -224,11 +220,7 @@ class _CommandParser(KsqlParser):
 
 
 def _known(command: SetProperty) -> SetProperty:
-    """Return the command, if the property exists and has this value.
-
-    Raises:
-        SqlError: If it does not.
-    """
+    """Return the command, if the property exists and has this value."""
     if command.name not in PROPERTIES:
         message = f"There is no property '{command.name}' here"
         raise SqlError(message, command.start, hint=nearest(command.name, PROPERTIES))
@@ -259,17 +251,7 @@ class Statements:
     def of(
         cls, text: str, file: str, builder: StreamsBuilder | None = None, columns: Resolver | None = None
     ) -> Statements:
-        """Read statements.
-
-        Args:
-            text: The statements.
-            file: The file of the statements: for errors, and for the file of columns next to it.
-            builder: An empty builder; one without settings if left out.
-            columns: Finds the columns that statements leave to a schema registry; by default the file of columns.
-
-        Raises:
-            SqlError: If a statement has a mistake.
-        """
+        """Read statements."""
         plan = StatementPlan(builder or StreamsBuilder(), columns=columns or columns_next_to(file))
         try:
             found = parse(text)
@@ -280,11 +262,7 @@ class Statements:
         return cls(text, tuple(found), plan.catalog, plan.columns)
 
     def answer(self, command: Show | Describe | DescribeFunction | Explain) -> ResultSet:
-        """Return the answer to a command.
-
-        Raises:
-            SqlError: If it names something that does not exist.
-        """
+        """Return the answer to a command."""
         match command:
             case Show():
                 return self._shown(command.kind)

@@ -37,11 +37,7 @@ def _unit(argument: exp.Expr) -> exp.Expr:
 
 
 def _check_height(expression: exp.Expr, token: Token) -> None:
-    """Make sure that functions which call themselves for the parts of an expression come to an end.
-
-    Raises:
-        SqlError: If one operator follows another too often; AND and OR may follow each other in any number.
-    """
+    """Make sure that functions which call themselves for the parts of an expression come to an end."""
     level, height = [expression], 0
     while level:
         parts: list[exp.Expr] = []

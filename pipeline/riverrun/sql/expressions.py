@@ -85,11 +85,7 @@ def _constant(node: exp.Expr) -> str | None:
 
 
 def find_field(fields: Sequence[Field], node: exp.Column) -> int:
-    """Return the index of the column that an expression names.
-
-    Raises:
-        SqlError: If no column, or more than one, has the name.
-    """
+    """Return the index of the column that an expression names."""
     name, source = node.name, node.table
     found = [number for number, each in enumerate(fields) if each.name == name and source in {"", each.source}]
     shown = f"{source}.{name}" if source else name
@@ -123,11 +119,7 @@ class Compiler:
         return self.operators.constant(value)
 
     def code(self, node: exp.Expr) -> Code:
-        """Return the code of an expression.
-
-        Raises:
-            SqlError: If it names something that does not exist, or its types do not fit.
-        """
+        """Return the code of an expression."""
         for kind, write in _WRITERS.items():
             if isinstance(node, kind):
                 try:
@@ -433,11 +425,7 @@ class Compiler:
         return self.operators.possible(Code(f"{applied}({texts})", function.returns))
 
     def _check_constant(self, code: Code, node: exp.Expr, check: Callable[[Any], object]) -> None:
-        """Make sure that a constant argument is one that the function takes.
-
-        Raises:
-            SqlError: If it is not.
-        """
+        """Make sure that a constant argument is one that the function takes."""
         try:
             value = self.operators.value(code)
         except UnknownValue:
@@ -499,11 +487,7 @@ _WRITERS: Mapping[type[exp.Expr], Callable[[Compiler, Any], Code]] = {
 
 
 def check_known(node: exp.Anonymous) -> None:
-    """Make sure that a function of the name exists, whatever its arguments.
-
-    Raises:
-        SqlError: If there is none.
-    """
+    """Make sure that a function of the name exists, whatever its arguments."""
     try:
         find_scalar(str(node.this), [])
     except UnknownFunction as error:

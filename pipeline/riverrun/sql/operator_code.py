@@ -62,11 +62,7 @@ class Operators:
     # Values known in advance
 
     def value(self, code: Code) -> Any:
-        """Return the value of an expression of constants.
-
-        Raises:
-            UnknownValue: If it depends on rows, or is not computed here.
-        """
+        """Return the value of an expression of constants."""
         if _DEPENDS.search(code.text):
             raise UnknownValue
         used = {name: self.names[name] for name in _OBJECT.findall(code.text)}
@@ -78,11 +74,7 @@ class Operators:
             raise UnknownValue from None
 
     def possible(self, code: Code, node: exp.Expr | None = None) -> Code:
-        """Return the code of an operation, unless it has constants only and no result: it would be NULL in every row.
-
-        Raises:
-            SqlError: If it has no result.
-        """
+        """Return the code of an operation, unless it has constants only and no result: it would be NULL in every row."""
         try:
             self.value(code)
         except UnknownValue:
@@ -95,11 +87,7 @@ class Operators:
     # Arithmetic
 
     def arithmetic(self, sign: str, left: Code, right: Code) -> Code:
-        """Write + - * / and %.
-
-        Raises:
-            SqlError: If there is no such operation of these types, or it has constants only and no result.
-        """
+        """Write + - * / and %."""
         if sign == "+" and left.type == right.type == Primitive.STRING:
             return self._joined(left, right)
         result = arithmetic_type(sign, left.type, right.type)
@@ -154,11 +142,7 @@ class Operators:
         return Code(f"({first} {sign} {second})", Primitive.DOUBLE)
 
     def negation(self, value: Code) -> Code:
-        """Write a minus sign; the least whole number is its own opposite, as in Java.
-
-        Raises:
-            SqlError: If the value is not a number.
-        """
+        """Write a minus sign; the least whole number is its own opposite, as in Java."""
         if rank(value.type) is None:
             message = f"A minus sign needs a number, not {value.type}"
             raise SqlError(message)
@@ -177,11 +161,7 @@ class Operators:
     # Comparisons
 
     def comparison(self, left: Code, right: Code, sign: str, *sides: exp.Expr) -> Code:
-        """Write a comparison, which is false if a side is NULL. `sides` are the expressions of both operands.
-
-        Raises:
-            SqlError: If their types cannot be compared.
-        """
+        """Write a comparison, which is false if a side is NULL. `sides` are the expressions of both operands."""
         left, right = self._alike(left, right, *sides)
         if not comparable(left.type, right.type, sign):
             message = f"Cannot compare {left.type or 'NULL'} with {right.type or 'NULL'} with {sign.replace('==', '=')}"
@@ -192,11 +172,7 @@ class Operators:
         return Code(f"({' and '.join(tests)})", Primitive.BOOLEAN)
 
     def distinction(self, left: Code, right: Code, *sides: exp.Expr) -> str:
-        """Return the code of IS DISTINCT FROM, which treats NULL as a value like others.
-
-        Raises:
-            SqlError: If the types of the operands cannot be compared.
-        """
+        """Return the code of IS DISTINCT FROM, which treats NULL as a value like others."""
         left, right = self._alike(left, right, *sides)
         if None not in {left.type, right.type} and not comparable(left.type, right.type, "=="):
             message = f"Cannot compare {left.type} with {right.type}"
@@ -235,11 +211,7 @@ class Operators:
     # Types
 
     def cast(self, value: Code, target: SqlType) -> Code:
-        """Write CAST.
-
-        Raises:
-            SqlError: If there is no such cast, or it is one of a constant that has no result.
-        """
+        """Write CAST."""
         function = operators.cast(value.type, target)
         if function is None:
             message = f"Cast of {value.type} to {target} is not supported"
@@ -247,16 +219,7 @@ class Operators:
         return self.possible(Code(f"{self.constant(function)}({value.text})", target))
 
     def unified(self, codes: Sequence[Code], constants: Sequence[str | None], what: str) -> list[Code]:
-        """Return values of one type, decided by the first that is not NULL (ksqlDB's `CoercionUtil`).
-
-        Args:
-            codes: The values.
-            constants: Their texts; None for those that are not constants.
-            what: Name of the expression with these values, for messages.
-
-        Raises:
-            SqlError: If they have no type in common.
-        """
+        """Return values of one type, decided by the first that is not NULL (ksqlDB's `CoercionUtil`)."""
         operands = [Operand(code.type, constant) for code, constant in zip(codes, constants, strict=True)]
         try:
             target = common_type(operands)

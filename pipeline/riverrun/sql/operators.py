@@ -131,9 +131,6 @@ def partial_timestamp(text: str) -> int:
 
     >>> partial_timestamp("2018") == partial_timestamp("2018-01-01T01:00+0100")
     True
-
-    Raises:
-        ValueError: If the text is not a timestamp.
     """
     match = _PARTIAL.fullmatch(trimmed(text))
     if match is None:
@@ -269,9 +266,6 @@ def parsed_boolean(text: str) -> bool:
 
     >>> parsed_boolean("Y"), parsed_boolean("fal")
     (True, False)
-
-    Raises:
-        ValueError: If it begins with none of them.
     """
     if not _begins(text, "true", "yes", "false", "no"):
         message = f"{text!r} is not a BOOLEAN"

@@ -47,13 +47,7 @@ class Code:
 
 
 def function_of(names: Mapping[str, Any], codes: Sequence[Code], note: str = "") -> Callable[[Any], Any]:
-    """Return a function that makes a row from another one; values that cannot be computed are NULL.
-
-    Args:
-        names: Objects behind the names of constants.
-        codes: Code for each value of the row.
-        note: Further text that the digest of the topology depends on.
-    """
+    """Return a function that makes a row from another one; values that cannot be computed are NULL."""
     _check_depth(codes)
     lines = ["    if row is None:", "        return None"]
     for number, code in enumerate(codes):
@@ -77,11 +71,7 @@ def predicate_of(names: Mapping[str, Any], code: Code) -> Callable[[Any, Any], b
 
 
 def _check_depth(codes: Sequence[Code]) -> None:
-    """Make sure that Python can read the code, also within the functions of tasks.
-
-    Raises:
-        SqlError: If brackets are nested too deeply.
-    """
+    """Make sure that Python can read the code, also within the functions of tasks."""
     for code in codes:
         depth = 0
         for sign in _BRACKET.findall(code.text):

@@ -59,11 +59,7 @@ class UnsupportedFieldError(Exception):
 
 
 def message_of(schema: WrittenSchema, full_name: str | None) -> Any:
-    """Return the descriptor of a schema's message: the named one, or the only one.
-
-    Raises:
-        SchemaError: If the schema cannot be read, or has no such message, or several and none is named.
-    """
+    """Return the descriptor of a schema's message: the named one, or the only one."""
     from google.protobuf.descriptor_pool import DescriptorPool  # noqa: PLC0415 - of an extra
 
     pool = DescriptorPool()
@@ -119,15 +115,7 @@ _AVRO_DIGITS = 64
 
 
 def avro_type(text: str, references: Iterable[ReferencedSchema] = ()) -> SqlType:
-    """Return the type of a whole schema.
-
-    Args:
-        text: The schema.
-        references: The schemas that it refers to.
-
-    Raises:
-        UnsupportedFieldError: If SQL has no type for a part of it.
-    """
+    """Return the type of a whole schema."""
     return _Types(referenced(references)).of(json.loads(text), ())
 
 
@@ -242,11 +230,7 @@ _PARTS = ("oneOf", "anyOf", "allOf")
 
 
 def json_schema_type(text: str) -> SqlType:
-    """Return the type of a whole schema.
-
-    Raises:
-        UnsupportedFieldError: If SQL has no type for a part of it.
-    """
+    """Return the type of a whole schema."""
     whole = json.loads(text)
     return _of_json_schema(whole, whole, (), ())
 
@@ -369,12 +353,7 @@ _PROTOBUF_DIGITS = "64"
 
 
 def protobuf_type(schema: WrittenSchema, full_name: str | None) -> SqlType:
-    """Return the type of a message of a schema.
-
-    Raises:
-        UnsupportedFieldError: If SQL has no type for a part of it.
-        SchemaError: If the schema cannot be read, or has no such message, or several and none is named.
-    """
+    """Return the type of a message of a schema."""
     return _struct(message_of(schema, full_name), (), ())
 
 

@@ -44,19 +44,7 @@ _AS_WRITTEN = frozenset({TokenType.STRING, TokenType.IDENTIFIER})
 
 
 def resolve(text: str, file: str, schema_registry: Mapping[str, Any]) -> tuple[Path, list[str]]:
-    """Ask the registry for all columns that statements do not list, and write the file of columns.
-
-    Args:
-        text: The statements.
-        file: Their file.
-        schema_registry: Settings of `[schema_registry]`.
-
-    Returns:
-        The file, and lines that say which columns there are and what has changed.
-
-    Raises:
-        SqlError: If the registry does not have them, or a statement does not fit them. The file stays as it is.
-    """
+    """Ask the registry for all columns that statements do not list, and write the file of columns."""
     recorder, columns = Recorder(RegistryColumns(schema_registry)), ColumnsFile.next_to(file)
     Statements.of(text, file, columns=recorder)
     before = _known(columns)
@@ -73,11 +61,7 @@ def _known(columns: ColumnsFile) -> tuple[KnownColumns, ...]:
 
 
 def found_in(wanted: WantedColumns, schema: WrittenSchema) -> ReadColumns:
-    """Return the columns of a schema. Their names are in upper case, unless the statement names the schema's id.
-
-    Raises:
-        SqlError: If it has another format, or parts for which SQL has no types.
-    """
+    """Return the columns of a schema. Their names are in upper case, unless the statement names the schema's id."""
     if schema.type != SCHEMA_TYPES[wanted.format]:
         property_, actual = f"{wanted.part.upper()}_FORMAT", _FORMATS.get(schema.type, schema.type)
         message = (
@@ -150,11 +134,7 @@ class RegistryColumns:
     settings: Mapping[str, Any]
 
     def found(self, wanted: WantedColumns) -> ReadColumns:
-        """Return the columns of the latest schema of the topic's subject, or of the schema with the id.
-
-        Raises:
-            SqlError: If there is no such schema, no registry answers, or SQL has no types for it.
-        """
+        """Return the columns of the latest schema of the topic's subject, or of the schema with the id."""
         try:
             schema = self._schema(wanted)
         except StreamsError as error:
@@ -187,9 +167,6 @@ def statement_digests(text: str, file: str) -> dict[str, str]:
 
     Spaces, comments and the case of words do not count. The columns and formats of created sources do: those of a `SELECT *`
     change with its source. `SET`, `UNSET` and types have no digests: types are part of the columns.
-
-    Raises:
-        SqlError: If a statement has a mistake.
     """
     found = Statements.of(text, file)
     digests: dict[str, str] = {}

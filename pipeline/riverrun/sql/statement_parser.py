@@ -42,15 +42,7 @@ _LONGEST_MS = 999_999_999 * UNITS["DAY"]
 
 
 def checked_duration(duration_ms: int, start: int) -> int:
-    """Return a duration in ms.
-
-    Args:
-        duration_ms: The duration.
-        start: Offset of the place in the text.
-
-    Raises:
-        SqlError: If windows and joins cannot have it.
-    """
+    """Return a duration in ms."""
     if duration_ms > _LONGEST_MS:
         message = f"A duration of {duration_ms} ms is too long: the most is {_LONGEST_MS} ms"
         raise SqlError(message, start)
@@ -61,11 +53,7 @@ class KsqlParser(ExpressionParser):
     """Parses statements in order."""
 
     def statements(self, text: str, tokens: list[Token]) -> list[Statement]:
-        """Return all statements of a text.
-
-        Raises:
-            SqlError: If there is a mistake.
-        """
+        """Return all statements of a text."""
         self.begin(text, tokens)
         found = []
         try:
@@ -402,9 +390,5 @@ class KsqlParser(ExpressionParser):
 
 
 def parse(text: str) -> list[Statement]:
-    """Return the statements of a text.
-
-    Raises:
-        SqlError: If there is a mistake, or the text cannot be split into words, such as one with an unclosed quote.
-    """
+    """Return the statements of a text."""
     return KsqlParser(dialect=Ksql()).statements(text, words(text))

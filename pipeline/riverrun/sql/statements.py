@@ -302,11 +302,7 @@ class Ksql(Dialect):
 
 
 def words(text: str) -> list[Token]:
-    """Return the words and signs of a text.
-
-    Raises:
-        SqlError: If it cannot be split into them, or has more levels or longer numbers than can be read.
-    """
+    """Return the words and signs of a text."""
     try:
         found = Ksql().tokenize(text)
     except TokenError as error:
@@ -321,11 +317,7 @@ def words(text: str) -> list[Token]:
 
 
 def _check_levels(tokens: Sequence[Token]) -> None:
-    """Make sure that the parser, which calls itself for each level, comes to an end.
-
-    Raises:
-        SqlError: If there are more than `MOST_LEVELS` levels.
-    """
+    """Make sure that the parser, which calls itself for each level, comes to an end."""
     levels: list[tuple[str, int]] = []  # how each was opened, and the lambdas around it
     before = lambdas = 0
     for number, token in enumerate(tokens):

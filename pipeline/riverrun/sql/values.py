@@ -52,11 +52,7 @@ def unfit(value: Any, type_: SqlType | str) -> ValueError:
 
 
 def in_range(number: int, type_: SqlType) -> int:
-    """Return a whole number.
-
-    Raises:
-        ValueError: If its type does not have it.
-    """
+    """Return a whole number."""
     least, greatest = RANGES[type_]
     if not least <= number <= greatest:
         raise unfit(number, type_)
@@ -88,9 +84,6 @@ def whole_of_text(text: str, type_: SqlType = Primitive.BIGINT) -> int:
 
     >>> whole_of_text("+12")
     12
-
-    Raises:
-        ValueError: If it has anything but a sign and digits, or its type does not have the number.
     """
     if len(text) <= _MOST_CHARACTERS and (text.isdecimal() or _WHOLE.fullmatch(text)):
         number, (least, greatest) = int(text), RANGES[type_]
@@ -104,9 +97,6 @@ def double_of_text(text: str) -> float:
 
     >>> double_of_text(" 1.5e3f "), double_of_text("-Infinity")
     (1500.0, -inf)
-
-    Raises:
-        ValueError: If the text is written otherwise, or the number is too large.
     """
     if text[-1:] in _LAST_DIGITS and "_" not in text and text.isascii():
         try:
@@ -126,11 +116,7 @@ def double_of_text(text: str) -> float:
 
 
 def decimal_of_text(text: str) -> decimal.Decimal:
-    """Return the number in a text (Java's `BigDecimal`), with all its digits.
-
-    Raises:
-        ValueError: If the text is written otherwise.
-    """
+    """Return the number in a text (Java's `BigDecimal`), with all its digits."""
     if not _EXACT.fullmatch(text):
         raise unfit(text, "DECIMAL")
     return decimal.Decimal(text)
@@ -141,9 +127,6 @@ def bytes_of_text(text: str) -> bytes:
 
     >>> bytes_of_text("AAE=") == bytes_of_text("AAE") == bytes([0, 1])
     True
-
-    Raises:
-        ValueError: If it is not Base64.
     """
     padded = text if "=" in text else text + "=" * (-len(text) % 4)
     try:
@@ -167,11 +150,7 @@ _END_OF_DAY = re.compile("[T ]24")
 
 
 def timestamp_of_text(text: str) -> int:
-    """Return ms since 1970 of an ISO 8601 text, in UTC unless it has an offset.
-
-    Raises:
-        ValueError: If it is none.
-    """
+    """Return ms since 1970 of an ISO 8601 text, in UTC unless it has an offset."""
     if _END_OF_DAY.search(text):  # which Python takes from 3.14 on, and Java does not
         message = f"Invalid hour in {text!r}"
         raise ValueError(message)
@@ -211,11 +190,7 @@ def _quantizing(type_: Decimal, traps: list[Any]) -> Callable[[decimal.Decimal |
 
 
 def exact_of_double(value: float) -> decimal.Decimal:
-    """Return the number as which a DOUBLE is written (Java's `BigDecimal.valueOf`).
-
-    Raises:
-        ValueError: If it is NaN or infinite.
-    """
+    """Return the number as which a DOUBLE is written (Java's `BigDecimal.valueOf`)."""
     if not math.isfinite(value):
         raise unfit(value, "DECIMAL")
     return decimal.Decimal(repr(value))
@@ -225,12 +200,7 @@ def exact_of_double(value: float) -> decimal.Decimal:
 
 
 def whole_of(type_: SqlType, *, is_cut: bool = False) -> Callable[[Any], int]:
-    """Return a function that converts numbers and texts to a type of whole numbers.
-
-    Args:
-        type_: The type.
-        is_cut: Whether the fraction of a number is cut off, as ksqlDB does with JSON, rather than refused.
-    """
+    """Return a function that converts numbers and texts to a type of whole numbers."""
     least, greatest = RANGES[type_]
 
     def whole(value: Any) -> int:
@@ -255,11 +225,7 @@ def whole_of(type_: SqlType, *, is_cut: bool = False) -> Callable[[Any], int]:
 
 
 def double_of(value: Any) -> float:
-    """Convert a number or a text of JSON to a DOUBLE.
-
-    Raises:
-        ValueError: If it is something else, or too large.
-    """
+    """Convert a number or a text of JSON to a DOUBLE."""
     if isinstance(value, str):
         return double_of_text(value)
     if value.__class__ is float:

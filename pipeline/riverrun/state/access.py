@@ -89,17 +89,7 @@ class CachedPut:
         place: str,
         otherwise: str,
     ) -> str:
-        """Return the lines that put a value; they also refer to `timestamp` and `headers`.
-
-        Args:
-            named: Names objects in the function.
-            key_as_bytes: Name of the bytes that stand for the key.
-            key: Expression for the key.
-            value: Name of the value.
-            raw_value: Name of the bytes that the store's serde has read it from; None if there are none.
-            place: Expression for the topic, partition and offset of the record.
-            otherwise: The statement that calls the store.
-        """
+        """Return the lines that put a value; they also refer to `timestamp` and `headers`."""
         cache = self.cache
         return _PUT.format(
             known=named("known", self.index.get),
@@ -168,14 +158,7 @@ class CachedFold:
         return code is None or code.reads_records or not self.is_shared
 
     def finding(self, named: Named, key_as_bytes: str, key: str, start: str | None = None) -> str:
-        """Return the lines that find an `entry`.
-
-        Args:
-            named: Names objects in the function.
-            key_as_bytes: Name of the bytes that stand for the key.
-            key: Expression for the key.
-            start: Name of the window's start; None if there are no windows.
-        """
+        """Return the lines that find an `entry`."""
         found = {"known": named("known", self.index.get), "find": named("find", self.find)}
         form = _FIND
         if start is not None:
@@ -183,15 +166,7 @@ class CachedFold:
         return form.format(**found, key_as_bytes=key_as_bytes, key=key, start=start)
 
     def updating(self, named: Named, key: str, value: str, item: Callable[[int], str], place: str) -> str:
-        """Return the lines that add a record to the `entry`; they also refer to `timestamp` and `headers`.
-
-        Args:
-            named: Names objects in the function.
-            key: Name of the key.
-            value: Expression for the value.
-            item: Returns an expression for an item of the value, if the value is a tuple.
-            place: Expression for the topic, partition and offset of the record.
-        """
+        """Return the lines that add a record to the `entry`; they also refer to `timestamp` and `headers`."""
         cache, code = self.cache, self.fold.code
         if code is None:
             first, add = named("first", self.fold.first), named("add", self.fold.add)

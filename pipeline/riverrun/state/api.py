@@ -58,11 +58,7 @@ class StateBackend(Protocol):
         ...
 
     def delete_range(self, name: str, lower: bytes, upper: bytes) -> None:
-        """Remove the entries of a table with `lower <= key < upper`, if the table exists.
-
-        Raises:
-            StateError: If it cannot be written.
-        """
+        """Remove the entries of a table with `lower <= key < upper`, if the table exists."""
         ...
 
     def write(
@@ -74,16 +70,7 @@ class StateBackend(Protocol):
         in_parts: bool = False,
         whole: Whole | None = None,
     ) -> None:
-        """Apply writes and their changelog positions, all or nothing.
-
-        Args:
-            puts: The writes.
-            positions: The positions.
-            pause: Called now and then between two writes. Meanwhile, the values being written must be read from elsewhere.
-            in_parts: Whether a crash may leave some of the writes, with the old positions. Allowed if the changelogs
-                have all of them, and restoring all over a part of them leads to the same state.
-            whole: When the state with these positions was whole; None to keep what is known.
-        """
+        """Apply writes and their changelog positions, all or nothing."""
         ...
 
     def positions(self) -> dict[TopicPartition, int]:
@@ -99,19 +86,11 @@ class StateBackend(Protocol):
         ...
 
     def note_topic_ids(self, ids: Mapping[str, str]) -> None:
-        """Record the ids of topics; ids of other topics are kept.
-
-        Raises:
-            StateError: If it cannot be written.
-        """
+        """Record the ids of topics; ids of other topics are kept."""
         ...
 
     def checkpoint(self, directory: Path) -> None:
-        """Write a consistent copy into a directory that does not exist yet.
-
-        Raises:
-            UnsupportedByHostError: If the backend is in memory.
-        """
+        """Write a consistent copy into a directory that does not exist yet."""
         ...
 
     def close(self) -> None:
@@ -354,11 +333,7 @@ class KeepsReads(Protocol):
     """A store that keeps decoded values for the next read."""
 
     def forget_reads(self, limit_bytes: int | None = None) -> None:
-        """Drop values that are not held back, if they exceed a limit.
-
-        Args:
-            limit_bytes: Limit of their estimated size, bytes. Default: `UpdateContext.kept_bytes`.
-        """
+        """Drop values that are not held back, if they exceed a limit."""
         ...
 
 

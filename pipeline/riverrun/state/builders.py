@@ -359,11 +359,7 @@ class Stores:
 
 
 def ttl_millis(ttl: timedelta | None) -> int | None:
-    """Convert a time to live to whole ms; None stays.
-
-    Raises:
-        TopologyError: If it is not a positive whole number of ms.
-    """
+    """Convert a time to live to whole ms; None stays."""
     if ttl is None:
         return None
     ttl_ms = millis(ttl, "ttl")

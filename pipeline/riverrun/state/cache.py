@@ -153,17 +153,7 @@ class NamedCache:
             raise self.codec.values.unreadable(entry.key, entry.data, error) from error
 
     def hold(self, entry: CacheEntry, value: Any, read_from: bytes | None = None) -> None:
-        """Set the value of an entry to one that may be changed later; None deletes.
-
-        Args:
-            entry: The entry.
-            value: The value.
-            read_from: The bytes that the store's serde has just read it from, if it has; only if it is written as others,
-                these are read again and compared.
-
-        Raises:
-            SerializationError: If it cannot be written, or would come back as another value. The entry stays as it was.
-        """
+        """Set the value of an entry to one that may be changed later; None deletes."""
         values = self.codec.values
         if value is None or type(value) in values.shared:
             entry.value, entry.data, entry.copy = value, b"", None
@@ -181,17 +171,7 @@ class NamedCache:
         return self._whole(self.entries.get(store_key) or self.loaded(store_key, self.stored(store_key)))
 
     def put(self, store_key: bytes, key: Any, value: Any, context: UpdateContext) -> None:
-        """Set the value of a key; None deletes.
-
-        Args:
-            store_key: The key in the store's form.
-            key: The key to forward with.
-            value: The value.
-            context: The causing record.
-
-        Raises:
-            SerializationError: If the value cannot be written, or would come back as another value.
-        """
+        """Set the value of a key; None deletes."""
         known = self.entries.get(store_key)
         entry = CacheEntry(store_key) if known is None else known
         entry.key = key

@@ -46,22 +46,14 @@ class StoredKeys:
         self.serialize = self.serde.serialize
 
     def written(self, key: Any) -> bytes:
-        """Return a key as bytes.
-
-        Raises:
-            SerializationError: If the serde cannot write it.
-        """
+        """Return a key as bytes."""
         try:
             return self.serialize(key)
         except Exception as error:  # a serde may raise anything
             raise self.refused(key, error) from error
 
     def read(self, data: bytes) -> Any:
-        """Read a key from bytes.
-
-        Raises:
-            DeserializationError: If the serde cannot read it.
-        """
+        """Read a key from bytes."""
         try:
             return self.serde.deserialize(data)
         except BrokerError:  # an error of a schema registry
@@ -212,11 +204,7 @@ class TimestampedCodec:
         return data[8:], _TIME.unpack_from(data)[0]
 
     def parts(self, key: Any, value: ValueAndTimestamp[Any]) -> tuple[Any, int]:
-        """Return the value and its time (ms).
-
-        Raises:
-            SerializationError: If `value` does not consist of both.
-        """
+        """Return the value and its time (ms)."""
         if value.__class__ is not ValueAndTimestamp and not _is_timed(value):
             raise self._untimed(key, value)
         return value
@@ -233,10 +221,6 @@ class TimestampedCodec:
         """Return a function that adds a value: of stored bytes or None, and a record's key, value and timestamp (ms).
 
         The time of the aggregate is the highest so far. A first value replaces nothing: the old aggregate is None then.
-
-        Args:
-            fold: The functions of the aggregation.
-            tells_old: Whether to return the old aggregate. It is decoded separately, as `add` may change its argument.
         """
         values = self.values
         encode, decode, shared = values.serialize, values.deserialize, values.shared

@@ -151,14 +151,7 @@ class RecentEntries:
         return known[bisect_left(known, (lower, b"")) : end]
 
     def put(self, key: bytes, suffix: bytes, data: bytes, first_kept: int) -> None:
-        """Note an entry that was written.
-
-        Args:
-            key: The user's key.
-            suffix: The part of the entry's key behind it.
-            data: The value, if it is to be kept here.
-            first_kept: Entries of the key before this time (ms) have expired.
-        """
+        """Note an entry that was written."""
         known = self.by_key.get(key)
         self._last = data
         if known is None:
@@ -191,12 +184,7 @@ class RecentEntries:
             del self.by_key[key]
 
     def forget(self, first_kept: int, limit_bytes: int) -> None:
-        """Forget entries if they exceed a limit: all expired ones, then the oldest, down to half of the limit.
-
-        Args:
-            first_kept: Entries before this time (ms) have expired.
-            limit_bytes: Limit of the entries' size, extrapolated from the last one, bytes.
-        """
+        """Forget entries if they exceed a limit: all expired ones, then the oldest, down to half of the limit."""
         entry_bytes = len(self._last) + ENTRY_OVERHEAD_BYTES
         if self._count * entry_bytes <= limit_bytes:
             return

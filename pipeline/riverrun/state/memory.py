@@ -119,11 +119,7 @@ class MemoryBackend:
         self._topic_ids.update(ids)
 
     def checkpoint(self, directory: Path) -> None:
-        """Refuse: the state is in memory.
-
-        Raises:
-            UnsupportedByHostError: Always.
-        """
+        """Refuse: the state is in memory."""
         message = f"State in memory cannot be copied to {directory}"
         raise UnsupportedByHostError(message)
 

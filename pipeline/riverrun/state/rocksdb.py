@@ -80,11 +80,7 @@ class RocksDbTable:
         self._name = name
 
     def get(self, key: bytes) -> bytes | None:
-        """Return the value, or None.
-
-        Raises:
-            CorruptStateError: If it cannot be read because its file is damaged.
-        """
+        """Return the value, or None."""
         family = self._families.get(self._name)
         if family is None:
             return None
@@ -95,11 +91,7 @@ class RocksDbTable:
         return found
 
     def scan(self, lower: bytes | None, upper: bytes | None, *, reverse: bool = False) -> Iterator[tuple[bytes, bytes]]:
-        """Yield entries with `lower <= key < upper`, as they were at the first `next`.
-
-        Raises:
-            CorruptStateError: If an entry cannot be read because a file is damaged.
-        """
+        """Yield entries with `lower <= key < upper`, as they were at the first `next`."""
         family = self._families.get(self._name)
         return iter(()) if family is None else self._backend.scan(family, lower, upper, reverse=reverse)
 
@@ -109,10 +101,6 @@ class RocksDbBackend:
 
     Args:
         directory: The task's own directory; created if it does not exist.
-
-    Raises:
-        StateInUseError: If another process has it open.
-        CorruptStateError: If its files are damaged or of another format version.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -137,12 +125,7 @@ class RocksDbBackend:
             self._opened.drop_column_family(_TABLE_PREFIX + name)
 
     def delete_range(self, name: str, lower: bytes, upper: bytes) -> None:
-        """Remove entries of a table, in one write however many they are.
-
-        Raises:
-            StateError: If it cannot be written: the disk is full, or the directory read-only.
-            CorruptStateError: If files are damaged.
-        """
+        """Remove entries of a table, in one write however many they are."""
         family = self.families.get(name)
         if family is not None:
             try:
@@ -159,19 +142,7 @@ class RocksDbBackend:
         in_parts: bool = False,
         whole: Whole | None = None,
     ) -> None:
-        """Apply writes and positions in one batch or, with `in_parts`, in several, the positions with the last.
-
-        Args:
-            puts: The writes.
-            positions: The positions.
-            pause: Called now and then between two writes.
-            in_parts: Whether several batches are allowed. The library holds the interpreter's lock while it writes a batch.
-            whole: When the state with these positions was whole; None to keep what is known.
-
-        Raises:
-            StateError: If they cannot be written: the disk is full, or the directory read-only.
-            CorruptStateError: If files are damaged.
-        """
+        """Apply writes and positions in one batch or, with `in_parts`, in several, the positions with the last."""
         batch = WriteBatch(raw_mode=True)
         for name, entries in puts.items():
             handle = self._handle(name)
@@ -220,12 +191,7 @@ class RocksDbBackend:
         }
 
     def note_topic_ids(self, ids: Mapping[str, str]) -> None:
-        """Record the ids of topics; ids of other topics are kept.
-
-        Raises:
-            StateError: If they cannot be written: the disk is full, or the directory read-only.
-            CorruptStateError: If files are damaged.
-        """
+        """Record the ids of topics; ids of other topics are kept."""
         batch = WriteBatch(raw_mode=True)
         for topic, topic_id in ids.items():
             batch.put(_TOPIC_ID_PREFIX + topic.encode(), topic_id.encode())
@@ -357,12 +323,6 @@ def delete_unused(directory: Path) -> bool:
     """Delete a task's directory, unless a process has it open.
 
     The process that has it open must not call this: it would get the lock that it already holds.
-
-    Returns:
-        Whether the directory is gone.
-
-    Raises:
-        OSError: If it cannot be deleted.
     """
     with (directory / "LOCK").open("a") as lock:
         try:

@@ -192,12 +192,7 @@ class Segments:
         return [self._segments[start] for start in self._starts_between(time_from, time_to)]
 
     def puts(self, entries: Iterable[tuple[bytes, bytes | None]], first_kept: int = 0) -> Puts:
-        """Return writes in the backend's form. Their segments are known from now on, and empty until they are written.
-
-        Args:
-            entries: The writes.
-            first_kept: Segments with only entries before this time (ms) are left out: they would be dropped next.
-        """
+        """Return writes in the backend's form. Their segments are known from now on, and empty until they are written."""
         puts: Puts = {}
         read_time, time_at, segment_ms = _TIME.unpack_from, self._time_at, self._segment_ms
         last, prefix, into = None, b"", dict[bytes, bytes | None]()

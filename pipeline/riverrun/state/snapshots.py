@@ -58,11 +58,7 @@ class StateFile:
     size: Natural
 
     def check(self) -> None:
-        """Make sure that both names stay within the directories they are joined to.
-
-        Raises:
-            ValueError: If one does not.
-        """
+        """Make sure that both names stay within the directories they are joined to."""
         if not _DIGEST.fullmatch(self.sha256):
             message = f"{self.sha256!r} is not a SHA-256 checksum"
             raise ValueError(message)
@@ -108,11 +104,7 @@ class Manifest:
 
     @classmethod
     def decode(cls, data: bytes) -> Manifest:
-        """Read `encode`'s form. Everyone with access to the file store can write manifests, so all content is checked.
-
-        Raises:
-            SnapshotError: If the bytes are not a manifest, or name files outside of the store.
-        """
+        """Read `encode`'s form. Everyone with access to the file store can write manifests, so all content is checked."""
         try:
             found = foreign_decoder(cls)(data)
             for file in found.files:
@@ -137,10 +129,6 @@ def check_url(url: str) -> None:
     """Make sure that there is a file system for a kind of URL, without asking whether it answers.
 
     Warns of a local directory that cannot be written, as the first snapshot may be an hour away.
-
-    Raises:
-        ConfigError: If there is no such file system, or its package is not installed.
-        MissingExtraError: If fsspec is not installed.
     """
     require_extra("snapshots")
     import fsspec
@@ -169,11 +157,7 @@ class SnapshotStore:
     """
 
     def __init__(self, url: str, keep: int) -> None:
-        """Open the file system; some kinds connect at once.
-
-        Raises:
-            SnapshotError: If it cannot be reached, or there is no such kind.
-        """
+        """Open the file system; some kinds connect at once."""
         import fsspec
 
         self._url = url
@@ -185,11 +169,7 @@ class SnapshotStore:
             raise SnapshotError(message) from error
 
     def manifests(self) -> Iterator[Manifest]:
-        """Yield the existing snapshots, newest first. Unreadable manifests are skipped with a warning.
-
-        Raises:
-            SnapshotError: If the file store does not answer.
-        """
+        """Yield the existing snapshots, newest first. Unreadable manifests are skipped with a warning."""
         for name in reversed(self._names()):
             try:
                 yield replace(Manifest.decode(self._read(name)), name=name)
@@ -197,19 +177,7 @@ class SnapshotStore:
                 log.warning("skipping snapshot %s/%s: %s", self._url, name, error.message)
 
     def publish(self, state: Path, draft: Manifest, digests: Digests | None = None) -> Manifest:
-        """Upload the missing files of a state, then its manifest; remove the oldest snapshots beyond the number to keep.
-
-        Args:
-            state: A directory that does not change: a checkpoint.
-            draft: The manifest, without files.
-            digests: Sums of files known from the last call, which need not be read again; updated in place.
-
-        Returns:
-            The complete manifest.
-
-        Raises:
-            SnapshotError: If the file store refuses. It then holds the snapshot completely or not at all.
-        """
+        """Upload the missing files of a state, then its manifest; remove the oldest snapshots beyond the number to keep."""
         known = {} if digests is None else digests
         before = dict(known)
         known.clear()
@@ -235,11 +203,7 @@ class SnapshotStore:
         return manifest
 
     def fetch(self, manifest: Manifest, state: Path) -> None:
-        """Download a snapshot into a directory that does not exist yet, or is empty.
-
-        Raises:
-            SnapshotError: If a file is missing or damaged, or cannot be written. The directory stays unchanged.
-        """
+        """Download a snapshot into a directory that does not exist yet, or is empty."""
         unfinished = state.with_name(f".{state.name}.unfinished")
         shutil.rmtree(unfinished, ignore_errors=True)
         try:
@@ -291,11 +255,7 @@ class SnapshotStore:
             self._files.rm_file(self._place(_MANIFESTS, name))
 
     def _listed(self, name: str) -> tuple[StateFile, ...]:
-        """Return the files of a snapshot: none if it is gone, or its manifest is damaged.
-
-        Raises:
-            SnapshotError: If the store does not answer, which says nothing of the files that the snapshot needs.
-        """
+        """Return the files of a snapshot: none if it is gone, or its manifest is damaged."""
         try:
             return Manifest.decode(self._read(name)).files
         except SnapshotError as error:

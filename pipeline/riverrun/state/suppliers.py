@@ -73,9 +73,6 @@ def changelog_config(builder: StoreBuilder) -> dict[str, str]:
 
     Unlike with Kafka Streams (`VersionedChangelogTopicConfig`), brokers do not compact versions. They would leave one version
     per key of last year at once. The owner deletes no versions, as the latest one of a key is always needed.
-
-    Args:
-        builder: The store; its `log_config` overrides all other settings.
     """
     config = {"cleanup.policy": "compact", "message.timestamp.type": "CreateTime"}
     if builder.kind in WINDOWED:

@@ -69,36 +69,21 @@ class StoredValues:
         self.serialize, self.deserialize = self.serde.serialize, self.serde.deserialize
 
     def written(self, key: Any, value: Any) -> bytes:
-        """Return a value as bytes, for stores that decode all values they return.
-
-        Raises:
-            SerializationError: If the serde cannot write the value of this key.
-        """
+        """Return a value as bytes, for stores that decode all values they return."""
         try:
             return self.serialize(value)
         except Exception as error:  # a serde may raise anything
             raise self.refused(key, value, error) from error
 
     def encode(self, key: Any, value: Any) -> bytes:
-        """Return a value as bytes that can be read back.
-
-        Raises:
-            SerializationError: If the serde cannot write the value of this key, or would read back another one.
-        """
+        """Return a value as bytes that can be read back."""
         data = self.written(key, value)
         if type(value) not in self.shared:
             self.verify(key, value, data)
         return data
 
     def verify(self, key: Any, value: Any, data: bytes) -> Any:
-        """Make sure that a value comes back as it was; from then on its class may be shared if its values are immutable.
-
-        Returns:
-            The copy read back, or None if it was not read.
-
-        Raises:
-            SerializationError: If the copy differs.
-        """
+        """Make sure that a value comes back as it was; from then on its class may be shared if its values are immutable."""
         serde, kind, copy = self.serde, type(value), None
         if serde.exact:
             copy = self._read_back(key, value, data)
@@ -111,11 +96,7 @@ class StoredValues:
         return copy
 
     def read(self, key: Any, data: bytes) -> Any:
-        """Read the value of a key.
-
-        Raises:
-            DeserializationError: If the serde cannot read it.
-        """
+        """Read the value of a key."""
         try:
             return self.deserialize(data)
         except Exception as error:  # a serde may raise anything

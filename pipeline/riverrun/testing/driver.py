@@ -79,11 +79,7 @@ class MemoryTopics:
         headers: Headers,
         partition: int | None,  # noqa: ARG002 - there is one
     ) -> None:
-        """Append a record, and queue it for tasks that read the topic.
-
-        Raises:
-            TypeError: If key or value are not bytes, which a client refuses.
-        """
+        """Append a record, and queue it for tasks that read the topic."""
         for data in (key, value):
             if data is not None and not isinstance(data, bytes | bytearray | memoryview | str):
                 message = f"{data!r} ({type(data).__name__}) is written to {topic}: a serde must return bytes"
@@ -444,11 +440,7 @@ class TopologyTestDriver:
 def _lookups(
     calls: VirtualLookups, answers: Answers | None, record: str | Path | None
 ) -> AnsweredLookups | RecordingLookups | VirtualLookups:
-    """Return what runs look-ups.
-
-    Raises:
-        ConfigError: If both arguments are there, or a file cannot be used.
-    """
+    """Return what runs look-ups."""
     if answers is not None and record is not None:
         message = "Look-ups either get recorded answers, or their answers are recorded"
         raise ConfigError(message)

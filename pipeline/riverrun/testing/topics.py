@@ -26,15 +26,7 @@ V = TypeVar("V")
 
 
 def given_settings(config: StreamsConfig | Mapping[str, Any] | None, reader: str) -> StreamsConfig:
-    """Return settings, also from Kafka Streams' dotted names.
-
-    Args:
-        config: The test's settings; None for the defaults.
-        reader: Their receiver, for messages.
-
-    Raises:
-        ConfigError: If a setting is unknown, or its value impossible.
-    """
+    """Return settings, also from Kafka Streams' dotted names."""
     if config is None or isinstance(config, StreamsConfig):
         return config or StreamsConfig()
     return streams_config(reader, "config", config)

@@ -154,12 +154,7 @@ def _all_code(code: CodeType) -> Iterator[CodeType]:
 
 
 def is_own(module: str, file: str | None = None) -> bool:
-    """Return whether a module is the user's: neither Python's, nor Riverrun's, nor of an installed library.
-
-    Args:
-        module: Its name.
-        file: The file of the code, if it is known; else that of the module.
-    """
+    """Return whether a module is the user's: neither Python's, nor Riverrun's, nor of an installed library."""
     top = module.partition(".")[0]
     if top == "riverrun":
         return module.startswith("riverrun.apps")
@@ -185,13 +180,7 @@ def _file_of(module: str) -> str | None:
 
 
 def imported(level: int, name: str, package: Mapping[str, Any]) -> ModuleType | None:
-    """Return a user's module that a function imports when it is called; None if it is another's, or cannot be imported.
-
-    Args:
-        level: Number of dots before the name.
-        name: The name.
-        package: Names of the importing module.
-    """
+    """Return a user's module that a function imports when it is called; None if it is another's, or cannot be imported."""
     try:
         full = importlib.util.resolve_name("." * level + name, package.get("__package__")) if level else name
         if full not in sys.modules:

@@ -25,10 +25,6 @@ def hash_order(names: Collection[str], *, room_for_all: bool = False) -> list[st
 
     >>> hash_order(["in", "other"])
     ['other', 'in']
-
-    Args:
-        names: The names in the order of adding.
-        room_for_all: Whether the set was created from a collection, with a table of sufficient size.
     """
     buckets = _SMALLEST_TABLE
     while buckets < int(len(names) / 0.75) + 1 if room_for_all else len(names) > 0.75 * buckets:

@@ -155,10 +155,6 @@ class Digester:
 
         Recursion would end at Python's limit of nested calls: values may be nested deeply. So each value's description is a
         generator that asks for the digests of others.
-
-        Args:
-            value: Anything.
-            label: Name of the value, for messages.
         """
         text = atom_of(value)
         if text is not None:

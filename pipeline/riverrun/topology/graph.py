@@ -65,13 +65,7 @@ class Graph:
 
 
 def graph(subs: Sequence[SubTopology], global_stores: Iterable[GlobalStore], internal: Iterable[str]) -> Graph:
-    """Return a topology as a graph.
-
-    Args:
-        subs: Its sub-topologies.
-        global_stores: Its global stores.
-        internal: Its repartition topics.
-    """
+    """Return a topology as a graph."""
     groups = [Group(f"Sub-topology {sub.id}", tuple(_drawn(node, sub) for node in sub.nodes)) for sub in subs]
     groups += [_global(store) for store in global_stores]
     return Graph(tuple(groups), frozenset(internal))
@@ -105,11 +99,7 @@ _STYLES = (
 
 
 def mermaid(graph: Graph) -> str:
-    """Return the text of a flowchart. Users' names are only labels, so none can act as Mermaid syntax.
-
-    Args:
-        graph: The graph to draw.
-    """
+    """Return the text of a flowchart. Users' names are only labels, so none can act as Mermaid syntax."""
     topics = sorted({topic for group in graph.groups for node in group.nodes for topic in (*node.reads, *node.writes)})
     ids = {topic: f"t{number}" for number, topic in enumerate(topics)}
     lines = ["flowchart TB"]

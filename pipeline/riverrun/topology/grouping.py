@@ -22,9 +22,6 @@ def group_ids(parts: Parts) -> tuple[dict[str, int], dict[str, int]]:
 
     Groups are numbered by their first member, in the order in which nodes were added
     (`InternalTopologyBuilder.makeNodeGroups`). Groups of global stores count as well.
-
-    Returns:
-        Node name to group id, and global store name to group id.
     """
     root = _connected_roots(parts)
     global_sources = {g.source.name: store for store, g in parts.global_stores.items()}

@@ -123,11 +123,7 @@ class Picture:
 
 
 def placed(graph: Graph) -> Picture:
-    """Lay out a graph.
-
-    Args:
-        graph: The graph to draw.
-    """
+    """Lay out a graph."""
     internal = graph.internal
     pairs = [
         (writer, reader, topic)

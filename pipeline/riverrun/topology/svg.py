@@ -58,9 +58,6 @@ def svg(graph: Graph) -> str:
     """Return the picture as a document, in light or dark colours according to the reader's browser.
 
     It may also be embedded in a page: its rules apply to nothing else there. Screen readers read its content as text.
-
-    Args:
-        graph: The graph to draw.
     """
     picture = placed(graph)
     size = f'viewBox="0 0 {picture.width:.0f} {picture.height:.0f}" width="{picture.width:.0f}"'
@@ -176,15 +173,7 @@ _COLUMNS = "Sub-topology", "Reads", "Keeps", "Writes"
 
 
 def page(title: str, fingerprint: str, picture: str, description: str, subs: Iterable[SubTopology]) -> str:
-    """Return a self-contained page: no script, no external picture or style.
-
-    Args:
-        title: The heading, for example the application.
-        fingerprint: The topology's fingerprint.
-        picture: An SVG document to embed.
-        description: Kafka Streams' text.
-        subs: The sub-topologies, for the table.
-    """
+    """Return a self-contained page: no script, no external picture or style."""
     rows = "".join(f"<tr>{''.join(f'<td>{cell}</td>' for cell in _cells(sub))}</tr>\n" for sub in subs)
     heads = "".join(f'<th scope="col">{name}</th>' for name in _COLUMNS)
     return f"""<!doctype html>

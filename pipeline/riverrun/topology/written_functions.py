@@ -27,13 +27,7 @@ _parsing = threading.Lock()
 
 
 def written(function: FunctionType) -> str | None:
-    """Return a function's parameters and body from its source, without comments, docstring, annotations and layout.
-
-    Returns:
-        Text that differs where they do. None if others cannot import its module, such as functions of notebooks: processes
-        that receive them have no source. None also if there is no source here, or if an expression has too many terms.
-        None also if several functions begin at its first line and cannot be told apart.
-    """
+    """Return a function's parameters and body from its source, without comments, docstring, annotations and layout."""
     code = function.__code__
     if function.__globals__.get("__name__") == "__main__" or code.co_filename.startswith("<"):
         return None

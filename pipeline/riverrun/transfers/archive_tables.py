@@ -78,13 +78,7 @@ class ArchiveTable:
         self.name = f"{namespace}.{re.sub('[.-]', '_', topic)}"
 
     def show(self) -> Shown:
-        """Let the table refer to the files of the latest manifest, and to no others. It is made if there is none.
-
-        Raises:
-            ConfigError: If it is another table, or the catalogue refuses.
-            ArchiveError: If the archive cannot be read.
-            EngineError: If the catalogue or its store does not answer.
-        """
+        """Let the table refer to the files of the latest manifest, and to no others. It is made if there is none."""
         with told("show the archive in", self.name):
             for _ in range(ATTEMPTS):
                 table = self._opened()  # before the manifest, which is never the older one
@@ -104,12 +98,7 @@ class ArchiveTable:
         raise EngineError(message)
 
     def _changed(self, table: Table, manifest: TopicManifest, summary: str) -> Shown:
-        """Change the table as it was loaded.
-
-        Raises:
-            CommitFailedException: If anybody has changed it since.
-            ArchiveError: If a file of the manifest is gone, or not what the manifest says.
-        """
+        """Change the table as it was loaded."""
         wanted = {self._location(file.name): file for file in manifest.files if file.name}
         there = {task.file.file_path: task.file for task in table.scan().plan_files()}
         gone = [file for path, file in there.items() if path not in wanted]
@@ -131,11 +120,7 @@ class ArchiveTable:
         return opened_catalog(self._properties)
 
     def _opened(self) -> Table:
-        """Return the table, which is made if there is none.
-
-        Raises:
-            ConfigError: If it shows something else.
-        """
+        """Return the table, which is made if there is none."""
         own = {_OF: f"{self._topic} at {self._store.url}"}
         if not self._catalog.table_exists(self.name):
             self._catalog.create_namespace_if_not_exists(self.name.rpartition(".")[0])

@@ -40,11 +40,7 @@ _SCHEMA = "_key binary, value binary, _timestamp timestamp, _partition int, _off
 
 
 def records_of(spec: ExportSpec, batch: ExportBatch, kafka: dict[str, str], spark: Any, counted: Any) -> Any:
-    """Return the records of a batch. The executors read them, and count finished offsets if requested.
-
-    Raises:
-        DeserializationError: While they are read, if a key or a value that is exported as text is not in UTF-8.
-    """
+    """Return the records of a batch. The executors read them, and count finished offsets if requested."""
     texts = () if spec.is_binary and spec.schema is None else ("value",) if spec.is_binary else ("_key", "value")
     pieces = [
         (tp, OffsetRange(start, min(start + _RECORDS_PER_TASK, whole.end)))
@@ -86,11 +82,7 @@ def _read_piece(
 
 
 def _check_text(tp: TopicPartition, records: Any, name: str) -> None:
-    """Check that a column is text in UTF-8, as other bytes would be replaced.
-
-    Raises:
-        DeserializationError: If it is not; with the record's coordinates.
-    """
+    """Check that a column is text in UTF-8, as other bytes would be replaced."""
     column = records.column(name)
     try:
         column.cast(pa.string())
@@ -171,23 +163,6 @@ def run_export(
     """Export the records since the last export, after completing a failed one.
 
     Its progress (`riverrun.hosting.progress`) is in offsets read. There is none over Spark Connect, which has no accumulators.
-
-    Args:
-        spec: The specification.
-        admin: Asks the brokers.
-        spark: A Spark session, or a function that creates one, called only if there is something to export.
-        on_batch: Called after each finished batch with the offsets that it has exported.
-
-    Returns:
-        The last batch, and the numbers of records and rows.
-
-    Raises:
-        TopicError: If the topic does not exist.
-        RangeError: If unexported records are gone, the topic was recreated, or the export also runs elsewhere.
-        ConfigError: If the target cannot be written, or not in this form; if an export without its own name has changed its
-            target; or if other files are in the directory of a batch.
-        DeserializationError: If a value does not fit the schema.
-        BrokerError: If brokers do not answer.
     """
     topic = ControlTopic(admin, EXPORTS_TOPIC)
     _check_spec(spec)
@@ -228,17 +203,7 @@ def has_batches(admin: Admin, name: str) -> bool:
 
 
 def ends_of_batches(admin: Admin, name: str, topic: str) -> dict[TopicPartition, int]:
-    """Return the offset behind the last batch of an export, by partition of its topic.
-
-    Args:
-        admin: Asks the brokers.
-        name: Name of the export.
-        topic: The topic that it has exported.
-
-    Raises:
-        ConfigError: If it has no batch, or an unfinished one, or exports another topic.
-        RangeError: If its progress cannot be read, or the topic was recreated.
-    """
+    """Return the offset behind the last batch of an export, by partition of its topic."""
     last = _last(ControlTopic(admin, EXPORTS_TOPIC), name)
     if not last.number or {tp.topic for tp in last.ranges} != {topic}:
         message = f"There is no batch export {name} of topic {topic}"
@@ -335,11 +300,7 @@ def _next_batch(spec: ExportSpec, last: ExportBatch, admin: Admin) -> ExportBatc
 
 
 def _require_deletions(spec: ExportSpec, reason: str | None) -> None:
-    """Refuse to continue a table that may hold rows which were deleted meanwhile.
-
-    Raises:
-        RangeError: If it may.
-    """
+    """Refuse to continue a table that may hold rows which were deleted meanwhile."""
     if reason is not None:
         message = f"The table {spec.target} of export {spec.id} may hold rows that have been deleted: {reason}"
         hint = (
@@ -393,12 +354,7 @@ def _into_table(spec: ExportSpec, batch: ExportBatch, records: Any) -> WrittenRo
 
 @contextmanager
 def _told(spec: ExportSpec, batch: ExportBatch, records: Any) -> Iterator[None]:
-    """Translate errors of a batch to errors of the export.
-
-    Raises:
-        ConfigError: If the target cannot be written in this way.
-        DeserializationError: If a value does not fit the schema; with its coordinates.
-    """
+    """Translate errors of a batch to errors of the export."""
     from pyspark.errors import AnalysisException, IllegalArgumentException
 
     with spark_failures(f"write batch {batch.number} of {spec.topic} to {spec.format} target {spec.target}"):
@@ -418,11 +374,7 @@ def _told(spec: ExportSpec, batch: ExportBatch, records: Any) -> Iterator[None]:
 
 
 def _raise_refusal(spec: ExportSpec, batch: ExportBatch, error: Exception) -> None:
-    """Raise the error of a database that refuses the rows of a batch.
-
-    Raises:
-        ConfigError: If it does.
-    """
+    """Raise the error of a database that refuses the rows of a batch."""
     refused = refusal(error)
     if refused is not None:
         message = f"The database refuses batch {batch.number} of {spec.topic} for table {spec.target}: {refused}"

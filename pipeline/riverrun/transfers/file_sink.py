@@ -52,9 +52,6 @@ class FileSink:
         table: The columns.
         target: The directory, or its URL.
         form: `parquet` or `json`.
-
-    Raises:
-        ConfigError: If the store cannot create a file only if there is none.
     """
 
     def __init__(self, table: SinkTable, target: str, form: str) -> None:
@@ -71,13 +68,7 @@ class FileSink:
         self._create = creator(self._files, target)
 
     def begin(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
-        """Find the ends of the partitions' chains. What an earlier owner adds to one refuses this owner's file, or the reverse.
-
-        Raises:
-            ConfigError: If the directory belongs to another export, or files lack columns.
-            RangeError: If the topic was recreated.
-            EngineError: If the store does not answer.
-        """
+        """Find the ends of the partitions' chains. What an earlier owner adds to one refuses this owner's file, or the reverse."""
         self._pending.clear()
         self._next.clear()
         if not partitions:
@@ -98,12 +89,7 @@ class FileSink:
         self._pending[batch.tp].append(batch)
 
     def commit(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Create a file for each partition with new records. The files tell the offsets themselves.
-
-        Raises:
-            TaskMigratedError: If another owner has added a file to a partition's chain.
-            EngineError: If the store does not answer, or is full.
-        """
+        """Create a file for each partition with new records. The files tell the offsets themselves."""
         for tp in sorted(self._pending):
             if tp not in self._next or tp not in offsets:
                 message = f"{tp} is not this follower's partition"
@@ -137,11 +123,7 @@ class FileSink:
         return b"".join(msgspec.json.encode(row) + b"\n" for row in rows)
 
     def _check_free(self, names: Sequence[str]) -> None:
-        """Refuse the directory of a batch export, whose offsets are in a topic of Kafka's.
-
-        Raises:
-            ConfigError: If Spark has exported to it.
-        """
+        """Refuse the directory of a batch export, whose offsets are in a topic of Kafka's."""
         batch = next(filter(_BATCH_OF_SPARK.fullmatch, names), None)
         if batch is not None:
             message = f"{self._target} has {batch}, which a batch export by Spark has written"
@@ -149,12 +131,7 @@ class FileSink:
             raise ConfigError(message, hint=hint)
 
     def _check_manifest(self) -> None:
-        """Make sure that the directory belongs to this export, and note it at the first start.
-
-        Raises:
-            ConfigError: If it belongs to another export, or new columns are refused.
-            RangeError: If the topic was recreated.
-        """
+        """Make sure that the directory belongs to this export, and note it at the first start."""
         table, path = self._table, f"{self._root}/{MANIFEST}"
         own = {"export": table.export, "topic": table.topic, "format": self._form}
         if not self._files.exists(path):
@@ -174,11 +151,7 @@ class FileSink:
             raise ConfigError(message, hint='Let later files have it: new_columns = "add".')
 
     def _manifest(self, path: str) -> dict[str, Any]:
-        """Read the manifest.
-
-        Raises:
-            ConfigError: If it is damaged.
-        """
+        """Read the manifest."""
         try:
             return _read_object(read_document(self._files, self._root, path))
         except ValueError as error:
@@ -194,11 +167,7 @@ class FileSink:
         return found
 
     def _end_of(self, name: str) -> int:
-        """Return the offset behind the last record of a file.
-
-        Raises:
-            ConfigError: If the file does not tell it.
-        """
+        """Return the offset behind the last record of a file."""
         try:
             found = self._name.fullmatch(name)
             partition, start = (int(found[1]), int(found[2])) if found else (0, 0)
@@ -217,11 +186,7 @@ class FileSink:
         return end
 
     def _told_in_footer(self, name: str, size: int) -> int:
-        """Return the offset behind the last record of a file of Parquet.
-
-        Raises:
-            ValueError: If the file does not tell it, or was damaged there.
-        """
+        """Return the offset behind the last record of a file of Parquet."""
         path = f"{self._root}/{name}"
         ending = self._files.cat_file(path, start=max(0, size - 8), end=size)
         length = int.from_bytes(ending[:4], "little")
@@ -237,11 +202,7 @@ class FileSink:
         return int(found[1] or found[3])
 
     def _told_in_row(self, name: str, size: int, partition: int) -> int:
-        """Return the offset behind the last record of a file of JSON.
-
-        Raises:
-            ValueError: If its last row is no row of the partition, or does not follow the one before.
-        """
+        """Return the offset behind the last record of a file of JSON."""
         path, wanted = f"{self._root}/{name}", _TAIL_BYTES
         while True:
             tail = self._files.cat_file(path, start=max(0, size - wanted), end=size).rstrip(b"\n")

@@ -155,15 +155,7 @@ class MissedDeletions:
         self._kept_ms = FOREVER_MS
 
     def to_read_again(self, starts: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, OffsetRange]:
-        """Return which partitions have to be read again, with the first and the last offset.
-
-        Args:
-            starts: Behind the last record in the target, by partition.
-
-        Raises:
-            RangeError: If the target may lack deletions, and that is to be refused.
-            BrokerError: If brokers do not answer.
-        """
+        """Return which partitions have to be read again, with the first and the last offset."""
         admin, now = self._admin, whole_now(self._admin, [self._topic])
         self._kept_ms = now.kept_ms
         if now.kept_ms == FOREVER_MS:
@@ -194,21 +186,12 @@ class MissedDeletions:
         return self._lost_deletions == REMOVE
 
     def require_recent(self) -> None:
-        """Make sure that nothing was missed among what was read just now.
-
-        Raises:
-            RangeError: If brokers may have removed tombstones meanwhile.
-            BrokerError: If brokers do not answer.
-        """
+        """Make sure that nothing was missed among what was read just now."""
         if self._kept_ms != FOREVER_MS and self._lost_deletions != IGNORE:
             require_recent(self._admin, self._following.whole)
 
     def look(self, reached: Mapping[TopicPartition, int]) -> None:
-        """Note how far the follower has read.
-
-        Raises:
-            BrokerError: If brokers do not answer.
-        """
+        """Note how far the follower has read."""
         if self._kept_ms != FOREVER_MS and reached:
             now = Whole(self._admin.clock.noted_ms(), self._kept_ms)
             self._following.look(now, self._admin.end_offsets(reached), reached)
@@ -357,22 +340,7 @@ class Follower(Generic[Batch]):
         report_seconds: float = 10.0,
         is_outdated: Callable[[], bool] = lambda: False,
     ) -> bool:
-        """Follow until a stop is requested. What was read is committed before the end.
-
-        Args:
-            ends: Returns whether a stop is requested.
-            until_caught_up: Whether to stop at the present end of this process's partitions.
-            on_report: Called repeatedly with the progress.
-            report_seconds: Time between two reports.
-            is_outdated: Returns whether the rows have to be made in another way from now on. Asked every ten seconds.
-
-        Returns:
-            Whether it ended because the rows are outdated.
-
-        Raises:
-            EngineError: If the target does not answer for too long.
-            StreamsError: If the brokers refuse, a record cannot be read, or the target refuses it.
-        """
+        """Follow until a stop is requested. What was read is committed before the end."""
         look_at = self._clock() + _LOOK_SECONDS
         try:
             while not ends():
@@ -393,12 +361,7 @@ class Follower(Generic[Batch]):
         return False
 
     def turn(self) -> None:
-        """Take part in the group, read some records, and commit what is due.
-
-        Raises:
-            EngineError: If the target does not answer for too long.
-            StreamsError: As in `follow`.
-        """
+        """Take part in the group, read some records, and commit what is due."""
         self._take_part()
         self._read()
 
@@ -600,11 +563,7 @@ class Follower(Generic[Batch]):
         log.warning("%s; joining the group again", error.message)
 
     def failed(self, error: EngineError) -> None:
-        """Plan the next attempt to reach the target.
-
-        Raises:
-            EngineError: If it has not answered for too long.
-        """
+        """Plan the next attempt to reach the target."""
         now = self._clock()
         since = self._failing_since = now if self._failing_since is None else self._failing_since
         self._forget()

@@ -48,11 +48,7 @@ def opened_catalog(properties: Mapping[str, str]) -> Catalog:
 
 
 def without_retries(table: Table) -> Transaction:
-    """Return a transaction of the table as it was loaded, which pyiceberg does not repeat; the stored properties stay.
-
-    Raises:
-        ConfigError: If pyiceberg has no such way.
-    """
+    """Return a transaction of the table as it was loaded, which pyiceberg does not repeat; the stored properties stay."""
     with _needing("commits that are not repeated"):
         table.metadata = table.metadata.model_copy(update={"properties": {**table.properties, _RETRIES: "0"}})
         if table.properties.get(_RETRIES) != "0":
@@ -61,22 +57,7 @@ def without_retries(table: Table) -> Transaction:
 
 
 def swap_files(table: Table, gone: Iterable[DataFile], added: Iterable[str], summary: Mapping[str, str]) -> Table:
-    """Take files out of a table as it was loaded, and register others, in one snapshot. No file of theirs is touched.
-
-    Args:
-        table: The table.
-        gone: The files that leave it.
-        added: Places of Parquet files.
-        summary: Properties of the snapshot.
-
-    Returns:
-        The table now.
-
-    Raises:
-        ConfigError: If pyiceberg has no such way.
-        CommitFailedException: If anybody has changed the table since.
-        FileNotFoundError: If a file is gone.
-    """
+    """Take files out of a table as it was loaded, and register others, in one snapshot. No file of theirs is touched."""
     transaction = without_retries(table)
     with _needing("snapshots of chosen files"):
         from pyiceberg.io.pyarrow import parquet_file_to_data_file  # noqa: PLC0415 - loads pandas
@@ -94,11 +75,7 @@ def swap_files(table: Table, gone: Iterable[DataFile], added: Iterable[str], sum
 
 
 def types_of(schema: pa.Schema) -> dict[str, IcebergType]:
-    """Return the types that columns of Arrow have in a table of Iceberg, by name.
-
-    Raises:
-        ConfigError: If pyiceberg does not say.
-    """
+    """Return the types that columns of Arrow have in a table of Iceberg, by name."""
     with _needing("types of columns"):
         from pyiceberg.io.pyarrow import pyarrow_to_schema  # noqa: PLC0415 - loads pandas
     numbers = count(1)
@@ -120,11 +97,7 @@ def _numbered(field: pa.Field, numbers: Iterator[int]) -> pa.Field:
 
 @contextmanager
 def _needing(what: str) -> Iterator[None]:
-    """Tell that this version of pyiceberg lacks something that is only looked up here.
-
-    Raises:
-        ConfigError: If it does.
-    """
+    """Tell that this version of pyiceberg lacks something that is only looked up here."""
     try:
         yield
     except (ImportError, AttributeError, TypeError) as error:
@@ -135,16 +108,7 @@ def _needing(what: str) -> Iterator[None]:
 
 @contextmanager
 def told(doing: str, name: str) -> Iterator[None]:
-    """Translate errors of the catalogue and its store; each kind has its own.
-
-    Args:
-        doing: What is done, for messages.
-        name: The table.
-
-    Raises:
-        ConfigError: If the catalogue or the table refuses.
-        EngineError: If the catalogue or its store does not answer.
-    """
+    """Translate errors of the catalogue and its store; each kind has its own."""
     try:
         yield
     except (StreamsError, KeyboardInterrupt):

@@ -54,9 +54,6 @@ class IcebergSink:
         table: The columns.
         catalog: Properties of the catalogue, as pyiceberg's `load_catalog` takes them. `name` is that of the catalogue.
         name: The table's name, with its namespace.
-
-    Raises:
-        ConfigError: If rows were to be replaced.
     """
 
     def __init__(self, table: SinkTable, catalog: Mapping[str, str], name: str) -> None:
@@ -71,13 +68,7 @@ class IcebergSink:
         self._pending: list[SinkBatch] = []
 
     def begin(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
-        """Read the offsets. What an earlier owner adds refuses this owner's commit, or the reverse.
-
-        Raises:
-            ConfigError: If the table has other columns, or the catalogue cannot be opened.
-            RangeError: If the topic was recreated.
-            EngineError: If the catalogue or its store does not answer.
-        """
+        """Read the offsets. What an earlier owner adds refuses this owner's commit, or the reverse."""
         self._pending, self._next = [], {}
         if not partitions:
             self._catalog = None
@@ -92,13 +83,7 @@ class IcebergSink:
         self._pending.append(batch)
 
     def commit(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Append the rows, with the offsets in the summary of the snapshot.
-
-        Raises:
-            TaskMigratedError: If another owner has added rows of a partition.
-            ConfigError: If the table was changed so that it has no place for the rows.
-            EngineError: If the catalogue or its store does not answer.
-        """
+        """Append the rows, with the offsets in the summary of the snapshot."""
         rows = pa.Table.from_batches([batch.records for batch in self._pending], self._table.schema)
         with told("write to", self._name):
             for _ in range(ATTEMPTS):
@@ -113,11 +98,7 @@ class IcebergSink:
             raise EngineError(message)
 
     def _append(self, table: Table, rows: pa.Table, offsets: Mapping[TopicPartition, int]) -> None:
-        """Append rows to the table as it was loaded.
-
-        Raises:
-            CommitFailedException: If anybody has changed it since.
-        """
+        """Append rows to the table as it was loaded."""
         found = self._offsets(table)
         for tp in offsets:
             if tp not in self._next or found.get(tp.partition) != self._next[tp]:
@@ -135,11 +116,7 @@ class IcebergSink:
         return _PREFIX + self._table.export
 
     def _offsets(self, table: Table) -> dict[int, int]:
-        """Return the offsets that belong to the present rows.
-
-        Raises:
-            RangeError: If they are of an earlier topic.
-        """
+        """Return the offsets that belong to the present rows."""
         written, snapshot, is_cut = None, table.current_snapshot(), False
         while written is None and snapshot is not None:
             written = snapshot.summary.additional_properties.get(self._key) if snapshot.summary else None
@@ -175,11 +152,7 @@ class IcebergSink:
         return catalog.load_table(self._name)
 
     def _with_columns(self, table: Table) -> Table:
-        """Return the table with all columns of the export.
-
-        Raises:
-            ConfigError: If it lacks some that may not be added, or has some of other types.
-        """
+        """Return the table with all columns of the export."""
         own = types_of(self._table.schema)
         there = {field.name: field.field_type for field in table.schema().fields}
         for name in own.keys() & there.keys():

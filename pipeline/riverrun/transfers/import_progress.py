@@ -100,19 +100,11 @@ class ImportProgress:
         return self._files(self._topic.read())
 
     def place(self) -> FilePlace | None:
-        """Return the place within a file that polling has taken in part; None for none.
-
-        Raises:
-            RangeError: If it cannot be read.
-        """
+        """Return the place within a file that polling has taken in part; None for none."""
         return self._place(self._topic.read())
 
     def position(self) -> tuple[Batch, Position]:
-        """Return the last batch, and the position behind it.
-
-        Raises:
-            RangeError: If they cannot be read.
-        """
+        """Return the last batch, and the position behind it."""
         found = self._topic.read()
         last = self._last(found)
         return last, Position(last.upto, last.after, frozenset(self._files(found)), self._place(found))
@@ -122,13 +114,7 @@ class ImportProgress:
         self._topic.create()
 
     def moved(self, batch: Batch, position: Position, *, had_place: bool) -> dict[str, bytes | None]:
-        """Return the values that note a position, by name.
-
-        Args:
-            batch: The batch that ends there.
-            position: The position, with the files since the last commit.
-            had_place: Whether a place within a file is noted.
-        """
+        """Return the values that note a position, by name."""
         values: dict[str, bytes | None] = {f"{self._name}/file/{file}": b"{}" for file in sorted(position.files)}
         if position.place is not None:
             values[self._place_name] = msgspec.json.encode(position.place)
@@ -142,11 +128,7 @@ class ImportProgress:
         return any(self.part_name(batch, part) in found for part in range(batch.parts))
 
     def is_written(self, batch: Batch, part: int) -> bool:
-        """Return whether a part of the last batch has been written.
-
-        Raises:
-            RangeError: If it is no longer the last batch.
-        """
+        """Return whether a part of the last batch has been written."""
         found = self._topic.read()
         if self._last(found) != batch:
             message = f"Import {self._name} has continued without batch {batch.number}: it also runs elsewhere"
@@ -154,11 +136,7 @@ class ImportProgress:
         return self.part_name(batch, part) in found
 
     def ranges(self, batch: Batch) -> RunRange:
-        """Return the offsets of the records of a batch, in the parts that have been written.
-
-        Raises:
-            RangeError: If the progress of a part cannot be read.
-        """
+        """Return the offsets of the records of a batch, in the parts that have been written."""
         found = self._topic.read()
         ranges: dict[TopicPartition, OffsetRange] = {}
         for name in (self.part_name(batch, part) for part in range(batch.parts)):
@@ -175,23 +153,11 @@ class ImportProgress:
         return f"{self._name}/part/{batch.number}/{part}"
 
     def begin(self, batch: Batch, last: Batch) -> None:
-        """Record a batch before it is written.
-
-        Args:
-            batch: The batch.
-            last: The previous batch, or an unwritten one that it replaces.
-
-        Raises:
-            TaskMigratedError: If there is another batch by now.
-        """
+        """Record a batch before it is written."""
         self._topic.write(self._name, {self._name: msgspec.json.encode(asdict(batch))}, lambda: self._check(last))
 
     def finish(self, batch: Batch) -> None:
-        """Record that a batch is done, and delete the progress of its parts.
-
-        Raises:
-            TaskMigratedError: If there is another batch by now.
-        """
+        """Record that a batch is done, and delete the progress of its parts."""
         values: dict[str, bytes | None] = {self._name: msgspec.json.encode(asdict(replace(batch, is_done=True)))}
         values |= {f"{self._name}/file/{file}": b"{}" for file in batch.files}
         values |= dict.fromkeys(self.part_name(batch, part) for part in range(batch.parts))
@@ -282,13 +248,7 @@ class TopicTarget:
         self._pending: list[RawFields] = []
 
     def begin(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
-        """Fence all earlier owners of the import, and let the source go on at the committed position.
-
-        Raises:
-            ConfigError: If a batch is unfinished, or another source or column was imported under this name.
-            RangeError: If the topic was recreated, or the progress cannot be read.
-            EngineError: If brokers do not answer.
-        """
+        """Fence all earlier owners of the import, and let the source go on at the committed position."""
         self._pending.clear()
         if self._producer is not None:
             self._producer.close()
@@ -317,13 +277,7 @@ class TopicTarget:
         self._pending += batch
 
     def commit(self, _offsets: Mapping[TopicPartition, int]) -> None:
-        """Write the records and the position of the source in one transaction.
-
-        Raises:
-            TaskMigratedError: If another process has taken over the import. Nothing was written.
-            BrokerError: If brokers refuse a record. Nothing was written.
-            EngineError: If brokers do not answer. The next `begin` finds out whether the transaction happened.
-        """
+        """Write the records and the position of the source in one transaction."""
         position, now_ms, last = self._source.position(), SystemClock().now_ms(), self._last
         batch = replace(
             Batch(last.number + 1, terms=self._terms, topic_id=self._topic_id),
@@ -368,12 +322,7 @@ class TopicTarget:
         producer.send(topic, key, value, record[RAW_TIMESTAMP], headers, partition)
 
     def _check(self, last: Batch) -> None:
-        """Check that the progress is that of this import.
-
-        Raises:
-            ConfigError: If a batch is unfinished, or rows of another source or by another column were imported.
-            RangeError: If the topic was recreated.
-        """
+        """Check that the progress is that of this import."""
         name, terms = self._name, last.terms
         if not last.number:
             return

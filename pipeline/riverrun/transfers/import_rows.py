@@ -46,16 +46,7 @@ _JSON = {
 
 
 def records_of(spec: ImportSpec, frame: Any, batch: Batch) -> Any:
-    """Return rows as records: part, partition, key, value and timestamp (ms), by part, in the order of the source.
-
-    Args:
-        spec: The import.
-        frame: The rows.
-        batch: Their batch.
-
-    Raises:
-        DeserializationError: While they are read, if a row does not fit, has no event time, or one before 1970.
-    """
+    """Return rows as records: part, partition, key, value and timestamp (ms), by part, in the order of the source."""
     from pyspark.sql import functions as f
     from pyspark.sql.types import IntegerType, StructField, StructType
 
@@ -114,11 +105,7 @@ def _placing(spec: ImportSpec, partitions: int) -> Callable[[Iterable[Any]], Ite
 
 
 def _check_times(spec: ImportSpec, rows: Any) -> None:
-    """Check that all rows have event times.
-
-    Raises:
-        DeserializationError: If a row has none although it must, or one before 1970; describes the row.
-    """
+    """Check that all rows have event times."""
     times = rows.column("timestamp")
     at = pc.index(pc.fill_null(pc.less(times, 0), spec.missing_timestamp == "fail"), True).as_py()
     if at < 0:
@@ -131,11 +118,7 @@ def _check_times(spec: ImportSpec, rows: Any) -> None:
 
 
 def _check(spec: ImportSpec, rows: Any) -> None:
-    """Check that all rows can be imported as they are.
-
-    Raises:
-        DeserializationError: If one cannot; describes it.
-    """
+    """Check that all rows can be imported as they are."""
     problems = rows.column("bad")
     if problems.null_count == len(problems):
         return
@@ -346,15 +329,7 @@ class RowForm:
         return tuple(name for name in (*self.key, self.value, self.timestamp) if name is not None)
 
     def record(self, row: SourceRow, now_ms: int) -> tuple[bytes | None, bytes | None, int]:
-        """Return the key, the value and the event time of a row, ms since the epoch.
-
-        Args:
-            row: The row.
-            now_ms: The time of rows without one.
-
-        Raises:
-            SerializationError: If the row does not fit.
-        """
+        """Return the key, the value and the event time of a row, ms since the epoch."""
         try:
             if row.problem is not None:
                 raise ValueError(row.problem)  # noqa: TRY301 - it is reported as all others are
@@ -459,11 +434,7 @@ def _time_in(text: str, column: str) -> int:
 
 
 def _plain(value: Any, not_a_number: str) -> Any:
-    """Return a value as JSON has it: times in UTC to the microsecond, and no other numbers than finite ones.
-
-    Raises:
-        ValueError: If it has NaN or infinity, and these are not to be null.
-    """
+    """Return a value as JSON has it: times in UTC to the microsecond, and no other numbers than finite ones."""
     match value:
         case float() if not math.isfinite(value):
             return _odd(not_a_number)

@@ -37,15 +37,7 @@ _STRICT = {"xml": {"mode": "FAILFAST"}}
 def with_what_is_new(
     spec: ImportSpec, planned: Batch, above: str | None, files_before: Callable[[], set[str]], spark: Any
 ) -> Batch | None:
-    """Return a batch with the data that the source has got since the last batch; None if there is none.
-
-    Args:
-        spec: The import.
-        planned: A batch without files and values.
-        above: The highest imported value of the incremental column.
-        files_before: The imported files.
-        spark: A Spark session.
-    """
+    """Return a batch with the data that the source has got since the last batch; None if there is none."""
     if spec.incremental is not None:
         frame = _whole(spec, spark)
         new = _rows_above(frame, spec.incremental, above)
@@ -62,17 +54,7 @@ def with_what_is_new(
 
 
 def rows_of(spec: ImportSpec, batch: Batch, spark: Any, *, is_planned: bool = True) -> Any:
-    """Return the rows of a batch as a frame, without columns if its files are empty.
-
-    Args:
-        spec: The import.
-        batch: The batch.
-        spark: A Spark session.
-        is_planned: Whether the batch has been planned, so that its columns are known to be there.
-
-    Raises:
-        ConfigError: If the source cannot be read, or lacks a column.
-    """
+    """Return the rows of a batch as a frame, without columns if its files are empty."""
     if batch.files:
         return _of_files(spec, batch.files, spark, is_planned=is_planned)
     frame = _whole(spec, spark, is_planned=is_planned)
@@ -83,11 +65,7 @@ def rows_of(spec: ImportSpec, batch: Batch, spark: Any, *, is_planned: bool = Tr
 
 
 def reading(spec: ImportSpec, action: Callable[[], Any]) -> Any:
-    """Run an action that makes Spark read the source.
-
-    Raises:
-        ConfigError: If the source cannot be read.
-    """
+    """Run an action that makes Spark read the source."""
     from pyspark.errors import AnalysisException
 
     try:
@@ -167,11 +145,7 @@ def _rows_above(frame: Any, column: str, above: str | None) -> Any:
 
 
 def _kind(spec: ImportSpec, frame: Any, column: str) -> str:
-    """Return the type of the incremental column.
-
-    Raises:
-        ConfigError: If it is text of a database, whose order may differ from Spark's.
-    """
+    """Return the type of the incremental column."""
     kind: str = frame.schema[column].dataType.simpleString()
     if spec.format == "jdbc" and kind.startswith(("string", "char", "varchar")):
         message = f"Column {column} is text: databases and Spark order text differently, and rows would be missed"
@@ -212,12 +186,7 @@ class PolledSource(Protocol):
     """A source that can be asked for rows behind a position (`Resumable` says where that is)."""
 
     def open(self) -> None:
-        """Connect, and check that the source has what is needed.
-
-        Raises:
-            EngineError: If it does not answer.
-            ConfigError: If it cannot be read.
-        """
+        """Connect, and check that the source has what is needed."""
         ...
 
     def close(self) -> None:
@@ -225,15 +194,7 @@ class PolledSource(Protocol):
         ...
 
     def read(self, most: int) -> Found:
-        """Return rows behind the position, which moves behind them.
-
-        Args:
-            most: The number of rows to return, about.
-
-        Raises:
-            EngineError: If the source does not answer.
-            ConfigError: If it has changed so that it cannot be read.
-        """
+        """Return rows behind the position, which moves behind them."""
         ...
 
     def waiting(self) -> int:
@@ -280,12 +241,7 @@ class PolledReader:
         self._look_at = 0.0
 
     def assign(self, starts: Mapping[TopicPartition, int]) -> None:
-        """Open the source, and number its rows from this offset on.
-
-        Raises:
-            EngineError: If it does not answer.
-            ConfigError: If it cannot be read.
-        """
+        """Open the source, and number its rows from this offset on."""
         for tp, start in starts.items():
             self._source.open()
             self._tp, self._next, self._look_at = tp, start, self._clock()
@@ -297,13 +253,7 @@ class PolledReader:
             self._source.close()
 
     def poll(self, max_records: int, timeout_s: float) -> Polled:
-        """Look at the source if it is time, and wait a moment if not.
-
-        Raises:
-            SerializationError: If a row cannot become a record.
-            EngineError: If the source does not answer.
-            ConfigError: If it has changed so that it cannot be read.
-        """
+        """Look at the source if it is time, and wait a moment if not."""
         now = self._clock()
         if self._tp is None or now < self._look_at:
             self._pause(timeout_s if self._tp is None else min(timeout_s, self._look_at - now))
@@ -355,11 +305,7 @@ class OnlyShare:
         return given
 
     def rejoin(self) -> None:
-        """End this process, which another one has fenced.
-
-        Raises:
-            TaskMigratedError: Always.
-        """
+        """End this process, which another one has fenced."""
         message = f"Import {self._name} also runs elsewhere: another process has taken it over"
         raise TaskMigratedError(message, hint=_ONE_HINT)
 

@@ -51,17 +51,7 @@ def write_batch(
     admin: Admin,
     spark: Any,
 ) -> tuple[int, int]:
-    """Write a batch, or the parts of it that earlier attempts have not written.
-
-    Args:
-        spec: The import.
-        batch: The batch, which must be recorded as begun.
-        admin: Asks the brokers.
-        spark: A Spark session.
-
-    Returns:
-        The number of rows, and the number of records written.
-    """
+    """Write a batch, or the parts of it that earlier attempts have not written."""
     source = rows_of(spec, batch, spark)
     if not source.columns:
         return 0, 0
@@ -85,11 +75,7 @@ def write_batch(
 
 
 def fence_parts(spec: ImportSpec, batch: Batch, kafka: Mapping[str, str]) -> None:
-    """Fence earlier attempts at the parts of a batch, whose executors may outlive their driver.
-
-    Raises:
-        BrokerError: If brokers do not answer.
-    """
+    """Fence earlier attempts at the parts of a batch, whose executors may outlive their driver."""
     for part in range(batch.parts):
         producer = _producer(spec, part, kafka)
         try:
@@ -188,28 +174,6 @@ def run_import(
     """Import new data. A run after a failure completes the interrupted batch.
 
     Its progress (`riverrun.hosting.progress`) is in records written. To know how many there will be, rows are counted first.
-
-    Args:
-        spec: The specification.
-        admin: Asks the brokers.
-        spark: A Spark session, or a function that creates one, called once the topic is known to exist.
-        here: The source, if it is a file or directory of this machine. Spark then starts only if there are new files.
-        on_batch: Called after each finished batch with the offsets of its records: from the ends of the partitions before it
-            was written to those after it. Attempts that were interrupted have written some of them. Records that others
-            write meanwhile are among them.
-
-    Returns:
-        The numbers of rows, records and batches.
-
-    Raises:
-        ConfigError: If the source cannot be read, or lacks a column; if the interrupted batch had other terms; or if an
-            incremental import without its own name had another source.
-        RangeError: If the topic was recreated since the last import.
-        DeserializationError: If a row does not fit, or has no event time, or one before 1970; names its file and line.
-            Nothing of its batch is written.
-        TopicError: If the topic does not exist.
-        TaskMigratedError: If the import also runs elsewhere.
-        BrokerError: If brokers do not answer.
     """
     if spec.missing_timestamp not in {"fail", "now"}:
         message = f"{spec.missing_timestamp!r} is not a way to treat rows without a time"
@@ -244,11 +208,7 @@ def run_import(
 
 
 def _check_no_place(spec: ImportSpec, progress: ImportProgress) -> None:
-    """Check that polling has not taken a part of a file, which a batch would import as a whole.
-
-    Raises:
-        ConfigError: If it has.
-    """
+    """Check that polling has not taken a part of a file, which a batch would import as a whole."""
     place = progress.place()
     if place is not None:
         message = f"Import {spec.id} has taken {place.rows} rows of {place.file}, and not the rest"
@@ -283,11 +243,7 @@ def _to_do(spec: ImportSpec, admin: Admin, spark: Any, last: Batch) -> Batch | N
 
 
 def _check_same_terms(spec: ImportSpec, last: Batch) -> None:
-    """Check that a partly written batch is completed with its original terms.
-
-    Raises:
-        ConfigError: If rows would belong to other parts now.
-    """
+    """Check that a partly written batch is completed with its original terms."""
     terms = Terms.of(spec)
     if last.terms != terms:
         message = f"Batch {last.number} of import {spec.id} was interrupted after a part of it had been written"
@@ -295,12 +251,7 @@ def _check_same_terms(spec: ImportSpec, last: Batch) -> None:
 
 
 def _check_goes_on(spec: ImportSpec, last: Batch, topic_id: str) -> None:
-    """Check that earlier progress is valid for this import.
-
-    Raises:
-        ConfigError: If rows were selected differently, or belong to another table.
-        RangeError: If the topic was recreated.
-    """
+    """Check that earlier progress is valid for this import."""
     if last.number and last.topic_id != topic_id:
         message = f"Topic {spec.topic} was recreated after batch {last.number} of import {spec.id} had begun"
         raise RangeError(message, hint="The new topic lacks the imported records. Import under another name (--name).")

@@ -60,11 +60,7 @@ class JdbcTarget:
         return with_driver(self.options)
 
     def check(self) -> None:
-        """Refuse impossible options before any work.
-
-        Raises:
-            ConfigError: If there is no URL, or rows are to be replaced in a database other than PostgreSQL.
-        """
+        """Refuse impossible options before any work."""
         if not self._url:
             message = f"No URL is set for table {self.table}"
             raise ConfigError(message, hint="Add --option url=jdbc:postgresql://host/database.")
@@ -73,35 +69,13 @@ class JdbcTarget:
             raise ConfigError(message, hint="Without --key, rows are added.")
 
     def has(self, spark: Any, export: str, number: int, text: str) -> bool:
-        """Return whether a batch is in the target.
-
-        Args:
-            spark: A Spark session.
-            export: The export's id.
-            number: The batch's number.
-            text: The batch's range.
-
-        Raises:
-            RangeError: If the target has another batch with this number, or a later one.
-            ConfigError: If followers write the table.
-            UnsupportedByHostError: If Spark Connect cannot answer the question.
-        """
+        """Return whether a batch is in the target."""
         with self._connected(spark) as database:
             self._refuse_followed(database)
             return _is_done(database, export, number, text)
 
     def write(self, frame: Any, export: str, number: int, text: str) -> WrittenRows:
-        """Write a batch that is not in the target.
-
-        Args:
-            frame: The rows, with `_partition` and `_offset`, and `TOMBSTONE`.
-            export: The export's id.
-            number: The batch's number.
-            text: The batch's range.
-
-        Raises:
-            ConfigError: If a row has no key.
-        """
+        """Write a batch that is not in the target."""
         spark, columns = frame.sparkSession, [name for name in frame.columns if name != TOMBSTONE]
         prefix = f"riverrun_{hashlib.sha256(export.encode()).hexdigest()[:8]}_"
         staging = f"{prefix}{uuid.uuid4().hex[:8]}"
@@ -120,11 +94,7 @@ class JdbcTarget:
         return WrittenRows(read, moved)
 
     def _refuse_followed(self, database: Database) -> None:
-        """Refuse a table that followers write: their offsets are in the database, and those of batches in a topic.
-
-        Raises:
-            ConfigError: If one does.
-        """
+        """Refuse a table that followers write: their offsets are in the database, and those of batches in a topic."""
         schema, dot, _ = self.table.rpartition(".")
         offsets = f"{schema}{dot}{OFFSETS_TABLE}"
         if not database.can_read(offsets):
@@ -222,11 +192,7 @@ def _drop_tables(database: Database, prefix: str) -> None:
 
 
 def _is_done(database: Database, export: str, number: int, text: str) -> bool:
-    """Return whether a batch is in the target. Creates the table of progress, and the export's row in it.
-
-    Raises:
-        RangeError: If the target has another batch with this number, or a later one.
-    """
+    """Return whether a batch is in the target. Creates the table of progress, and the export's row in it."""
     table = database.quoted(PROGRESS_TABLE)
     if not database.can_read(table):
         database.execute(

@@ -171,14 +171,6 @@ class DeadLetters:
         """Return letters, partition by partition, the oldest first.
 
         Records of the topic that are no letters are left out.
-
-        Args:
-            chosen: Which ones; those that nothing was decided about by default.
-            is_enough: Called after each batch of records; if it returns True, no more are read.
-
-        Raises:
-            TopicError: If the topic does not exist.
-            BrokerError: If brokers do not answer.
         """
         wanted, notes = chosen or LetterFilter(), self._known()
         self._admin.require([self.topic], "has the dead letters")
@@ -194,12 +186,7 @@ class DeadLetters:
                     return
 
     def at(self, place: str) -> DeadLetter | None:
-        """Return the letter at a place, as `orders-dead-0@3`; None if there is none.
-
-        Raises:
-            TopicError: If the topic does not exist.
-            BrokerError: If brokers do not answer.
-        """
+        """Return the letter at a place, as `orders-dead-0@3`; None if there is none."""
         name, _, text = place.rpartition("@")
         offset = whole_number(text)
         self._admin.require([self.topic], "has the dead letters")
@@ -218,20 +205,6 @@ class DeadLetters:
 
         A letter that was replayed or discarded meanwhile is left out. Each record goes to the partition that it was read
         from, also one of a repartition topic.
-
-        Args:
-            letters: The letters.
-            value: Another value, for a single letter that is mended; None for the values as they were.
-
-        Returns:
-            The number of records written.
-
-        Raises:
-            ConfigError: If several letters would get one value.
-            RangeError: If the topic or the partition of a letter is gone, or is a changelog, whose rows a carried release could
-                not migrate. Nothing was written.
-            UnderWayError: If another user replays letters of this topic at this moment.
-            BrokerError: If brokers refuse or do not answer.
         """
         chosen = list(letters)
         if value is not None and len(chosen) != 1:
@@ -241,15 +214,7 @@ class DeadLetters:
         return self._decide(chosen, REPLAYED, value)
 
     def discard(self, letters: Iterable[DeadLetter]) -> int:
-        """Note that letters are not wanted. They are not listed any more, and cannot be replayed.
-
-        Returns:
-            The number of letters that nothing had been decided about.
-
-        Raises:
-            UnderWayError: If another user replays letters of this topic at this moment.
-            BrokerError: If brokers refuse or do not answer.
-        """
+        """Note that letters are not wanted. They are not listed any more, and cannot be replayed."""
         return self._decide(list(letters), DISCARDED, None)
 
     def _decide(self, letters: Sequence[DeadLetter], state: str, value: bytes | None) -> int:
@@ -346,13 +311,7 @@ def text_of(data: bytes | None) -> str:
 
 
 def letter_of(tp: TopicPartition, fields: RawFields, notes: Mapping[str, LetterNote]) -> DeadLetter | None:
-    """Return a record of a dead letter topic as a letter; None if it is no letter.
-
-    Args:
-        tp: Its partition.
-        fields: The record.
-        notes: What became of letters, by their places.
-    """
+    """Return a record of a dead letter topic as a letter; None if it is no letter."""
     key, value, timestamp, offset, headers = fields
     texts = {name: (data or b"").decode(errors="replace") for name, data in headers if name in _OWN}
     partition, origin_offset = (whole_number(texts.get(name, "")) for name in (ERRORS_PARTITION, ERRORS_OFFSET))

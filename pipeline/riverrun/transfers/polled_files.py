@@ -41,9 +41,6 @@ class PolledFiles:
 
     Args:
         config: What the file declares.
-
-    Raises:
-        ConfigError: If there is no such file store, or an option is impossible.
     """
 
     def __init__(self, config: ImportConfig) -> None:
@@ -82,12 +79,7 @@ class PolledFiles:
         self._finished.clear()
 
     def open(self) -> None:
-        """Check that the source answers, and that a file that was taken in part is there as it was.
-
-        Raises:
-            EngineError: If the source does not answer, or does not exist.
-            ConfigError: If that file has changed.
-        """
+        """Check that the source answers, and that a file that was taken in part is there as it was."""
         self._seen, self._ready, self._looks = {}, [], 0
         found = self._listed()
         if self._place is None:
@@ -103,12 +95,7 @@ class PolledFiles:
         self._rows = None
 
     def read(self, most: int) -> Found:
-        """Return the next rows of complete files.
-
-        Raises:
-            EngineError: If the source does not answer.
-            DeserializationError: If a file cannot be read.
-        """
+        """Return the next rows of complete files."""
         if self._place is None and not self._ready:
             self._look()
         rows: list[SourceRow] = []
@@ -118,11 +105,7 @@ class PolledFiles:
         return Found(rows, has_more=has_more, is_end=not has_more and (self._is_at_once or self._looks > 1))
 
     def waiting(self) -> int:
-        """Return the number of files that are not finished.
-
-        Raises:
-            EngineError: If the source does not answer.
-        """
+        """Return the number of files that are not finished."""
         return len(self._listed().keys() - self._taken)
 
     def shown(self) -> str:
@@ -140,11 +123,7 @@ class PolledFiles:
         self._looks += 1
 
     def _listed(self) -> dict[str, FilePlace]:
-        """Return all files that have content, by identity.
-
-        Raises:
-            EngineError: If the source does not answer, or does not exist.
-        """
+        """Return all files that have content, by identity."""
         with self._told("look into"):
             self._files.invalidate_cache()
             if _PATTERN.search(self._root):

@@ -49,9 +49,6 @@ class PolledTable:
         config: What the file declares.
         needed: Columns that records are made of.
         clock: Returns seconds that only rise.
-
-    Raises:
-        ConfigError: If the URL is malformed, or its driver is missing.
     """
 
     def __init__(
@@ -90,12 +87,7 @@ class PolledTable:
         """Do nothing: the position is all there is."""
 
     def open(self) -> None:
-        """Connect, and check the columns.
-
-        Raises:
-            EngineError: If the database does not answer.
-            ConfigError: If the table, or a column, does not exist.
-        """
+        """Connect, and check the columns."""
         self._highest.clear()
         self._has_more = False
         with self._told():
@@ -109,12 +101,7 @@ class PolledTable:
         self._engine.dispose()
 
     def read(self, most: int) -> Found:
-        """Return the next rows that have been there for long enough.
-
-        Raises:
-            EngineError: If the database does not answer.
-            ConfigError: If the table, or a column, is gone, or the column has nulls, or lower values only.
-        """
+        """Return the next rows that have been there for long enough."""
         with self._told(), self._engine.connect() as connection:
             rows = self._rows_at_hand(connection, most)
             if not rows:
@@ -134,12 +121,7 @@ class PolledTable:
         return Found(found, has_more=self._has_more, is_end=not self._has_more)
 
     def waiting(self) -> int:
-        """Return the number of rows behind the position, a hundred thousand at most.
-
-        Raises:
-            EngineError: If the database does not answer.
-            ConfigError: If the table, or a column, is gone.
-        """
+        """Return the number of rows behind the position, a hundred thousand at most."""
         with self._told(), self._engine.connect() as connection:
             highest = self._highest[-1][1] if self._highest else None
             if highest is None:
@@ -163,9 +145,6 @@ class PolledTable:
         """Look: note the highest value, and forget values that later ones replace as the bound.
 
         A look may take long. The value was there at its end, and the rows of this look may be those of its beginning.
-
-        Returns:
-            The time at which the look began.
         """
         begun = self._clock()
         highest, has_nulls = connection.execute(self._look).one()

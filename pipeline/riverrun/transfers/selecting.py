@@ -52,9 +52,6 @@ class MergedTopics:
         admin: Asks the brokers.
         topics: The topics.
         first: Those whose records come before others of the same time: rows of tables are there when streams look for them.
-
-    Raises:
-        TopicError: If there is no such topic.
     """
 
     def __init__(self, admin: Admin, topics: Collection[str], first: Collection[str] = ()) -> None:
@@ -75,12 +72,7 @@ class MergedTopics:
         return heapq.merge(*parts, key=lambda record: (record.timestamp, record.tp.topic not in self._first))
 
     def from_now(self) -> Iterator[ReadRecord]:
-        """Yield the records that come, without end.
-
-        Raises:
-            TopicError: If a topic is deleted.
-            BrokerError: If brokers do not answer any more.
-        """
+        """Yield the records that come, without end."""
         consumer, silent = RecordConsumer(self._admin.kafka), 0
         try:
             consumer.assign(self._ends)
@@ -105,12 +97,7 @@ def _records(tp: TopicPartition, batch: Iterable[RawFields]) -> Iterator[ReadRec
 
 
 def write(rows: Sequence[WrittenRow], admin: Admin, schema_registry: Mapping[str, Any]) -> None:
-    """Write rows of one source, in its formats.
-
-    Raises:
-        TopicError: If its topic does not exist.
-        BrokerError: If brokers do not take them.
-    """
+    """Write rows of one source, in its formats."""
     source = rows[0].source
     admin.require([source.topic], "this command writes to")
     keys, values = (
@@ -159,14 +146,6 @@ class Selecting:
         """Return the rows of a query over the current records of topics. With EMIT CHANGES, return each update, endlessly.
 
         A query of a table without EMIT CHANGES returns its current rows.
-
-        Args:
-            select: The query.
-            reset: Where EMIT CHANGES begins: `earliest` or `latest`. From now on as well, tables have the rows of before.
-
-        Raises:
-            SqlError: If the query has a mistake.
-            TopicError: If a topic does not exist.
         """
         plan = StatementPlan(StreamsBuilder(), self.catalog)
         needs_key = not select.follows and self._makes_table(select.query)
@@ -185,12 +164,7 @@ class Selecting:
         return Rows(selection.result.shown, islice(rows, select.limit))
 
     def write(self, command: InsertValues | DeleteRows) -> None:
-        """Write the rows of a command to the topic of its source.
-
-        Raises:
-            SqlError: If it has a mistake.
-            TopicError: If the topic does not exist.
-        """
+        """Write the rows of a command to the topic of its source."""
         found = (
             deleted_rows(command, self.catalog)
             if isinstance(command, DeleteRows)
@@ -199,11 +173,7 @@ class Selecting:
         write(found, self.brokers(), self.schema_registry)
 
     def printed(self, command: Print) -> Rows:
-        """Return the records of a topic, decoded as its source declares; as bytes without a source.
-
-        Raises:
-            TopicError: If the topic does not exist.
-        """
+        """Return the records of a topic, decoded as its source declares; as bytes without a source."""
         source = next((each for each in self.catalog.sources.values() if each.topic == command.topic), None)
         reader = TopicReader(self.brokers(), command.topic, BYTES, BYTES)
         records = reader.follow("earliest" if command.from_beginning else "latest")

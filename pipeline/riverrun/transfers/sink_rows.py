@@ -60,17 +60,7 @@ class SinkRows:
     def of(
         cls, key_serde: Serde[Any], value_serde: Serde[Any], declared: Mapping[str, str], names: Sequence[str] = ()
     ) -> SinkRows:
-        """Return the rows of a topic.
-
-        Args:
-            key_serde: Reads keys.
-            value_serde: Reads values.
-            declared: Columns of JSON values without a type: types by name; empty for the columns of the serde.
-            names: Names of the columns of the key, instead of those that they have otherwise.
-
-        Raises:
-            ConfigError: If columns are declared for other values, or have the names of others.
-        """
+        """Return the rows of a topic."""
         value = _declared(value_serde, declared) if declared else _value_part(value_serde)
         key = _key_part(of_any_size(key_serde), {column.name for column in value.columns})
         if names:
@@ -97,11 +87,7 @@ class SinkRows:
         return pa.schema([*found, (TIMESTAMP, TIME), (PARTITION, pa.int32()), (OFFSET, pa.int64())])
 
     def batch(self, tp: TopicPartition, records: Sequence[RawFields]) -> SinkBatch:
-        """Return records of a partition as rows.
-
-        Raises:
-            DeserializationError: If a record cannot be read, or a value does not fit its column; with its coordinates.
-        """
+        """Return records of a partition as rows."""
 
         def place(number: int) -> dict[str, str | int]:
             return {"topic": tp.topic, "partition": tp.partition, "offset": records[number][RAW_OFFSET]}
@@ -173,11 +159,7 @@ def _bound(time_ms: int) -> int:
 
 
 def _renamed(key: Columns, names: Sequence[str]) -> Columns:
-    """Return the columns of a key with other names.
-
-    Raises:
-        ConfigError: If there are more or fewer names than columns.
-    """
+    """Return the columns of a key with other names."""
     if len(names) != len(key.columns):
         known = ", ".join(column.name for column in key.columns)
         message = f"key has {len(names)} names, but the key of the topic has the columns {known}"
@@ -187,11 +169,7 @@ def _renamed(key: Columns, names: Sequence[str]) -> Columns:
 
 
 def _declared(serde: Serde[Any], declared: Mapping[str, str]) -> Columns:
-    """Return the declared columns of JSON values. Fields that are not declared are left out, and missing ones are null.
-
-    Raises:
-        ConfigError: If values are not JSON without a type.
-    """
+    """Return the declared columns of JSON values. Fields that are not declared are left out, and missing ones are null."""
     if serde.name != JSON.name:
         message = f"columns are declared, but values have serde {serde.name}"
         raise ConfigError(message, hint="Declare columns only of JSON values without a type (serde json).")
@@ -205,11 +183,7 @@ def _declared(serde: Serde[Any], declared: Mapping[str, str]) -> Columns:
 
 
 def _refuse_own(names: Mapping[str, str] | Sequence[str]) -> None:
-    """Refuse fields with names of Riverrun's own columns.
-
-    Raises:
-        ConfigError: If there is one.
-    """
+    """Refuse fields with names of Riverrun's own columns."""
     taken = sorted(_OWN & set(names))
     if taken:
         message = f"Values have a field {taken[0]}, which is the name of a column of Riverrun's own"

@@ -61,16 +61,7 @@ def escaped(path: str) -> str:
 
 
 def listing(spark: Any, path: str, options: Mapping[str, str]) -> Any:
-    """Return a frame with the files below a path (`inputFiles`) and the columns of its directories, without reading the files.
-
-    Args:
-        spark: A Spark session.
-        path: A directory, file or pattern.
-        options: Options of the reader; those that select files have an effect.
-
-    Raises:
-        AnalysisException: Spark's error, if there are no files.
-    """
+    """Return a frame with the files below a path (`inputFiles`) and the columns of its directories, without reading the files."""
     return spark.read.format("binaryFile").options(**options).load(path)
 
 
@@ -270,17 +261,7 @@ _JARS = ("spark.jars", "spark.driver.extraClassPath", "spark.remote")
 
 
 def check_import(spec: ImportSpec, settings: Mapping[str, str], master: str | None, packages: Collection[str]) -> None:
-    """Find mistakes in an import.
-
-    Args:
-        spec: The import.
-        settings: Settings of Spark, by Spark's names.
-        master: Spark's master URL, which overrides them.
-        packages: Libraries that the format needs.
-
-    Raises:
-        ConfigError: If the file or the format does not exist, the schema is invalid, or it lacks a column.
-    """
+    """Find mistakes in an import."""
     check_format(spec.format, settings, packages)
     check_schema(spec.schema)
     path = source_here(spec, settings, master)
@@ -293,24 +274,14 @@ def check_import(spec: ImportSpec, settings: Mapping[str, str], master: str | No
 
 
 def source_here(spec: ImportSpec, settings: Mapping[str, str], master: str | None) -> Path | None:
-    """Return the file or directory of this machine that an import reads; None if the source is elsewhere.
-
-    Args:
-        spec: The import.
-        settings: Settings of Spark, by Spark's names.
-        master: Spark's master URL, which overrides them.
-    """
+    """Return the file or directory of this machine that an import reads; None if the source is elsewhere."""
     where = master or settings.get("spark.remote") or settings.get("spark.master") or DEFAULT_MASTER
     is_here = where.startswith("local") and not any(key.endswith("fs.defaultFS") for key in settings)
     return _local(spec.source) if is_here and has_files(spec.format) else None
 
 
 def check_format(name: str, settings: Mapping[str, str], packages: Collection[str]) -> None:
-    """Refuse a misspelt format, unless a library may provide it.
-
-    Raises:
-        ConfigError: If it is misspelt.
-    """
+    """Refuse a misspelt format, unless a library may provide it."""
     is_known = name.lower() in _BUILT_IN or packages or any(key.startswith(_JARS) for key in settings)
     near = difflib.get_close_matches(name.lower(), _BUILT_IN, 1)
     if near and not is_known:
@@ -321,11 +292,7 @@ def check_format(name: str, settings: Mapping[str, str], packages: Collection[st
 
 
 def check_schema(schema: str | None) -> None:
-    """Refuse a schema with types that Spark does not know.
-
-    Raises:
-        ConfigError: If it has one.
-    """
+    """Refuse a schema with types that Spark does not know."""
     for column in _columns("" if schema is None or schema.lower().lstrip().startswith("struct<") else schema):
         found = _COLUMN.fullmatch(column)
         kind = (found[2] or found[4]).lower() if found else ""

@@ -66,9 +66,6 @@ class SqlSink:
         table: Its columns.
         url: The database, as SQLAlchemy writes it.
         name: The table's name, with its schema if need be; created if missing.
-
-    Raises:
-        ConfigError: If the URL is malformed, its driver is missing, or the key cannot be one of a table.
     """
 
     def __init__(self, table: SinkTable, url: str, name: str) -> None:
@@ -83,13 +80,7 @@ class SqlSink:
         self._removals: list[tuple[TopicPartition, int, Sequence[int]]] = []
 
     def begin(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
-        """Take over partitions: raise their epochs, and read their offsets.
-
-        Raises:
-            ConfigError: If the table is gone or lacks columns, or the database refuses to create it.
-            RangeError: If the topic was recreated.
-            EngineError: If the database does not answer.
-        """
+        """Take over partitions: raise their epochs, and read their offsets."""
         self._pending.clear()
         self._removals.clear()
         self._epochs.clear()
@@ -103,11 +94,7 @@ class SqlSink:
         return {tp: offset for tp, offset in claimed.items() if offset is not None}
 
     def write(self, batch: SinkBatch) -> None:
-        """Keep rows until the commit, as transactions are short: others wait for their locks.
-
-        Raises:
-            ConfigError: If a row without a key would replace another.
-        """
+        """Keep rows until the commit, as transactions are short: others wait for their locks."""
         if self._table.is_upsert:
             for column in self._table.key:
                 nulls = batch.records.column(column).is_null()
@@ -118,13 +105,7 @@ class SqlSink:
         self._pending.append(batch)
 
     def commit(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Write the rows and the offsets in one transaction.
-
-        Raises:
-            TaskMigratedError: If another owner has taken over a partition. Nothing was written.
-            ConfigError: If the database refuses a row, which the message names, or the table is gone.
-            EngineError: If the database does not answer. The next `begin` finds out whether the transaction happened.
-        """
+        """Write the rows and the offsets in one transaction."""
         rows = [self._bound(row) for batch in self._pending for row in batch.rows()]
         tombstones = [each for batch in self._pending for each in batch.tombstones]
         with self._told(f"write {len(rows)} rows", rows), self._engine.begin() as connection:
@@ -144,11 +125,7 @@ class SqlSink:
         self._removals.append((tp, before, kept))
 
     def _remove(self, connection: sa.Connection, tp: TopicPartition, before: int, kept: Sequence[int]) -> None:
-        """Remove the rows of a partition that stem from records which are gone.
-
-        Raises:
-            ConfigError: If another export writes to the table: its rows cannot be told from those of this one.
-        """
+        """Remove the rows of a partition that stem from records which are gone."""
         offsets, place = self._offsets.c, (self._rows.c[PARTITION], self._rows.c[OFFSET])
         others = sa.select(offsets.export).where(
             offsets.target == self._rows.fullname,
@@ -193,11 +170,7 @@ class SqlSink:
         return None if found.next_offset is None else int(found.next_offset)
 
     def _advance(self, connection: sa.Connection, tp: TopicPartition, offset: int) -> None:
-        """Move the offset of a partition, which locks its row until the end of the transaction.
-
-        Raises:
-            TaskMigratedError: If another owner has taken it over.
-        """
+        """Move the offset of a partition, which locks its row until the end of the transaction."""
         owned = sa.and_(self._of(tp), self._offsets.c.epoch == self._epochs.get(tp, -1))
         if connection.execute(sa.update(self._offsets).where(owned).values(next_offset=offset)).rowcount != 1:
             message = f"Another follower of export {self._table.export} has taken over {tp}"
@@ -251,11 +224,7 @@ class SqlSink:
         return row
 
     def _prepare(self) -> None:
-        """Create the tables if they are missing, and add columns.
-
-        Raises:
-            ConfigError: If the table is gone, or lacks columns.
-        """
+        """Create the tables if they are missing, and add columns."""
         found = sa.inspect(self._engine)
         if not found.has_table(self._rows.name, self._rows.schema):
             self._require_nothing_written(found)
@@ -293,11 +262,7 @@ class SqlSink:
                 raise
 
     def _require_nothing_written(self, found: Any) -> None:
-        """Refuse to create a table again that has had rows: these would be missing.
-
-        Raises:
-            ConfigError: If offsets say that it has had some.
-        """
+        """Refuse to create a table again that has had rows: these would be missing."""
         columns = self._offsets.c
         if not found.has_table(self._offsets.name, self._offsets.schema):
             return
@@ -371,11 +336,7 @@ def reason_of(error: SQLAlchemyError) -> str:
 
 
 def engine_of(url: str) -> sa.Engine:
-    """Return the engine of a database; it connects on demand.
-
-    Raises:
-        ConfigError: If the URL is malformed, or its driver is missing.
-    """
+    """Return the engine of a database; it connects on demand."""
     try:
         found = sa.make_url(url)
         backend = found.get_backend_name()
@@ -407,11 +368,7 @@ def engine_of(url: str) -> sa.Engine:
 
 
 def _check_file(url: sa.URL) -> None:
-    """Check that a database of DuckDB is a file.
-
-    Raises:
-        ConfigError: If it is in memory.
-    """
+    """Check that a database of DuckDB is a file."""
     if url.database in {None, "", ":memory:"}:
         message = "A database of DuckDB in memory ends with its connection"
         raise ConfigError(message, hint="Name its file: duckdb:///shop.duckdb.")
@@ -431,11 +388,7 @@ def _set_session(connection: Any, _record: Any) -> None:
 
 
 def _rows_table(table: SinkTable, name: str, dialect: str) -> sa.Table:
-    """Return the table of the rows.
-
-    Raises:
-        ConfigError: If a column of the key is a struct or a list.
-    """
+    """Return the table of the rows."""
     schema, _, own = name.rpartition(".")
     key = table.key if table.is_upsert else ()
     for column in key:

@@ -34,11 +34,7 @@ Line = tuple[int, str]
 
 
 def codec_of(options: Mapping[str, str]) -> str | None:
-    """Return the encoding that options name; None if they name none: UTF-8, or as a byte order mark says.
-
-    Raises:
-        ConfigError: If there is no such encoding.
-    """
+    """Return the encoding that options name; None if they name none: UTF-8, or as a byte order mark says."""
     name = next((value for key, value in options.items() if key.lower() in {"encoding", "charset"}), None)
     try:
         return None if name is None else codecs.lookup(name).name
@@ -48,16 +44,7 @@ def codec_of(options: Mapping[str, str]) -> str | None:
 
 
 def lines_of(pieces: Iterable[bytes], codec: str | None, file: str) -> Iterator[Line]:
-    """Yield the lines of a file.
-
-    Args:
-        pieces: Its bytes, split at line feeds.
-        codec: The encoding; None for UTF-8, or as a byte order mark says.
-        file: Its name, for messages.
-
-    Raises:
-        DeserializationError: If a line is not in the encoding.
-    """
+    """Yield the lines of a file."""
     decoder: codecs.IncrementalDecoder | None = None
     rest, number, is_first = "", 1, True
     pieces = iter(pieces)
@@ -109,11 +96,7 @@ def malformed(file: str, number: int, problem: str, text: str) -> Deserializatio
 
 
 def texts_of(lines: Iterable[Line], options: Mapping[str, str], file: str) -> Iterator[Line]:
-    """Yield the texts of a file of text: lines without their ends, or all of it (`wholetext`), or parts (`lineSep`).
-
-    Raises:
-        DeserializationError: If a line has NUL characters, as text in another encoding has.
-    """
+    """Yield the texts of a file of text: lines without their ends, or all of it (`wholetext`), or parts (`lineSep`)."""
     lines, separator = _without_nuls(lines, file), options.get("lineSep")
     if options.get("wholetext", "").lower() == "true":
         yield 1, "".join(line for _, line in lines)
@@ -180,11 +163,7 @@ class CsvForm:
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> CsvForm:
-        """Return the form that options of Spark's reader describe.
-
-        Raises:
-            ConfigError: If a quote or an escape has several characters, or the separator is empty.
-        """
+        """Return the form that options of Spark's reader describe."""
         given = {name.lower(): value for name, value in options.items()}
         quote = given.get("quote", '"')
         separator = given.get("sep", given.get("delimiter", ",")).replace("\\t", "\t")
@@ -196,15 +175,7 @@ class CsvForm:
         return cls(separator, quote, escape, comment, given.get("nullvalue", ""), (trims[0], trims[1]))
 
     def records(self, lines: Iterable[Line], file: str) -> Iterator[tuple[int, Cells]]:
-        """Yield the cells of records, with the number of their first line. Empty lines are left out.
-
-        Args:
-            lines: The lines of a file.
-            file: Its name, for messages.
-
-        Raises:
-            DeserializationError: If a quote is not closed, or is where none may be.
-        """
+        """Yield the cells of records, with the number of their first line. Empty lines are left out."""
         lines = _without_nuls(lines, file)
         for number, line in lines:
             text = line.rstrip("\r\n")
@@ -234,11 +205,7 @@ class CsvForm:
         return (line if self.escape == self.quote else self._pairs.sub("", line)).count(self.quote)
 
     def _cells(self, text: str) -> Cells | None:
-        """Return the cells of a record; None if it ends within quotes.
-
-        Raises:
-            ValueError: If quotes are where none may be.
-        """
+        """Return the cells of a record; None if it ends within quotes."""
         cells: Cells = []
         at, step = 0, len(self.separator)
         while True:
@@ -279,10 +246,6 @@ def written_record(cells: Iterable[str | None], nothing: str = "") -> str:
 
     >>> written_record(["a", None, "", 'b "c" d'])
     'a,,"","b ""c"" d"'
-
-    Args:
-        cells: The cells.
-        nothing: The cell that means null.
     """
     return ",".join(nothing if cell is None else _written_cell(cell) for cell in cells)
 
@@ -308,10 +271,6 @@ def objects_of(lines: Iterable[Line], refused: Callable[[int, str, str], None]) 
 
     >>> [text for _, text, _ in objects_of([(1, '{"a": 1E16}\n'), (2, '[{"b": 1.10}, {}]')], print)]
     ['{"a": 1E16}', '{"b": 1.10}', '{}']
-
-    Args:
-        lines: The lines.
-        refused: Called with each line that has no object: its number, the problem and the text.
     """
     for number, line in lines:
         text = line.strip(" \t\r\n")
@@ -327,11 +286,7 @@ def objects_of(lines: Iterable[Line], refused: Callable[[int, str, str], None]) 
 
 
 def document_of(lines: Iterable[Line], file: str) -> Iterator[tuple[int, str, Raw]]:
-    """Yield the objects of a file that is one document (`multiLine`): an object, or a list of objects.
-
-    Raises:
-        DeserializationError: If it is neither.
-    """
+    """Yield the objects of a file that is one document (`multiLine`): an object, or a list of objects."""
     text = "".join(line for _, line in lines)
     if not text.strip():
         return

@@ -73,18 +73,7 @@ def is_text(format_: str) -> bool:
 
 
 def text_frame(spec: ImportSpec, paths: Sequence[str], base: str | None, spark: Any, *, is_planned: bool) -> Any:
-    """Return the rows of text files as a frame, with columns that say where each is from.
-
-    Args:
-        spec: The import.
-        paths: Files, directories or patterns.
-        base: The directory above those whose names have columns; None for none.
-        spark: A Spark session.
-        is_planned: Whether the rows belong to a batch that has been planned, whose columns are known to be there.
-
-    Raises:
-        ConfigError: If options of the format contradict each other, or a column is missing.
-    """
+    """Return the rows of text files as a frame, with columns that say where each is from."""
     _check(spec)
     lines = _Lines(spec, paths, base, spark)
     match spec.format.lower():
@@ -151,12 +140,7 @@ class _Lines:
         return []
 
     def parsed(self, parse: Any, columns: Sequence[tuple[str, pa.DataType]]) -> Any:
-        """Return the rows that a function makes of the lines of each file: number of the line, then the columns.
-
-        Args:
-            parse: Called with the lines, the file's name and the columns of its directories, on executors.
-            columns: Names and types.
-        """
+        """Return the rows that a function makes of the lines of each file: number of the line, then the columns."""
         from pyspark.sql import functions as f
         from pyspark.sql.pandas.types import from_arrow_schema
         from pyspark.sql.types import StructType
@@ -410,11 +394,7 @@ def _text_and_kind(name: str | None, fields: Mapping[str, msgspec.Raw]) -> tuple
 
 
 def _check_fields(spec: ImportSpec, frame: Any, kinds: Mapping[str | None, str]) -> None:
-    """Check that each named field is in one of the objects, unless there are none.
-
-    Raises:
-        ConfigError: If a field is in none.
-    """
+    """Check that each named field is in one of the objects, unless there are none."""
     from pyspark.sql import functions as f
 
     wanted = {name: column for name, column in kinds.items() if name is not None}

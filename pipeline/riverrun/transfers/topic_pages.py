@@ -74,18 +74,7 @@ class TopicPager:
     limits: PageLimits = field(default_factory=PageLimits)
 
     def page(self, start: str, most: int, text: str = "") -> TopicPage:
-        """Return a page of committed records.
-
-        Args:
-            start: `newest` for the last ones, or a bound as `TopicReader.read` takes it.
-            most: Greatest number of records.
-            text: Only records whose key or value contains this, in readable form.
-
-        Raises:
-            TopicError: If the topic does not exist.
-            RangeError: If the start is invalid.
-            BrokerError: If brokers do not answer.
-        """
+        """Return a page of committed records."""
         ranges = self._ranges(start, most, text)
         is_newest = start == NEWEST
         found: list[dict[str, Any]] = []

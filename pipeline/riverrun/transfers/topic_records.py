@@ -64,17 +64,7 @@ class TopicReader:
     value_serde: Serde[Any]
 
     def read(self, start: str, end: str) -> Iterator[ReadRecord]:
-        """Return the records between two bounds.
-
-        Args:
-            start: `earliest`, `latest`, a vector of offsets, or a time: the first record at or after it.
-            end: A bound in the same forms, exclusive.
-
-        Raises:
-            TopicError: If the topic does not exist.
-            RangeError: If a bound is invalid, or the end is before the start.
-            DeserializationError: If a serde cannot read a record.
-        """
+        """Return the records between two bounds."""
         admin, first, last = self.admin, self.bounds(start), self.bounds(end)
         for tp, offset in first.items():
             if last[tp] < offset:
@@ -89,17 +79,7 @@ class TopicReader:
                 yield from self._decoded(tp, batch)
 
     def follow(self, start: str) -> Iterator[ReadRecord]:
-        """Return the records from a bound on, including future ones, endlessly.
-
-        Args:
-            start: As in `read`.
-
-        Raises:
-            TopicError: If the topic does not exist.
-            RangeError: If the bound is invalid.
-            DeserializationError: If a serde cannot read a record.
-            BrokerError: If brokers do not answer any more.
-        """
+        """Return the records from a bound on, including future ones, endlessly."""
         starts = self.bounds(start)
         consumer, silent = RecordConsumer(self.admin.kafka), 0
         try:
@@ -134,15 +114,7 @@ class TopicReader:
             ) from error
 
     def bounds(self, text: str) -> Mapping[TopicPartition, int]:
-        """Return the offset of a bound in each partition.
-
-        Args:
-            text: `earliest`, `latest`, a vector of offsets, or a time.
-
-        Raises:
-            TopicError: If the topic does not exist.
-            RangeError: If the bound is invalid.
-        """
+        """Return the offset of a bound in each partition."""
         admin = self.admin
         admin.require([self.topic], "this command reads")
         tps = [TopicPartition(self.topic, n) for n in range(admin.partitions([self.topic])[self.topic])]
@@ -203,11 +175,7 @@ class LineFormat:
     separator: str | None = None
 
     def check(self) -> None:
-        """Check that the options fit together.
-
-        Raises:
-            ConfigError: If they do not.
-        """
+        """Check that the options fit together."""
         if self.key is not None and self.separator is not None:
             message = "--key and --separator both define keys"
             raise ConfigError(message, hint="Leave out one of them.")
@@ -220,11 +188,7 @@ class LineFormat:
             raise ConfigError(message, hint="Fields are those of JSON values: --value-serde json.")
 
     def fields(self, line: str, now_ms: int) -> _Fields:
-        """Return the key, value and time of a line, without headers.
-
-        Raises:
-            ValueError: If the line is malformed.
-        """
+        """Return the key, value and time of a line, without headers."""
         text_of_key, text = self._split(line)
         is_tombstone = self.separator is not None and not text
         value = None if is_tombstone else from_text(self.value_serde, text)
@@ -260,11 +224,7 @@ class RecordFormat:
         """Do nothing: all options fit together."""
 
     def fields(self, line: str, now_ms: int) -> _Fields:
-        """Return the key, value, time and headers of a line; without a time, the record is of now.
-
-        Raises:
-            ValueError: If the line is malformed.
-        """
+        """Return the key, value, time and headers of a line; without a time, the record is of now."""
         found = exact_json(line)
         if not isinstance(found, dict) or not found.keys() & {"key", "value"}:
             message = "it is not a JSON object with a key or a value"
@@ -308,20 +268,7 @@ def _header(given: Any) -> tuple[str, bytes | None]:
 
 
 def write_lines(admin: Admin, topic: str, lines: Iterable[bytes], form: LineFormat | RecordFormat) -> int:
-    """Write lines to a topic, each once, and return their number. Empty lines are skipped.
-
-    Args:
-        admin: Asks the brokers.
-        topic: The topic, which must exist.
-        lines: The lines, in UTF-8.
-        form: Their form.
-
-    Raises:
-        ConfigError: If the form is contradictory, or the topic is one of the brokers' own.
-        TopicError: If the topic does not exist.
-        SerializationError: If a line cannot be written. Earlier lines are written, later ones are not.
-        BrokerError: If brokers refuse the records.
-    """
+    """Write lines to a topic, each once, and return their number. Empty lines are skipped."""
     form.check()
     if topic.startswith("__"):
         message = f"{topic} is an internal topic of the brokers: writing to it would damage their data"
@@ -349,11 +296,7 @@ def write_lines(admin: Admin, topic: str, lines: Iterable[bytes], form: LineForm
 
 
 def _text(raw: bytes) -> str:
-    """Return the text of a line.
-
-    Raises:
-        ValueError: If it is not UTF-8.
-    """
+    """Return the text of a line."""
     try:
         return raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:

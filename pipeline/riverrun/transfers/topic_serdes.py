@@ -51,13 +51,6 @@ def serde_named(name: str, window: str | None = None) -> Serde[Any]:
 
     >>> serde_named("windowed-string", "5m").name
     'windowed[string]'
-
-    Args:
-        name: One of `NAMES`.
-        window: Size of the windows of time-windowed keys, such as `5m`; without it only their start is known.
-
-    Raises:
-        ConfigError: If there is no such serde, or the size is invalid.
     """
     if name.startswith(_SESSION):
         return session_windowed(serde_named(name.removeprefix(_SESSION)))
@@ -74,9 +67,6 @@ def size_ms(window: str | None) -> int:
 
     >>> size_ms("90s"), size_ms("1h")
     (90000, 3600000)
-
-    Raises:
-        ConfigError: If it is not a size.
     """
     if window is None:
         return _NO_SIZE
@@ -88,16 +78,7 @@ def size_ms(window: str | None) -> int:
 
 
 def serdes_of(topology: Topology, topic: str, window: str | None = None) -> tuple[Serde[Any], Serde[Any]]:
-    """Return the serdes with which a topology reads or writes a topic.
-
-    Args:
-        topology: Reads or writes the topic.
-        topic: The topic.
-        window: Size of the windows of keys, if the topology does not tell it.
-
-    Raises:
-        ConfigError: If the topology does neither, or the size is invalid.
-    """
+    """Return the serdes with which a topology reads or writes a topic."""
     sources = (n for n in topology.nodes.values() if isinstance(n, SourceNode))
     source = next((n for n in sources if topic in n.topics or (n.pattern and n.pattern.fullmatch(topic))), None)
     node = topology.sink_of(topic) or source
@@ -166,9 +147,6 @@ def from_text(serde: Serde[Any], text: str) -> Any:
 
     >>> from_text(LONG, "7"), from_text(STRING, "7"), from_text(JSON, "[7, 1.10]")
     (7, '7', [7, Decimal('1.10')])
-
-    Raises:
-        ValueError: If the text does not fit the serde.
     """
     if serde is STRING:
         return text

@@ -41,13 +41,7 @@ class ReadableRows:
     _letters: list[ProducerRecord] = field(default_factory=list)
 
     def batch(self, tp: TopicPartition, records: Sequence[RawFields]) -> SinkBatch | None:
-        """Return the rows of the records that can be read; None if there is no such record.
-
-        Raises:
-            DeserializationError: If a record cannot be read, and the handler does not continue.
-            ProcessingError: If the handler itself is wrong.
-            BrokerError: If a dead letter did not arrive.
-        """
+        """Return the rows of the records that can be read; None if there is no such record."""
         try:
             return self.rows(tp, records)
         except DeserializationError:

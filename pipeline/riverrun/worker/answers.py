@@ -121,15 +121,7 @@ class StoreAnswers:
 def look_up(
     store: Any, builder: StoreBuilder, query: Query, limit: int, after: RowPlace | None
 ) -> AnswerPage | Refusal:
-    """Return a page of a store's contents as processing sees them, including uncommitted updates.
-
-    Args:
-        store: The open store.
-        builder: The builder that it was opened from.
-        query: The query.
-        limit: The most rows to return; never more than `MAX_ROWS`.
-        after: The row after which to continue.
-    """
+    """Return a page of a store's contents as processing sees them, including uncommitted updates."""
     if builder.kind not in _KINDS[type(query)]:
         message = f"Store {builder.name} ({builder.kind.value}) cannot be asked a {type(query).__name__}"
         return Refusal(Reason.UNKNOWN_QUERY, message)
@@ -258,11 +250,7 @@ class QueryServer:
         threading.Thread(target=self._answer_alone, name="answers", daemon=True).start()
 
     def attend(self) -> None:
-        """Answer pending questions. Takes a microsecond if there are none.
-
-        Raises:
-            EOFError: If the instance has ended.
-        """
+        """Answer pending questions. Takes a microsecond if there are none."""
         while self._postponed:
             self._reply(self._postponed.popleft())
         if self._is_asked(0):

@@ -57,10 +57,6 @@ def node_at(frame: FrameType | None, node_of: Callable[[object], str]) -> str:
 
     Python handles a signal at the next call, so a function that has just been called has not taken the time. What ran before
     the call has: the caller, or in a generated function the node of the call before.
-
-    Args:
-        frame: The innermost frame, whose code has been interrupted.
-        node_of: Returns the node whose operator or queue an object is (`Task.node_of`).
     """
     if frame is not None and _has_just_begun(frame):
         frame = frame.f_back
@@ -138,15 +134,7 @@ def _is_debugged() -> bool:
 
 @contextmanager
 def sampled(times: NodeTimes, interval_ms: int) -> Iterator[None]:
-    """Take samples of this process within this context, which its main thread enters. They end when a debugger stops it.
-
-    Args:
-        times: Takes the samples.
-        interval_ms: The interval, ms (`node.sample.interval.ms`); 0 for no samples.
-
-    Raises:
-        OSError: If the machine has no resources for the clock's process.
-    """
+    """Take samples of this process within this context, which its main thread enters. They end when a debugger stops it."""
     if not interval_ms:
         yield
         return
@@ -161,14 +149,7 @@ def sampled(times: NodeTimes, interval_ms: int) -> Iterator[None]:
 
 @contextmanager
 def clocked(interval_ms: int) -> Iterator[None]:
-    """Signal this process at an interval within this context, from a process that ends with it.
-
-    Args:
-        interval_ms: The interval, ms.
-
-    Raises:
-        OSError: If the machine has no resources for the process.
-    """
+    """Signal this process at an interval within this context, from a process that ends with it."""
     arguments = [str(os.getpid()), str(int(SIGNAL)), str(interval_ms / 1000)]
     command = [sys.executable, "-I", "-S", "-c", _CLOCK, *arguments]
     nowhere = subprocess.DEVNULL
@@ -181,12 +162,7 @@ def clocked(interval_ms: int) -> Iterator[None]:
 
 @contextmanager
 def signalled(interval_ms: int, processes: Callable[[], Iterable[ChildProcess]]) -> Iterator[None]:
-    """Signal stream threads at an interval within this context, from a thread.
-
-    Args:
-        interval_ms: The interval, ms (`node.sample.interval.ms`); 0 for no signals.
-        processes: Returns the processes to signal; called each time.
-    """
+    """Signal stream threads at an interval within this context, from a thread."""
     over = threading.Event()
 
     def run() -> None:

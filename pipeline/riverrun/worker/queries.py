@@ -233,12 +233,7 @@ class QueryClient:
         self._is_readable = readiness(pipe)
 
     def ask(self, question: StoreQuery, timeout_s: float) -> AnswerPage | Refusal:
-        """Return the answer, or why there is none. May be called from any thread.
-
-        Args:
-            question: The question.
-            timeout_s: How long to wait for the process, s.
-        """
+        """Return the answer, or why there is none. May be called from any thread."""
         deadline = time.monotonic() + timeout_s
         number = next(self._numbers)
         self._answers[number] = None

@@ -44,16 +44,7 @@ class Reset:
 
 
 def plan_reset(connected: ConnectedApplication, offsets: OffsetVector, others: Collection[str] = ()) -> Reset:
-    """Return the effects that a reset would have.
-
-    Args:
-        connected: The application to reset.
-        offsets: Where it starts to read its sources.
-        others: Ids of other applications: their topics stay, even if their names begin with this application's id.
-
-    Raises:
-        BrokerError: If the brokers do not answer.
-    """
+    """Return the effects that a reset would have."""
     application, admin = connected.application, connected.admin
     topics = own_topics(application.id, admin.list_topics(), others)
     directories = directories_of(application.id, application.state_directory)
@@ -62,13 +53,7 @@ def plan_reset(connected: ConnectedApplication, offsets: OffsetVector, others: C
 
 
 def reset(plan: Reset, admin: Admin) -> None:
-    """Carry out a reset: local state first, since leftovers after a crash must not count as the state of new topics.
-
-    Raises:
-        StreamsError: If workers or a bounded run are active.
-        StateError: If a worker on this machine uses the local state.
-        BrokerError: If the brokers refuse.
-    """
+    """Carry out a reset: local state first, since leftovers after a crash must not count as the state of new topics."""
     members = _at_work(plan.application_id, admin)
     if members:
         message = f"{plan.application_id} cannot be reset: its group has members: {', '.join(members)}"
@@ -90,14 +75,7 @@ def _at_work(application_id: str, admin: Admin) -> tuple[str, ...]:
 
 
 def clean_up(directories: Iterable[Path]) -> None:
-    """Delete local state of an application (`KafkaStreams.cleanUp`).
-
-    Args:
-        directories: Its directories on this machine (`local_state.directories_of`).
-
-    Raises:
-        StateError: If a worker on this machine uses them.
-    """
+    """Delete local state of an application (`KafkaStreams.cleanUp`)."""
     for directory in directories:
         with locked(directory):
             shutil.rmtree(directory)

@@ -68,20 +68,7 @@ class ChildProcess:
 def start_child(
     name: str, function: Callable[..., None], lines: Sequence[Connection], arguments: Sequence[Any]
 ) -> ChildProcess:
-    """Start a process that calls a function with its ends of some pipes, then further arguments.
-
-    Args:
-        name: Name of the process, for its log.
-        function: The function to call.
-        lines: The ends of pipes (`multiprocessing.Pipe`) for the process; at least one. This process may close its copies then.
-        arguments: Sent to the process through the first pipe, so that they are not on the command line.
-
-    Returns:
-        The process.
-
-    Raises:
-        OSError: If the machine has no resources for it.
-    """
+    """Start a process that calls a function with its ends of some pipes, then further arguments."""
     from riverrun.config.by_value import dumps  # noqa: PLC0415 - the process that is started imports this module, too
 
     sent = dumps((function, tuple(arguments)))
@@ -105,12 +92,7 @@ def start_child(
 
 
 def run_child(name: str, fds: Sequence[int]) -> None:
-    """Run the function of `start_child`, in the process that it has started.
-
-    Args:
-        name: Name of this process.
-        fds: File descriptors: the pipe with the arguments, then the pipes of the function.
-    """
+    """Run the function of `start_child`, in the process that it has started."""
     multiprocessing.current_process().name = name
     for number in _IGNORED:
         signal.signal(number, signal.SIG_IGN)

@@ -155,11 +155,7 @@ def summed(parts: Iterable[WorkerSummary]) -> WorkerSummary:
 
 
 def moved(old: WorkerState, new: WorkerState) -> WorkerState:
-    """Return the new state of a worker.
-
-    Raises:
-        StreamsError: If the transition from the old state is not legal, which is a mistake of the worker itself.
-    """
+    """Return the new state of a worker."""
     if new not in TRANSITIONS[old]:
         message = f"Worker cannot go from {old.value} to {new.value}"
         raise StreamsError(message)
@@ -308,11 +304,7 @@ class RegularSummary:
         self._logged = WorkerSummary()
 
     def log_if_due(self, summary: Callable[[], WorkerSummary]) -> None:
-        """Log the summary if it is time.
-
-        Args:
-            summary: Returns the work since the start.
-        """
+        """Log the summary if it is time."""
         if not self._interval_s or time.monotonic() - self._logged_at < self._interval_s:
             return
         logged, now = self._logged, summary()
@@ -350,13 +342,7 @@ class TaskCounts:
         self._seconds_by.pop(active.id, None)
 
     def summary(self, running: Collection[ActiveTask], restored: int, commits: int) -> WorkerSummary:
-        """Return the work since the start.
-
-        Args:
-            running: The tasks that run.
-            restored: Number of records restored.
-            commits: Number of commits of tasks.
-        """
+        """Return the work since the start."""
         dropped = self._dropped + sum((active.dropped for active in running), Counter[str]())
         counted = added(self._totals, *(totals(active.measured()) for active in running))
         return WorkerSummary(self._processed, restored, commits, dict(dropped), counted)
@@ -364,13 +350,7 @@ class TaskCounts:
     def figures(
         self, running: Collection[ActiveTask], held_back_s: Mapping[TaskId, float], waiting: Mapping[TaskId, Waiting]
     ) -> dict[TaskId, TaskFigures]:
-        """Return the work of each running task since it was taken over.
-
-        Args:
-            running: The tasks.
-            held_back_s: How long each task has waited for others, s.
-            waiting: The present waits of tasks.
-        """
+        """Return the work of each running task since it was taken over."""
         now_ms = SystemClock().now_ms()
         return {
             active.id: TaskFigures(

@@ -178,11 +178,7 @@ class StreamThreads:
         self.all: list[StreamThreadProcess] = []
 
     def start(self) -> bool:
-        """Start another process.
-
-        Returns:
-            False if the machine has no resources for it (files, processes, memory) at this moment.
-        """
+        """Start another process."""
         if time.monotonic() < self._next_attempt:
             return False
         try:
@@ -275,14 +271,7 @@ class StreamThreads:
         topics: Mapping[str, int] | None = None,
         stateful: Container[int] = (),
     ) -> None:
-        """Distribute tasks over processes; a task moves only after its process has closed it.
-
-        Args:
-            active: Tasks to process.
-            standby: Tasks whose changelogs to follow.
-            topics: Partitions of the topics that determine the tasks.
-            stateful: The sub-topologies whose tasks have state.
-        """
+        """Distribute tasks over processes; a task moves only after its process has closed it."""
         if not self.all:
             return
         capacity = {str(stream.number): 1 for stream in self.all}
@@ -313,15 +302,7 @@ class StreamThreads:
                 stream.process.signal(LOOK)
 
     def stop(self, streams: Iterable[StreamThreadProcess], timeout_s: Callable[[], float]) -> list[StreamThreadProcess]:
-        """Let processes commit and end. Kills those that do not end in time, which loses no committed work.
-
-        Args:
-            streams: The processes.
-            timeout_s: Returns how long that may take, s; called repeatedly.
-
-        Returns:
-            The processes; they are no longer listed, but their summaries are kept.
-        """
+        """Let processes commit and end. Kills those that do not end in time, which loses no committed work."""
         stopping = list(streams)
         for stream in stopping:
             stream.tell(Stop())
@@ -444,15 +425,7 @@ class UncaughtExceptionHandler:
         self._at: list[float] = []
 
     def handle(self, stream: StreamThreadProcess) -> End | None:
-        """Decide how to react to the end of a process.
-
-        Returns:
-            How the instance ends; None if another process replaces this one.
-
-        Raises:
-            ConfigError: If the handler returns something else.
-            ProcessingError: If it fails.
-        """
+        """Decide how to react to the end of a process."""
         now = time.monotonic()
         self._at = [at for at in self._at if now - at < _SECONDS] + [now]
         reason = stream.failure.message if stream.failure else f"exit code {stream.process.exitcode}"

@@ -101,11 +101,7 @@ class StreamsInstance:
         self._ends.set()
 
     def scale(self, threads: int) -> None:
-        """Set the number of stream threads (`num.stream.threads`); tasks move without stopping those that stay.
-
-        Raises:
-            ConfigError: If the number is less than one, or more than an instance may have.
-        """
+        """Set the number of stream threads (`num.stream.threads`); tasks move without stopping those that stay."""
         check_number("threads", threads, 1, MOST_THREADS)
         self._wanted_threads = threads
 
@@ -171,15 +167,7 @@ class StreamsInstance:
         return self._processes.failed()
 
     def ask(self, question: StoreQuery, timeout_s: float = ANSWER_SECONDS) -> AnswerPage | Refusal:
-        """Answer a question about a store, if its task runs here. May be called from any thread.
-
-        Args:
-            question: The question, which names the task.
-            timeout_s: How long to wait for the process that has the task, s.
-
-        Returns:
-            The answer, or why there is none.
-        """
+        """Answer a question about a store, if its task runs here. May be called from any thread."""
         stream = self._processes.holder(question.task, standby=question.allows_standby)
         if stream is None:
             assignment = self._group.assignment
@@ -198,20 +186,7 @@ class StreamsInstance:
         return self._group.assignment
 
     def run(self) -> WorkerSummary:
-        """Run until stopped.
-
-        Returns:
-            The work of all stream threads.
-
-        Raises:
-            ConfigError: If clients do not understand a property.
-            TopicError: If topics are missing or do not fit.
-            TopologyError: If other instances run another topology.
-            UnderWayError: If a bounded run, or a worker without a group, processes the application.
-            StateSchemaError: If stores have rows that this code cannot read.
-            RecordError: If a record cannot be processed, and the handler decides to fail.
-            BrokerError: If brokers do not answer.
-        """
+        """Run until stopped."""
         directory, interval_ms = self._connected.application.directory, self._streams.node_sample_interval_ms
         with (
             locked(directory, group_writes=self._streams.allow_os_group_write_access),
@@ -333,11 +308,7 @@ class StreamsInstance:
 
 
 def _check_properties(application: Application) -> None:
-    """Refuse client properties that are incomplete or unknown, before other instances release tasks for this one.
-
-    Raises:
-        ConfigError: If there is such a property.
-    """
+    """Refuse client properties that are incomplete or unknown, before other instances release tasks for this one."""
     streams = application.config.streams
     for tag in streams.rack_aware_assignment_tags:
         if not streams.client_tag.get(tag):

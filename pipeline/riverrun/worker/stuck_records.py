@@ -40,11 +40,7 @@ _OWN = str(Path(__file__).parents[1])
 
 
 def named_after_s(limit_s: float) -> float:
-    """Return the time in one record after which it is named, s.
-
-    Args:
-        limit_s: The time after which a silent process is replaced, s (`max.poll.interval.ms`).
-    """
+    """Return the time in one record after which it is named, s."""
     return min(_NAMED_SECONDS, limit_s / 2)
 
 
@@ -75,11 +71,7 @@ class RecordWatch:
         self._next_at = 0.0
 
     def look(self, frame: FrameType | None) -> None:
-        """Name the record if the thread has been in it for long.
-
-        Raises:
-            TimeoutError: Within the function, if the record has been tried often enough.
-        """
+        """Name the record if the thread has been in it for long."""
         silent_s, now = self._silent_s(), time.monotonic()
         if silent_s < self._named_after_s or now < self._next_at:
             return
@@ -127,12 +119,7 @@ class Tries:
 
 
 def stuck_at(frame: FrameType | None, node_of: Callable[[object], str]) -> StuckRecord | None:
-    """Return the task, the node and the record that a thread is at; None if it is at no node of a task.
-
-    Args:
-        frame: Its innermost frame.
-        node_of: Returns the node whose operator or queue an object is.
-    """
+    """Return the task, the node and the record that a thread is at; None if it is at no node of a task."""
     node, place = node_at(frame, node_of), None
     while frame is not None:
         place = place or _place_in(frame)

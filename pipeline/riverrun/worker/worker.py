@@ -79,23 +79,7 @@ class Worker:
         return self._thread.figures.summary()
 
     def run(self, *, until_caught_up: bool = False) -> WorkerSummary:
-        """Run until stopped.
-
-        Args:
-            until_caught_up: Whether to stop also when all inputs have been read to their ends and processed. Nothing else may
-                process the application meanwhile.
-
-        Returns:
-            Its work.
-
-        Raises:
-            UnderWayError: If `until_caught_up` is set, and another worker or bounded run of the application is alive.
-            TopicError: If topics are missing or do not fit.
-            StateSchemaError: If stores have rows that this code cannot read.
-            TaskMigratedError: If another worker has taken over.
-            RecordError: If a record cannot be handled, and is not to be skipped.
-            BrokerError: If brokers do not answer for longer than `task.timeout.ms`.
-        """
+        """Run until stopped."""
         try:
             self._move_to(WorkerState.REBALANCING)
             with self._alone() if until_caught_up else nullcontext():

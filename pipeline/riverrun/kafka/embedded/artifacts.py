@@ -47,14 +47,7 @@ class Artifact:
 
 
 def find_java(java_home: Path | None = None) -> str:
-    """Return the path of a Java that is new enough.
-
-    Args:
-        java_home: Directory to check before the PATH (`JAVA_HOME`).
-
-    Raises:
-        EmbeddedBrokerError: If there is none.
-    """
+    """Return the path of a Java that is new enough."""
     java = (shutil.which(java_home / "bin" / "java") if java_home is not None else None) or shutil.which("java")
     if java is None:
         message = "Java was not found in JAVA_HOME or on the PATH"
@@ -79,20 +72,7 @@ def resolve(
     *,
     megabytes: int | None = None,
 ) -> Path:
-    """Return a directory with the libraries and their dependencies, downloaded once, completely or not at all.
-
-    Args:
-        artifacts: The libraries.
-        target: The directory. If it has libraries, nothing is downloaded, and no network is needed.
-        java: The Java that runs Ivy.
-        checksums: Checksums of the files in the format of `sha256sum`, checked once after the download. None trusts the
-            server.
-        on_step: Called repeatedly with a description of the progress, also by another thread.
-        megabytes: Size of all libraries, to tell the remaining time; None if it is not known.
-
-    Raises:
-        EmbeddedBrokerError: If a download failed, or has wrong content.
-    """
+    """Return a directory with the libraries and their dependencies, downloaded once, completely or not at all."""
     if _has_libraries(target):
         return target
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -139,11 +119,6 @@ def progress(done: float, total: int | None, seconds: float) -> str:
     '15 of 45 MB, 1.5 MB/s, 20 s left'
     >>> progress(15.2, None, 10)
     '15 MB, 1.5 MB/s'
-
-    Args:
-        done: Size so far, MB.
-        total: Size of all, MB; None if it is not known.
-        seconds: Time so far.
     """
     rate = done / seconds
     if total is None or done > total:
@@ -212,12 +187,7 @@ _SILENT = ("-Xlog:cds=off", "-Xlog:cds+dynamic=off")
 
 
 def classes_archive(java: str, libraries: Path) -> Path:
-    """Return the path of the archive for a Java and its libraries, whether it exists or not.
-
-    Args:
-        java: Path of the program.
-        libraries: Directory of the libraries.
-    """
+    """Return the path of the archive for a Java and its libraries, whether it exists or not."""
     place = Path(shutil.which(java) or java).resolve()
     identity = f"{place} {place.stat().st_mtime_ns}"
     return libraries / f"classes-{sha256(identity.encode()).hexdigest()[:16]}.jsa"

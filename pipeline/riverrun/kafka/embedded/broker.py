@@ -185,15 +185,7 @@ class EmbeddedBroker:
         return BrokerStatus(pid is not None, pid, f"127.0.0.1:{port}")
 
     def start(self, on_step: Callable[[str], None] = lambda _step: None) -> BrokerStatus:
-        """Start it unless it runs, and wait until it answers.
-
-        Args:
-            on_step: Called with a description of each step: the download, its progress, and the start itself.
-
-        Raises:
-            EmbeddedBrokerError: If there is no Java, a port is taken, the download fails, or the broker runs at another
-                port. Also if it does not start: its data may be damaged.
-        """
+        """Start it unless it runs, and wait until it answers."""
         with self._locked():
             status = self.status()
             if status.is_running and status.bootstrap_servers != self.bootstrap_servers:
@@ -213,11 +205,7 @@ class EmbeddedBroker:
             return self.status()
 
     def stop(self) -> None:
-        """Stop it if it runs; kill it if it does not stop.
-
-        Raises:
-            EmbeddedBrokerError: If it cannot be stopped.
-        """
+        """Stop it if it runs; kill it if it does not stop."""
         if self._directory.exists():
             with self._locked():
                 if self._terminate() and self._recorded.exists():

@@ -45,13 +45,7 @@ _NO_NUMBERS = {"NaN", "Infinity", "-Infinity"}
 
 
 def plain_reader(written: Any, wanted: Any, tags: Tags | None) -> Read:
-    """Return a function that reads a value after the magic byte and the schema's id.
-
-    Args:
-        written: The writer's schema, as the library parses it.
-        wanted: The reader's schema; None if it is the writer's.
-        tags: How values of unions name their branch; None if they do not.
-    """
+    """Return a function that reads a value after the magic byte and the schema's id."""
     read = _Reader(definitions(written), definitions(wanted), tags).of(written, wanted)
 
     def plain(data: bytes) -> Any:
@@ -72,11 +66,7 @@ class _Source:
         self.data, self.at, self.left = data, HEAD_BYTES, _FREE + _PER_BYTE * len(data)
 
     def take(self, size: int) -> bytes:
-        """Return the next bytes.
-
-        Raises:
-            ValueError: If there are too few.
-        """
+        """Return the next bytes."""
         end = self.at + size
         if not self.at <= end <= len(self.data):
             message = f"{size} bytes do not follow at byte {self.at} of {len(self.data)}"
@@ -86,11 +76,7 @@ class _Source:
         return found
 
     def spend(self, count: int) -> None:
-        """Count values that may have no bytes of their own.
-
-        Raises:
-            ValueError: If they are too many for the bytes of the whole value.
-        """
+        """Count values that may have no bytes of their own."""
         self.left -= count
         if self.left < 0:
             message = f"{len(self.data)} bytes hold too many values"
@@ -320,17 +306,7 @@ def _enum(written: Any, wanted: Any) -> Reading:
 
 
 def default_of(schema: Any, default: Any, defined: Mapping[str, Any], tags: Tags | None) -> Any:
-    """Return the value for which a field's default stands, as it is read.
-
-    Args:
-        schema: The field's schema.
-        default: Its default, as JSON.
-        defined: Named schemas.
-        tags: How values of unions name their branch; None if they do not.
-
-    Raises:
-        ValueError: If the default is none of the schema.
-    """
+    """Return the value for which a field's default stands, as it is read."""
     schema = definition_of(schema, defined)
     if isinstance(schema, list):
         for branch in branches_of(schema, defined):

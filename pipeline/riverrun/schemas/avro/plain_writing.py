@@ -28,13 +28,7 @@ class _MisfitError(ValueError):
 
 
 def plain_writer(schema: Any, head: bytes, tags: Tags) -> Write:
-    """Return a function that writes plain values, whose records are dicts.
-
-    Args:
-        schema: The schema, as the library parses it.
-        head: The magic byte and the id.
-        tags: How values of unions name their branch.
-    """
+    """Return a function that writes plain values, whose records are dicts."""
     write = _Writer(definitions(schema), tags).of(schema)
 
     def plain(value: Any) -> bytes:
@@ -164,11 +158,7 @@ class _Writer:
         return write
 
     def _chosen(self, branches: tuple[UnionBranch, ...], value: Any) -> tuple[UnionBranch, Any]:
-        """Return the branch of a value, and the value without its name.
-
-        Raises:
-            ValueError: If it belongs to none, or to several of which it does not name one.
-        """
+        """Return the branch of a value, and the value without its name."""
         if isinstance(value, tuple | list) and len(value) == 2 and isinstance(value[0], str):  # noqa: PLR2004 - a name and a value
             has_items = any(each.cls is list for each in branches)
             named = [each for each in branches if each.name == value[0]]

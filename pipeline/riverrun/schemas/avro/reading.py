@@ -112,18 +112,7 @@ class MadeRecord:
 
 
 def generated_reader(written: Any, wanted: Any, made: MadeRecord | None, plain: Read, tags: Tags | None = None) -> Read:
-    """Return a function that reads a value after the magic byte and the schema's id.
-
-    Args:
-        written: The writer's schema, as the library parses it.
-        wanted: The reader's schema; None if it is the writer's.
-        made: How records are made; None for dicts.
-        plain: Reads values that the function does not cover, or raises the error that describes them.
-        tags: How values of unions name their branch; None if they do not.
-
-    Raises:
-        NotGenerated: If the schemas are not covered.
-    """
+    """Return a function that reads a value after the magic byte and the schema's id."""
     reader = _Reader(definitions(written), definitions(wanted), tags)
     value, code = reader.value(written, wanted, made), reader.code
     lines = indent("\n".join(code.written), " " * 8)

@@ -120,11 +120,7 @@ def _again(type_: Any, text: str | None, references: tuple[Reference, ...], sett
 
 
 def _text(schema: str | Mapping[str, Any] | Sequence[Any] | None) -> str | None:
-    """Return a schema as JSON text.
-
-    Raises:
-        ConfigError: If the schema is invalid.
-    """
+    """Return a schema as JSON text."""
     if isinstance(schema, str) and schema.isidentifier():  # a primitive type's name
         return json.dumps(schema)
     return json_text(schema, "An Avro schema")
@@ -177,11 +173,7 @@ class AvroFormat:
         return plain if self.type_ is None else _typed_writer(self.type_, known, head, plain)
 
     def tags(self, schema: Any) -> Tags:
-        """Return how records of a schema in unions of several name their branch.
-
-        Raises:
-            ConfigError: If the type does not tell them apart.
-        """
+        """Return how records of a schema in unions of several name their branch."""
         return Tags() if self.type_ is None else tags_of(self.type_, schema)
 
     @property
@@ -240,14 +232,7 @@ def _typed_writer(type_: Any, schema: Any, head: bytes, plain: Write) -> Write:
 
 
 def _typed(type_: Any, written: Any, wanted: Any, read: Read) -> Read:
-    """Return a function that reads values of a type; its objects are made directly if no value has to be converted.
-
-    Args:
-        type_: The type.
-        written: The writer's schema.
-        wanted: The reader's schema; None if it is the writer's.
-        read: Reads plain values.
-    """
+    """Return a function that reads values of a type; its objects are made directly if no value has to be converted."""
     convert = converter(type_)
 
     def converted(data: bytes) -> Any:

@@ -43,15 +43,7 @@ _ANY = (inspect.AnyType, inspect.CustomType, inspect.RawType)
 
 
 def tags_of(type_: Any, schema: Any) -> Tags:
-    """Return how records in unions of several name their branch, so that values of a type come back as they were.
-
-    Args:
-        type_: Type of the values.
-        schema: Their schema, as the library parses it.
-
-    Raises:
-        ConfigError: If the type does not tell branches of a union apart.
-    """
+    """Return how records in unions of several name their branch, so that values of a type come back as they were."""
     search = _Tagging(type_, definitions(schema), {}, set())
     search.walk([inspect.type_info(type_)], schema)
     return Tags(search.keys)
@@ -110,11 +102,7 @@ class _Tagging:
                 self.walk([types[each["name"]]], each["type"])
 
     def _named(self, kinds: list[Any], branch: UnionBranch) -> Any:
-        """Return the class of a branch whose values have to name it.
-
-        Raises:
-            ConfigError: If there is none.
-        """
+        """Return the class of a branch whose values have to name it."""
         if branch.is_record:
             short = branch.name.rpartition(".")[2]
             structs = [each for each in kinds if isinstance(each, inspect.StructType) and each.tag is not None]
@@ -144,15 +132,7 @@ def _single(kinds: Iterable[Any]) -> Iterable[Any]:
 
 
 def struct_of(type_: Any, schema: Any) -> MadeRecord | None:
-    """Return how the records in values of a schema are made, if a type takes the values without conversion.
-
-    Args:
-        type_: Type of the values.
-        schema: Their schema, as the library parses it.
-
-    Raises:
-        NotGenerated: If values have to be converted or checked.
-    """
+    """Return how the records in values of a schema are made, if a type takes the values without conversion."""
     return _Fitting(definitions(schema), []).fit((inspect.type_info(type_),), schema)
 
 
@@ -214,11 +194,7 @@ class _Fitting:
 
 
 def _only(kinds: Sequence[Any], wanted: type | None) -> Any:
-    """Return the type of a kind among several, if it has no constraints.
-
-    Raises:
-        NotGenerated: If there is none.
-    """
+    """Return the type of a kind among several, if it has no constraints."""
     plain = [each for each in kinds if type(each) is wanted and not _is_constrained(each)]
     if len(plain) != 1:
         message = f"values would be converted to {kinds}"
@@ -279,12 +255,6 @@ def schema_of(type_: Any) -> Any:
 
     >>> schema_of(list[int | None])
     {'type': 'array', 'items': ['long', 'null']}
-
-    Args:
-        type_: A type that msgspec can inspect.
-
-    Raises:
-        ConfigError: If Avro has no such type.
     """
     try:
         found = inspect.type_info(type_)
@@ -339,11 +309,7 @@ def _of_choices(found: Any, named: dict[str, Any]) -> Any:
 
 
 def _again(cls: type, named: type) -> str:
-    """Return the name of a class whose schema was made before.
-
-    Raises:
-        ConfigError: If another class has its name.
-    """
+    """Return the name of a class whose schema was made before."""
     if cls is not named:
         message = f"{cls!r} and {named!r} would have one name in the Avro schema"
         raise ConfigError(message, hint=_HINT)

@@ -355,11 +355,7 @@ class JsonForm:
         return value if is_whole else self._shown(self.schema, value)
 
     def of_text(self, text: str) -> Any:
-        """Return the value of a text: JSON, or the value itself if all values are texts or bytes.
-
-        Raises:
-            ValueError: If it does not fit the schema.
-        """
+        """Return the value of a text: JSON, or the value itself if all values are texts or bytes."""
         if self._kind != "union" and class_of(self.schema) is bytes:
             return bytes.fromhex(text.removeprefix("0x"))
         shown: Any = text
@@ -455,11 +451,7 @@ def _read_as(schema: Any, shown: Any) -> Any:
 
 
 def _of_json(schema: Any, shown: Any) -> Any:
-    """Return a value without parts from JSON; what does not fit is left to the writer, which says why.
-
-    Raises:
-        ValueError: If a text is not a value of the definition's class.
-    """
+    """Return a value without parts from JSON; what does not fit is left to the writer, which says why."""
     cls = class_of(schema)
     if isinstance(shown, float):  # not read from text yet, which has a decimal in its place
         shown = decimal.Decimal(repr(shown))
@@ -519,9 +511,6 @@ def logical_between(written: Any, wanted: Any) -> tuple[Logical | None, Any]:
     """Return the logical type by which a value is read, and the definition that has it; None for plain values.
 
     The reader's schema decides whether there is one, and the writer's how it is read.
-
-    Raises:
-        ValueError: If both have one, of different meanings.
     """
     one = logical_of(written)
     if wanted is None:

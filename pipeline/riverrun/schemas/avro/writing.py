@@ -60,13 +60,7 @@ _INT_BITS, _LONG_BITS = 32, 64
 
 
 def writer_of(schema: Any, head: bytes, tags: Tags) -> Write:
-    """Return a function that writes plain values, whose records are dicts: a generated one, unless the schema is not covered.
-
-    Args:
-        schema: The schema, as the library parses it.
-        head: The magic byte and the id.
-        tags: How values of unions name their branch.
-    """
+    """Return a function that writes plain values, whose records are dicts: a generated one, unless the schema is not covered."""
     plain = plain_writer(schema, head, tags)
     try:
         return generated_writer(schema, None, head, plain, tags)
@@ -75,18 +69,7 @@ def writer_of(schema: Any, head: bytes, tags: Tags) -> Write:
 
 
 def generated_writer(schema: Any, made: MadeRecord | None, head: bytes, plain: Write, tags: Tags) -> Write:
-    """Return a function that writes a value after the magic byte and the schema's id.
-
-    Args:
-        schema: The schema, as the library parses it.
-        made: The classes of records, as `struct_of` finds them; None for dicts.
-        head: The magic byte and the id.
-        plain: Writes values that the function does not cover, with the head, or raises the error that describes them.
-        tags: How values of unions name their branch.
-
-    Raises:
-        NotGenerated: If the schema is not covered.
-    """
+    """Return a function that writes a value after the magic byte and the schema's id."""
     small, _ = _varints()
     known = {"long_bytes": _long_bytes, "int_bytes": _int_bytes, "small": small, "join": b"".join, "plain": plain}
     code = Lines(known | {"EPOCH": EPOCH, "datetime": dt.datetime})
@@ -139,14 +122,7 @@ class _Writer:
     depth: int = 0
 
     def value(self, value: str, schema: Any, made: MadeRecord | None, *, is_named: bool = False) -> list[str]:
-        """Write the lines for a value, which is a name, and return expressions of its bytes.
-
-        Args:
-            value: The variable that has the value.
-            schema: Its schema.
-            made: The class of its records; None for dicts.
-            is_named: Whether the value has been found to name the record.
-        """
+        """Write the lines for a value, which is a name, and return expressions of its bytes."""
         schema = definition_of(schema, self.defined)
         if isinstance(schema, list):
             return [self._union(value, schema, made)]

@@ -87,13 +87,7 @@ class Engine:
 
 
 def chosen_engine(wanted: str, spark: Any, offsets: int) -> Engine:
-    """Return the engine of a run.
-
-    Args:
-        wanted: `local`, `spark`, or `auto` to decide here (`bounded.engine`).
-        spark: A Spark session, or a function that makes one. Only a `SessionOnDemand` lets this decide for `local`.
-        offsets: Number of offsets to process.
-    """
+    """Return the engine of a run."""
     lazy = spark if isinstance(spark, SessionOnDemand) else SessionOnDemand(lambda: spark)
     if wanted == LOCAL:
         return Engine(LOCAL, "as chosen", lazy.attempts)
@@ -136,13 +130,7 @@ class RunProgress:
             return numbered
 
     def end(self, works: Sequence[SliceWork], results: Iterable[TaskResult], sources: frozenset[str]) -> None:
-        """Note the results of tasks.
-
-        Args:
-            works: The work of the tasks.
-            results: Their results.
-            sources: Topics counted by offsets; their total was known from the start.
-        """
+        """Note the results of tasks."""
         found = list(results)
         offsets = sum(each.size for work in works for tp, each in work.ranges.items() if tp.topic in sources)
         with self._lock:
@@ -151,11 +139,7 @@ class RunProgress:
             self._done += offsets + sum(each.processed - each.read for each in found)
 
     def look(self) -> tuple[int, int]:
-        """Return the number of processed records, and the total known so far.
-
-        Raises:
-            BrokerError: If brokers do not answer.
-        """
+        """Return the number of processed records, and the total known so far."""
         with self._lock:
             done, everything, turn, places = self._done, self._everything, self._turn, self._at_work
         return min(done + self._counts.of(places, turn), everything), everything
@@ -166,15 +150,7 @@ _ANSWER_SECONDS = 5.0
 
 
 def run_on_spark(spark: Any, works: Sequence[SliceWork], build: Callable[[Job], Topology]) -> list[TaskResult]:
-    """Run tasks, each in a Spark task of its own, and collect the results.
-
-    Returns:
-        One result per task.
-
-    Raises:
-        StreamsError: If a task failed for good.
-        EngineError: If Spark gave up, or lost the result of a task.
-    """
+    """Run tasks, each in a Spark task of its own, and collect the results."""
     if not works:
         return []
 
@@ -204,19 +180,6 @@ def run_here(
     """Run tasks in this process, one after the other, as `run_on_spark` does.
 
     A task that fails for good does not keep the others from committing their work, as on Spark.
-
-    Args:
-        works: The work of the tasks.
-        build: Builds the topology.
-        attempts: Number of attempts of a task whose error may pass.
-        admin: Client for requests to the brokers.
-
-    Returns:
-        One result per task.
-
-    Raises:
-        StreamsError: If a task failed for good.
-        EngineError: If a task ended with an error of another kind.
     """
     results = [_result(_attempted(partial(attempt, work, build, admin), work.task_id, attempts)) for work in works]
     _raise_errors(results)
@@ -252,11 +215,7 @@ def _raise_errors(results: Iterable[TaskResult]) -> None:
 
 
 def _check_all_answered(works: Sequence[SliceWork], results: Sequence[TaskResult]) -> None:
-    """Check that every task has a result: the run would count as done without the records of a lost one.
-
-    Raises:
-        EngineError: If Spark returned neither a result nor an error for a task.
-    """
+    """Check that every task has a result: the run would count as done without the records of a lost one."""
     missing = sorted({str(work.task_id) for work in works} - {result.task_id for result in results})
     if missing:
         message = f"Spark ended the job without results of tasks {', '.join(missing)}"
@@ -277,11 +236,6 @@ def attempt(work: SliceWork, build: Callable[[Job], Topology], admin: Admin | No
     """Attempt a task's work once, and return the result as JSON. Raises errors that may pass, so that Spark retries the task.
 
     It does not raise that no broker answers: another attempt would wait just as long as this one has.
-
-    Args:
-        work: The work.
-        build: Builds the topology.
-        admin: As in `run_task`.
     """
     try:
         result = run_task(work, build, admin)

@@ -49,20 +49,7 @@ _DONE_BEFORE = "an attempt died after its commit: figures leave out the part of 
 
 
 def run_task(work: SliceWork, build: Callable[[Job], Topology], admin: Admin | None = None) -> TaskResult:
-    """Do one task's work, unless it is done. Retries for `task.timeout.ms` while brokers are away.
-
-    Args:
-        work: The work.
-        build: Builds the topology in this process.
-        admin: Client for requests to the brokers; by default, the one that all tasks of this process share.
-
-    Raises:
-        TaskMigratedError: If another attempt has taken over meanwhile.
-        RangeError: If the application stands neither at the start nor at the end of the range.
-        RecordError: If a record cannot be handled.
-        UnsupportedByHostError: If a processor schedules by the wall clock, and no setting says how to treat this.
-        BrokerError: If brokers do not answer.
-    """
+    """Do one task's work, unless it is done. Retries for `task.timeout.ms` while brokers are away."""
     connected = connected_here(work.job, build, admin)
     sent: list[_Done] = []
     timeout_ms = connected.application.config.streams.task_timeout_ms
@@ -181,15 +168,7 @@ class _Processing:
         self._packing = packing
 
     def run(self, sent: list[_Done]) -> _Done:
-        """Process the ranges, unless that is done, and then move event time, which is safe to repeat.
-
-        Args:
-            sent: Counts that earlier tries of this process tried to commit, without an answer; this try adds its own. If the
-                work turns out to be done, these tries, or another attempt at the same work, have done it.
-
-        Returns:
-            The counts of the processed records.
-        """
+        """Process the ranges, unless that is done, and then move event time, which is safe to repeat."""
         work, task = self._work, self._active.task
         is_done = _is_done(work, self._active, self._connected.admin)
         if is_done and work.advance_to_ms is None:
@@ -218,15 +197,7 @@ class _Processing:
         return sent[-1]
 
     def _process(self, inputs: Inputs) -> int:
-        """Process all inputs. If records are gone, first check whether another owner has processed and deleted them.
-
-        Returns:
-            The number of records processed.
-
-        Raises:
-            TaskMigratedError: If another owner has continued the task.
-            RangeError: If records are lost.
-        """
+        """Process all inputs. If records are gone, first check whether another owner has processed and deleted them."""
         try:
             inputs.feed(self._active.task)
             return self._active.task.process_all()
@@ -270,11 +241,7 @@ def _purge(active: ActiveTask, admin: Admin, repartitions: frozenset[str]) -> tu
 
 
 def _is_done(work: SliceWork, active: ActiveTask, admin: Admin) -> bool:
-    """Return whether an earlier attempt committed this slice; its transaction moved all inputs at once, or none.
-
-    Raises:
-        RangeError: If the task stands elsewhere. It may stand before the slice if no records are left in between.
-    """
+    """Return whether an earlier attempt committed this slice; its transaction moved all inputs at once, or none."""
     starts = active.starts()
     if all(starts[tp] >= wanted.end for tp, wanted in work.ranges.items()):
         return True

@@ -87,10 +87,6 @@ def plan_run(
     """Plan how to process a range. Creates and changes nothing.
 
     Partitions that the range leaves out are not processed.
-
-    Raises:
-        RangeError: If the range cannot be read.
-        BrokerError: If brokers do not answer.
     """
     connected = connected.reading({tp.topic for tp in run_range.ranges})
     topology, topics = connected.topology, found_ids(connected.admin, connected.topology.source_topics)
@@ -180,33 +176,7 @@ def run(
     check: Callable[[], None] = lambda: None,
     after: Callable[[RunSummary], None] = lambda _summary: None,
 ) -> RunSummary:
-    """Process a range. Work that an earlier attempt has committed is not repeated.
-
-    Args:
-        connected: The application to run.
-        run_range: The range to process.
-        spark: A Spark session, or a function that makes one, called when there is something to process on Spark. With a
-            `SessionOnDemand`, the setting `bounded.engine` may choose this process instead.
-        build: Builds the topology where tasks run; must be picklable.
-        max_records_per_slice: Maximum number of records of a slice. A slice is one transaction per task: larger slices are
-            fewer, and need more memory.
-        advance_to_ms: Event time to which all tasks move after the last slice, ms since the epoch. Windows that end before,
-            grace included, are closed and forwarded. If left out, they stay open. Suppressed results then wait in the state
-            for records of the next run or of a worker.
-        by: The user, for the record of runs; this user on this machine if left out.
-        on_plan: Called with the plan before anything is done.
-        check: Called after the run is recorded, before anything is done; an error that it raises ends the run. It sees
-            everything written by a process that looks for runs after writing, and finds none.
-        after: Called with the summary after the range is processed, while still no other host may process.
-
-    Raises:
-        RangeError: If the application does not stand at the start of the range, or an interrupted run must be finished
-            first.
-        RecordError: If a record cannot be handled.
-        UnsupportedByHostError: If a processor schedules by the wall clock, and no setting says how to treat this.
-        UnderWayError: If another run, or a worker, of the application is alive.
-        BrokerError: If brokers do not answer.
-    """
+    """Process a range. Work that an earlier attempt has committed is not repeated."""
     try:
         with _spark_ahead(connected, run_range, spark), processing_alone(connected, RUN, by) as host:
             plan = plan_run(connected, run_range, max_records_per_slice)
@@ -313,11 +283,7 @@ class _Run:
         return results
 
     def _prepare(self) -> Mapping[TopicPartition, CommittedOffset]:
-        """Prepare topics, end open transactions of a run that died, and commit the offsets where partitions begin.
-
-        Returns:
-            The committed offsets.
-        """
+        """Prepare topics, end open transactions of a run that died, and commit the offsets where partitions begin."""
         connected, ranges = self._connected, self._plan.range.ranges
         connected.prepare()
         StateSchemas(connected).check()

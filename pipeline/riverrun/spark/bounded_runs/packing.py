@@ -151,9 +151,6 @@ def _as_bytes(given: Any) -> bytes | None:
     """Return the bytes of a serde's result, as the client library would take it: it encodes text.
 
     Other types are refused here, with the record at hand: within a pack, they would be committed with all others.
-
-    Raises:
-        TypeError: If the result is neither text nor bytes.
     """
     if isinstance(given, str):
         return given.encode()

@@ -30,19 +30,7 @@ _RETRY_SECONDS = 0.5
 
 
 def retry_until_available(step: Callable[[], T], admin: Admin, timeout_ms: int) -> T:
-    """Repeat a step while brokers are away: its clients by themselves wait for seconds only.
-
-    Args:
-        step: The step; must be safe to repeat after any outcome.
-        admin: Client for requests to the brokers.
-        timeout_ms: Maximum duration of retries since the first failure, ms (`task.timeout.ms`).
-
-    Returns:
-        The step's result.
-
-    Raises:
-        StreamsError: The step's error, if waiting does not help, or has not helped.
-    """
+    """Repeat a step while brokers are away: its clients by themselves wait for seconds only."""
     deadline = None
     while True:
         try:
@@ -68,11 +56,7 @@ def _come_back(admin: Admin, deadline: float, missed: str) -> bool:
 
 
 def check_wall_clock(application: Application, task: Task) -> None:
-    """Refuse processors that schedule by the wall clock, unless a setting says how to treat them.
-
-    Raises:
-        UnsupportedByHostError: If there is a processor like this, and no setting.
-    """
+    """Refuse processors that schedule by the wall clock, unless a setting says how to treat them."""
     if task.schedules_wall_clock and application.config.streams.bounded_wall_clock_punctuation == "refuse":
         message = f"{application.id} schedules punctuations by the wall clock, which has no meaning in a bounded run"
         hint = (
@@ -83,11 +67,7 @@ def check_wall_clock(application: Application, task: Task) -> None:
 
 
 def punctuate_wall_clock(application: Application, task: Task) -> None:
-    """Call wall-clock punctuations at the end of a slice, if the setting says so.
-
-    Raises:
-        UnsupportedByHostError: If one was scheduled during the slice, and no setting says how to treat it.
-    """
+    """Call wall-clock punctuations at the end of a slice, if the setting says so."""
     check_wall_clock(application, task)
     if application.config.streams.bounded_wall_clock_punctuation == "once":
         task.punctuate_wall_clock_once()
@@ -133,18 +113,7 @@ class Inputs:
         self._open.close()
 
     def feed(self, task: Task, handed_over: Iterable[tuple[TopicPartition, TaskId, list[RawFields]]] = ()) -> None:
-        """Let a task process all its inputs; `read` counts the records of external topics.
-
-        Args:
-            task: The task.
-            handed_over: Records of repartition topics that are not in Kafka (a dry run's), with their writers. They follow
-                the records in Kafka.
-
-        Raises:
-            RangeError: If a range cannot be read completely.
-            StateError: If records cannot be spilled.
-            BrokerError: If the brokers do not answer.
-        """
+        """Let a task process all its inputs; `read` counts the records of external topics."""
         asked = {tp: wanted for tp, wanted in self._ranges.items() if wanted.size}
         own = {tp: wanted for tp, wanted in asked.items() if tp.topic in self._repartitions}
         with uncollected():

@@ -64,11 +64,7 @@ class Counts:
         self._reader: GroupProgress | None = None
 
     def of(self, places: Collection[TopicPartition], turn: int) -> int:
-        """Return the number of records that some tasks have processed in a turn.
-
-        Raises:
-            BrokerError: If brokers do not answer.
-        """
+        """Return the number of records that some tasks have processed in a turn."""
         if not (self._group and places):
             return 0
         self._reader = self._reader or self._admin.progress_of(self._group)
@@ -89,13 +85,6 @@ def reporting(
     """Report a count every second, from another thread, as long as the body runs.
 
     Reports that brokers do not accept are dropped.
-
-    Args:
-        admin: Client for requests to the brokers.
-        group: The group in which to report; empty for no reports.
-        inputs: The task's inputs.
-        turn: Number of this turn of the run.
-        count: Returns the records processed so far.
     """
     if not (group and inputs):
         yield

@@ -146,18 +146,7 @@ class WriterMerge:
         taken: int = 0,
         may_be_packs: bool = True,
     ) -> None:
-        """Append records of a partition, in order of offsets.
-
-        Args:
-            tp: The partition.
-            records: The next records.
-            writer: Writer of the records outside of packs. Live workers do not name themselves: they count as one writer.
-            taken: Number of records that have been processed before within the first record, if that is a pack.
-            may_be_packs: Whether the records come from a repartition topic in Kafka, so that some of them may be packs.
-
-        Raises:
-            StateError: If the file cannot be written.
-        """
+        """Append records of a partition, in order of offsets."""
         for packer, run in groupby(records, _writer_of if may_be_packs else _nobody):
             if packer is None:
                 self._keep(tp, writer, _singles(list(run)))

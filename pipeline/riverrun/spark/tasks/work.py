@@ -59,12 +59,7 @@ class Job:
 
 
 def job_of(connected: ConnectedApplication, progress: str = "") -> Job:
-    """Return the job of an application, with the ends of its global tables as they are now.
-
-    Args:
-        connected: The application.
-        progress: The group in which tasks report their progress; empty if they do not report.
-    """
+    """Return the job of an application, with the ends of its global tables as they are now."""
     application = connected.application
     return Job(
         config=application.config,
@@ -83,16 +78,7 @@ def job_of(connected: ConnectedApplication, progress: str = "") -> Job:
 
 
 def connected_here(job: Job, build: Callable[[Job], Topology], admin: Admin | None = None) -> ConnectedApplication:
-    """Return the application of a job, with the topology built in this process.
-
-    Args:
-        job: The job.
-        build: Builds the topology.
-        admin: Client for requests to the brokers; by default, the one that all tasks of this process share.
-
-    Raises:
-        TopologyError: If that topology differs from the driver's.
-    """
+    """Return the application of a job, with the topology built in this process."""
     topology = build(job).resolved(job.partitions)
     if topology.code_fingerprint() != job.fingerprint:
         message = f"The topology of {job.config.name} here differs from the driver's"
@@ -112,17 +98,7 @@ def connected_here(job: Job, build: Callable[[Job], Topology], admin: Admin | No
 
 
 def require_same_topics(job: Job, connected: ConnectedApplication, known: Mapping[str, int]) -> None:
-    """Make sure that topics are those that the driver has planned with, and those that a task knows.
-
-    Args:
-        job: The job.
-        connected: The application.
-        known: Ids of the topics that the task depends on.
-
-    Raises:
-        TopicError: If a topic was deleted and created again.
-        BrokerError: If brokers do not answer.
-    """
+    """Make sure that topics are those that the driver has planned with, and those that a task knows."""
     pairs = {*job.topics.items(), *known.items()}
     require_same(connected.application, pairs, found_ids(connected.admin, (topic for topic, _ in pairs)))
 

@@ -132,15 +132,7 @@ _SAME: dict[SqlType, frozenset[str]] = {
 
 
 def row_of(columns: Columns, schema: Any) -> MadeRecord:
-    """Return how rows are made of records.
-
-    Args:
-        columns: Names and types.
-        schema: Of the records, as the library parses it.
-
-    Raises:
-        NotGenerated: If it is not the schema of a record, or two columns have one field.
-    """
+    """Return how rows are made of records."""
     if not isinstance(schema, dict) or kind_of(schema) != "record":
         message = "the schema of a row must be a record"
         raise NotGenerated(message)

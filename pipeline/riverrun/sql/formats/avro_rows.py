@@ -37,11 +37,7 @@ if TYPE_CHECKING:
 
 
 def check_written(text: str, columns: Columns) -> None:
-    """Make sure that a schema needs no fields besides columns.
-
-    Raises:
-        SqlError: If it has a required field that is not a column.
-    """
+    """Make sure that a schema needs no fields besides columns."""
     schema, names = json.loads(text), {name for name, _ in columns}
     for field in schema["fields"] if isinstance(schema, dict) and schema.get("type") == "record" else ():
         if field["name"] not in names and "default" not in field and not _is_nullable(field["type"]):
@@ -161,16 +157,6 @@ def avro_serde(
     """Return the serde of rows as Avro: a record of all columns, or a single unwrapped value.
 
     Records are read by the schema that they were written with; columns are matched by name in any case.
-
-    Args:
-        columns: Names and types.
-        full_name: Full name of the record; ksqlDB's if left out.
-        wrapped: Whether a single value is wrapped in a record.
-        schema: The schema to write with; that of the columns if left out.
-
-    Raises:
-        MissingExtraError: If the extra `schemas` is not installed.
-        SqlError: If Avro does not support a column's name or type.
     """
     require_extra("schemas")
     if wrapped:
@@ -262,11 +248,7 @@ class AvroRows:
         return lambda data: (single(read(data)),)
 
     def plain_reader(self, known: Any) -> Read:
-        """Return a function that reads rows, a call per value.
-
-        Args:
-            known: The schema that they were written with, as the library parses it.
-        """
+        """Return a function that reads rows, a call per value."""
         read = _plain_value(known)
         if not self.wrapped:
             single = of_avro(self.columns[0][1])

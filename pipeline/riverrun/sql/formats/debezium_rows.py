@@ -122,13 +122,7 @@ def types_of_text(text: str) -> tuple[tuple[str, str], ...]:
 
 
 def change_keys(name: str, keys: Serde[Any], columns: Columns) -> Serde[Any]:
-    """Return the serde that reads keys of changes as the values of columns.
-
-    Args:
-        name: Name of the format.
-        keys: Reads the value of a primary key's only column, or a dict of several.
-        columns: Columns of the key.
-    """
+    """Return the serde that reads keys of changes as the values of columns."""
     fields, read = fields_reader(columns, change_reader), keys.deserialize
 
     def one(data: bytes) -> tuple[Any, ...]:
@@ -152,13 +146,7 @@ def change_keys(name: str, keys: Serde[Any], columns: Columns) -> Serde[Any]:
 
 
 def change_rows(name: str, changes: Serde[Any], columns: Columns) -> Serde[Any]:
-    """Return the serde that reads the row after each change; None after a deletion.
-
-    Args:
-        name: Name of the format.
-        changes: Reads changes.
-        columns: Columns of the row.
-    """
+    """Return the serde that reads the row after each change; None after a deletion."""
     fields, read, wanted = fields_reader(columns, change_reader), changes.deserialize, _wanted(columns)
 
     def row(data: bytes) -> tuple[Any, ...] | None:
@@ -173,13 +161,7 @@ def change_rows(name: str, changes: Serde[Any], columns: Columns) -> Serde[Any]:
 
 
 def change_envelopes(name: str, changes: Serde[Any], columns: Columns) -> Serde[Any]:
-    """Return the serde that reads the parts of each change.
-
-    Args:
-        name: Name of the format.
-        changes: Reads changes.
-        columns: Columns of the envelope.
-    """
+    """Return the serde that reads the parts of each change."""
     fields, read, wanted = fields_reader(columns, change_reader), changes.deserialize, _wanted(_after(columns))
 
     def envelope(data: bytes) -> tuple[Any, ...]:

@@ -264,12 +264,7 @@ def _declared(type_: SqlType) -> tuple[type | None, Any]:
 def fields_reader(
     columns: Columns, reader: Callable[[SqlType], Callable[[Any], Any]] = reader_of
 ) -> Callable[[Any], list[Any]]:
-    """Return a function that returns the values of columns from an object, with names in any case.
-
-    Args:
-        columns: Names and types of the values.
-        reader: Returns the function that converts values to a type.
-    """
+    """Return a function that returns the values of columns from an object, with names in any case."""
     readers = [(name, _PLAIN.get(type_), reader(type_)) for name, type_ in columns]
     known: dict[tuple[str, ...], list[tuple[str | None, type | None, Callable[[Any], Any]]]] = {}
 
@@ -342,13 +337,7 @@ def _itself(value: Any) -> Any:
 
 
 def json_serde(columns: Columns, *, wrapped: bool, used: frozenset[str] | None = None) -> Serde[Any]:
-    """Return the serde of rows as JSON: an object of all columns, or a single unwrapped value.
-
-    Args:
-        columns: Names and types of the values.
-        wrapped: Whether the row is an object.
-        used: Columns of an object that are read; others are None. All of them if left out.
-    """
+    """Return the serde of rows as JSON: an object of all columns, or a single unwrapped value."""
     write, read = json_functions(columns, wrapped=wrapped, used=used)
     unused = [] if used is None else [name for name, _ in columns if name not in used]
     without = f" without {', '.join(unused)}" if unused else ""  # tells fingerprints that state may lack these

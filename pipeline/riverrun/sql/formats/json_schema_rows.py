@@ -42,16 +42,7 @@ _SIMPLE: dict[SqlType, dict[str, Any]] = {
 
 
 def json_schema_serde(columns: Columns, *, wrapped: bool, schema: WrittenSchema | None = None) -> Serde[Any]:
-    """Return the serde of rows as JSON with a schema: an object of all columns, or a single unwrapped value.
-
-    Args:
-        columns: Names and types.
-        wrapped: Whether a single value is wrapped in an object.
-        schema: The schema to write with; that of the columns if left out.
-
-    Raises:
-        MissingExtraError: If the extra `schemas` is not installed.
-    """
+    """Return the serde of rows as JSON with a schema: an object of all columns, or a single unwrapped value."""
     require_extra("schemas")
     name = f"sql-json-sr[{columns_text(columns)}]"
     return framed(
@@ -104,11 +95,7 @@ class JsonSchemaRows:
         return lambda row: head + write(row)
 
     def reader(self, schema: Any, registry: RegistryClient) -> Read:  # noqa: ARG002 - JSON tells itself apart
-        """Return the function that reads rows, whatever schema they were written with.
-
-        Raises:
-            SchemaError: If it is not a JSON Schema.
-        """
+        """Return the function that reads rows, whatever schema they were written with."""
         if schema.schema_type != "JSON":
             message = (
                 f"A record has a schema of {schema.schema_type or 'AVRO'}, but the format of the source is JSON_SR"

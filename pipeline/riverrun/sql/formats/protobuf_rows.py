@@ -70,17 +70,6 @@ def protobuf_serde(
     """Return the serde of rows as Protobuf messages.
 
     Messages of a registry are read by the schema that they were written with; columns are matched by name in any case.
-
-    Args:
-        columns: Names and types.
-        full_name: Full name of the message; Connect's if left out.
-        nullable: `OPTIONAL` or `WRAPPER`, which distinguish NULLs of single values from 0.
-        has_registry: Whether the schema is in a registry.
-        schema: The schema to write with; that of the columns if left out.
-
-    Raises:
-        MissingExtraError: If the extra `schemas` is not installed.
-        SqlError: If Protobuf does not support a column's name or type.
     """
     require_extra("schemas")
     if nullable is not None and nullable not in _NULLABLE:

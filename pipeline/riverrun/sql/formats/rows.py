@@ -135,11 +135,7 @@ def _needs_quotes(text: str, delimiter: str, *, is_first: bool) -> bool:
 
 
 def delimited_serde(columns: Columns, delimiter: str) -> Serde[Any]:
-    """Return the serde of rows as a line of CSV.
-
-    Raises:
-        SqlError: If a column's type is not a single value.
-    """
+    """Return the serde of rows as a line of CSV."""
     sign = _DELIMITERS.get(delimiter, delimiter)
     for name, type_ in columns:
         if isinstance(type_, Array | Map | Struct):

@@ -24,11 +24,7 @@ _ENTRIES = 1000
 
 
 def _limit(call: AggregateCall, name: str) -> int | None:
-    """Return the limit of SET; below zero there is none.
-
-    Raises:
-        WrongArguments: If it is not a number.
-    """
+    """Return the limit of SET; below zero there is none."""
     setting = f"ksql.functions.{name}.limit"
     limit = str(call.settings.get(setting, -1))
     if not re.fullmatch(r"-?[0-9]{1,18}", limit):

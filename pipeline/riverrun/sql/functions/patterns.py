@@ -47,11 +47,7 @@ _REFERENCE = re.compile(r"\\(?P<escaped>.)|\$(?P<number>\d)|\$\{(?P<name>\w+)\}|
 
 @lru_cache(maxsize=32)  # each may take 8 MB when it has seen many texts
 def _compiled(pattern: str) -> _re2.RE2:
-    """Compile a pattern of Java's.
-
-    Raises:
-        ValueError: If it has a mistake, or something that takes more than linear time.
-    """
+    """Compile a pattern of Java's."""
     if len(pattern) > LONGEST_PATTERN:
         message = f"a regular expression may have {LONGEST_PATTERN} characters, not {len(pattern)}"
         raise ValueError(message)
@@ -100,11 +96,7 @@ def _class(letter: str, name: str, text: str, *, is_within: bool) -> str:
 
 
 def _matches(pattern: str, data: bytes) -> Iterator[_Spans]:
-    """Yield the spans of each match, and of its groups, in bytes.
-
-    Raises:
-        ValueError: If the pattern has a mistake, or matches are too many for it.
-    """
+    """Yield the spans of each match, and of its groups, in bytes."""
     match, at, end, way = _compiled(pattern).Match, 0, len(data), 0
     is_local = _LOCAL.fullmatch(pattern) is not None
     for _ in range(MOST_ITEMS):
@@ -259,15 +251,7 @@ def like(text: str | None, pattern: str | None, escape: str = "") -> bool:
 
 
 def like_test(pattern: str, escape: str = "") -> Callable[[str | None], bool]:
-    """Return the test of a pattern of `%` and `_`. It takes time in proportion to the text.
-
-    Args:
-        pattern: The pattern.
-        escape: The character before a `%` or `_` that stands for itself; empty if there is none.
-
-    Raises:
-        ValueError: If the pattern has too many characters with a `_` between two `%`.
-    """
+    """Return the test of a pattern of `%` and `_`. It takes time in proportion to the text."""
     first, *rest = _segments(pattern, escape)
     if not rest:
         if isinstance(first, str):

@@ -135,12 +135,6 @@ _NUMBERS = (Primitive.INTEGER, Primitive.BIGINT, Primitive.DOUBLE)
 def parse_signature(text: str) -> Signature:
     """Parse a signature.
 
-    Args:
-        text: The signature, in the form that the module describes.
-
-    Returns:
-        Its parts.
-
     >>> str(parse_signature("LEN(text STRING) -> INTEGER"))
     'LEN(text STRING) -> INTEGER'
     """
@@ -265,15 +259,7 @@ def allows(variable: str, type_: SqlType) -> bool:
 
 
 def fits(patterns: tuple[Pattern, ...], arguments: tuple[Argument, ...]) -> tuple[int, Bound] | None:
-    """Match arguments with patterns.
-
-    Args:
-        patterns: One pattern for each argument.
-        arguments: Their types; None for a bare NULL.
-
-    Returns:
-        How far the arguments must be widened, and the types of variables; None if they do not match.
-    """
+    """Match arguments with patterns."""
     bound: Bound = {}
     distance = 0
     for pattern, argument in zip(patterns, arguments, strict=True):

@@ -48,22 +48,14 @@ MOST_ITEMS = 1_000_000
 
 
 def within(value: S, most: int) -> S:
-    """Return a value that is not too large.
-
-    Raises:
-        ValueError: If it has more than `most` characters, bytes or items.
-    """
+    """Return a value that is not too large."""
     if len(value) > most:
         check_size(len(value), most)
     return value
 
 
 def check_size(size: int, most: int = MOST_CHARACTERS) -> None:
-    """Make sure that a value does not become too large, before it is made.
-
-    Raises:
-        ValueError: If it would have more than `most` characters, bytes or items.
-    """
+    """Make sure that a value does not become too large, before it is made."""
     if size > most:
         message = f"a value with a size of {size}: functions make values of up to {most}"
         raise ValueError(message)

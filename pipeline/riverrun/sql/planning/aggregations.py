@@ -73,11 +73,7 @@ class Calls:
         return f"{'; '.join(map(repr, self.known))}; {functions}"
 
     def rewritten(self, node: exp.Expr) -> exp.Expr:
-        """Return an expression over groups and results.
-
-        Raises:
-            SqlError: If it uses a column that is neither a group nor a result.
-        """
+        """Return an expression over groups and results."""
         if node in self.groups:
             return _named(f"G{self.groups.index(node)}", node)
         if isinstance(node, exp.Anonymous) and is_aggregate(str(node.this)):
@@ -176,22 +172,7 @@ def aggregated(
     settings: Mapping[str, Any] | None = None,
     late: LateRows | None = None,
 ) -> Aggregated:
-    """Return the table of an aggregation.
-
-    Args:
-        window: The query's windows; None if there are none.
-        relation: The rows to aggregate.
-        groups: Expressions of GROUP BY.
-        projection: Expressions of the projection by the names of their columns.
-        having: Condition that groups must meet; None for all.
-        is_final: Whether each window is sent once, when it has closed.
-        kept: How states are stored, without serdes.
-        settings: Properties that functions read.
-        late: Called with rows that windows refuse as late; None to drop them.
-
-    Raises:
-        SqlError: If the query has a mistake.
-    """
+    """Return the table of an aggregation."""
     calls = Calls(relation, groups, settings or {}, is_windowed=window is not None)
     rewritten = tuple(calls.rewritten(each) for each in projection.values())
     test = None if having is None else calls.rewritten(having)

@@ -66,16 +66,7 @@ LateOfJoin = Callable[["LateInto", Relation], None]
 
 
 def joined_all(relations: Sequence[Relation], joins: Sequence[Join], late: LateOfJoin) -> Relation:
-    """Return all sources of a query, joined.
-
-    Args:
-        relations: The sources.
-        joins: The joins between them.
-        late: Called with late rows that a join has a stream for.
-
-    Raises:
-        SqlError: If a join has a mistake, or is of an unknown kind.
-    """
+    """Return all sources of a query, joined."""
     done = relations[0]
     for other, join in zip(relations[1:], joins, strict=True):
         done = _joined(done, other, join, late)

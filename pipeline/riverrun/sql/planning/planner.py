@@ -102,21 +102,13 @@ class StatementPlan:
     shared: SharedTopics = field(default_factory=SharedTopics)
 
     def check_writes(self) -> None:
-        """Make sure that the statements run something.
-
-        Raises:
-            SqlError: If no statement writes a topic or keeps a table.
-        """
+        """Make sure that the statements run something."""
         if not self.writes:
             message = "The statements compute nothing: none is CREATE ... AS SELECT, CREATE SOURCE TABLE or INSERT INTO"
             raise SqlError(message, 0)
 
     def add_all(self, statements: Sequence[Statement]) -> None:
-        """Plan statements in order.
-
-        Raises:
-            SqlError: If a statement has a mistake.
-        """
+        """Plan statements in order."""
         for statement in statements:
             query = None if isinstance(statement, DropSource | CustomType | SetProperty) else statement.query
             if query is not None:
@@ -143,11 +135,7 @@ class StatementPlan:
             self.placed |= {query.source.name, *(join.source.name for join in query.joins)}
 
     def add(self, statement: Statement) -> None:
-        """Plan one more statement.
-
-        Raises:
-            SqlError: If it has a mistake.
-        """
+        """Plan one more statement."""
         if isinstance(statement, CustomType):
             return
         try:
@@ -229,14 +217,7 @@ class StatementPlan:
     def _made(
         self, statement: CreateSource, given: Mapping[str, Any], result: QueryResult, first: RecordLayout
     ) -> Source:
-        """Write the result of a query, and return the source that it is.
-
-        Args:
-            statement: The statement that makes it.
-            given: Its properties.
-            result: The rows.
-            first: The layout of the source that they come from, whose formats they have by default.
-        """
+        """Write the result of a query, and return the source that it is."""
         first = _writable(first)
         key_format = given.get("KEY_FORMAT", first.key_format)
         if key_format == "NONE" and result.key and "KEY_FORMAT" not in given:
@@ -306,11 +287,7 @@ class StatementPlan:
         self._write(widened, target)
 
     def select(self, query: Query, topic: str) -> Selection:
-        """Plan a query whose rows go to a topic for display, in a format of Riverrun's own.
-
-        Raises:
-            SqlError: If it has a mistake.
-        """
+        """Plan a query whose rows go to a topic for display, in a format of Riverrun's own."""
         self._note_places(query)
         result = planned(query, self._relations(query))
         keys, values = (row_serde([type_ for _, type_ in columns]) for columns in (result.key, result.value))
@@ -486,13 +463,7 @@ def _has_row(_key: Any, row: Any) -> bool:
 def _extractor(
     layout: RecordLayout, row: Callable[[Any], Any] | None = None, *, has_deletions: bool = False
 ) -> Callable[[ConsumerRecord[Any, Any], int], int] | None:
-    """Return the timestamp extractor for a layout; None if times are those of the records.
-
-    Args:
-        layout: The layout.
-        row: Returns the layout's row of a value, if a value is not just that.
-        has_deletions: Whether a table is read, whose deletions have no columns: they have the times of their records.
-    """
+    """Return the timestamp extractor for a layout; None if times are those of the records."""
     if layout.timestamp is None:
         return None
     names, time_of = [name for name, _ in layout.value], time_by(layout.timestamp_format)

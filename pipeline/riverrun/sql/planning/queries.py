@@ -76,18 +76,7 @@ def planned(
     settings: Mapping[str, Any] | None = None,
     late: LateConsumer | None = None,
 ) -> QueryResult:
-    """Return the result of a query.
-
-    Args:
-        query: The query.
-        relations: Its sources.
-        kept: How a table is stored, without serdes. Without a name, it is stored as far as queries need it.
-        settings: Properties that functions read, from SET.
-        late: Called with late rows for each LATE INTO; None where there is no place for them.
-
-    Raises:
-        SqlError: If it has a mistake.
-    """
+    """Return the result of a query."""
     _check_clauses(query)
     _check_functions(query)
     if query.late and late is None:
@@ -165,11 +154,7 @@ def _filtered(query: Query, relation: Relation) -> Relation:
 
 
 def outputs_of(query: Query, relation: Relation) -> list[ProjectedColumn]:
-    """Return the columns of the projection, with stars expanded.
-
-    Raises:
-        SqlError: If a column does not exist, or a name occurs twice.
-    """
+    """Return the columns of the projection, with stars expanded."""
     found: list[ProjectedColumn] = []
     names = _NewNames({each.name for each in relation.fields})
     for item in query.items:
@@ -419,11 +404,7 @@ def _viable(query: Query, relation: Relation) -> exp.Expr:
 
 
 def checked(compiler: Compiler, output: ProjectedColumn) -> Code:
-    """Return the code of a column of the projection.
-
-    Raises:
-        SqlError: If it has no type.
-    """
+    """Return the code of a column of the projection."""
     code = compiler.code(output.node)
     if code.type is None:
         message = f"Column {output.name} is NULL, and has no type"
@@ -434,11 +415,7 @@ def checked(compiler: Compiler, output: ProjectedColumn) -> Code:
 def split(
     outputs: Sequence[ProjectedColumn], nodes: Sequence[exp.Expr], keys: Sequence[exp.Expr], *, is_needed: bool = True
 ) -> tuple[list[str], list[ProjectedColumn]]:
-    """Split the projection into the names of the key's columns, none if no key is needed, and the value's columns.
-
-    Raises:
-        SqlError: If a column of the key is missing or repeated.
-    """
+    """Split the projection into the names of the key's columns, none if no key is needed, and the value's columns."""
     names, taken = [], set()
     if not is_needed and not set(nodes).issuperset(keys):
         return [], list(outputs)

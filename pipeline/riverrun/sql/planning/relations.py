@@ -140,12 +140,7 @@ class Relation:
         return replace(self, fields=self._with_bounds(), table=table.map_values(self._row_of()))
 
     def placed_table(self, stream: KStream[Any, Any], kept: Materialized[Any, Any]) -> KTable[Any, Any]:
-        """Return the rows of a table, each with its headers and all pseudo columns.
-
-        Args:
-            stream: Its updates.
-            kept: How it is stored, without serdes.
-        """
+        """Return the rows of a table, each with its headers and all pseudo columns."""
         relation = self.with_stream(stream, PLACES)
         assert relation.stream is not None  # noqa: S101 - it has just been set
         return relation.stream.to_table(replace(kept, key_serde=self.key_serde, value_serde=rows_of(relation.fields)))
@@ -296,11 +291,7 @@ class _Timed:
 
 
 def time_by(pattern: str | None) -> Callable[[Any], int]:
-    """Return a function that converts a column's value to ms since 1970; -1 if there is no time.
-
-    Args:
-        pattern: Pattern of texts, as of Java's DateTimeFormatter; None for numbers and timestamps.
-    """
+    """Return a function that converts a column's value to ms since 1970; -1 if there is no time."""
 
     def time_of(value: Any) -> int:
         try:
@@ -314,14 +305,7 @@ def time_by(pattern: str | None) -> Callable[[Any], int]:
 def timed_stream(
     stream: KStream[Any, Any], place: int, values: int, time_of: Callable[[Any], int]
 ) -> KStream[Any, Any]:
-    """Return a stream whose records have a column's values as their times.
-
-    Args:
-        stream: Rows of values.
-        place: Index of the column among values, followed by keys.
-        values: Number of columns of values.
-        time_of: Converts a value to ms; below 0 if there is no time.
-    """
+    """Return a stream whose records have a column's values as their times."""
     return stream.process_values(lambda: _Timed(place, values, time_of))
 
 
@@ -342,9 +326,6 @@ def exploded(nodes: Sequence[exp.Expr], relation: Relation) -> tuple[list[exp.Ex
     """Return expressions without table functions, and a relation with columns that replace them.
 
     A shorter list is padded with NULLs (ksqlDB's `KudtfFlatMapper`). A function that fails makes no rows.
-
-    Raises:
-        SqlError: If the relation is a table, or a function does not take its arguments.
     """
     calls = table_calls(nodes)
     if not calls:

@@ -23,15 +23,7 @@ _HINT = "A file has one statement for each result: edit that, and release the fi
 
 
 def check_replacement(statement: CreateSource, known: Source | None) -> None:
-    """Make sure that a statement can create or replace a source.
-
-    Args:
-        statement: The statement.
-        known: The source that has the name already; None if there is none.
-
-    Raises:
-        SqlError: If it cannot.
-    """
+    """Make sure that a statement can create or replace a source."""
     kind = "table" if statement.is_table else "stream"
     if statement.replaces and (statement.is_read_only or (known is not None and known.is_read_only)):
         message = f"Cannot add {kind} '{statement.name}': CREATE OR REPLACE is not supported on source {kind}s."
@@ -45,11 +37,7 @@ def check_replacement(statement: CreateSource, known: Source | None) -> None:
 
 
 def check_columns(known: Source, source: Source, start: int) -> None:
-    """Make sure that a source only adds columns to the one that it replaces.
-
-    Raises:
-        SqlError: If there is any other difference.
-    """
+    """Make sure that a source only adds columns to the one that it replaces."""
     before, after = known.layout, source.layout
     problem = None
     if known.stored is not None or known.is_table != source.is_table:
@@ -84,11 +72,7 @@ class SharedTopics:
             layouts.append(source.layout)
 
     def layouts_of(self, source: Source) -> Sequence[RecordLayout]:
-        """Return the layouts in which the records of a source's topic are read, its own among them.
-
-        Raises:
-            SqlError: If another source reads the topic in a way that does not go together with this one.
-        """
+        """Return the layouts in which the records of a source's topic are read, its own among them."""
         layouts = self._layouts.get(source.topic, [])
         first = self._read.setdefault(source.topic, source)
         if first.layout in layouts and source.layout in layouts and all(_alike(each, layouts[0]) for each in layouts):

@@ -83,11 +83,7 @@ class BufferedChange(NamedTuple):
 
     @classmethod
     def decode(cls, data: bytes) -> BufferedChange:
-        """Read a buffered change from bytes.
-
-        Raises:
-            CorruptStateError: If the bytes are not a buffered change.
-        """
+        """Read a buffered change from bytes."""
         try:
             return _decoded(data)
         except (struct.error, UnicodeDecodeError) as error:
@@ -192,11 +188,7 @@ class SuppressionBuffer:
         self._changed = {}
 
     def restore(self, batch: ChangelogBatch) -> Puts:
-        """Convert changelog records to the backend's form.
-
-        Raises:
-            CorruptStateError: If a record has another layout version.
-        """
+        """Convert changelog records to the backend's form."""
         puts = {}
         for key, value, headers in zip(batch.keys(), batch.values(), batch.headers(), strict=True):
             if value is not None and CHANGELOG_HEADERS[0] not in headers:

@@ -73,15 +73,7 @@ class StoreCore:
         stored: Callable[[bytes], bytes | None] | None = None,
         write: Callable[[bytes, bytes | None, int], None] | None = None,
     ) -> NamedCache:
-        """Put a cache in front of the store that holds updates back, and return it.
-
-        Args:
-            codec: Converts values to bytes.
-            pause: Called now and then while the cache is flushed.
-            time_of: Returns the time (ms) to forward an update with.
-            stored: Reads a key below the cache. Default: `stored` of this object.
-            write: Writes a key below the cache. Default: `write` of this object.
-        """
+        """Put a cache in front of the store that holds updates back, and return it."""
         writes_at_once = self._context.keeps_sources
         self.cache = NamedCache(codec, stored or self.stored, write or self.write, time_of, pause, writes_at_once)
         return self.cache
@@ -122,11 +114,7 @@ class StoreCore:
         self.pending, self.times = {}, {}
 
     def forget_reads(self, limit_bytes: int | None = None) -> None:
-        """Forget decoded values that are not held back, if they exceed a limit.
-
-        Args:
-            limit_bytes: Limit of their estimated size, bytes. Default: `UpdateContext.kept_bytes`.
-        """
+        """Forget decoded values that are not held back, if they exceed a limit."""
         if self.cache is not None:
             self.cache.drop_clean(self._context.kept_bytes if limit_bytes is None else limit_bytes)
 

@@ -269,11 +269,7 @@ class KeyValueStateStore:
         self.forget_reads()
 
     def forget_reads(self, limit_bytes: int | None = None) -> None:
-        """Forget decoded values that are not held back, if they exceed a limit.
-
-        Args:
-            limit_bytes: Limit of their estimated size, bytes. Default: `UpdateContext.kept_bytes`.
-        """
+        """Forget decoded values that are not held back, if they exceed a limit."""
         self._core.forget_reads(limit_bytes)
 
     def restore(self, batch: ChangelogBatch) -> Puts:

@@ -22,14 +22,7 @@ if TYPE_CHECKING:
 def open_store(
     builder: StoreBuilder, backend: StateBackend, context: UpdateContext, pause: Callable[[], None] = idle
 ) -> StateStore:
-    """Open the store that `builder` describes, above `backend`.
-
-    Args:
-        builder: The store to open.
-        backend: The task's backend, which keeps the store's bytes.
-        context: The record being processed; the store reads it at each update.
-        pause: Called now and then while the store is flushed; meanwhile it may be read by key.
-    """
+    """Open the store that `builder` describes, above `backend`."""
     match builder.kind:
         case StoreKind.WINDOW | StoreKind.TIMESTAMPED_WINDOW:
             return WindowStateStore(builder, backend, context, pause)

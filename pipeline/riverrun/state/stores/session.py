@@ -201,11 +201,7 @@ class SessionStateStore:
         self.forget_reads()
 
     def forget_reads(self, limit_bytes: int | None = None) -> None:
-        """Forget decoded values that are not held back, if they exceed a limit.
-
-        Args:
-            limit_bytes: Limit of their estimated size, bytes. Default: `UpdateContext.kept_bytes`.
-        """
+        """Forget decoded values that are not held back, if they exceed a limit."""
         limit_bytes = self._context.kept_bytes if limit_bytes is None else limit_bytes
         self._recent.forget(self._kept.find_first(), limit_bytes)
         self._core.forget_reads(limit_bytes)

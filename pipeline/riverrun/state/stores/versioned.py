@@ -74,11 +74,7 @@ class VersionedStateStore:
         self._observed: int = -1 if observed is None else _TIME.unpack(observed)[0]
 
     def put(self, key: Any, value: Any, timestamp: int) -> int:
-        """Set the value that is valid from `timestamp` on; None deletes.
-
-        Returns:
-            The timestamp of the next later value, or a return code, as in `VersionedKeyValueStore.put`.
-        """
+        """Set the value that is valid from `timestamp` on; None deletes."""
         raw, data = self._keys.written(key), None if value is None else self._values.encode(key, value)
         valid_to = self._put(raw, data, timestamp)
         if valid_to != PUT_RETURN_CODE_NOT_PUT:
@@ -158,11 +154,7 @@ class VersionedStateStore:
             self._pending_ends[end_key] = None
 
     def forget_reads(self, limit_bytes: int | None = None) -> None:
-        """Forget versions that were read, except for keys with pending writes, if all of them exceed a limit.
-
-        Args:
-            limit_bytes: Limit of their estimated size, bytes. Default: `UpdateContext.kept_bytes`.
-        """
+        """Forget versions that were read, except for keys with pending writes, if all of them exceed a limit."""
         limit_bytes = self._context.kept_bytes if limit_bytes is None else limit_bytes
         if not self._log and len(self._histories) * ENTRY_OVERHEAD_BYTES > limit_bytes:
             self._histories.clear()

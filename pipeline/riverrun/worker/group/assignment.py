@@ -132,17 +132,7 @@ def spread(
     lags: Mapping[TaskId, Mapping[str, int]],
     load: Mapping[str, int],
 ) -> dict[TaskId, str]:
-    """Distribute tasks, in total and per sub-topology, in proportion to capacity, with as few moves as possible.
-
-    Args:
-        tasks: The tasks to distribute.
-        capacity: By place that may run tasks; at least one.
-        lags: The lag of places that have a task already: a smaller lag is better.
-        load: How many other tasks each place has already.
-
-    Returns:
-        The place of each task.
-    """
+    """Distribute tasks, in total and per sub-topology, in proportion to capacity, with as few moves as possible."""
     homes = {task: min(lags[task], key=lambda name: (lags[task][name], name)) for task in tasks if lags.get(task)}
     balance = Balance(capacity, load)
     for task, name in homes.items():
@@ -192,14 +182,7 @@ def _filled(
 def standbys(
     instances: Collection[Instance], owners: Mapping[TaskId, str], lags: Lags, config: AssignmentConfig
 ) -> dict[TaskId, set[str]]:
-    """Return the instances that follow the changelogs of each task; present followers continue as far as balance allows.
-
-    Args:
-        instances: All instances.
-        owners: The instance that is to run each stateful task.
-        lags: Changelog records that each instance lacks.
-        config: Settings.
-    """
+    """Return the instances that follow the changelogs of each task; present followers continue as far as balance allows."""
     copies = _Copies(instances, owners, config.rack_aware_assignment_tags, lags)
     for _ in range(min(config.num_standby_replicas, len(instances) - 1)):
         for task in sorted(owners):
@@ -359,12 +342,7 @@ class _Copies:
         return gain(self._load[source], capacities[0], self._load[target], capacities[1])
 
     def _is_as_far_apart(self, task: TaskId, differing: Collection[tuple[_Tag, _Tag]]) -> bool:
-        """Return whether a copy shares no more tags with the others at a target than at its source.
-
-        Args:
-            task: The task.
-            differing: The tags of source and target that differ; the source's count the copy itself.
-        """
+        """Return whether a copy shares no more tags with the others at a target than at its source."""
         if not differing:
             return True
         present = self._present[task]
@@ -410,16 +388,7 @@ class _Copies:
 
 
 def assign(instances: Collection[Instance], tasks: Mapping[TaskId, bool], config: AssignmentConfig) -> dict[str, Plan]:
-    """Assign all tasks.
-
-    Args:
-        instances: All instances; at least one.
-        tasks: All tasks, and whether each has state.
-        config: Settings.
-
-    Returns:
-        A plan per instance id. Each task is active exactly once.
-    """
+    """Assign all tasks."""
     capacity = {instance.id: instance.capacity for instance in instances}
     lags = Lags(instances, config.acceptable_recovery_lag)
     stateful = [task for task, has_state in tasks.items() if has_state]

@@ -62,13 +62,7 @@ class WarmUps:
         self._reported_at = 0.0
 
     def are_news(self, warm_ups: Collection[TaskId], lags: Mapping[TaskId, int], now_s: float) -> bool:
-        """Return whether to ask for a probing rebalance: more tasks have caught up, or some did long ago and still wait.
-
-        Args:
-            warm_ups: The tasks that are warming up.
-            lags: Number of missing records per standby.
-            now_s: The present time (monotonic seconds).
-        """
+        """Return whether to ask for a probing rebalance: more tasks have caught up, or some did long ago and still wait."""
         before = self._ready
         self._ready = frozenset(
             task for task in warm_ups if lags.get(task, self._acceptable_lag + 1) <= self._acceptable_lag
@@ -123,12 +117,7 @@ class GroupClient:
     # Membership
 
     def prepare(self) -> None:
-        """Look up the topics, and create internal ones.
-
-        Raises:
-            TopicError: If topics are missing or do not fit.
-            BrokerError: If brokers do not answer.
-        """
+        """Look up the topics, and create internal ones."""
         self.connected = self.connected.resolved()
         self.layout = self.connected.prepare()
         self._membership.look_up()
@@ -161,12 +150,7 @@ class GroupClient:
     # Assignments
 
     def receive(self) -> None:
-        """Take note of the assignments that have arrived.
-
-        Raises:
-            StreamsError: If the membership has ended.
-            TopologyError: If the leader refuses this instance.
-        """
+        """Take note of the assignments that have arrived."""
         while (arrived := self._membership.heard()) is not None:
             self._take(arrived)
         found = self._membership.found_servers()

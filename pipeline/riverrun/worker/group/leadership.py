@@ -34,11 +34,7 @@ log = logging.getLogger(__name__)
 
 
 def subscriptions_of(said: Mapping[str, bytes]) -> dict[str, SubscriptionInfo | None]:
-    """Decode the subscriptions of all members; None, with a warning, for a member that cannot be understood.
-
-    Args:
-        said: Subscription info of each member, as bytes.
-    """
+    """Decode the subscriptions of all members; None, with a warning, for a member that cannot be understood."""
     found: dict[str, SubscriptionInfo | None] = {}
     for member, data in said.items():
         try:
@@ -66,19 +62,7 @@ def give_assignments(
     *,
     room: int,
 ) -> dict[str, bytes]:
-    """Make the assignment of each member, as bytes.
-
-    Args:
-        members: Subscription info of each member (`subscriptions_of`).
-        topics: Partitions of the topics to read, as the leader itself has found them: claims of members prove nothing.
-        tasks: All tasks, and whether each has state.
-        config: Settings.
-        application_id: The application id, for refusals.
-        room: Bytes that all assignments together should have at most. If they would have more, addresses are left out.
-
-    Returns:
-        Assignment by member.
-    """
+    """Make the assignment of each member, as bytes."""
     refusals = _refusals(members, application_id)
     admitted = {member: info for member, info in members.items() if info is not None and member not in refusals}
     plans = _plans(admitted.values(), tasks, config)

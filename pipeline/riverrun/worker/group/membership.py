@@ -81,11 +81,7 @@ class Membership:
         self._thread = threading.Thread(target=self._take_part, name="membership", daemon=True)
 
     def look_up(self) -> None:
-        """Look up the topics to read, before `start`.
-
-        Raises:
-            BrokerError: If brokers do not answer.
-        """
+        """Look up the topics to read, before `start`."""
         self._connected = self._connected.resolved()
         self._application = self._connected.application
         self._found = self._seen = dict(self._connected.partitions)
@@ -183,12 +179,7 @@ class Membership:
                 self._tell(member)
 
     def _check(self, member: GroupMember) -> None:
-        """End if the membership cannot go on. Once there are tasks, they notice that brokers do not answer.
-
-        Raises:
-            BrokerError: If brokers have not answered for `task.timeout.ms`.
-            TaskMigratedError: If another process has taken the place of this static member.
-        """
+        """End if the membership cannot go on. Once there are tasks, they notice that brokers do not answer."""
         if member.is_fenced:
             message = f"Another process has joined {self._application.id} as the same static member"
             raise TaskMigratedError(message, hint="Give each instance another consumer.group.instance.id.")
@@ -226,9 +217,6 @@ class Membership:
         """Check, if it is time, whether topics or partitions to read have changed; in that case ask for a rebalance.
 
         Known topics are looked at more often than others are looked for, as the latter takes a list of all topics.
-
-        Raises:
-            TopicError: If a topic is gone, or joined topics differ in partitions (`MissingSourceTopicException`).
         """
         now, interval_s = time.monotonic(), self._streams.metadata_max_age_ms / 1000
         if now - self._looked_at < interval_s and not self._differ_at_a_glance(now):

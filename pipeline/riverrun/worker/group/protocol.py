@@ -251,11 +251,7 @@ def packed(message: SubscriptionInfo | AssignmentInfo) -> bytes:
 
 
 def _unpacked(data: bytes) -> bytes:
-    """Return a message as JSON.
-
-    Raises:
-        UnreadableError: If it cannot be decompressed, or would be longer than messages are.
-    """
+    """Return a message as JSON."""
     if data[:1] != _COMPRESSED:
         return data
     unpacking = zlib.decompressobj()
@@ -271,11 +267,7 @@ def _unpacked(data: bytes) -> bytes:
 
 
 def subscription_info_of(data: bytes) -> SubscriptionInfo:
-    """Decode the subscription info of a member.
-
-    Raises:
-        UnreadableError: If the bytes are not a subscription info of this format, or its address is not a plain one.
-    """
+    """Decode the subscription info of a member."""
     info = _subscription_info(_unpacked(data))
     if info.format != FORMAT:
         message = f"it has format {info.format}, and this release reads format {FORMAT}"
@@ -292,11 +284,7 @@ def subscription_info_of(data: bytes) -> SubscriptionInfo:
 
 
 def assignment_info_of(data: bytes) -> AssignmentInfo:
-    """Decode an assignment. Leaves out addresses of members that are not plain addresses.
-
-    Raises:
-        UnreadableError: If the bytes are not an assignment of this format; a refusal may have any.
-    """
+    """Decode an assignment. Leaves out addresses of members that are not plain addresses."""
     assignment = _assignment_info(_unpacked(data))
     if assignment.format != FORMAT and assignment.refusal is None:
         message = f"it has format {assignment.format}, and this release reads format {FORMAT}"
@@ -312,10 +300,6 @@ def addresses_of(active: Mapping[str, str], standby: Mapping[str, Collection[str
 
     >>> addresses_of({"0_0": "a:1", "0_1": "b:1"}, {"0_1": ["a:1"]})
     Addresses(servers=['a:1', 'b:1'], tasks='0:0-1', active=[1, 2], standby=[[], [1]])
-
-    Args:
-        active: Address of the active instance, by task.
-        standby: Addresses of the standbys, by task.
     """
     servers = sorted({*active.values(), *(server for named in standby.values() for server in named)})
     numbers = {server: number for number, server in enumerate(servers, 1)}
@@ -330,11 +314,7 @@ def addresses_of(active: Mapping[str, str], standby: Mapping[str, Collection[str
 
 
 def _by_task(addresses: Addresses) -> tuple[dict[str, str], dict[str, list[str]]]:
-    """Return the addresses of active instances and of standbys by task. Passes over numbers of no address.
-
-    Raises:
-        UnreadableError: If there are more or fewer tasks than numbers.
-    """
+    """Return the addresses of active instances and of standbys by task. Passes over numbers of no address."""
     _check_number(addresses.tasks)
     named = list(map(str, in_order(addresses.tasks)))
     if not len(named) == len(addresses.active) == len(addresses.standby):
@@ -410,17 +390,6 @@ def servers_of(admin: Admin, group: str, *, within_s: float = 0.0) -> list[str]:
     """Return `host:port` of each instance of a group that answers queries, from its subscription info.
 
     Leaves out members with other subscriptions, such as those of other programs.
-
-    Args:
-        admin: Asks the brokers.
-        group: The group: an `application.id`.
-        within_s: Longest wait for the end of a rebalance, in seconds.
-
-    Returns:
-        The addresses in order; none if a rebalance does not end in time.
-
-    Raises:
-        BrokerError: If the brokers refuse or do not answer.
     """
     deadline = time.monotonic() + within_s
     while (members := admin.member_messages(group)) is None and time.monotonic() < deadline:
@@ -435,18 +404,7 @@ def servers_of(admin: Admin, group: str, *, within_s: float = 0.0) -> list[str]:
 
 
 def servers_by_task(admin: Admin, group: str) -> tuple[dict[str, str], dict[str, list[str]]] | None:
-    """Return where the active instance and the standbys of each task answer queries, from the messages of a group's members.
-
-    Args:
-        admin: Asks the brokers.
-        group: The group: an `application.id`.
-
-    Returns:
-        The addresses, as `AssignmentInfo` has them; None during a rebalance.
-
-    Raises:
-        BrokerError: If the brokers refuse or do not answer.
-    """
+    """Return where the active instance and the standbys of each task answer queries, from the messages of a group's members."""
     members = admin.member_messages(group)
     if members is None:
         return None

@@ -75,11 +75,7 @@ class GlobalTables:
         return self.state.stores if self.state is not None else {}
 
     def fill(self) -> GlobalState:
-        """Fill the tables up to the present ends of their topics.
-
-        Raises:
-            BrokerError: If the brokers do not answer.
-        """
+        """Fill the tables up to the present ends of their topics."""
         connected = self._topics.connected
         topics = [topic for declared in connected.topology.global_stores for topic in declared.source.topics]
         self.topic_ids = found_ids(connected.admin, topics)
@@ -102,11 +98,7 @@ class GlobalTables:
                 raise
 
     def require_recent(self) -> None:
-        """Make sure that no deletion is missing among the records that were just read.
-
-        Raises:
-            RangeError: If this process was stopped for longer than brokers keep deletions. A new thread fills the tables again.
-        """
+        """Make sure that no deletion is missing among the records that were just read."""
         try:
             require_recent(self._topics.connected.admin, self._following.whole)
         except RangeError as error:
@@ -227,11 +219,7 @@ class Figures:
         return self._standbys.lags()
 
     def report(self, obeyed: int) -> ThreadReport:
-        """Return a report of everything, for the instance.
-
-        Args:
-            obeyed: Number of the last order that was carried out.
-        """
+        """Return a report of everything, for the instance."""
         return ThreadReport(
             active=self.active,
             standby=self.standby,

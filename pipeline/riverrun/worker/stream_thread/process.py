@@ -57,15 +57,7 @@ _LIFE_SECONDS = 5.0
 def run_stream_thread(
     pipe: Connection, queries: Connection, job: StreamJob, build: Callable[[StreamJob], Topology], logs: LogStyle
 ) -> None:
-    """Run the process of a stream thread from its beginning to its end.
-
-    Args:
-        pipe: Receives commands, and sends reports.
-        queries: Receives questions, and sends answers.
-        job: The application.
-        build: Builds its topology in this process.
-        logs: How to log to the standard error output.
-    """
+    """Run the process of a stream thread from its beginning to its end."""
     _end_with_instance()
     start_logging(logs, job.config.logging)
     collect_rarely()

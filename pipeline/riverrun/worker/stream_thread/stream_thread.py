@@ -117,15 +117,7 @@ class StreamThread:
         return self._manager.is_closing_tasks
 
     def start(self, *, waits_for_brokers: bool = False) -> None:
-        """Check topics, create internal ones, and fill the global tables.
-
-        Args:
-            waits_for_brokers: Whether to wait for absent brokers (`task.timeout.ms`), for hosts that have reached them before.
-
-        Raises:
-            TopicError: If topics are missing or do not fit.
-            BrokerError: If brokers do not answer.
-        """
+        """Check topics, create internal ones, and fill the global tables."""
         take = self._brokers.retry_until_available if waits_for_brokers else _at_once
         take(self._topics.find, "cannot start yet")
         self._manager.follow_nothing()
@@ -141,10 +133,6 @@ class StreamThread:
         """Run and follow the given tasks; commit and close all others. Tasks that stay are not disturbed.
 
         Takes over and restores new tasks while `run_once` continues with the others (`Figures.restoring`).
-
-        Raises:
-            StateError: If another process has the state of a task open.
-            BrokerError: If brokers do not answer for longer than `task.timeout.ms`.
         """
         self._manager.assign(active, standby)
 
@@ -153,15 +141,7 @@ class StreamThread:
         self.assign(frozenset(self._topics.layout.tasks), frozenset())
 
     def read_topics(self, sources: Mapping[str, int]) -> None:
-        """Read the given topics. Revokes tasks that change with them.
-
-        Args:
-            sources: Number of partitions of each external topic that the application reads.
-
-        Raises:
-            TopicError: If the tasks do not fit the existing internal topics.
-            BrokerError: If brokers do not answer.
-        """
+        """Read the given topics. Revokes tasks that change with them."""
         if not self._topics.differ(sources):
             return
         changed = self._brokers.retry_until_available(
@@ -276,10 +256,6 @@ class StreamThread:
         """Fetch records. Missing records may have been deleted by another owner that has processed them: these are not lost.
 
         An instance that was suspended for longer than its session, for example with its machine, finds its tasks in that state.
-
-        Raises:
-            MissingOffsetError: If records are lost.
-            BrokerError: If brokers refuse.
         """
         try:
             self._fetching.fetch(timeout_s)
@@ -333,14 +309,7 @@ def new_stream_thread(
     interruptions: Interruptions | None = None,
     on_restore: Callable[[TopicPartition, int, int], None] = silently,
 ) -> StreamThread:
-    """Make a stream thread, with its connections; it asks brokers nothing before `start`.
-
-    Args:
-        application: The application of the tasks.
-        gives_up: Whether to give up tasks that another owner has taken over; otherwise a takeover is an error.
-        interruptions: Called during processing.
-        on_restore: Called with changelog, records restored and records expected.
-    """
+    """Make a stream thread, with its connections; it asks brokers nothing before `start`."""
     streams, kafka, admin, clock = (
         application.config.streams,
         application.kafka,

@@ -48,13 +48,7 @@ class RegularSnapshots:
     def run_if_due(
         self, tasks: Mapping[TaskId, ActiveTask], now_ms: int, commit_state: Callable[[ActiveTask], bool]
     ) -> None:
-        """Publish the state of a task that is due, right after a commit.
-
-        Args:
-            tasks: The tasks that run.
-            now_ms: The present time, by a clock that nobody sets, ms.
-            commit_state: Commits a task and its local state; returns whether the task still runs.
-        """
+        """Publish the state of a task that is due, right after a commit."""
         active = self._due(tasks, now_ms)
         if active is not None and commit_state(active):
             self._publish(active)
@@ -136,12 +130,7 @@ class Upkeep:
         self._watch = watch
 
     def run_if_due(self, now_ms: int) -> None:
-        """Do what is due.
-
-        Raises:
-            TopicError: If a topic was deleted and created again, or no longer exists.
-            BrokerError: If brokers refuse.
-        """
+        """Do what is due."""
         running = self._manager.running
         self._snapshots.run_if_due(running, now_ms, self._manager.commits.commit_state)
         self._purge.run_if_due(now_ms, running.values(), self._topics.repartition)

@@ -93,11 +93,6 @@ def limits(tasks: Iterable[TaskId], next_times: Mapping[TaskId, int], drift_ms: 
     """Return the event time (ms) up to which each task may process: one drift beyond the slowest other task.
 
     Never holds the slowest task back: the limit of each task is beyond the next record of the slowest other task.
-
-    Args:
-        tasks: All tasks that are aligned with each other.
-        next_times: Event time of the next record, ms, of each task that others wait for.
-        drift_ms: How far apart they may be, ms.
     """
     slowest = sorted((time_ms, task) for task, time_ms in next_times.items())[:2]
     found = {}

@@ -263,11 +263,7 @@ class Alignment:
         return {task_id: (now - self._held_since[task_id], self._slowest[task_id]) for task_id in self.held_back}
 
     def pause_at(self, limits: Limits | None) -> None:
-        """Stop waiting for inputs that pause at a barrier, so that others can drain; the pause does not count as a stall.
-
-        Args:
-            limits: Where they pause; None if the pause has ended.
-        """
+        """Stop waiting for inputs that pause at a barrier, so that others can drain; the pause does not count as a stall."""
         self._limits = limits
         if limits is None:
             for progress in self._progress.values():
@@ -487,11 +483,7 @@ class BrokerProgress:
         external: Iterable[TopicPartition],
         internal: Iterable[TopicPartition],
     ) -> FoundProgress:
-        """Look up the commits of inputs, the ends of external inputs, and those of internal ones.
-
-        Raises:
-            BrokerError: If brokers do not answer.
-        """
+        """Look up the commits of inputs, the ends of external inputs, and those of internal ones."""
         self._progress = self._progress or self._admin.progress_of(self._group)
         outer, inner = frozenset(external), frozenset(internal)
         committed, ends = self._progress.committed(inputs), self._admin.end_offsets(outer | inner)

@@ -53,18 +53,7 @@ class AbsentBrokers:
         self._topics = topics
 
     def retry_until_available(self, step: Callable[[], T], doing: str) -> T:
-        """Take a step, and repeat it while brokers are absent.
-
-        Args:
-            step: Asks brokers; a failed attempt leaves nothing that matters to the next.
-            doing: The purpose of the step, for the log.
-
-        Returns:
-            The result of the step.
-
-        Raises:
-            BrokerError: If they refuse, or do not answer for too long, or the wait is given up.
-        """
+        """Take a step, and repeat it while brokers are absent."""
         deadline = None
         while True:
             try:
@@ -78,14 +67,7 @@ class AbsentBrokers:
             self.wait(deadline)
 
     def wait(self, deadline: float | None = None) -> None:
-        """Wait until brokers answer about the topics. Tries nothing else meanwhile: each attempt would have its own timeout.
-
-        Args:
-            deadline: Until when to wait (monotonic seconds); None for `task.timeout.ms` from now.
-
-        Raises:
-            BrokerError: If they do not answer before the deadline, or the wait is given up.
-        """
+        """Wait until brokers answer about the topics. Tries nothing else meanwhile: each attempt would have its own timeout."""
         self.are_there = False
         deadline = deadline or self._deadline()
         while not self.are_there:
@@ -192,12 +174,7 @@ class Fetching:
         self._ends_seen: dict[TopicPartition, int] = {}
 
     def begin_global(self, tables: GlobalState, check: Callable[[], None]) -> None:
-        """Start to fetch for the global tables, from their positions.
-
-        Args:
-            tables: The tables.
-            check: Called with each fetch before its records are applied; raises if deletions may be missing among them.
-        """
+        """Start to fetch for the global tables, from their positions."""
         self._global, self._check_global = tables, check
         self._consumer.assign(tables.positions())
 
@@ -224,12 +201,7 @@ class Fetching:
         return self._owner_of.get(tp)
 
     def fetch(self, timeout_s: float) -> None:
-        """Fetch records and hand them out in parts, up to the limits of memory.
-
-        Raises:
-            MissingOffsetError: If a partition lacks the next offset; it is not fetched any more.
-            BrokerError: If brokers refuse.
-        """
+        """Fetch records and hand them out in parts, up to the limits of memory."""
         fetched = 0
         while fetched < ENOUGH:
             asked = self._per_poll

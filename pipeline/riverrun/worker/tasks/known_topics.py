@@ -54,12 +54,7 @@ class KnownTopics:
         return self.connected.layout
 
     def find(self) -> None:
-        """Check topics, and create internal ones.
-
-        Raises:
-            TopicError: If topics are missing or do not fit.
-            BrokerError: If brokers do not answer.
-        """
+        """Check topics, and create internal ones."""
         found = self.connected.resolved()
         found.prepare()
         self._note(found, found.partitions)
@@ -69,18 +64,7 @@ class KnownTopics:
         return sources != self.sources
 
     def change(self, sources: Mapping[str, int]) -> frozenset[TaskId]:
-        """Read the given topics from now on.
-
-        Args:
-            sources: Number of partitions by topic.
-
-        Returns:
-            The tasks that change or no longer exist.
-
-        Raises:
-            TopicError: If the tasks do not fit the existing internal topics.
-            BrokerError: If brokers do not answer; then nothing has changed.
-        """
+        """Read the given topics from now on."""
         changed = self.connected.reading(sources)
         before, after = self.layout.tasks, changed.prepare().tasks
         self._note(changed, sources)
@@ -91,11 +75,7 @@ class KnownTopics:
         self._looked_at = -math.inf
 
     def look_if_due(self) -> Mapping[str, int] | None:
-        """Return the present topics to read; None if it is not time to ask (`metadata.max.age.ms`).
-
-        Raises:
-            BrokerError: If brokers do not answer.
-        """
+        """Return the present topics to read; None if it is not time to ask (`metadata.max.age.ms`)."""
         if time.monotonic() - self._looked_at < self.application.config.streams.metadata_max_age_ms / 1000:
             return None
         self._looked_at = time.monotonic()
@@ -138,19 +118,7 @@ class TopicWatch:
         self._missing_since: dict[str, float] = {}
 
     def run_once(self, application: Application, partitions: Mapping[str, int]) -> bool:
-        """Look up the topics if it is time, and compare the answer to the last look-up.
-
-        Args:
-            application: The application, with resolved patterns.
-            partitions: The known number of partitions of each external topic that it reads.
-
-        Returns:
-            Whether inputs differ, so that the tasks have to be determined again.
-
-        Raises:
-            TopicError: If a topic was deleted and created again, or no longer exists.
-            BrokerError: If brokers refuse.
-        """
+        """Look up the topics if it is time, and compare the answer to the last look-up."""
         if self._asked is not None and self._asked.done():
             asked, self._asked = self._asked, None
             try:

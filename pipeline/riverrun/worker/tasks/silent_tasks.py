@@ -76,13 +76,7 @@ class SilentTasks:
         self._known: dict[TaskId, _Silence] = {}
 
     def follow(self, task_id: TaskId, task: Followed, processed: int) -> None:
-        """Look at a task after it had time to process.
-
-        Args:
-            task_id: Its id.
-            task: The task.
-            processed: How many records it has processed now.
-        """
+        """Look at a task after it had time to process."""
         known, now_ms = self._known.get(task_id), self._now_ms()
         is_known = known is not None and known.task is task and (task.is_silent or known.asked_ms is not None)
         if processed or known is None or not is_known:

@@ -58,12 +58,7 @@ class StandbyUpdater:
         self._standbys = StandbyTasks(self._topics.connected, self._clock)
 
     def add(self, task_id: TaskId) -> None:
-        """Follow a task.
-
-        Raises:
-            StateError: If another process has its state open.
-            BrokerError: If brokers do not answer for longer than `task.timeout.ms`.
-        """
+        """Follow a task."""
         self._brokers.retry_until_available(lambda: self._standbys.follow(task_id), f"standby of task {task_id}")
 
     def release(self, task_id: TaskId) -> StateBackend:
@@ -243,12 +238,7 @@ class StateUpdater:
         return {update.claim.id: phase.active.position() for update, phase in self._restoring()}
 
     def add(self, claim: Claim, backend: StateBackend | None = None) -> None:
-        """Take a task over.
-
-        Args:
-            claim: The claim to it.
-            backend: Its local state, if it is open; the task owns it from now on.
-        """
+        """Take a task over."""
         self._updates[claim.id] = _Update(claim, self._opening(claim, backend))
 
     def add_again(self, claim: Claim) -> None:
@@ -265,12 +255,7 @@ class StateUpdater:
             update.is_wanted, update.is_released = True, False
 
     def remove(self, task_ids: Iterable[TaskId], *, release: bool = False) -> None:
-        """Close tasks; a task that waits for brokers is closed as soon as they have answered.
-
-        Args:
-            task_ids: The tasks.
-            release: Whether brokers are asked to let their next owner take over without fencing this thread's producer.
-        """
+        """Close tasks; a task that waits for brokers is closed as soon as they have answered."""
         for update in [self._updates[task_id] for task_id in task_ids if task_id in self._updates]:
             update.is_released = release
             if isinstance(update.phase, _Opening):
@@ -286,19 +271,7 @@ class StateUpdater:
         self.close_left()
 
     def run_once(self, max_records: int, timeout_s: float, *, gives_up: bool = False) -> Updated:
-        """Continue with all tasks.
-
-        Args:
-            max_records: The most records to restore.
-            timeout_s: How long to wait for anything to happen, s.
-            gives_up: Whether not to repeat failed attempts.
-
-        Returns:
-            The tasks whose state is complete, which have to be taken (`take`) and started, and those that cannot be taken over.
-
-        Raises:
-            StateError: If the state of a task cannot be opened or written.
-        """
+        """Continue with all tasks."""
         if timeout_s and not self._reader.is_busy:
             opening = [update.phase.outcome for update in self._wanted() if isinstance(update.phase, _Opening)]
             if opening:

@@ -59,24 +59,14 @@ class CommitSchedule:
         self._begun_at_ms = now_ms
 
     def is_due(self, running: Collection[ActiveTask], now_ms: int) -> bool:
-        """Return whether tasks have to commit now.
-
-        Args:
-            running: All tasks.
-            now_ms: The present time, by a clock that nobody sets, ms.
-        """
+        """Return whether tasks have to commit now."""
         if now_ms - self._begun_at_ms >= self._interval_ms or any(active.task.commit_requested for active in running):
             return True
         return sum(active.task.held_back_bytes() for active in running) > self._cache_max_bytes
 
 
 def wait_for_lookups(running: Iterable[ActiveTask], timeout_s: float) -> None:
-    """Wait until a look-up has finished since tasks processed, or the time (s) is up.
-
-    Args:
-        running: The tasks, in the order in which they process: what has finished since the first one did so, others may know.
-        timeout_s: The longest wait, s.
-    """
+    """Wait until a look-up has finished since tasks processed, or the time (s) is up."""
     waiting = next((active.task for active in running if active.task.awaits_lookups), None)
     if waiting is not None:
         waiting.wait_for_lookups(timeout_s)
@@ -184,9 +174,6 @@ class Commits:
         """Commit all tasks and wait for the outcome. Finishes a commit that is already under way first.
 
         If look-ups do not end in time, nothing is committed: the tasks start over from their last commit.
-
-        Args:
-            leaving: Tasks that this process lets go with the commit.
         """
         self.come_to_end()
         self._wait_for_lookups(_LEAVING_SECONDS if leaving else _TRANSACTION_SECONDS)

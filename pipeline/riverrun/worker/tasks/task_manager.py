@@ -104,12 +104,7 @@ class TaskManager:
         return self._updater.is_closing_tasks
 
     def assign(self, active: AbstractSet[TaskId], standby: AbstractSet[TaskId]) -> None:
-        """Run and follow the given tasks, and revoke all others (`handleAssignment`). Tasks that stay are not disturbed.
-
-        Raises:
-            StateError: If another process has the state of a task open.
-            BrokerError: If brokers do not answer for longer than `task.timeout.ms`.
-        """
+        """Run and follow the given tasks, and revoke all others (`handleAssignment`). Tasks that stay are not disturbed."""
         self.revoke(self.active - active)
         self._updater.recall(active)
         self.wait_until_closed(standby)
@@ -137,16 +132,7 @@ class TaskManager:
         self._updater.wait_until_closed(task_ids)
 
     def update(self, max_records: int, timeout_s: float) -> None:
-        """Continue with the tasks that start, or with the standbys if none does, as `StoreChangelogReader` does.
-
-        Args:
-            max_records: The most records to restore.
-            timeout_s: How long to wait for anything to happen, s.
-
-        Raises:
-            StateError: If the state of a task cannot be opened or written.
-            BrokerError: If brokers refuse, or do not answer for longer than `task.timeout.ms`.
-        """
+        """Continue with the tasks that start, or with the standbys if none does, as `StoreChangelogReader` does."""
         if not self._updater.is_busy:
             self._standbys.run_once()
             return
@@ -176,9 +162,6 @@ class TaskManager:
 
         That goes on until brokers are back, for up to `task.timeout.ms`. That is also how long the outcomes of successive
         commits may be unknown while brokers answer.
-
-        Raises:
-            StreamsError: The given error, if a restart does not help.
         """
         is_fenced = isinstance(error, TaskMigratedError)
         if (is_fenced and not self._gives_up) or (isinstance(error, BrokerError) and not error.retriable):
@@ -236,11 +219,7 @@ class TaskManager:
         log.info("task %s taken over, %d records restored", active.id, active.restored_records, extra=known)
 
     def _refuse(self, task_id: TaskId, error: StreamsError) -> None:
-        """Handle a task that cannot be taken over, and is closed.
-
-        Raises:
-            StreamsError: The given error, unless another owner has the task.
-        """
+        """Handle a task that cannot be taken over, and is closed."""
         if not isinstance(error, TaskMigratedError) or not self._gives_up:
             self._brokers.are_there = not isinstance(error, BrokerError)
             raise error

@@ -1,7 +1,4 @@
-"""Topics over which statements declare several sources: each record is read once, as a row of every declaration.
-
-CREATE OR REPLACE: adds columns to a declared source, which must not change otherwise.
-"""
+"""Rules for sources that have a topic or a name in common: shared topics, and CREATE OR REPLACE."""
 
 from __future__ import annotations
 
@@ -57,8 +54,7 @@ def check_columns(known: Source, source: Source, start: int) -> None:
 class SharedTopics:
     """The layouts of topics that several sources are declared over, and the sources that have been read.
 
-    Args:
-        mixed: Topics that are read as a table and by another name as well (`mixed_topics`).
+    `mixed` holds the topics that are read as a table and under another name as well (`mixed_topics`).
     """
 
     mixed: frozenset[str] = frozenset()
@@ -74,6 +70,8 @@ class SharedTopics:
     def layouts_of(self, source: Source) -> Sequence[RecordLayout]:
         """Return the layouts in which the records of a source's topic are read, its own among them."""
         layouts = self._layouts.get(source.topic, [])
+        # A topology reads a topic once, with the serdes of its first reader. Layouts share that read if keys and times are
+        # alike; a layout that was not noted in advance can only be the one already read.
         first = self._read.setdefault(source.topic, source)
         if first.layout in layouts and source.layout in layouts and all(_alike(each, layouts[0]) for each in layouts):
             return layouts
@@ -89,6 +87,8 @@ class SharedTopics:
 
 def mixed_topics(statements: Sequence[Statement]) -> frozenset[str]:
     """Return the topics that statements read under several names, of which one is a table's."""
+    # The last declaration of a name counts: CREATE OR REPLACE only adds columns. Source tables are always read, because
+    # workers keep them for queries.
     made = {each.name: each for each in statements if isinstance(each, CreateSource)}
     names = {name for name, each in made.items() if each.is_table and each.is_read_only}
     for statement in statements:
@@ -136,7 +136,7 @@ def _unwritten(_rows: Any) -> bytes:
 
 
 def _alike(one: RecordLayout, other: RecordLayout) -> bool:
-    """Return whether keys and times of records are read alike, as they are read once."""
+    # Serdes hold functions and cannot be compared; their names have formats and columns.
     names = (one.serdes()[0].name, other.serdes()[0].name)
     windows = (one.window, one.window_ms) == (other.window, other.window_ms)
     times = (one.timestamp, one.timestamp_format) == (other.timestamp, other.timestamp_format)

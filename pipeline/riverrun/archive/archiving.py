@@ -1,7 +1,7 @@
-"""Writes what topics have had since they were archived last: pieces of ranges, each into files of its own.
+"""Archives what topics have got since they were archived last, in pieces of ranges with separate files.
 
 The manifest of a topic is written after the files that it lists. So an interrupted archiver leaves files that nobody reads, and
-the next one continues behind the last range that a manifest has.
+the next one continues after the last range that a manifest has.
 """
 
 from __future__ import annotations
@@ -26,17 +26,12 @@ if TYPE_CHECKING:
     from riverrun.records import Whole
 
 PIECE = 1_000_000
-"""Offsets of a piece, at most: what is written again after an interruption."""
+"""Offsets of a piece, at most. An interruption loses the pieces that no manifest lists yet."""
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A range of offsets that is written at a time.
-
-    Args:
-        tp: The partition.
-        range: The offsets.
-    """
+    """A range of offsets of one partition that is written at a time."""
 
     tp: TopicPartition
     range: OffsetRange
@@ -48,8 +43,8 @@ class Archived:
 
     Args:
         manifest: The topic's manifest now.
-        offsets: Offsets that were added.
-        records: Records in them.
+        offsets: Number of offsets that were added.
+        records: Number of records in them.
         size: Bytes of the new files.
     """
 
@@ -68,7 +63,7 @@ class WritesPieces(Protocol):
 
 
 def write_piece(piece: Piece, url: str, admin: Admin) -> tuple[ArchivedFile, ...]:
-    """Write the files of a piece."""
+    """Write the files of a piece, and return how a manifest lists them."""
     from riverrun.archive.parquet import FileWriter  # noqa: PLC0415 - pyarrow loads for long
 
     with FileWriter(ArchiveStore(url), piece.tp.topic, piece.tp.partition, piece.range.start) as writer:
@@ -98,9 +93,13 @@ def archive_topic(
     may_skip: bool = False,
     on_offsets: Callable[[int, int], None] = lambda _done, _all: None,
 ) -> Archived:
-    """Archive the records of a topic from the end of the archive up to the last stable offset of each partition."""
+    """Archive the records of a topic from the end of the archive up to the last stable offset of each partition.
+
+    A manifest is written after every `at_once` pieces. `on_offsets` gets the number of archived offsets, and of all to archive.
+    """
     admin.require([topic], "are archived")
     found = begun(admin, topic, store.manifest(topic), store.url)
+    # The time before the ends: once the archive has reached these ends, it has everything up to `now`.
     now = whole_now(admin, [topic])
     todo = _ranges(admin, found, may_skip=may_skip)
     pieces = [
@@ -113,13 +112,17 @@ def archive_topic(
     last = max(len(pieces) - 1, 0) // at_once * at_once
     begun_with = {number: since(found.whole_at(number), now) for number in range(manifest.partitions)}
     known = oldest(begun_with.values())
+    # A quiet topic has nothing to archive. The note that the archive is whole must still not become older than brokers keep
+    # deletions; a quarter of that time keeps manifests few.
     if not pieces and found.files and known is not None and now.time_ms - known.time_ms > now.kept_ms // 4:
-        manifest = _noted(manifest, dict.fromkeys(begun_with, now))  # also archivers of quiet topics were there
+        manifest = _noted(manifest, dict.fromkeys(begun_with, now))
         done = Archived(store.commit(manifest))
     for first in range(0, len(pieces), at_once):
         some = pieces[first : first + at_once]
         files = [file for each in write(some) for file in each]
+        # Before the manifest: once its ranges are listed, nothing shows that they were read too late.
         require_recent(admin, None if may_skip else known)
+        # Only the last pieces reach the ends that were asked for after `now`.
         manifest = _noted(manifest, dict.fromkeys(begun_with, now) if first == last else begun_with)
         manifest = store.commit(manifest.with_files(files), files)
         done = Archived(
@@ -133,7 +136,7 @@ def archive_topic(
 
 
 def _noted(manifest: TopicManifest, wholes: Mapping[int, Whole]) -> TopicManifest:
-    """Return the manifest with when each partition was whole, if brokers forget deletions of the topic."""
+    """Return the manifest with the time at which each partition was whole, if brokers forget deletions of the topic."""
     known = {number: (each.time_ms, each.kept_ms) for number, each in wholes.items() if each.kept_ms != FOREVER_MS}
     return replace(manifest, whole={**manifest.whole, **known})
 
@@ -148,7 +151,7 @@ def begun(admin: Admin, topic: str, found: TopicManifest | None, url: str) -> To
 
 
 def require_same_topic(manifest: TopicManifest, topic_id: str, url: str) -> None:
-    """Make sure that an archive is of the topic that brokers have now, if anything of it was archived."""
+    """Refuse the archive of an earlier topic of the same name."""
     if manifest.topic_id not in {"", topic_id}:
         message = (
             f"The archive at {url} is of an earlier topic {manifest.topic} (id {manifest.topic_id}, now {topic_id})"
@@ -166,7 +169,7 @@ def _ranges(admin: Admin, manifest: TopicManifest, *, may_skip: bool) -> Mapping
 
 
 def continued(admin: Admin, manifest: TopicManifest, *, may_skip: bool) -> dict[TopicPartition, int]:
-    """Return by partition the first offset that is to be archived next."""
+    """Return by partition the next offset to archive; `may_skip` allows records that archive and topic both lack."""
     tps = [TopicPartition(manifest.topic, number) for number in range(manifest.partitions)]
     starts = admin.log_starts(tps)
     reached = {tp: manifest.end(tp.partition) for tp in tps}
@@ -177,7 +180,7 @@ def continued(admin: Admin, manifest: TopicManifest, *, may_skip: bool) -> dict[
 
 
 def require_deletions(admin: Admin, manifest: TopicManifest, ends: Mapping[TopicPartition, int]) -> None:
-    """Make sure that a compacted topic still has the deletions that follow what is archived."""
+    """Make sure that a compacted topic still has the deletions that follow `ends`, the end offsets of the archive."""
     now = whole_now(admin, [manifest.topic])
     reasons = (why_incomplete(admin, manifest.whole_at(tp.partition), now, {tp: end}) for tp, end in ends.items())
     reason = next(filter(None, reasons), None)
@@ -197,7 +200,6 @@ def _require_whole(
     *,
     may_skip: bool,
 ) -> None:
-    """Refuse to continue behind records that are gone, unless that is allowed."""
     lost = {tp: (end, starts[tp]) for tp, end in reached.items() if end is not None and end < starts[tp]}
     if lost and not may_skip:
         places = "; ".join(f"{tp} {end}..{start}" for tp, (end, start) in sorted(lost.items()))
@@ -213,7 +215,7 @@ def _require_whole(
 def on_spark(
     url: str, kafka: Mapping[str, str], spark: Any, client: Callable[[Mapping[str, str]], Admin]
 ) -> WritesPieces:
-    """Return the function that writes pieces on Spark's executors, a task each."""
+    """Return the function that writes pieces on Spark's executors, one task each; `client` is shared by an executor's tasks."""
     return partial(_on_spark, url, dict(kafka), spark, client)
 
 
@@ -228,6 +230,8 @@ def _on_spark(
                 files = write_piece(pieces[number], url, client(kafka))
                 yield pa.RecordBatch.from_pydict({"piece": [number], "files": [msgspec.json.encode(files)]})
 
+    # As many partitions as pieces, so that Spark repeats only the piece that failed. Names of files are random: a repetition
+    # never overwrites the files of the attempt before, which nothing lists.
     rows = spark.range(0, len(pieces), 1, len(pieces)).mapInArrow(process, "piece long, files binary").collect()
     decode = json_decoder(tuple[ArchivedFile, ...]).decode
     return iter([decode(bytes(row["files"])) for row in sorted(rows, key=lambda row: row["piece"])])

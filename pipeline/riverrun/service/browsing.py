@@ -97,16 +97,12 @@ class Browsed(Protocol):
 
 
 class Browsing:
-    """Reads topics for an instance's HTTP interface.
-
-    Args:
-        instance: The instance.
-        limits: Limits of a page.
-    """
+    """Reads topics for an instance's HTTP interface."""
 
     def __init__(self, instance: Host, limits: PageLimits | None = None) -> None:
         self._instance = instance
         self._limits = limits or PageLimits()
+        # Each page reads up to the limits of `PageLimits`; without a limit, readers would take the worker's bandwidth and CPU.
         self._free = threading.Semaphore(_AT_ONCE)
 
     def topics(self) -> list[dict[str, Any]]:
@@ -157,6 +153,7 @@ class Browsing:
             return is_late
 
         try:
+            # One more than asked for shows whether there are further letters.
             found = list(islice(letters.list(wanted, is_enough), asked.limit + 1))
         except TopicError:  # it does not exist before the first letter, where brokers create topics
             found = []
@@ -258,7 +255,6 @@ def _own_name(application: Application, topic: str) -> str:
 
 
 def _summary(letter: DeadLetter) -> dict[str, Any]:
-    """Return a letter as a list shows it."""
     return {
         "place": letter.name,
         "timestamp": letter.timestamp,

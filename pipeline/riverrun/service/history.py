@@ -33,15 +33,12 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 KEPT_MS = 3_600_000
-"""How long figures are kept, ms."""
 EVERY_MS = 2_000
-"""Time between two samples, ms."""
 MOST_SERIES = 128
 """Greatest number of series; with an hour of samples they take 2 MB."""
 _MOST_EVENTS, _MOST_FAILURES = 500, 200
 _LOOKS_PER_SAMPLE = 2
 _MOST_NAMES = 20
-"""Greatest number of tasks that an event names."""
 _UNKNOWN = math.nan
 
 
@@ -82,6 +79,7 @@ class Ring:
         for name in numbers:
             if name not in self._series and len(self._series) < self._most_series:
                 self._series[name] = array("d", [_UNKNOWN]) * self._slots
+        # Also series without a number now: the slot still holds the sample of an hour ago.
         for name, kept in self._series.items():
             number = numbers.get(name)
             kept[at] = _UNKNOWN if number is None else number
@@ -94,12 +92,12 @@ class Ring:
         return {"at": [self._times[at] for at in places], "series": series}
 
     def _in_order(self) -> Iterator[int]:
-        """Yield the places of samples, the oldest first."""
+        # Oldest first.
         first = max(self._count - self._slots, 0)
         return (number % self._slots for number in range(first, self._count))
 
     def _forget(self) -> None:
-        """Forget the series without numbers, such as those of stream threads that have ended."""
+        # Else ended stream threads, whose numbers are part of names, would use up `most_series`.
         self._series = {name: kept for name, kept in self._series.items() if not all(map(math.isnan, kept))}
 
 
@@ -116,11 +114,7 @@ class _Seen:
 
 
 class History:
-    """The past of an instance, for as long as its HTTP interface runs.
-
-    Args:
-        instance: The instance.
-    """
+    """The past of an instance, for as long as its HTTP interface runs."""
 
     def __init__(self, instance: Watched) -> None:
         self._instance = instance
@@ -183,13 +177,15 @@ class History:
         now = _Seen(status, dict(assignment.servers) if assignment is not None else {})
         before, self._seen = self._seen, now
         if before is None:
+            # Restores that already run at the first look are no events, but their ends will be.
             self._restores = {task: (time.monotonic(), missing or 0) for task, missing in status.restoring.items()}
             return iter([f"{status.state.value}; active: {_some(status.active) or 'none'}"])
         return chain(_changes(before.status, status), self._restored(status), _moves(before.servers, now.servers))
 
     def _new_failures(self) -> list[FailedRecord]:
-        """Return the failures that are not noted yet."""
+        """Return the failures since the last look."""
         last = self._failures[-1][1] if self._failures else None
+        # Compared by identity: a record that fails twice in the same way is two failures.
         new = list(takewhile(lambda failed: failed is not last, reversed(self._instance.failed())))
         return new[::-1]
 
@@ -253,6 +249,5 @@ def _moves(before: Mapping[str, str], now: Mapping[str, str]) -> Iterator[str]:
 
 
 def _some(names: Collection[Any]) -> str:
-    """Return names as text, with a limited number of them."""
     shown = ", ".join(map(str, sorted(names)[:_MOST_NAMES]))
     return f"{shown} and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else shown

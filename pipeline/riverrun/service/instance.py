@@ -1,7 +1,4 @@
-"""Sets up an instance in any environment and, if it has an address, the HTTP interface for queries.
-
-Serves an instance's HTTP interface in a thread, as long as the instance runs.
-"""
+"""Sets up an instance and, if it has an address, serves its HTTP interface in a thread as long as the instance runs."""
 
 from __future__ import annotations
 
@@ -31,13 +28,13 @@ if TYPE_CHECKING:
     from riverrun.worker.stream_thread.protocol import StreamJob
 
 _STOP_SECONDS = 5.0
+# The kernel accepts so many connections before `connections` sees the first of them, and in a flood each takes a file.
 _BACKLOG = 32
-"""Maximum number of connections accepted at once, before limits see the first of them; in a flood, each takes a file."""
 _EVERYWHERE = frozenset({"0.0.0.0", "::"})  # noqa: S104 - to compare with, not to bind to
 
 
 def bound(server: str, *, wants_token: bool, where: str = "[apps.NAME.config]") -> socket.socket:
-    """Return a socket that is bound at `host:port`, before the address is announced."""
+    """Return a socket bound at `host:port`, before the address is announced; port 0 takes any free port."""
     address = checked_address("application.server", server)
     if not wants_token and not address.is_loopback:
         message = f"application.server {server} can be reached from other machines, but requires no token"
@@ -54,6 +51,7 @@ def bound(server: str, *, wants_token: bool, where: str = "[apps.NAME.config]") 
 def name_of(listener: socket.socket, server: str, brokers: str) -> str:
     """Return `host:port` as others reach it."""
     host = checked_address("application.server", server).host
+    # It names no machine, so other instances need the address from which this machine reaches the brokers.
     if host in _EVERYWHERE:
         host = _address_towards(brokers.split(",", maxsplit=1)[0].rpartition("//")[2])
     return str(ServerAddress(host, listener.getsockname()[1]))
@@ -66,7 +64,7 @@ def serving(
     limits: ConnectionLimits | None = None,
     end_streams: Callable[[], None] = lambda: None,
 ) -> Iterator[None]:
-    """Serve within this context."""
+    """Serve within this context. `end_streams` ends answers that never end themselves, so that the server can stop."""
     import uvicorn  # noqa: PLC0415 - an extra
     from uvicorn.protocols.http.auto import AutoHTTPProtocol  # noqa: PLC0415 - as above
 
@@ -95,6 +93,7 @@ def serving(
     try:
         yield
     finally:
+        # Before the server stops: it waits for open answers.
         end_streams()
         server.should_exit = True
         thread.join(_STOP_SECONDS)
@@ -102,10 +101,11 @@ def serving(
 
 
 def _address_towards(peer: str) -> str:
-    """Return this machine's address on the way to `host:port`; a datagram socket finds it without sending anything."""
+    """Return this machine's address on the way to `host:port`."""
     host, _, port = peer.strip().rpartition(":")
     try:
         family, kind, _, _, address = socket.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_DGRAM)[0]
+        # Connecting a datagram socket chooses a route, and with it the own address, without sending anything.
         with socket.socket(family, kind) as probe:
             probe.connect(address)
             own: str = probe.getsockname()[0]
@@ -125,7 +125,11 @@ def new_instance(
     uncaught_exception_handler: Callable[[StreamsError], str] | None = None,
     complete: Callable[[], None] | None = None,
 ) -> Iterator[StreamsInstance]:
-    """Yield an instance that does not run yet. Within this context it answers at `application.server`, if that is set."""
+    """Yield an instance that does not run yet. Within this context it answers at `application.server`, if that is set.
+
+    With an empty `token`, callers can only show `server.read.token`. `complete` completes a switch of versions whose
+    coordinator has died; None leaves that to others.
+    """
     streams = application.config.streams
     if not streams.application_server:
         yield StreamsInstance(
@@ -143,6 +147,7 @@ def new_instance(
     from riverrun.service.peers import Peers  # noqa: PLC0415 - as above
 
     tls = server_tls(streams)
+    # Bound before the instance exists: with port 0, only then is the address known that it announces to its group.
     with bound(streams.application_server, wants_token=bool(token or streams.server_read_token)) as listener:
         name = name_of(listener, streams.application_server, application.kafka["bootstrap.servers"])
         access = _access(streams, token, name, application.id)
@@ -158,10 +163,10 @@ def new_instance(
         api = new_api(instance, access, peers)
         queries = api.state.queries
         if queries is not None:
+            # The first query would otherwise wait until a process has loaded its modules.
             queries.start()
 
         def end() -> None:
-            """End the answers that have no end of their own."""
             api.state.events.end()
             if queries is not None:
                 queries.close()

@@ -1,6 +1,6 @@
-"""Figures of an instance for Prometheus, under the names of Kafka Streams' metrics there, and those of a follower.
+"""Metrics of an instance for Prometheus, under the names of Kafka Streams' metrics, and those of a follower.
 
-All figures come from the reports that stream threads send each second anyway, so a scrape costs the threads nothing.
+All of them come from the reports that stream threads send each second anyway, so a scrape costs the threads nothing.
 """
 
 from __future__ import annotations
@@ -40,6 +40,7 @@ _UPDATER = "kafka_streams_stream_state_updater_metrics_"
 _NODE = "kafka_streams_stream_processor_node_metrics_"
 _CLIENT = "kafka_streams_stream_metrics_"
 _FOLLOWER = "riverrun_follower_"
+# Kafka Streams' ratios are of the last `metrics.sample.window.ms`, too.
 _WINDOW_SECONDS = 30.0
 _BEGIN = ThreadSeconds()
 _RATIOS: Sequence[tuple[str, str, Sequence[str]]] = (
@@ -97,7 +98,7 @@ def families(host: Measured) -> Iterable[Metric]:
 
 
 class FollowerFigures(Collector):
-    """The figures of a process that follows topics into an export or an archive, or a source of an import, as of a report.
+    """The metrics of a process that follows topics into an export or an archive, or a source into a topic.
 
     Args:
         kind: `export`, `import` or `archive`.
@@ -151,7 +152,13 @@ class FollowerFigures(Collector):
 
 @contextmanager
 def serving(figures: FollowerFigures, address: ServerAddress, token: str) -> Iterator[int]:
-    """Serve figures at `/metrics` for a while, with those of this process."""
+    """Serve metrics at `/metrics` within this context, with those of this process; yields the port.
+
+    Args:
+        figures: The metrics.
+        address: Where to listen; port 0 is any free port.
+        token: The token that callers send as `Authorization: Bearer`; empty for none.
+    """
     registry = CollectorRegistry()
     registry.register(figures)
     ProcessCollector(registry=registry)
@@ -167,6 +174,7 @@ def serving(figures: FollowerFigures, address: ServerAddress, token: str) -> Ite
             return [b"Figures are at /metrics\n"]
         return app(environ, start)
 
+    # wsgiref's server answers one request at a time and opens IPv4 sockets only.
     kind: Any = _ServerOfSix if ":" in address.host else _Server
     try:
         server = make_server(address.host, address.port, answer, kind, _QuietHandler)
@@ -184,20 +192,17 @@ def serving(figures: FollowerFigures, address: ServerAddress, token: str) -> Ite
 
 
 class _Server(ThreadingMixIn, WSGIServer):
-    """Answers each request in a thread of its own."""
-
     daemon_threads = True
 
 
 class _ServerOfSix(_Server):
-    """Answers at an address of IPv6."""
-
     address_family = socket.AF_INET6
 
 
 class _QuietHandler(WSGIRequestHandler):
-    """Answers without a line for each request; a caller that says nothing is left."""
+    """Answers without a log line for each request."""
 
+    # Else a caller that connects and says nothing would keep its thread for ever.
     timeout = 10
 
     def log_message(self, *_: object) -> None:
@@ -277,10 +282,7 @@ def _of_threads(reports: Mapping[str, ThreadReport]) -> Iterable[Metric]:
 
 
 class _Ratios:
-    """Shares of stream threads' time since an earlier scrape, or since they began.
-
-    Kafka Streams' ratios are of the last `metrics.sample.window.ms`, too. Scrapes may be concurrent.
-    """
+    """Shares of stream threads' time since an earlier scrape, or since they began. Scrapes may be concurrent."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -301,6 +303,7 @@ class _Ratios:
         """Return the times at the last scrape that is a window ago, and remember those of this one."""
         at = time.monotonic()
         with self._lock:
+            # Not simply the last scrape: two servers that scrape would halve each other's window, down to nothing.
             while len(self._looks) > 1 and at - self._looks[1][0] > _WINDOW_SECONDS:
                 self._looks.popleft()
             self._looks.append((at, now))
@@ -363,6 +366,7 @@ def _of_copies(reports: Mapping[str, ThreadReport]) -> Iterable[Metric]:
     for thread, report in reports.items():
         restored.add_metric([thread], report.summary.restored)
         for task, missing in report.restoring.items():
+            # NaN while the end of the changelog is not known: 0 would mean restored.
             remaining.add_metric([thread, str(task)], missing if missing is not None else float("nan"))
         for task, count in report.lags.items():
             lag.add_metric([thread, str(task)], count)
@@ -386,8 +390,9 @@ def _of_sensors(reports: Mapping[str, ThreadReport]) -> Iterable[Metric]:
                 labels = {**tags, "thread_id": thread, "task_id": str(task)}
                 family = name.removesuffix("_total") if is_total else name
                 sample = f"{family}_total" if is_total else name
+                # Names that differ in '.', '-' and '_' only become one; Prometheus rejects a sample that comes twice.
                 if (sample, frozenset(labels.items())) in seen:
-                    continue  # names that differ in '.', '-' and '_' only
+                    continue
                 seen.add((sample, frozenset(labels.items())))
                 kind = "counter" if is_total else "gauge"
                 found = families.setdefault(family, Metric(family, metric.description or metric.name, kind))

@@ -43,7 +43,7 @@ _TEXT_FORMS: Mapping[str, Callable[[str], Any]] = {
 
 
 def key_bytes(text: str, serde: Serde[Any], *, is_base64: bool) -> bytes:
-    """Return a key's bytes, as the store has them.
+    """Return a key's bytes, as the store has them. Keys of serdes without a text form have to be base64url.
 
     >>> from riverrun.serde.serdes import INTEGER
     >>> key_bytes("258", INTEGER, is_base64=False).hex(), key_bytes("AAABAg", INTEGER, is_base64=True).hex()
@@ -55,7 +55,8 @@ def key_bytes(text: str, serde: Serde[Any], *, is_base64: bool) -> bytes:
         return _checked(from_base64(text), text, serde)
     try:
         if is_json or read is None:
-            return serde.serialize(serde.deserialize(text.encode()))  # as the store would write it
+            # Not the text itself: spaces may differ from what the serde writes, and stores compare bytes.
+            return serde.serialize(serde.deserialize(text.encode()))
         return serde.serialize(read(text))
     except Exception as error:  # a serde may raise anything
         message = f"{shortened(text)} is not a key of serde {serde.name}: {shortened(str(error), _LONGEST_REASON)}"

@@ -50,8 +50,6 @@ class DryTask:
     """One task's part of a dry run, for the outputs of an application or for a store at a point in the past.
 
     Args:
-        job: The application.
-        task_id: The task.
         slices: Per slice, the offsets to process of each input; of internal topics, those of the records already there.
         committed: Per input the offset and the metadata (times) that it begins with, as if committed.
         restores: Whether it begins with the application's state; `committed` must equal the committed offsets then.
@@ -120,7 +118,6 @@ class ShuffleWriter:
         runs: The place where records are kept.
         dry_task: The task, which says which records to keep.
         counts: Partition counts of the application's own topics; those of other topics are looked up.
-        admin: Client for requests to the brokers.
     """
 
     def __init__(self, runs: WriterMerge, dry_task: DryTask, counts: Mapping[str, int], admin: Admin) -> None:
@@ -174,7 +171,7 @@ class ShuffleWriter:
         return self._counts[topic]
 
     def end_slice(self) -> None:
-        """Begin the next slice: records sent from now on belong to it."""
+        """Begin the next slice, to which records sent from now on belong."""
         self._slice_ends.append(self._sent)
 
     def slice_of(self, position: int) -> int:
@@ -190,19 +187,14 @@ class ShuffleWriter:
 
     def _keep(self) -> None:
         for tp, batch in self._batches.items():
-            self._runs.add(tp, batch, may_be_packs=False)  # its headers are the user's
+            # Nothing here is packed, and headers are the user's: one may have the name of a pack's.
+            self._runs.add(tp, batch, may_be_packs=False)
         self._batches.clear()
 
 
 @dataclass(frozen=True, slots=True)
 class FinishedTask:
-    """A task that has done its part.
-
-    Args:
-        application: The application, with its state in the task's directory.
-        outputs: The records that the task would have sent.
-        state: Its state.
-    """
+    """A task that has done its part, with the records that it would have sent."""
 
     application: Application
     outputs: ShuffleWriter
@@ -211,7 +203,10 @@ class FinishedTask:
 
 @contextmanager
 def run_dry(dry_task: DryTask, inbox: ShuffleReader, build: Callable[[Job], Topology]) -> Iterator[FinishedTask]:
-    """Provide a task that has done its part; leaving the context removes its state and outputs."""
+    """Provide a task that has done its part; leaving the context removes its state and outputs.
+
+    `inbox` has the records that the level above would have sent to it.
+    """
     collect_rarely()
     job = dry_task.job
     connected, clock = connected_here(job, build), SystemClock()
@@ -236,6 +231,7 @@ def run_dry(dry_task: DryTask, inbox: ShuffleReader, build: Callable[[Job], Topo
             opened.callback(begun.close)
             state = begun.backend
             task = begun.restored(Ports(outputs, state, clock, global_state.stores, lookups=answered))
+            # Restored first, then compared: a commit in between would put later state below the start of the range.
             _check_committed(dry_task, connected)
         else:
             state = opened.enter_context(closing(_open_state(dry_task, application)))
@@ -261,9 +257,11 @@ def run_dry(dry_task: DryTask, inbox: ShuffleReader, build: Callable[[Job], Topo
                     inputs.feed(task, inbox.take(number))
                     task.process_all()
                 punctuate_wall_clock(application, task)
-                task.prepare_commit()  # forwards updates that caches hold back
+                # As a run commits here: caches forward what they hold back, and stores pass their writes on.
+                task.prepare_commit()
                 task.post_commit({})
             outputs.end_slice()
+        # A handler may have passed over the error about a missing answer.
         _check_answers(answered)
         require_same_topics(job, connected, committed_ids(dry_task.committed, connected.id))
         yield FinishedTask(application, outputs, state)
@@ -274,13 +272,12 @@ def _answered(dry_task: DryTask) -> AnsweredLookups | None:
 
 
 def _check_answers(answered: AnsweredLookups | None) -> None:
-    """Raise the error about a missing answer, which a handler may have passed over."""
     if answered is not None:
         answered.check()
 
 
 def _open_state(dry_task: DryTask, application: Application) -> StateBackend:
-    """Make the state that a task begins with that does not restore the application's, in an empty directory."""
+    """Return the state of a task that does not begin with the application's: a snapshot, or nothing."""
     task_id = dry_task.task_id
     if dry_task.snapshot is not None:
         return open_snapshot(application, task_id, dry_task.snapshot)
@@ -291,6 +288,7 @@ def _check_committed(dry_task: DryTask, connected: ConnectedApplication) -> None
     """Refuse state that does not belong to the start of the range."""
     inputs = {tp for ranges in dry_task.slices for tp in ranges}
     for tp, found in connected.committed(inputs).items():
-        if found != dry_task.committed.get(tp):  # within a pack only the metadata differ
+        # Offset and metadata: within a pack, a worker's commit changes the metadata alone.
+        if found != dry_task.committed.get(tp):
             message = f"{connected.id} went on to offset {found.offset} of {tp} during the dry run"
             raise RangeError(message, hint="Stop its worker, or wait for the run that goes on, and try again.")

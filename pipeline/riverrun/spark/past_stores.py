@@ -44,7 +44,7 @@ class _Cut:
 
     Args:
         committed: Per input the committed offset and metadata; empty at the beginning of all inputs.
-        snapshots: The snapshot of each task that has state.
+        snapshots: Name of the snapshot of each task that has state.
     """
 
     committed: Mapping[TopicPartition, tuple[int, str]]
@@ -64,7 +64,7 @@ class _Past:
 
     Args:
         connected: The application, with resolved patterns.
-        levels: Its sub-topologies by level, the store's own one last.
+        levels: Sub-topologies by level, the store's last.
         sources: Their external inputs.
     """
 
@@ -89,7 +89,10 @@ def rows_at(
     build: Callable[[Job], Topology],
     schema: str,
 ) -> Any:
-    """Return the rows that a bounded run up to a vector would have left in a store; levels above the store's run at once."""
+    """Return the rows that a bounded run up to a vector would have left in a store; levels above the store's run at once.
+
+    `runs` are those of this version: the state may begin with snapshots of their ends. `schema` is the store's columns, as DDL.
+    """
     past = _past(connected, builder)
     _check_vector(past, vector)
     cut_at = _nearest(past, vector, runs)
@@ -159,6 +162,7 @@ def _nearest(past: _Past, vector: OffsetVector, runs: Iterable[RunRecord]) -> _C
     snapshots = _Snapshots(past)
     first = past.connected.admin.beginning_offsets(past.sources)
     cuts = [found for run in runs if run.state == DONE and (found := snapshots.cut_of(run)) is not None]
+    # The one with the most records behind it first: it leaves the fewest to process.
     cuts.sort(key=lambda found: -sum(map(found.start, past.sources)))
     for found in [*cuts, _BEGINNING]:
         starts = {tp: found.start(tp) for tp in past.sources}
@@ -174,7 +178,7 @@ def _nearest(past: _Past, vector: OffsetVector, runs: Iterable[RunRecord]) -> _C
 
 
 def _check_policies(past: _Past, found: _Cut) -> None:
-    """Refuse to begin with nothing where the application itself may have begun elsewhere."""
+    # To begin without state at the first record is right only if the application has begun there itself.
     policies = reset_policies(past.connected.application)
     topics = {tp.topic for tp in past.sources if tp not in found.committed}
     elsewhere = sorted(topic for topic in topics if policies[topic].strategy is not ResetStrategy.EARLIEST)
@@ -207,7 +211,8 @@ class _Snapshots:
         committed = {TopicPartition.parse(name): known for name, known in run.committed.items()}
         snapshots = {}
         for task_id, inputs in self._past.connected.layout.tasks.items():
-            if task_id in self._usable and not committed.keys().isdisjoint(inputs):  # else it never processed anything
+            # A task with none of its inputs committed has never processed anything, so it has no snapshot.
+            if task_id in self._usable and not committed.keys().isdisjoint(inputs):
                 name = self._of(task_id, run, {str(tp): committed[tp][0] for tp in inputs if tp in committed})
                 if name is None:
                     return None

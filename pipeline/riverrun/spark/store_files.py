@@ -29,22 +29,16 @@ if TYPE_CHECKING:
     from riverrun.topology.topology import Topology
 
 PARQUET = ".parquet"
-"""The end of the names of exported files."""
+# Written as `sha256sum` does. Readers of directories of Parquet files skip names that begin with `_`.
 _SUMS = "_SHA256SUMS"
-"""A file in a directory of exported files, as `sha256sum` writes it. Readers of directories skip names that begin with `_`."""
+# The file may be anyone's: a larger one is not read.
 _LONGEST_SUMS = 2**24
 _CHANGED = "Bring the files back from a copy. If you have changed them yourself, delete {sums}."
 
 
 @dataclass(frozen=True, slots=True)
 class Exported:
-    """A store that was written to files.
-
-    Args:
-        rows: Number of its rows.
-        files: The files.
-        partitions: The partitions whose rows they have.
-    """
+    """A store that was written to files: those of the given partitions."""
 
     rows: int
     files: tuple[Path, ...]
@@ -54,7 +48,11 @@ class Exported:
 def export_rows(
     connected: ConnectedApplication, store: str, target: Path, build: Callable[[Job], Topology], *, raw: bool = False
 ) -> Exported:
-    """Write all rows of a store, as committed now, to Parquet."""
+    """Write all rows of a store, as committed now, to Parquet; the application may run meanwhile.
+
+    `target` is a file that ends with `.parquet`, or a directory for one file per partition. With `raw`, columns hold the bytes
+    of keys and values, which come back exactly.
+    """
     works = works_of(connected, store)
     builder = connected.topology.stores[store]
     parts = {work.task_id.partition: partial(read_rows, work, build, raw=raw) for work in works}
@@ -64,7 +62,10 @@ def export_rows(
 def export_local_rows(
     application: Application, store: str, target: Path, directory: Path, *, raw: bool = False
 ) -> Exported:
-    """Write the rows that a stopped worker has left on its disk to Parquet. Asks no brokers."""
+    """Write the rows that a stopped worker has left in its state directory to Parquet. Asks no brokers.
+
+    They are the rows of the tasks that the worker had or followed.
+    """
     builder = readable(application.topology, store)
     if not builder.persistent:
         message = f"Store {store} cannot be read: it is in memory only"
@@ -91,6 +92,7 @@ def export_local_rows(
 
 def check_sums(source: Path, files: Sequence[Path]) -> None:
     """Make sure that exported files are all there as they were written, before anything parses them."""
+    # Files that Riverrun did not export have no sums, and are not checked.
     sums = _sums_file(source)
     if not sums.is_file():
         return
@@ -156,6 +158,7 @@ def _written(
     try:
         (target.parent if is_file else target).mkdir(parents=True, exist_ok=True)
         for path, some in files.items():
+            # Under another name until it is complete: an export that dies leaves no file that looks whole.
             unfinished = path.with_suffix(".part")
             with pq.ParquetWriter(unfinished, schema) as writer:
                 for batch in chain.from_iterable(part() for part in some):

@@ -58,6 +58,10 @@ def read_store(
 ) -> Any:
     """Return a store of an application as a DataFrame, with all its partitions and committed records only.
 
+    `at` is `latest` (committed now), an offset vector of the application's inputs (`payments-0@12,payments-1@7`), or the id of
+    a run. A vector means the state that a bounded run to there would leave. That state is read where the application stands
+    now, and where a run ended that left snapshots. Elsewhere a dry run recomputes it, from the last earlier such end.
+
     Columns: `key`; `window_start` and `window_end` of window and session stores (a session's end is inclusive); `value`;
     `timestamp` of timestamped stores, `valid_from` and `valid_to` (null: still valid) of versioned ones; `partition`. Keys
     and values are typed as their serdes say (`riverrun.spark.columns`; bytes where a serde does not say).
@@ -95,7 +99,7 @@ def export_store(
     *,
     at: str = LATEST,
 ) -> int:
-    """Hand the frame of a store to a writer, and report the progress of reading."""
+    """Hand the frame of a store to a writer, and report the progress of reading; return the writer's number of rows."""
     group = new_group(connected.id)
     counts = Counts(connected.admin, group)
     places = frozenset(_changelogs(connected.resolved(), _builder(connected.topology, store)).values())
@@ -113,14 +117,19 @@ def works_of(connected: ConnectedApplication, store: str) -> list[StoreWork]:
 
 
 def write_store(frame: Any, target: str, kind: str, options: Mapping[str, str]) -> int:
-    """Write a frame of `read_store` to a target, replacing its content."""
+    """Write a frame of `read_store` to a target, replacing its content; return the number of rows.
+
+    `target` is a directory, or the table of a `jdbc` target; `kind` any format that Spark writes.
+    """
     from pyspark.errors import AnalysisException
     from pyspark.sql import functions as f
 
+    # Values without a schema are written as JSON text.
     for name, type_ in frame.dtypes:
         if type_ == "variant":
             frame = frame.withColumn(name, f.to_json(name))
-    frame = frame.persist()  # so that the counted rows are the written ones
+    # Otherwise Spark would read the store again to count, perhaps other rows than were written.
+    frame = frame.persist()
     writer = frame.write.format(kind).options(**options).mode("overwrite")
     try:
         with spark_failures(f"write to {kind} target {target}"):
@@ -198,7 +207,8 @@ def _find(
     vector = _vector(runs, at)
     if _stands_at(connected, vector):
         found = _as_it_is(connected, builder, changelogs)
-        if _stands_at(connected, vector):  # nothing was committed between the two looks
+        # Asked again: a commit in between would have moved the ends of the changelogs.
+        if _stands_at(connected, vector):
             return found
     usable = {task_id: {each.name for each in usable_snapshots(application, task_id)} for task_id in changelogs}
     for run in runs:
@@ -216,7 +226,8 @@ def _as_it_is(
     admin.require({tp.topic for tp in changelogs.values()}, f"store {builder.name} is restored from")
     if builder.logging:
         ends = admin.stable_end_offsets(changelogs.values())
-    else:  # restored from its source topic, of which it holds the processed records
+    else:
+        # Restored from its source topic, of which it holds the processed records only.
         committed = connected.committed(changelogs.values())
         ends = {tp: committed[tp].offset if tp in committed else 0 for tp in changelogs.values()}
     return {task_id: (ends[tp], None) for task_id, tp in changelogs.items()}

@@ -1,7 +1,4 @@
-"""The remaining work of interrupted runs, finished as if they had not been interrupted.
-
-Orders the parts of a run: levels of sub-topologies run at the same time, each one slice behind the level above.
-"""
+"""The order of a run's parts, and what is left of them after an interruption, to be finished as if there had been none."""
 
 from __future__ import annotations
 
@@ -31,13 +28,14 @@ Step: TypeAlias = "tuple[tuple[int, int], ...]"
 def steps(levels: Sequence[tuple[SubTopology, ...]], slices: int) -> list[Step]:
     """Return the steps of a run; the pairs of level and slice in a step are independent of each other.
 
-    A level works on a slice while the level above works on the next one. This requires known ends of slices in the repartition
-    topics. If several levels write to one topic, or a level is run until nothing is left, levels run one after another.
+    A level works on a slice while the level above works on the next one.
 
     >>> steps([(), ()], 3)
     [((0, 0),), ((0, 1), (1, 0)), ((0, 2), (1, 1)), ((1, 2),)]
     """
     count = len(levels)
+    # Overlapping needs known ends of slices in the repartition topics. They are not known if several levels write to one topic,
+    # or a level is run until nothing is left.
     if not _may_overlap(levels):
         return [((level, part),) for part in range(slices) for level in range(count)]
     return [
@@ -52,7 +50,7 @@ def _may_overlap(levels: Sequence[tuple[SubTopology, ...]]) -> bool:
 
 
 class _Texts(msgspec.Struct, frozen=True):
-    """Begun work as it is kept."""
+    """Begun work as it is kept in the topic of runs."""
 
     whole: str
     slices: list[str]
@@ -97,15 +95,13 @@ class InterruptedRun:
 
 
 def left_of_cut(slices: Sequence[Slice], committed: Mapping[TopicPartition, int]) -> list[Slice]:
-    """Return the remaining slices of a range; if the range is done, its end.
-
-    All work begun without a note of it is one slice: its records in repartition topics cannot be told apart by slice.
-    """
+    """Return the remaining slices of a range; if the range is done, its end."""
     begun = [
         n for n, part in enumerate(slices) if any(r.start < committed.get(tp, 0) for tp, r in part.items() if r.size)
     ]
     if not begun:
         return list(slices)
+    # Without a note of begun work, its records in repartition topics cannot be told apart by slice: it becomes one slice.
     count = begun[-1] + 1
     ranges = joined(slices[:count])
     left = {tp: OffsetRange(min(max(r.start, committed.get(tp, 0)), r.end), r.end) for tp, r in ranges.items()}
@@ -113,7 +109,10 @@ def left_of_cut(slices: Sequence[Slice], committed: Mapping[TopicPartition, int]
 
 
 def left_of_begun(wanted: Slice, begun: Slice, committed: Mapping[TopicPartition, int]) -> Slice | None:
-    """Return the remaining part of begun work; None if none of it is done, or the committed offsets do not belong to it."""
+    """Return the remaining part of begun work; None if none of it is done, or the committed offsets do not belong to it.
+
+    `begun` is the range from where the tasks stood to the end of the begun work (`InterruptedRun.whole`).
+    """
     stands = _stands(begun, committed)
     if all(stands[tp] <= r.start for tp, r in begun.items()) or any(stands[tp] < r.start for tp, r in begun.items()):
         return None
@@ -130,7 +129,7 @@ def left_of_begun(wanted: Slice, begun: Slice, committed: Mapping[TopicPartition
 
 
 def cut_as_begun(left: Slice, begun: Sequence[Slice]) -> list[Slice]:
-    """Cut the remaining work into slices that end where the begun slices end."""
+    """Cut the remaining work (`left_of_begun`) into slices that end where the begun slices end."""
     parts: list[Slice] = []
     reached = {tp: r.start for tp, r in left.items()}
     for number, part in enumerate(begun):
@@ -148,11 +147,13 @@ def is_over(wanted: Slice, begun: Slice, committed: Mapping[TopicPartition, int]
     """Return whether a range was done before the unfinished work was begun, so that repeating it has nothing to do.
 
     Repartition topics then hold records of the later work, part of which is still to be written. The later run finishes it.
+    An empty range is over while begun work is still to be written.
     """
     stands = _stands(begun, committed)
     if any(stands.get(tp, 0) < r.end for tp, r in wanted.items()):
         return False
-    if any(stands[tp] < r.start for tp, r in begun.items()):  # the begun work is from before a reset
+    # The note of the begun work is from before a reset of the application.
+    if any(stands[tp] < r.start for tp, r in begun.items()):
         return False
     if all(tp in begun and r.end <= begun[tp].start for tp, r in wanted.items()):
         return True
@@ -166,5 +167,5 @@ def joined(slices: Sequence[Slice]) -> Slice:
 
 
 def _stands(begun: Slice, committed: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-    """Return each partition's committed offset, or else where it was begun: earlier records may be gone."""
+    # Where work was begun if there is no commit: earlier records may be gone, so 0 would be wrong.
     return {tp: r.start for tp, r in begun.items()} | dict(committed)

@@ -61,8 +61,6 @@ class RunPlan:
     """The work that a run is going to do.
 
     Args:
-        range: The range that it processes.
-        slices: The parts of the range, in order.
         levels: For each slice: tasks that run at the same time, one level after the other.
         begun: Work that interrupted runs have begun within the range, the first of the slices; None if there is none.
         is_over: Whether the range was done before a later run that was interrupted. Then there is nothing to do, and the
@@ -84,10 +82,7 @@ class RunPlan:
 def plan_run(
     connected: ConnectedApplication, run_range: RunRange, max_records_per_slice: int = MAX_RECORDS_PER_SLICE
 ) -> RunPlan:
-    """Plan how to process a range. Creates and changes nothing.
-
-    Partitions that the range leaves out are not processed.
-    """
+    """Plan how to process a range, without the partitions that it leaves out. Creates and changes nothing."""
     connected = connected.reading({tp.topic for tp in run_range.ranges})
     topology, topics = connected.topology, found_ids(connected.admin, connected.topology.source_topics)
     run_range = completed(connected, run_range)
@@ -112,8 +107,6 @@ class RunSummary:
     """The outcome of a run, in records.
 
     Args:
-        range: The range that it was to process.
-        slices: Number of slices.
         processed: Records processed, those of repartition topics included.
         restored: Records restored from changelogs.
         dropped: Records not processed, by reason.
@@ -152,7 +145,8 @@ def summary_of(plan: RunPlan, results: Iterable[TaskResult], engine: Engine | No
     everything = total("all", tasks)
     return RunSummary(
         range=plan.range,
-        slices=max(len(plan.slices), min(1, len(tasks))),  # records that a worker has left over are one slice
+        # A plan without slices may still process what a worker left in repartition topics: that is one slice.
+        slices=max(len(plan.slices), min(1, len(tasks))),
         processed=everything.processed,
         restored=everything.restored,
         dropped=everything.dropped,
@@ -176,16 +170,22 @@ def run(
     check: Callable[[], None] = lambda: None,
     after: Callable[[RunSummary], None] = lambda _summary: None,
 ) -> RunSummary:
-    """Process a range. Work that an earlier attempt has committed is not repeated."""
+    """Process a range. Work that an earlier attempt has committed is not repeated.
+
+    A slice is one transaction per task: larger slices are fewer, and need more memory. `check` is called once the run is
+    recorded, before anything is done; its error ends the run. `after` is called when the range is processed.
+    """
     try:
         with _spark_ahead(connected, run_range, spark), processing_alone(connected, RUN, by) as host:
             plan = plan_run(connected, run_range, max_records_per_slice)
             on_plan(plan)
             if not plan.is_over:
                 summary = _Run(connected, plan, spark, build).recorded(host, check, advance_to_ms)
+                # Within the context: no other host may process before `after` has ended.
                 after(summary)
                 return summary
     except UnderWayError:
+        # Another host is running. A range that was done before its work began may be repeated all the same: nothing is done.
         plan = plan_run(connected, run_range, max_records_per_slice)
         if not plan.is_over:
             raise
@@ -195,7 +195,7 @@ def run(
 
 
 def _spark_ahead(connected: ConnectedApplication, run_range: RunRange, spark: Any) -> AbstractContextManager[None]:
-    """Return a context in which Spark's Java starts in the background, if Spark is to process the range as far as known now."""
+    """Return a context in which Spark's Java starts in the background, if Spark will probably process the range."""
     if not (run_range.size and isinstance(spark, SessionOnDemand)):
         return nullcontext()
     wanted = connected.application.config.streams.bounded_engine
@@ -203,21 +203,14 @@ def _spark_ahead(connected: ConnectedApplication, run_range: RunRange, spark: An
 
 
 def _require_finished(advance_to_ms: int | None) -> None:
-    """Refuse to move event time on: earlier records of an interrupted run are still to come."""
+    """Refuse to advance event time: earlier records of an interrupted run are still to come."""
     if advance_to_ms is not None:
         message = "Cannot advance event time while an interrupted run is unfinished"
         raise RangeError(message, hint="Finish that run first, for example with the end latest.")
 
 
 class _Run:
-    """A plan, carried out by a host that processes alone.
-
-    Args:
-        connected: The application.
-        plan: The plan.
-        spark: A Spark session, or a function that makes one.
-        build: Builds the topology where tasks run.
-    """
+    """A plan, carried out by a host that processes alone."""
 
     def __init__(
         self,
@@ -241,9 +234,11 @@ class _Run:
         application = self._connected.application
         record = self._outlasting(partial(self._runs.started, self._connected, self._plan.range, host))
         try:
+            # The record comes first: of two processes that write and then look for each other, at least one finds the other.
             check()
             results = self._process(advance_to_ms)
-        except BaseException as error:  # Ctrl-C as well: a run without an end counts as unfinished
+        except BaseException as error:
+            # Ctrl-C as well: a run without an end in its record counts as running until its host is gone.
             self._runs.failed(_with_engine(record, self._engine), error, self._ends())
             raise
         summary = summary_of(self._plan, results, self._engine)
@@ -290,7 +285,7 @@ class _Run:
         warn_of_narrow_times(connected)
         copies = TopicPartition(kept_offsets_name(connected.id), 0)
         if connected.admin.has_open_transactions({*connected.inputs - ranges.keys(), copies}):
-            # Open transactions of a host that died would hide where repartition topics end, and what it has committed.
+            # Open transactions of a dead host would hide where repartition topics end, and what it has committed.
             fence_owners(connected, connected.layout.tasks)
         known = settled_offsets(connected, connected.inputs)
         keep_committed(connected, known)
@@ -305,6 +300,7 @@ class _Run:
         """Process levels and slices that are independent of each other."""
         results: list[TaskResult] = []
         if self._connected.layout.repartition_topics:
+            # Noted before the step: a run that finds the note finishes these slices with the same cuts, and equal results.
             begun = levels.begun(step, slices, origin)
             self._outlasting(partial(self._runs.begin, self._connected.application, begun))
         while works := self._outlasting(partial(levels.works, step, slices)):
@@ -315,7 +311,7 @@ class _Run:
         return results
 
     def _advance(self, levels: Levels, advance_to_ms: int) -> list[TaskResult]:
-        """Move event time on in all tasks, level by level."""
+        """Advance event time in all tasks, level by level: the results of a level are records of the next one."""
         end = {tp: OffsetRange(r.end, r.end) for tp, r in self._plan.range.ranges.items()}
         results: list[TaskResult] = []
         for level in range(len(self._plan.levels)):
@@ -337,7 +333,7 @@ class _Run:
         return run_on_spark(self._spark(), works, self._build)
 
     def _slices_left(self, known: Mapping[TopicPartition, CommittedOffset]) -> Sequence[Slice]:
-        """Return the slices that are not done; without records, one for the leftovers of a run that died."""
+        """Return the slices that are not done; without records, one for what a dead run left in repartition topics."""
         plan = self._plan
         if plan.begun is not None:
             return plan.slices
@@ -345,7 +341,7 @@ class _Run:
         return left_of_cut(plan.slices, committed) or [plan.range.ranges]
 
     def _committed(self) -> dict[str, tuple[int, str]]:
-        """Return the committed offsets at the end; empty if brokers do not answer, as nothing else depends on them."""
+        """Return the committed offsets at the end; empty if brokers do not answer: the run itself does not need them."""
         try:
             return committed_at_end(self._connected, self._plan.range)
         except BrokerError as error:
@@ -353,7 +349,7 @@ class _Run:
             return {}
 
     def _ends(self) -> dict[str, int]:
-        """Return where the outputs end; empty if brokers do not answer: then the next run tells."""
+        """Return where the outputs end; empty if brokers do not answer: the next run's record then shows it."""
         try:
             return ends_of_outputs(self._connected)
         except BrokerError as error:
@@ -367,7 +363,7 @@ class _Run:
 
 
 def _with_engine(record: RunRecord, engine: Engine | None) -> RunRecord:
-    """Return the record of a run with its engine; None if it has processed nothing."""
+    """Return the record of a run with its engine; unchanged if it has processed nothing."""
     return record if engine is None else replace(record, engine=engine.name, engine_reason=engine.reason)
 
 

@@ -30,11 +30,11 @@ if TYPE_CHECKING:
     from sqlglot import exp
 
 NEVER = "It would be NULL in every row."
+# Code of columns and of lambdas' parameters.
 _DEPENDS = re.compile(r"\brow\[|\bp\d+_\d+\b")
-"""Code of columns and of lambdas' parameters."""
 _OBJECT = re.compile(r"\bc\d+\b")
+# `a + b + c` is joined and checked at once; longer sums in steps of this many texts, so that none grows unchecked.
 _MOST_PARTS = 8
-"""Greatest number of texts in a sum whose size is checked at once."""
 
 
 class UnknownValue(Exception):  # noqa: N818 - what it tells
@@ -103,7 +103,7 @@ class Operators:
         return self.possible(code) if sign in "/%" or isinstance(result, Decimal) else code
 
     def _joined(self, left: Code, right: Code) -> Code:
-        """Write texts one after the other. The size is limited: repeated in a lambda, they might fill the memory."""
+        # The size is limited, because a text that a lambda doubles for each item would fill the memory.
         held, refuse = f"t{len(self.names)}", self.constant(within)
         parts = (*(left.parts or (left.text,)), right.text)
         text = (
@@ -113,7 +113,8 @@ class Operators:
         return Code(text, Primitive.STRING, parts if len(parts) < _MOST_PARTS else ())
 
     def _whole(self, sign: str, left: Code, right: Code, bits: int) -> str:
-        """Write arithmetic of whole numbers: overflows are left to a function, and most divisions are done in place."""
+        # A call costs more than the operation: only overflows, and divisors that may be 0 or negative, go to a function.
+        # `constant(None)` uses up the number in the variable's name, so no other variable gets it.
         divisor = self.names.get(right.text)
         if sign == "/" and isinstance(divisor, int) and divisor > 0:
             held = f"t{len(self.names)}"
@@ -128,6 +129,7 @@ class Operators:
         return f"({held} if {-limit} <= ({held} := {left.text} {sign} {right.text}) < {limit} else {wrap}({held}))"
 
     def _decimal(self, sign: str, left: Code, right: Code, result: Decimal) -> Code:
+        # The context has more digits than any DECIMAL: rounding to the scale of the result comes last.
         to_scale, number = self.constant(rounded_to(result)), self.constant(decimal.Decimal)
         context = {"+": "add", "-": "subtract", "*": "multiply", "/": "divide", "%": "remainder"}[sign]
         function = self.constant(getattr(operators.CONTEXT, context))
@@ -180,7 +182,7 @@ class Operators:
         return f"{self.constant(operators.is_distinct)}({left.text}, {right.text})"
 
     def _operand(self, code: Code, letter: str) -> tuple[str, list[str]]:
-        """Return a side of a comparison as a reusable name, and the test that it is not NULL; constants need no test."""
+        """Return a side of a comparison as a name, and the tests that it is not NULL."""
         if self.names.get(code.text) is not None:
             return code.text, []
         if SIMPLE.fullmatch(code.text):
@@ -190,7 +192,7 @@ class Operators:
         return held, [f"({held} := {code.text}) is not None"]
 
     def _alike(self, left: Code, right: Code, *sides: exp.Expr) -> tuple[Code, Code]:
-        """Convert texts and dates compared with times, and DOUBLEs compared with DECIMALs, so that 1.1 equals 1.1."""
+        """Convert operands that are compared as another type: texts and dates with times, DOUBLEs with DECIMALs."""
         first, second = sides
         if {left.type, right.type} == {Primitive.DATE, Primitive.TIMESTAMP}:
             to = Primitive.TIMESTAMP
@@ -199,6 +201,7 @@ class Operators:
             return left, self._converted(right, left.type, second)
         if right.type in TIMES and left.type is Primitive.STRING:
             return self._converted(left, right.type, first), right
+        # Python compares the exact binary value, so 1.1 as a DOUBLE would not equal 1.1 as a DECIMAL.
         if isinstance(left.type, Decimal) and right.type is Primitive.DOUBLE:
             return left, self._exact(right)
         if isinstance(right.type, Decimal) and left.type is Primitive.DOUBLE:

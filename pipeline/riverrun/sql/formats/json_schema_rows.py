@@ -73,7 +73,8 @@ class JsonSchemaRows:
         return None
 
     def schema(self) -> dict[str, Any]:
-        """Return the writer's schema. That of a single value names its draft, by which registries recognise the format."""
+        """Return the writer's schema."""
+        # A schema of a single value names its draft, by which registries recognise the format.
         return _object(self.columns) if self.wrapped else {"$schema": _DRAFT, **_schema(self.columns[0][1])}
 
     def prepared(self, registry: RegistryClient, place: SerdePlace, registration: Registration) -> Any:  # noqa: ARG002

@@ -1,11 +1,11 @@
 """Files on any store of fsspec as a sink: Parquet, or JSON with an object on each line.
 
-Each commit makes one file for each partition, `TOPIC-PARTITION-START`. START is the offset behind the last record of the file
-before it. So the files of a partition form a chain, and the last record of the last file tells the offset. A file appears at
-once and complete, and only if there is none with its name. So of two owners of a partition, one is refused.
+Each commit makes one file for each partition, `TOPIC-PARTITION-START`. START is the end offset (exclusive) of the file before
+it. So the files of a partition form a chain, and the last record of the last file determines the offset. A file appears at once
+and complete, and only if its name is free. So of two owners of a partition, one is refused.
 
-A file of Parquet tells the offset in its footer, with a digest. It is found there without the library that reads Parquet, as
-there are damaged bytes at which that ends the process. The last offset of JSON must be one that can follow those before it.
+A Parquet file has its end offset in the footer, with a digest. The last offset of a JSON file must be one that can follow those
+before it.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ MANIFEST = "_riverrun.json"
 """A file that says which export the directory belongs to. Readers of directories skip names that begin with an underscore."""
 _NEXT = b"riverrun.next"
 _TOLD = re.compile(rb"([0-9]{20}):([0-9a-f]{16})|([1-9][0-9]*)")
-"""The offset behind a file's last record with its digest, or as earlier versions wrote it."""
+"""The end offset (exclusive) of a file with its digest, or without it, as earlier versions wrote it."""
 _LONGEST_FOOTER = 64 * 2**20
 _TAIL_BYTES = 65_536
 _read_object = json_decoder(dict[str, Any]).decode
@@ -68,7 +68,10 @@ class FileSink:
         self._create = creator(self._files, target)
 
     def begin(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
-        """Find the ends of the partitions' chains. What an earlier owner adds to one refuses this owner's file, or the reverse."""
+        """Return the end offsets of the partitions' chains.
+
+        An earlier owner may still add a file, which then refuses this owner's next file, or the reverse.
+        """
         self._pending.clear()
         self._next.clear()
         if not partitions:
@@ -89,13 +92,14 @@ class FileSink:
         self._pending[batch.tp].append(batch)
 
     def commit(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Create a file for each partition with new records. The files tell the offsets themselves."""
+        """Create a file for each partition with new records. Names and contents of files determine the offsets."""
         for tp in sorted(self._pending):
             if tp not in self._next or tp not in offsets:
                 message = f"{tp} is not this follower's partition"
                 raise TaskMigratedError(message)
             batches, start = self._pending[tp], self._next[tp]
             name = f"{tp.topic}-{tp.partition}-{start:020}.{self._form}"
+            # Of the last record, not from `offsets`, which may be higher: the next owner knows only what the file says.
             end = int(batches[-1].records.column(OFFSET)[-1].as_py()) + 1
             with self._told(f"create {name} in"):
                 try:
@@ -123,7 +127,7 @@ class FileSink:
         return b"".join(msgspec.json.encode(row) + b"\n" for row in rows)
 
     def _check_free(self, names: Sequence[str]) -> None:
-        """Refuse the directory of a batch export, whose offsets are in a topic of Kafka's."""
+        """Refuse the directory of a batch export, whose offsets are in a Kafka topic."""
         batch = next(filter(_BATCH_OF_SPARK.fullmatch, names), None)
         if batch is not None:
             message = f"{self._target} has {batch}, which a batch export by Spark has written"
@@ -136,7 +140,8 @@ class FileSink:
         own = {"export": table.export, "topic": table.topic, "format": self._form}
         if not self._files.exists(path):
             content = {**own, "topic_id": table.topic_id, "columns": table.schema.names}
-            with suppress(FileExistsError):  # another follower was faster
+            # Another follower may be faster; its manifest is compared below like any other.
+            with suppress(FileExistsError):
                 self._create(path, sealed(msgspec.json.encode(content)))
         found = self._manifest(path)
         if any(found.get(key) != value for key, value in own.items()):
@@ -151,7 +156,6 @@ class FileSink:
             raise ConfigError(message, hint='Let later files have it: new_columns = "add".')
 
     def _manifest(self, path: str) -> dict[str, Any]:
-        """Read the manifest."""
         try:
             return _read_object(read_document(self._files, self._root, path))
         except ValueError as error:
@@ -161,13 +165,14 @@ class FileSink:
     def _last_files(self, names: Sequence[str]) -> dict[TopicPartition, str]:
         """Return the last file of each partition's chain."""
         found: dict[TopicPartition, str] = {}
+        # Offsets in names have 20 digits, so the order of names is that of offsets.
         for name in sorted(names):
             if match := self._name.fullmatch(name):
                 found[TopicPartition(self._table.topic, int(match[1]))] = name
         return found
 
     def _end_of(self, name: str) -> int:
-        """Return the offset behind the last record of a file."""
+        """Return the end offset (exclusive) of a file."""
         try:
             found = self._name.fullmatch(name)
             partition, start = (int(found[1]), int(found[2])) if found else (0, 0)
@@ -186,7 +191,9 @@ class FileSink:
         return end
 
     def _told_in_footer(self, name: str, size: int) -> int:
-        """Return the offset behind the last record of a file of Parquet."""
+        """Return the end offset (exclusive) of a Parquet file."""
+        # Without pyarrow, which ends the process at some damaged bytes. A file ends with its footer, the footer's length in
+        # four bytes, and the letters PAR1.
         path = f"{self._root}/{name}"
         ending = self._files.cat_file(path, start=max(0, size - 8), end=size)
         length = int.from_bytes(ending[:4], "little")
@@ -194,7 +201,8 @@ class FileSink:
             message = "it is no complete file of Parquet"
             raise ValueError(message)
         footer = self._files.cat_file(path, start=size - 8 - length, end=size - 8)
-        before, _, told = footer.rpartition(_NEXT + b"\x18")  # text follows, with its length in a byte
+        # In Thrift's compact form, a name is followed by 0x18 and the value, with its length in a byte.
+        before, _, told = footer.rpartition(_NEXT + b"\x18")
         found = _TOLD.fullmatch(told[1 : 1 + told[0]]) if before else None
         if found is None or (found[1] and _digest(name, int(found[1])) != found[2].decode()):
             message = "its footer has no offset with the digest of it"
@@ -202,8 +210,9 @@ class FileSink:
         return int(found[1] or found[3])
 
     def _told_in_row(self, name: str, size: int, partition: int) -> int:
-        """Return the offset behind the last record of a file of JSON."""
+        """Return the end offset (exclusive) of a JSON file."""
         path, wanted = f"{self._root}/{name}", _TAIL_BYTES
+        # Two complete lines are needed, however long: the last offset must be above the one before.
         while True:
             tail = self._files.cat_file(path, start=max(0, size - wanted), end=size).rstrip(b"\n")
             lines = tail.rsplit(b"\n", 2)
@@ -219,7 +228,8 @@ class FileSink:
         return offsets[-1] + 1
 
     def _remove_leftovers(self, names: Sequence[str], partitions: Collection[TopicPartition]) -> None:
-        """Remove what dead owners of these partitions have not completed. Living ones are refused thereby."""
+        """Remove what dead owners of these partitions have not completed."""
+        # An owner that still runs cannot complete its file then: its commit is refused, as if the name were taken.
         begins = tuple(f".{tp.topic}-{tp.partition}-" for tp in partitions)
         for name in names:
             if name.startswith(begins) and name.endswith(LEFTOVER):
@@ -228,7 +238,7 @@ class FileSink:
 
     @contextmanager
     def _told(self, doing: str) -> Iterator[None]:
-        """Translate errors of the store; each kind of store has its own."""
+        """Translate errors; every kind of store has its own."""
         try:
             yield
         except (StreamsError, KeyboardInterrupt):
@@ -242,5 +252,4 @@ class FileSink:
 
 
 def _digest(name: str, end: int) -> str:
-    """Return the digest of what a file tells of its end."""
     return hashlib.sha256(f"{name} {end}".encode()).hexdigest()[:16]

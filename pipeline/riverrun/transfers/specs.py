@@ -61,7 +61,8 @@ def escaped(path: str) -> str:
 
 
 def listing(spark: Any, path: str, options: Mapping[str, str]) -> Any:
-    """Return a frame with the files below a path (`inputFiles`) and the columns of its directories, without reading the files."""
+    """Return a frame with the files below a path (`inputFiles`) and the columns of its directories; no file is read."""
+    # Spark lists files without reading them only for `binaryFile`, whose schema is fixed; others look into files for theirs.
     return spark.read.format("binaryFile").options(**options).load(path)
 
 

@@ -1,9 +1,9 @@
 """The steps of a release, between bounded runs or while workers run: plan, start, reprocess, gate, cut, rollback, retire.
 
-The candidate computes from the earliest offsets into its own state and publishes to staging topics. Consumers of the public
-topics notice nothing. The cut is at an offset vector that both versions have processed exactly. There, the public topics get
-the rows that differ as corrections; from then on the candidate publishes. The old version's table stays in its own staging
-topics, so a rollback is the same step in the other direction.
+The candidate computes from the earliest offsets into its own state and publishes to staging topics, unnoticed by consumers of
+the public topics. The cut is at an offset vector that both versions have processed exactly. There, the public topics get the
+rows that differ as corrections; from then on the candidate publishes. The old version's table stays in its own staging topics,
+so a rollback is the same step in the other direction.
 """
 
 from __future__ import annotations
@@ -45,16 +45,12 @@ if TYPE_CHECKING:
 
 
 class Releaser:
-    """Takes an application from one version to another. Every step may be run again.
+    """Takes an application from one version to another. Every step can be run again.
 
     Args:
-        project: All applications.
-        app: Name of the application.
-        admin: Asks the brokers.
-        spark: Returns a Spark session when one is needed.
-        by: The user for the history; by default, this user on this machine.
+        by: The user for the history; defaults to this user on this machine.
         on_step: Called with what a switch of running versions has done, after each step that a crash may follow.
-        registry: Where releases are recorded; the control topic by default.
+        registry: Where releases are recorded; defaults to the control topic.
     """
 
     def __init__(
@@ -112,7 +108,8 @@ class Releaser:
         digests = {release.live: live.topology.fingerprint(), candidate: new.topology.fingerprint()}
         is_noted = release.step is Step.PLANNED and release.candidate == candidate
         is_noted = is_noted and (release.carry is not None) == carry and digests.items() <= release.digests.items()
-        if carry:  # fails before anything changes
+        # Both checks fail here, before anything changes.
+        if carry:
             is_noted = self._carrying.is_begun(release, live, new) and is_noted
             require_nobody(new)
         if not is_noted:
@@ -152,8 +149,10 @@ class Releaser:
         if is_other or (release.carry is not None and release.candidate == candidate.version):
             self._carrying.give_up(release, live)
             self._versions.discard(candidate)
+        # To brokers, a group that does not exist is "Dead".
         is_kept = known == digests[candidate.version] and candidate.admin.group(candidate.id).state != "Dead"
-        if release.carry is not None:  # what the live version carried over goes back further than its own beginning
+        # What the live version has carried over goes back further than its own beginning.
+        if release.carry is not None:
             planned = replace(planned, begins={name: at for name, at in planned.begins.items() if name != release.live})
         planned = replace(
             planned,
@@ -184,7 +183,10 @@ class Releaser:
         return summary
 
     def gate(self, point: Point | None = None) -> Release:
-        """Judge the candidate's outputs, and their difference from the live ones, at the same offsets of both versions."""
+        """Judge the candidate's outputs, and their difference from the live ones, at the same offsets of both versions.
+
+        By default, the candidate is brought to the live version's position for this.
+        """
         release = self.check("gate")
         live, candidate = self._versions.releasable(release.live), self._versions.staged(candidate_of(release))
         if point is None:
@@ -209,7 +211,9 @@ class Releaser:
             pages=dict(found.pages),
             docs=str(self._config.docs_directory or ""),
         )
-        release = replace(release, cut=verdict.at, failed_pause_ms=0)  # its own pause is none of a switch
+        # The pause of the gate itself is no pause of a switch.
+        release = replace(release, cut=verdict.at, failed_pause_ms=0)
+        # A verdict that blocks is recorded as well: the status shows what failed.
         if verdict.critical:
             self._registry.write(release.to(Step.REPROCESSED, verdict=verdict))
             failures = "; ".join(f"{name}: {verdict.outcomes[name]}" for name in verdict.critical)
@@ -241,7 +245,8 @@ class Releaser:
     def cut(self) -> Release:
         """Make the candidate live in place of the live version, at an offset vector that both have processed."""
         release = self.check("cut")
-        if release.step is Step.LIVE:  # an earlier call has done it without learning of its success
+        # An earlier call has done it, and died before it learned of its success.
+        if release.step is Step.LIVE:
             return release
         return self._switch.to(release, candidate_of(release), Step.CUTTING, Step.LIVE)
 
@@ -253,7 +258,7 @@ class Releaser:
         return self._switch.to(release, release.previous or "", Step.ROLLING_BACK, Step.ROLLED_BACK)
 
     def complete(self) -> Release:
-        """Complete a switch that is under way, because the process that began it has died; nothing to do if there is none."""
+        """Complete the switch of a process that has died, if one is under way."""
         release = self.status()
         if release.step is Step.CUTTING:
             return self.cut()
@@ -266,7 +271,10 @@ class Releaser:
     def wait_ready(
         self, *, max_lag: int = 1000, looks: int = 3, every_s: float = 1.0, timeout_s: float | None = None
     ) -> Iterator[Readiness]:
-        """Yield how far the candidate is behind the ends of its inputs, until it is ready for a gate or a cut."""
+        """Yield how far the candidate is behind the ends of its inputs, until it is ready for a gate or a cut.
+
+        It is ready after `looks` polls in a row at which no input was more than `max_lag` offsets behind.
+        """
         candidate = self._versions.application(candidate_of(self._checks.at(*BEGUN)))
         return readiness(looking(candidate, every_s), max_lag=max_lag, looks=looks, timeout_s=timeout_s)
 
@@ -278,6 +286,7 @@ class Releaser:
         previous = None if chosen == release.previous else release.previous
         digests = {name: digest for name, digest in release.digests.items() if name != chosen}
         begins = {name: begun for name, begun in release.begins.items() if name != chosen}
+        # The record first: nobody may roll back to a version that is deleted in part.
         release = self._registry.write(replace(release, previous=previous, digests=digests, begins=begins))
         self._versions.discard(retired)
         return release
@@ -300,6 +309,7 @@ class Releaser:
             point = self._gate.point(live, candidate)
             return release, point, _dropped_by(live, candidate)
         completed = barriers.pause(release, [live, candidate])
+        # Both describe the moment of the pause; judging takes longer, and comes after it.
         try:
             ends, dropped = self._gate.ends(candidate), _dropped_by(live, candidate)
         except BaseException:

@@ -51,7 +51,7 @@ def dags(
     Args:
         config: Path of `streams.toml`; by default, as the connection, the variable `riverrun_project` or `RIVERRUN_CONFIG`
             says.
-        riverrun_conn_id: The connection.
+        riverrun_conn_id: Id of a connection of type `riverrun`; the default one may be missing.
         default_args: Arguments of all tasks: owner, callbacks, retries.
         notices: Notifiers of failed gates and checks, late runs, and versions that fall behind.
         select: Names of applications and archives that get DAGs, or patterns such as `shop-*`; all by default.
@@ -118,7 +118,7 @@ def check_declarations(config: Path | str = "", *, riverrun_conn_id: str = CONNE
 
     Args:
         config: Path of `streams.toml`, as in `dags`.
-        riverrun_conn_id: The connection.
+        riverrun_conn_id: Id of a connection of type `riverrun`; the default one may be missing.
 
     Raises:
         ConfigError: If a declaration has an error, or the project cannot be used.

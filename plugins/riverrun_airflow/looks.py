@@ -1,4 +1,4 @@
-"""Looks at the state of applications, and at what is new in topics, for tasks and triggers that wait. They change nothing."""
+"""Polls the state of applications, and what is new in topics, for tasks and triggers that wait. They change nothing."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ if TYPE_CHECKING:
     from riverrun.records import OffsetRange, TopicPartition
 
 _MINUTE_MS = 60_000
+# The last offsets of a partition, whose records give its event time. The very last ones may be transaction markers.
 _LAST_OFFSETS = 10
-"""Number of last offsets of a partition whose records say its event time. The very last ones may be marks of commits."""
 
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """The state of an application at one look.
+    """The result of one poll.
 
     Args:
-        said: The state in words.
+        said: The state, for the log.
         is_over: Whether the wait is over: the expected state is reached, or never will be.
-        found: The problem found; empty if there is none.
+        found: The finding; empty if there is none.
     """
 
     said: str
@@ -39,7 +39,7 @@ class Look:
 
 
 def look(project: ProjectConfig, kind: str, **wanted: Any) -> Look:
-    """Look once at the state of an application or of topics. Nothing is changed."""
+    """Poll once the state of an application or of topics. `wanted` are the arguments of the function of that kind."""
     kinds: dict[str, Callable[..., Look]] = {
         "ready": _ready,
         "watched": _watched,
@@ -79,6 +79,7 @@ def _processed(project: ProjectConfig, app: str, version: str, end: str) -> Look
     wanted, admin = OffsetVector.parse(end).offsets, front_door(project).cluster.admin
     application_id = project.app(app).application_id(version)
     done = admin.committed(application_id, wanted)
+    # Committed offsets expire when a group is idle for long; copies of them are kept for that.
     done |= KeptOffsets(admin, application_id).last(wanted.keys() - done.keys())
     left = sum(max(0, offset - (done[tp].offset if tp in done else 0)) for tp, offset in wanted.items())
     return Look(f"{app} {version} has {left} offsets left", is_over=not left)
@@ -105,7 +106,7 @@ class Awaited:
 
     Args:
         topics: The topics.
-        records: Number of new offsets: records, and marks of commits. 0 if the number does not matter.
+        records: Number of new offsets: records, and transaction markers. 0 if the number does not matter.
         minutes: Minutes after which any new record is reported; 0 if time does not matter.
         event_time_ms: Event time, ms since the epoch, that all partitions with new records must have reached; 0 if it does not
             matter.
@@ -123,11 +124,11 @@ class Awaited:
 
 @dataclass(frozen=True, slots=True)
 class Arrived:
-    """New records of topics at one look.
+    """New records of topics at one poll.
 
     Args:
         offsets: The new offsets, as text (`clicks-0@5..9`); those of partitions without new records are left out.
-        end: The offsets behind the last records of all partitions, as text.
+        end: End offsets (exclusive) of all partitions, as text.
         records: Number of new offsets.
         event_time_ms: The lowest event time that partitions with new records have reached, ms since the epoch; None if it
             does not matter, or is unknown.
@@ -141,7 +142,7 @@ class Arrived:
     reason: str = ""
 
     def told(self) -> dict[str, Any]:
-        """Return the arrival as an object of JSON, with the event time as text."""
+        """Return it as JSON has it, with the event time as text."""
         known = self.event_time_ms is not None
         at = datetime.fromtimestamp((self.event_time_ms or 0) / 1000, UTC).isoformat() if known else None
         return {
@@ -154,7 +155,7 @@ class Arrived:
 
 
 def arrived(project: ProjectConfig, awaited: Awaited) -> Arrived:
-    """Look once at what is new in topics. Only committed records count."""
+    """Poll once what is new in topics. Only committed records count."""
     from riverrun.records import OffsetRange, OffsetVector
     from riverrun.spark.ranges import RunRange
 
@@ -188,7 +189,7 @@ def reason_of(awaited: Awaited, records: int, event_time_ms: int | None, at_ms: 
 
 
 def position(project: ProjectConfig, topics: Sequence[str], text: str) -> str:
-    """Return offsets as text."""
+    """Return offsets as text: those of `latest` or `earliest`, or a vector after a check."""
     from riverrun.records import OffsetVector
 
     if text not in {"latest", "earliest"}:
@@ -228,7 +229,7 @@ def _event_time(
 
 
 def fields_of(awaited: Awaited) -> dict[str, Any]:
-    """Return a condition as the arguments of a trigger."""
+    """Return a condition as a trigger serializes it."""
     return {**asdict(awaited), "topics": list(awaited.topics)}
 
 

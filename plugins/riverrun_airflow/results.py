@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from riverrun.spark.runs import RunRecord
     from riverrun_airflow.sessions import Check
 
+# Airflow's key of what a task returns.
 _RETURNED = "return_value"
-"""Airflow's key of what a task returns."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class RunResult:
     Attempts that failed or died have no counts. What they committed is processed, and is in the events of their topics.
 
     Args:
-        app: The application.
+        app: Name of the application.
         version: Its version.
         range: The range of offsets, as text.
         empty: Whether there was nothing to process: no record was read, written or corrected.
@@ -74,7 +74,7 @@ class RunResult:
 def result_of_runs(
     app: str, version: str, chosen: RunRange, runs: Sequence[RunRecord], corrections: int = 0, compared: int = 0
 ) -> RunResult:
-    """Return the result of a task.
+    """Return the result of a task from its runs, earliest first.
 
     >>> from riverrun.spark.ranges import RunRange
     >>> result_of_runs("clicks", "v1", RunRange({}), []).empty
@@ -86,6 +86,7 @@ def result_of_runs(
     done = [run for run in runs if run.state == DONE]
     written, dropped = _added(run.records_out_by_topic for run in done), _added(run.dropped for run in done)
     read = sum(run.records_in for run in done)
+    # A run that failed or died has no counts, so nobody knows whether it has committed something.
     is_known = len(done) == len(runs) if runs else not chosen.size
     return RunResult(
         app=app,
@@ -114,7 +115,12 @@ def result_of_rehearsal(app: str, version: str, chosen: RunRange, counts: Mappin
 
 
 def result_of_step(step: str, release: Release, docs_page: str = "") -> dict[str, Any]:
-    """Return the result of a step of a release."""
+    """Return the result of a step of a release, after it.
+
+    `state` is that of the release; `live`, `candidate` and `previous` are versions. `critical` and `warnings` are the failing
+    expectations of the last gate, whose id is `verdict`. `lost_records` are deleted ones that the candidate lacks,
+    `corrections` those that the last switch has published.
+    """
     verdict = release.verdict
     return {
         "app": release.app,
@@ -134,7 +140,7 @@ def result_of_step(step: str, release: Release, docs_page: str = "") -> dict[str
 
 
 def result_of_check(app: str, check: Check, docs_page: str = "") -> dict[str, Any]:
-    """Return the result of a check."""
+    """Return the result of a check: `at` has the offsets up to which it judged, `warnings` the failing expectations."""
     return {
         "app": app,
         "check": check.id,
@@ -157,8 +163,9 @@ def links_of(app: str, run: str = "", docs_page: str = "") -> dict[str, str]:
 
 
 def unless_empty(context: Context, result: dict[str, Any], *, skip: bool) -> dict[str, Any]:
-    """Return the result of a task; if it is empty and `skip` is wanted, keep it and skip the task."""
+    """Return the result of a task; if it is empty and `skip` is set, keep it and skip the task."""
     if skip and result["empty"]:
+        # A skipped task returns nothing, but others may still read that its result is empty.
         context["ti"].xcom_push(_RETURNED, result)
         message = "there was nothing to process"
         raise AirflowSkipException(message)

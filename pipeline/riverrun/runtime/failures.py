@@ -48,24 +48,18 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _NO_RECORD = "Correct it and start again. No handler is asked about what concerns no record."
+# A chain of processors is recognised on the stack by the code that calls them.
 _PROCESSORS = {UserProcessor.process.__code__, UserFixedKeyProcessor.process.__code__}
-"""The code that calls a user's processor."""
+# A processor takes about so many nested calls to forward a record; with more, the recursion is its own.
 _MOST_CALLS = 10
-"""A processor takes at most about so many nested calls to forward a record; more of them are the processor's own."""
+# The host must handle these: a handler that skipped the record because of one would lose it.
 _NOT_THE_USERS = (TaskError, BrokerError, CorruptStateError, DebuggerError)
-"""Errors that the host must handle: dropping a record because of them would lose it."""
 
 
 class Failures:
     """Asks a task's handlers, sends their dead letters, and counts dropped records or raises errors as they decide.
 
     Kafka Streams does this in `ProcessorNode.process`, `StreamTask.punctuate`, `RecordDeserializer` and `RecordCollectorImpl`.
-
-    Args:
-        handlers: The handlers.
-        context: The task's current record and counters.
-        task_id: The task.
-        send: Sends dead letters.
     """
 
     def __init__(self, handlers: ErrorHandlers, context: TaskContext, task_id: TaskId, send: Send) -> None:
@@ -100,7 +94,8 @@ class Failures:
             except _NOT_THE_USERS:
                 raise
             except USER_ERRORS as error:
-                if error is self._decided:  # a node below has failed, and its handler was asked
+                # A node below has failed, and its handler has decided: handlers are asked once per failure.
+                if error is self._decided:
                     raise
                 self._processing(node, (key, value, timestamp, headers), as_exception(error))
 
@@ -124,7 +119,7 @@ class Failures:
     def undecodable(
         self, node: str, tp: TopicPartition, raw: RawRecord, error: Exception, message: str, advice: str | None = None
     ) -> None:
-        """Handle a record that a source cannot decode, or whose event time cannot be found."""
+        """Handle a record that a source cannot decode, or whose event time cannot be found; `advice` names an alternative."""
         handler = self._handlers.deserialization
         if handler is not None:
             where = context_of(tp, raw, node, self._task_id)
@@ -165,6 +160,7 @@ class Failures:
         context = self._context
         timestamp, headers = (context.timestamp, context.headers) if record is None else record[2:]
         where = self._where(node, timestamp, headers)
+        # A `Record` refuses negative times, and this error would replace the user's.
         given = None if record is None or timestamp < 0 else Record(*record)
         if not self._goes_on(self._ask(handler, where, given, error, "processing"), DropReason.PROCESSING_FAILED):
             self._fail("Processing" if record is not None else f"Punctuation of {node}", error)
@@ -207,6 +203,7 @@ class Failures:
         except ProcessingError as fatal:
             self._decided = fatal
             raise
+        # Also if the handler fails the task: in a transaction they are then aborted with everything else.
         for letter in response.dead_letter_queue_records:
             self._send(letter.topic, letter.key, letter.value, letter.timestamp, letter.headers, letter.partition)
         if response.result is Result.RESUME:
@@ -236,6 +233,7 @@ def fail_at(error: BaseException, what: str = "Processing", **coordinates: str |
         where = ", ".join(f"{name} {value}" for name, value in coordinates.items())
         message = f"{error.message} ({where})"
         raise RefusedRecordError(message, hint=error.hint) from error
+    # It concerns no record, so no place is added.
     if isinstance(error, StreamsError):
         raise error
     failure = as_exception(error)
@@ -257,14 +255,15 @@ def user_code(what: str, task: TaskId | None = None) -> Iterator[None]:
 
 
 def _processing_error(what: str, error: Exception) -> ProcessingError:
-    """Convert an error of user code."""
     if isinstance(error, RecursionError):
-        frames = (*walk_stack(None), *walk_tb(error.__traceback__))  # a handler is asked within the chain
+        # The stack as well as the traceback, because a handler is asked while the upper part of the chain still runs.
+        frames = (*walk_stack(None), *walk_tb(error.__traceback__))
         passed = sum(frame.f_code in _PROCESSORS for frame, _ in frames)
         if passed > sys.getrecursionlimit() // _MOST_CALLS:
             return _too_long_a_chain(what, passed)
     message = f"{what} failed: {type(error).__name__}: {error}"
     hint = "Set processing.exception.handler = continue to skip such records."
+    # Python's own text for an int of more than 64 bits.
     if isinstance(error, OverflowError | struct.error) and "too large to convert" in str(error):
         message = (
             f"{what} failed: a number does not fit into 64 bits, or the end of a window at a time near 2^63 - 1 ms"
@@ -274,7 +273,6 @@ def _processing_error(what: str, error: Exception) -> ProcessingError:
 
 
 def _too_long_a_chain(what: str, passed: int) -> ProcessingError:
-    """Explain that processors which forward to each other are nested calls."""
     limit = sys.getrecursionlimit()
     message = f"{what} failed: after {passed} processors in a row, Python's limit of {limit} nested calls was reached"
     return ProcessingError(
@@ -292,7 +290,7 @@ def _located(error: RecordError, coordinates: Mapping[str, str | int]) -> Record
 
 
 def _to_topic(send: Send, topic: str) -> Send:
-    """Return a function that sends every dead letter to this topic, and to the partition that belongs to its key."""
+    """Return a function that sends every dead letter to one topic, into the partition that belongs to its key."""
 
     def send_there(
         _topic: str,

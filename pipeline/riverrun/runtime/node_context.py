@@ -1,7 +1,4 @@
-"""The task as an operator sees it.
-
-Topics, partitions and times chosen by users' functions, checked before a client or broker receives them.
-"""
+"""The task as an operator sees it, with checks of what users' functions choose before a client or broker receives it."""
 
 from __future__ import annotations
 
@@ -40,8 +37,6 @@ class ChosenTopic:
     """The topic that a sink's function chooses for a record.
 
     Args:
-        sink: The sink's name.
-        choose: The user's function.
         partitions: Returns the number of partitions of a topic, or raises if there is no such topic.
         met: Names that were checked already.
     """
@@ -58,6 +53,7 @@ class ChosenTopic:
             if not isinstance(name, str) or not is_legal_topic(name):
                 message = f"The function of sink {self.sink} chose the topic {name!r}, which is not a legal topic name"
                 raise ProcessingError(message)
+            # Only to raise if there is no such topic.
             self.partitions(name)
             self.met.add(name)
         return name
@@ -65,13 +61,7 @@ class ChosenTopic:
 
 @dataclass(frozen=True, slots=True)
 class ChosenPartitions:
-    """The partitions that a sink's partitioner chooses for a record.
-
-    Args:
-        sink: The sink's name.
-        choose: The partitioner.
-        partitions: Returns the number of partitions of a topic.
-    """
+    """The partitions that a sink's partitioner chooses for a record."""
 
     sink: str
     choose: StreamPartitioner
@@ -111,8 +101,8 @@ class NodeContext:
     flush: Callable[[Sequence[CachedUpdate], Callable[[Any], Any]], None] | None = None
     """Forwards many updates without a call for each, if there is such a function (`Fusion.flush`)."""
     opened: list[Callable[[], None]] = field(default_factory=list)
+    # Set by `CompiledNodes.init`: schedules that are made meanwhile continue where a predecessor's stopped.
     starting: bool = False
-    """Whether the node is being initialised."""
     schedules: KeptSchedules = field(default_factory=KeptSchedules)
 
     @property
@@ -127,7 +117,7 @@ class NodeContext:
 
     @property
     def record_metadata(self) -> RecordMetadata | None:
-        """Return the place that the current record came from."""
+        """Return the topic, partition and offset of the input record; None within a punctuation."""
         return self.task.record_metadata
 
     def forward_to(self, child: str) -> Callable[[Any, Any, int, Headers], None]:
@@ -149,7 +139,8 @@ class NodeContext:
         task = self.task
         before = task.topic, task.partition, task.offset, task.timestamp, task.headers, task.source
         task.enter(metadata, timestamp, headers)
-        self.forward(key, value, timestamp, headers)  # if it fails, so does the task, and nothing needs restoring
+        # No `finally`: if it fails, so does the task, and nothing needs restoring.
+        self.forward(key, value, timestamp, headers)
         task.topic, task.partition, task.offset, task.timestamp, task.headers, task.source = before
 
     def acting_at(self, time_ms: int, act: Callable[[], None]) -> None:
@@ -157,7 +148,8 @@ class NodeContext:
         task = self.task
         before = task.timestamp, task.headers
         task.timestamp, task.headers = time_ms, ()
-        act()  # if it fails, so does the task, and nothing needs restoring
+        # No `finally`, as above.
+        act()
         task.timestamp, task.headers = before
 
     def forward_flushed(self, updates: Sequence[CachedUpdate], key_of: Callable[[Any], Any]) -> None:
@@ -234,13 +226,12 @@ class NodeContext:
             schedule = clock.schedule(first_ms, interval, punctuate)
         else:
             schedule = clock.schedule_from(start_ms, now_ms, interval, punctuate)
+        # Wall-clock punctuations start afresh: only stream time must not depend on restarts.
         if self.starting and punctuation_type is PunctuationType.STREAM_TIME:
             self.schedules.add(schedule)
         return schedule
 
     def _watched(self, punctuator: Callable[[int], object], watch: Watch) -> Callable[[int], object]:
-        """Return a punctuator that reports its calls to a watch."""
-
         def look_on(now_ms: int) -> object:
             call = watch.enter(self.node, None, None, None)
             result: object = punctuator(now_ms)
@@ -250,11 +241,11 @@ class NodeContext:
         return look_on
 
     def processor_metadata(self, key: str) -> int | None:
-        """Return a time that was kept with the committed offsets."""
+        """Return a time (ms) that was committed with the offsets."""
         return self.task.processor_metadata.get(key)
 
     def set_processor_metadata(self, key: str, time_ms: int) -> None:
-        """Keep a time with the offsets of the next commit."""
+        """Commit a time (ms) with the offsets of the next commit."""
         self.task.processor_metadata[key] = time_ms
 
     def shared(self, name: str, make: Callable[[], T]) -> T:

@@ -1,7 +1,4 @@
-"""Asks the coordinators of groups for members and positions, and deletes groups.
-
-Reads the committed offsets of groups, once or repeatedly.
-"""
+"""Consumer groups, seen by a client that is no member: their state, their members, and their committed offsets."""
 
 from __future__ import annotations
 
@@ -26,34 +23,27 @@ if TYPE_CHECKING:
     from riverrun.kafka.coordinators import CoordinatorRequest
     from riverrun.kafka.requests import Requests
 
+# Each attempt asks another broker, so two that do not answer leave time for a third one.
 _ATTEMPTS = 3
-"""Number of brokers that may fail to answer, one after the other, within the time of a request."""
 _PAUSE_SECONDS = 0.05
 _POLL_SECONDS = 0.005
 _OUTSIDE = {
     "group.protocol": "classic",
+    # For a consumer that commits without joining, this limits its wait for a coordinator, even when it closes.
     "session.timeout.ms": int(REQUEST_SECONDS * 1000),
     "max.poll.interval.ms": 300_000,
 }
-"""For a consumer that commits without joining: the session timeout limits its wait for a coordinator, even when it closes."""
 
 
 class GroupState(NamedTuple):
-    """State of a group in Kafka's words, and each member's `client-id@host`."""
+    """State of a group by librdkafka's name, and each member's `client-id@host`."""
 
     state: str
     members: tuple[str, ...]
 
 
 class Groups:
-    """Retries, within the time of a request, while coordinators start, move, or do not answer.
-
-    It does not use librdkafka's admin client. If the coordinator does not answer, that client frees parts of the
-    request that are in use, and the process crashes (librdkafka pull request 5397).
-
-    Args:
-        requests: Creates clients, and translates their errors.
-    """
+    """Describes, deletes and sets groups; repeats requests while coordinators start, move, or do not answer."""
 
     def __init__(self, requests: Requests) -> None:
         self._requests = requests
@@ -89,6 +79,8 @@ class Groups:
 
     def _asking(self, group: str, ask: Callable[[CoordinatorRequest], Any]) -> Callable[[int, float], Any]:
         """Return a function that attempts one request to a group's coordinator."""
+        # Not with librdkafka's admin client: if the coordinator does not answer, that client frees parts of the request
+        # that are in use, and the process crashes (librdkafka pull request 5397).
         from riverrun.kafka.coordinators import CoordinatorRequest  # noqa: PLC0415 - loads for long, and few ask
 
         def attempt(number: int, within_s: float) -> Any:
@@ -98,13 +90,14 @@ class Groups:
         return attempt
 
     def _commit(self, group: str, partitions: list[ClientTopicPartition], within_s: float) -> None:
-        """Commit from outside the group, within a time limit: the library itself would wait for dead brokers."""
         deadline = time.monotonic() + within_s
-        self._requests.client.list_topics(partitions[0].topic, timeout=within_s)  # explains why no broker answers
+        # Raises an error that explains why no broker answers.
+        self._requests.client.list_topics(partitions[0].topic, timeout=within_s)
         answers: list[tuple[KafkaError | None, list[Any]]] = []
         answered = {"on_commit": lambda error, tps: answers.append((error, tps))}
         consumer = self._requests.consumer(group, properties=_OUTSIDE | answered)
         try:
+            # Asynchronous, for a time limit: a synchronous commit would wait for dead brokers.
             consumer.commit(offsets=partitions, asynchronous=True)
             while not answers and time.monotonic() < deadline:
                 consumer.poll(_POLL_SECONDS)
@@ -119,7 +112,7 @@ class Groups:
                 raise KafkaException(KafkaError(KafkaError.NON_EMPTY_GROUP) if has_members else error)
 
     def _patiently(self, ask: Callable[[int, float], Any], doing: str) -> Any:
-        """Repeat a request until the answer is final or the time is over."""
+        """Repeat a request until the answer is final or the time is over; it gets the attempt's number and the seconds left."""
         deadline, attempt = time.monotonic() + REQUEST_SECONDS, 0
         while True:
             try:
@@ -132,10 +125,10 @@ class Groups:
             attempt += 1
 
 
+# A host that takes tasks of an application over asks for one group again and again.
 _IDLE = 2
-"""Number of idle clients that are kept: whoever takes tasks of an application over asks for one group again and again."""
+# A client has five threads and two connections, too many to keep, but takes time to create.
 _IDLE_SECONDS = 10.0
-"""How long they are kept: each has five threads and two connections, and takes time to make."""
 
 
 class _Idle(NamedTuple):
@@ -152,10 +145,6 @@ class GroupClients:
 
     A client that makes its connections and finds the coordinator costs more than the question. Each is used by one thread at
     a time. Those that stay idle are closed.
-
-    Args:
-        requests: Creates clients.
-        idle_s: How long idle clients are kept, s.
     """
 
     def __init__(self, requests: Requests, idle_s: float = _IDLE_SECONDS) -> None:
@@ -164,7 +153,7 @@ class GroupClients:
         self._idle: list[_Idle] = []
         self._is_watched = False
         self._lock = threading.Lock()
-        # At its end, the process closes connections anyway.
+        # Not `atexit`: a process that ends closes its connections anyway.
         weakref.finalize(self, _close_all, self._idle).atexit = False
 
     @contextmanager
@@ -209,8 +198,7 @@ class GroupClients:
 
 
 def _look_later(clients: weakref.ref[GroupClients], wait_s: float) -> None:
-    """Look in a thread that lasts as long as clients are idle, and does not keep them from being collected."""
-
+    # A weak reference, so that the timer does not keep the clients of an object that nobody uses any more.
     def look() -> None:
         present = clients()
         if present is not None:
@@ -227,12 +215,7 @@ def _close_all(clients: list[_Idle]) -> None:
 
 
 class GroupProgress:
-    """Reads committed offsets over one connection, without waiting for transactions that are being committed.
-
-    Args:
-        requests: Creates the client.
-        group: The group.
-    """
+    """Reads committed offsets over one connection, without waiting for transactions that are being committed."""
 
     def __init__(self, requests: Requests, group: str) -> None:
         self._requests = requests

@@ -25,7 +25,6 @@ _NAMES = {
     "ssl.key.password": "ssl_password",
     "ssl.endpoint.identification.algorithm": "ssl_check_hostname",
 }
-"""librdkafka's properties of connections, with their names in kafka-python."""
 
 
 def connection(kafka: Mapping[str, str]) -> dict[str, Any]:
@@ -37,7 +36,8 @@ def connection(kafka: Mapping[str, str]) -> dict[str, Any]:
         found["security_protocol"] = found["security_protocol"].upper()
     tokens = tokens_of(kafka)
     if tokens is not None:
-        tokens.current()  # as in `client_properties`
+        # Its errors are clearer here, as in `client_properties`.
+        tokens.current()
         found |= {"sasl_mechanism": "OAUTHBEARER", "sasl_oauth_token_provider": tokens.for_kafka_python()}
     return found
 

@@ -1,9 +1,6 @@
-"""Fetches Java libraries by the Ivy that pyspark ships: no other tool is needed.
+"""What Java needs to run the embedded broker: the libraries, fetched once, and an archive of its classes.
 
-An archive of the classes that a broker makes Java load: with it, a broker needs half of the time to start.
-
-Java maps an archive without checking all of it, so one is written elsewhere and renamed when it is complete. Java ignores an
-archive of another Java, or of other libraries.
+Ivy, which pyspark ships, fetches the libraries, so no other tool is needed. With the archive, a broker starts in half the time.
 """
 
 from __future__ import annotations
@@ -72,7 +69,11 @@ def resolve(
     *,
     megabytes: int | None = None,
 ) -> Path:
-    """Return a directory with the libraries and their dependencies, downloaded once, completely or not at all."""
+    """Return a directory with the libraries and their dependencies, downloaded once, completely or not at all.
+
+    If `target` has libraries, no network is needed. `checksums` have the format of `sha256sum`; None trusts the server.
+    `on_step` is called by another thread as well.
+    """
     if _has_libraries(target):
         return target
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -87,7 +88,8 @@ def resolve(
         try:
             jars.rename(target)
         except OSError:
-            if not _has_libraries(target):  # otherwise another process was faster, with equal content
+            # If there are libraries, another process was faster, with equal content.
+            if not _has_libraries(target):
                 raise
     return target
 
@@ -130,7 +132,8 @@ def _size(directory: Path) -> int:
     """Return the size of the libraries that are in Ivy's cache so far."""
     size = 0
     for path in directory.rglob("*.jar*"):
-        with suppress(OSError):  # renamed meanwhile
+        # Ivy renames a file when it is complete.
+        with suppress(OSError):
             size += path.stat().st_size
     return size
 
@@ -188,6 +191,7 @@ _SILENT = ("-Xlog:cds=off", "-Xlog:cds+dynamic=off")
 
 def classes_archive(java: str, libraries: Path) -> Path:
     """Return the path of the archive for a Java and its libraries, whether it exists or not."""
+    # Java ignores an archive of another Java, so each one that is installed has its own.
     place = Path(shutil.which(java) or java).resolve()
     identity = f"{place} {place.stat().st_mtime_ns}"
     return libraries / f"classes-{sha256(identity.encode()).hexdigest()[:16]}.jsa"
@@ -204,10 +208,12 @@ def recording(unfinished: Path) -> tuple[str, ...]:
 
 
 def publish(unfinished: Path, archive: Path) -> None:
-    """Move an archive that is complete to its place. Failing that, brokers start more slowly."""
+    """Move an archive that is complete to its place."""
+    # Java maps an archive without checking all of it, so it is moved to the same file system first, and then renamed.
     try:
         with tempfile.TemporaryDirectory(dir=archive.parent) as aside:
             copied = shutil.move(unfinished, Path(aside, archive.name))
             Path(copied).replace(archive)
-    except OSError:  # another user's directory, or a full disk
+    # Another user's directory, or a full disk: brokers start more slowly, but they start.
+    except OSError:
         unfinished.unlink(missing_ok=True)

@@ -57,6 +57,7 @@ class TaskState(Enum):
     CLOSED = "closed"
 
 
+# A task that fails is not revived, unlike in Kafka Streams: the claim to it makes another one.
 TRANSITIONS: Mapping[TaskState, frozenset[TaskState]] = {
     TaskState.CREATED: frozenset({TaskState.RESTORING, TaskState.SUSPENDED}),
     TaskState.RESTORING: frozenset({TaskState.RUNNING, TaskState.SUSPENDED}),
@@ -64,15 +65,13 @@ TRANSITIONS: Mapping[TaskState, frozenset[TaskState]] = {
     TaskState.SUSPENDED: frozenset({TaskState.CLOSED}),
     TaskState.CLOSED: frozenset(),
 }
-"""The legal transitions. A task that fails is not revived, as in Kafka Streams: the claim to it makes another one."""
 
 
 class ActiveTask:
     """A task that this process runs, from its takeover until it is closed (`StreamTask`).
 
     Args:
-        claimed: The task as it was taken over.
-        global_stores: The global stores by name, filled by the host.
+        global_stores: By name, filled by the host.
         decorate: Wraps the collector, for hosts that add to records that are sent.
         pause: Called now and then while a commit is prepared, for hosts that answer queries meanwhile (`Ports`).
     """
@@ -92,7 +91,6 @@ class ActiveTask:
         self.state = TaskState.CREATED
         self.restored_records = 0
         self.publication = claimed.publication
-        """Its present publication."""
         self.counts_since_ms = self.claim.clock.now_ms()
         """When its counts began: when it was started, ms of the wall clock."""
         self._connected = claimed.claim.connected
@@ -113,7 +111,6 @@ class ActiveTask:
         self._changelog_ends: Mapping[TopicPartition, int] = {}
         self._whole: Whole | None = None
         self.tables = claimed.tables
-        """Its inputs that are tables."""
 
     # States
 
@@ -156,7 +153,10 @@ class ActiveTask:
         self._move_to(TaskState.SUSPENDED)
 
     def close(self, *, abort: bool = True) -> None:
-        """Close the task, and discard uncommitted work. A task with its own producer closes it. Idempotent."""
+        """Close the task, and discard uncommitted work. A task with its own producer closes it. Idempotent.
+
+        `abort` ends its own producer's open transaction at once; otherwise the next owner or the brokers abort it.
+        """
         if self.state is TaskState.CLOSED:
             return
         if self.state is not TaskState.SUSPENDED:
@@ -166,7 +166,8 @@ class ActiveTask:
             self.producer.abort()
         try:
             self.task.close()
-        except StreamsError as error:  # commits stay valid, and the task ends for another reason
+        # Commits stay valid, and the task ends for another reason.
+        except StreamsError as error:
             log.error("%s", error, extra={"task": str(self.id)})  # noqa: TRY400 - the message says what happened
         self._opened.close()
         if self._is_sole:
@@ -247,10 +248,8 @@ class ActiveTask:
         self.publication = publication
 
     def may_follow(self, publication: Publication) -> bool:
-        """Return whether a record can take effect at once; if outputs change, it has to wait until the next commit.
-
-        No transaction may write to both old and new outputs.
-        """
+        """Return whether a record can take effect at once; if outputs change, it has to wait until the next commit."""
+        # No transaction may write to both old and new outputs.
         return self.publication.topics == publication.topics or not self.task.needs_commit
 
     # Commits
@@ -258,7 +257,7 @@ class ActiveTask:
     def commit(self) -> None:
         """Commit all progress since the last commit: records, changelogs and input offsets together, then the local state.
 
-        For a task with its own producer. The steps are methods as well, and `send_commits`. Errors are those of the steps.
+        For a task with its own producer. The steps are methods as well, and `send_commits`.
         """
         self.prepare_commit()
         send_commits(self.producer, [self])
@@ -266,6 +265,7 @@ class ActiveTask:
 
     def prepare_commit(self) -> None:
         """Flush the stores, which may process records, and send their changelog records."""
+        # First, as it raises: brokers may have removed tombstones that the task has not read.
         self.tables.require_recent(self._connected.admin)
         if self._is_sole:
             self.tables.reach(self.task)
@@ -295,7 +295,8 @@ class ActiveTask:
 
     def checkpoint(self) -> TaskCheckpoint:
         """Copy the state at the last commit."""
-        self._opened.backend.write({}, {}, whole=self._whole)  # also after commits that left the state as it was
+        # Also after commits that left the state as it was, and did not write this.
+        self._opened.backend.write({}, {}, whole=self._whole)
         offsets = _offsets(self.claim.newest_commit)
         return take_checkpoint(self._connected, self.id, self._clock, self._opened.backend, offsets)
 
@@ -310,14 +311,13 @@ class ActiveTask:
         kept_ms = self._opened.missing.since.kept_ms
         if kept_ms != FOREVER_MS:
             now = Whole(self._connected.admin.clock.reckoned_ms(), kept_ms)
+            # Stores whose changelog is an input are no more whole than what was read of that input.
             self._whole = oldest([now, self.tables.whole] if self.claim.spec.source_changelogs else [now])
 
     def _settled_ends(self) -> Mapping[TopicPartition, int]:
-        """Return the ends of the changelogs at the last commit; its markers may have been written after its acknowledgement.
-
-        Records of a successor must not count. Committing the same offsets once more proves that there was none.
-        """
+        """Return the ends of the changelogs at the last commit; its markers may have been written after its acknowledgement."""
         ends = self._connected.admin.settled_end_offsets(self._commit.changelogs)
+        # Records of a successor must not count. Committing the same offsets once more proves that there was none.
         self.producer.commit(self._commit.offsets)
         return ends
 
@@ -327,7 +327,11 @@ def send_commits(
     tasks: Sequence[ActiveTask],
     released: Mapping[TopicPartition, tuple[int, str]] = MappingProxyType({}),
 ) -> None:
-    """Make prepared commits durable in Kafka, in one transaction. Waits for brokers; may run in another thread."""
+    """Make prepared commits durable in Kafka, in one transaction. Waits for brokers; may run in another thread.
+
+    Of the producer's tasks, only the given ones may have sent records since the last commit. After an error, all of them have
+    to be closed, and taken over again unless another owner has them.
+    """
     producer.flush()
     changelogs = [changelog for active in tasks for changelog in active.prepared.changelogs]
     # Before the commit, which proves that no other owner has written yet; a successor's later records must not count.
@@ -347,6 +351,7 @@ def start_task(
     decorate: Callable[[RecordCollector], RecordCollector] = lambda collector: collector,
 ) -> ActiveTask:
     """Take a task over, bring its state to the committed point, and start it, for hosts that wait for that."""
+    # From here on, the task owns and closes the local state that a standby may have opened.
     claimed = claim.take_over(backend)
     try:
         task = ActiveTask(claimed, global_stores, decorate=decorate)
@@ -363,5 +368,4 @@ def start_task(
 
 
 def _offsets(committed: Mapping[TopicPartition, tuple[int, str]]) -> dict[TopicPartition, int]:
-    """Return the committed offsets without their metadata."""
     return {tp: offset for tp, (offset, _metadata) in committed.items()}

@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 RUN, WORKER = "run", "worker"
-"""Kinds of hosts that process alone."""
 _LONGEST_USER = 300
 _NAME = re.compile(rf"(run|worker)/([^\x00-\x1f\x7f]{{0,{_LONGEST_USER}}})/(([0-9]{{13,14}})-[0-9a-z]{{1,12}})")
 _LONGEST_MESSAGE = 10_000
@@ -47,10 +46,8 @@ class SoleHost:
     """One host that processes all tasks of an application alone.
 
     Args:
-        kind: Its kind: `RUN` or `WORKER`.
-        by: The user who started it.
-        since_ms: When it was started, ms since the epoch.
-        id: Names it; sorts by time.
+        kind: `RUN` or `WORKER`.
+        id: Sorts by time.
 
     >>> host = SoleHost(RUN, "ann@laptop", 1767225600000, "1767225600000-c0ffee")
     >>> SoleHost.parse(host.name) == host
@@ -156,6 +153,7 @@ def decided(members: Mapping[str, bytes]) -> bytes:
         states[name] = state
     by_age = sorted(states, key=lambda name: SoleHost.parse(name).id)
     at_work = [name for name in by_age if states[name] is MembershipState.AT_WORK]
+    # A new member may just have found itself alone, and begun without a decision. So it has to say what it does first.
     is_open = len(by_age) > 1 and MembershipState.NEW in states.values()
     chosen = at_work or ([] if is_open else by_age)
     return msgspec.json.encode(chosen[0] if chosen else "")
@@ -178,8 +176,8 @@ _WORKER_SESSION_MS = 45_000
 _HEARTBEAT_MS = 1_000
 _LOOK_SECONDS = 0.1
 _MEMBERS_LOOK_SECONDS = 0.5
+# Live hosts usually answer within this time; later, the log names those that are waited for.
 _PATIENCE_SECONDS = 3.0
-"""Live hosts usually answer within this time."""
 
 
 def session_ms(application: Application, default: int) -> int:
@@ -237,7 +235,8 @@ def _wait(check: Callable[[], None], session: int) -> None:
                 log.warning("%s; waiting for its end for %d s, as it may have died", error.message, session // 1000)
         else:
             return
-        time.sleep(_MEMBERS_LOOK_SECONDS)  # nothing announces the end of a dead member's session
+        # Nothing announces the end of a dead member's session, so it is polled for.
+        time.sleep(_MEMBERS_LOOK_SECONDS)
 
 
 @contextmanager
@@ -260,7 +259,6 @@ class _Place:
     """Membership, in its own thread, in the group of hosts that process alone."""
 
     def __init__(self, application: Application, host: SoleHost) -> None:
-        """Join the group."""
         self.host = host
         self._application = application
         self._group = group_of(application.id)
@@ -305,12 +303,11 @@ class _Place:
         return decision
 
     def _is_found_alone(self, admin: Admin) -> bool:
-        """Return whether this host is the only member and may begin.
-
-        Spares the seconds that brokers take to announce that (`group.initial.rebalance.delay.ms`).
-        """
+        """Return whether this host is the only member and may begin."""
+        # Spares the seconds that brokers take to announce that (`group.initial.rebalance.delay.ms`).
         if self._state is not MembershipState.NEW or hosts_in(admin.group(self._group).members) != (self.host,):
             return False
+        # The thread of the membership may have announced meanwhile that this host waits: then the leader decides.
         with self._lock:
             if self._state is MembershipState.NEW:
                 self._state = MembershipState.AT_WORK

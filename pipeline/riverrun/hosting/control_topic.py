@@ -54,14 +54,14 @@ log = logging.getLogger(__name__)
 
 _LONGEST_NAME = 10_000
 _CONFIG = {"cleanup.policy": "compact", "retention.ms": "-1"}
+# Short, as a writer that dies within a transaction hides later records of all names from readers for this time.
 _TRANSACTION_MS = 10_000
-"""A writer that dies within a transaction hides later records of all names from readers for this time, ms."""
 _ATTEMPTS = 12
 _APART_SECONDS = 0.1
+# Then a topic is read from its beginning again: brokers forget that names were deleted (`kafka.tombstones`).
 _TRUSTED_SECONDS = 600.0
-"""After this time a topic is read from its beginning again: brokers forget that names were deleted (`kafka.tombstones`)."""
 BEAT_SECONDS = 15.0
-"""How often a switch shows that it is at work."""
+"""Interval at which the process that works on a switch shows that it is alive."""
 _CONFLICT_HINT = "Look at `riverrun release status`, then decide again."
 
 
@@ -75,8 +75,8 @@ class _Known:
     begun_at: float
 
 
+# Commands and servers read a topic again and again, and nearly always nothing is new.
 _KNOWN: WeakKeyDictionary[Admin, dict[str, _Known]] = WeakKeyDictionary()
-"""By client and topic. Commands and servers look at a topic again and again, and nearly always nothing is new."""
 
 
 def _known_to(admin: Admin) -> dict[str, _Known]:
@@ -87,7 +87,6 @@ class ControlTopic:
     """A topic of values by name, created at the first write.
 
     Args:
-        admin: Asks the brokers.
         topic: Its name, with which the names of its locks begin.
         config: Settings of the topic when it is created, in addition to its own.
     """
@@ -103,7 +102,8 @@ class ControlTopic:
         topic_id = self._admin.topic_ids([self._topic]).get(self._topic)
         if topic_id is None:
             return {}
-        end = self._admin.stable_end_offsets([self._tp])[self._tp]  # writers with other locks may go on
+        # Not the settled end: writers with other locks may write without a break.
+        end = self._admin.stable_end_offsets([self._tp])[self._tp]
         start = self._admin.beginning_offsets([self._tp])[self._tp]
         known = _known_to(self._admin).get(self._topic)
         found: dict[str, bytes] = {}
@@ -123,18 +123,20 @@ class ControlTopic:
                 name = _name_in(record.key)
                 if name is None:
                     continue
+                # Names are in the order of their latest values.
                 found.pop(name, None)
                 if record.value is not None:
                     found[name] = record.value
 
     def write(self, lock: str, values: Mapping[str, bytes | None], check: Callable[[], None] = lambda: None) -> None:
-        """Write values atomically; of several concurrent writers with one lock, one succeeds."""
+        """Write values atomically (None deletes a name); of several concurrent writers with one lock, one succeeds."""
         self.create()
         name = lock_name(self._topic, lock)
         producer = TransactionalProducer(
             self._admin.kafka, name, transaction_timeout_ms=_TRANSACTION_MS, admin=self._admin
         )
         try:
+            # This takes the lock: it fences the previous holder. What `check` finds then holds until the commit.
             producer.init()
             check()
             self._send(producer, values)
@@ -203,9 +205,7 @@ class ReleaseRegistry:
     that it knows.
 
     Args:
-        notes: Where they are recorded.
-        by: The user who writes; by default, this user on this machine.
-        clock: Returns the time of a write.
+        by: The user who writes. Defaults to this user on this machine.
     """
 
     def __init__(self, notes: Notes, by: str = "", *, clock: Clock | None = None) -> None:
@@ -243,6 +243,7 @@ class ReleaseRegistry:
         before = release_in(notes, release.app)
         written = replace(
             _timed(before, release, self.by, now_ms),
+            # The record of the application may be lost, and its history not.
             revision=max(release.revision, last_revision_in(notes, release.app)) + 1,
             operation=uuid.uuid4().hex,
             changed_by=self.by,
@@ -255,7 +256,8 @@ class ReleaseRegistry:
                 break
             except (TaskMigratedError, UnknownOutcomeError, VersionConflictError) as error:
                 now = self.read(release.app, release.live)
-                if now.operation == written.operation:  # the attempt that failed, or one before it, has written it
+                # The attempt that failed, or one before it, has written it.
+                if now.operation == written.operation:
                     break
                 if attempt == _ATTEMPTS or now.revision != release.revision:
                     raise _conflict(release, now, error) from error
@@ -264,7 +266,7 @@ class ReleaseRegistry:
 
     @contextmanager
     def working_on(self, release: Release) -> Iterator[None]:
-        """Show in the record, now and then, that a process works on a switch. Without a sign, a worker completes it.
+        """Show in the record, at intervals, that a process works on a switch. Without a sign, a worker completes it.
 
         Ends if another process has written the record meanwhile.
         """
@@ -279,6 +281,7 @@ class ReleaseRegistry:
 
     def _beat(self, release: Release, ends: threading.Event) -> None:
         while not ends.wait(BEAT_SECONDS):
+            # The same revision, without a record of a change: nothing has changed but the time.
             at_work = encoded(replace(release, changed_ms=self.now_ms()))
             try:
                 self._notes.write(release.app, at_work, lambda: self.require(release))
@@ -320,10 +323,8 @@ def known_release(registry: ReleaseRegistry, app: AppConfig, admin: Admin) -> Re
 
 
 def require_never_released(admin: Admin, app: AppConfig) -> None:
-    """Make sure that an application without a record in the control topic has no staging topics.
-
-    Releases make staging topics, so these prove that a record is lost.
-    """
+    """Make sure that an application without a record in the control topic has no staging topics."""
+    # Only releases make staging topics, so these prove that a record is lost.
     prefixes = tuple(staging_name(app.application_id(version), "") for version in {app.version, *app.versions})
     if found := [topic for topic in admin.list_topics() if topic.startswith(prefixes)]:
         raise _lost(app.name, f"{found[0]} exists")
@@ -349,7 +350,6 @@ def _timed(before: Release | None, release: Release, by: str, now_ms: int) -> Re
 
 
 def _conflict(release: Release, now: Release, error: StreamsError) -> StreamsError:
-    """Return the error for a release that could not be written."""
     is_same = now.revision == release.revision
     if is_same and not isinstance(error, TaskMigratedError):
         return error

@@ -43,6 +43,8 @@ class Step(Enum):
     ABORTED = "aborted"
 
 
+# Before `cutting`, a release may be planned again or aborted; afterwards it can only be rolled back. A switch returns to the
+# step before it if the live version turns out to be running before anything is published.
 TRANSITIONS: Mapping[Step, frozenset[Step]] = {
     Step.NONE: frozenset({Step.PLANNED}),
     Step.PLANNED: frozenset({Step.REPROCESSED, Step.ABORTED}),
@@ -54,9 +56,6 @@ TRANSITIONS: Mapping[Step, frozenset[Step]] = {
     Step.ROLLED_BACK: frozenset({Step.PLANNED}),
     Step.ABORTED: frozenset({Step.PLANNED, Step.ABORTED}),
 }
-"""The legal steps. Before `cutting` a release may be planned again or aborted; afterwards it can only be rolled back. A switch
-returns to the step before it if the live version turns out to be running before anything is published.
-"""
 
 SETTLED = frozenset({Step.NONE, Step.LIVE, Step.ROLLED_BACK, Step.ABORTED})
 """Steps at which no release is under way."""
@@ -70,7 +69,6 @@ class Release:
     """A release as the control topic knows it.
 
     Args:
-        app: The application.
         live: The version whose outputs are public.
         step: How far the release of `candidate` has come.
         candidate: The version that is to go live, or that went live last.
@@ -93,7 +91,6 @@ class Release:
         carry: State that the candidate takes over from the live version; None if it computes everything.
         revision: Counts the writes; compare-and-set compares it.
         operation: Identifies one write, to recognise it after an unknown outcome.
-        changed_by: The user who wrote it.
         changed_ms: Time of the write by the clock of the writing machine, ms since the epoch.
     """
 
@@ -182,6 +179,7 @@ class Release:
             message = f"{self.app}: the release is {self.step.value}; until that is completed, nothing else may process"
             hint = f"Wait for it. If it died: riverrun release {SWITCHING[self.step]} {self.app}"
             raise UnderWayError(message, hint=hint)
+        # A version that a user has named may process whichever is live; one that was looked up must still be live.
         if live is not None and self.live != live:
             message = f"{self.app}: {self.live} has just replaced {live}"
             raise UnderWayError(message, hint="Try again.")
@@ -229,17 +227,13 @@ class ReleaseChange:
     """One write of a release: the change, its author and its time.
 
     Args:
-        app: The application.
         revision: Orders the changes. Times cannot, since machines' clocks differ.
         by: The author: `user@host`, or a run of a DAG.
         at_ms: Time by the clock of the author's machine, ms since the epoch.
         riverrun: The version of Riverrun that made the change.
         before: The step of the release before the change.
-        step: The step after the change.
         live: The version that is live after the change.
-        candidate: The version that is released.
         epoch: The number of switches so far.
-        digests: Digests of the versions' code.
         cut: The offset vector, as text.
         verdict: The id of the gate's verdict; empty if there is none.
         corrections: Number of records that the last switch published.

@@ -1,17 +1,6 @@
 """Brings the state of tasks to the committed point from their changelogs, one slice at a time.
 
-Slices run between other work, not in a separate thread as in Kafka Streams' `StateUpdater`. Client and store hold the
-interpreter's lock while they make and take records. A thread would take as much time from running tasks, at moments that
-cannot be chosen.
-
-Finds which changelog records the local state of a task lacks.
-
-Finds rows, windows and versions that were deleted from a changelog although their stores still need them.
-
-Brokers delete windows and versions only where a store's `log_config` sets `retention.ms` or `min.compaction.lag.ms`, as
-Kafka Streams does for all windows and versions (`WindowedChangelogTopicConfig`, `VersionedChangelogTopicConfig`). Brokers
-compare event times with their own clock. When old records are processed again, event time is far behind that clock. Brokers
-then delete records that are still needed, and a task without local state cannot restore them.
+It finds which records the local state lacks, and warns of those that were deleted although their stores still need them.
 """
 
 from __future__ import annotations
@@ -46,7 +35,6 @@ class Missing:
     """The part of its changelogs that a task's local state lacks.
 
     Args:
-        backend: The state.
         ranges: The missing offsets of each changelog; empty if none are missing.
         whole: When the state is whole once it has all of them; None if that is unknown.
         since: When the state that the restore began with was whole: brokers must not have removed tombstones since.
@@ -76,8 +64,10 @@ def find_missing(
     """
     sources = set(spec.source_changelogs.values())
     tps = sources.union(spec.own_changelogs.values())
-    now = whole_now(admin, {tp.topic for tp in tps})  # before the ends are asked for
+    # Before the ends are asked for: state that reaches them is whole at this time.
+    now = whole_now(admin, {tp.topic for tp in tps})
     first, last = admin.beginning_offsets(tps), dict(admin.end_offsets(tps))
+    # Stores whose changelog is an input are restored up to the committed offset: what follows is still to be processed.
     last |= {tp: max(first[tp], committed.get(tp, 0)) for tp in sources}
     known, noted = backend.positions(), backend.topic_ids()
     ids = admin.topic_ids({tp.topic for tp in tps})
@@ -98,7 +88,8 @@ def find_missing(
         backend.wipe()
         starts, noted = dict.fromkeys(tps, 0), {}
     begun = since(backend.whole(), now)
-    backend.write({}, {}, whole=begun)  # for a restore that is interrupted
+    # A restore that is interrupted continues from here, and has to know since when tombstones may be missing.
+    backend.write({}, {}, whole=begun)
     if not ids.items() <= noted.items():
         backend.note_topic_ids(ids)
     ranges = {tp: OffsetRange(max(start, first[tp]), last[tp]) for tp, start in starts.items()}
@@ -107,10 +98,8 @@ def find_missing(
 
 
 def _why_foreign(tp: TopicPartition, start: int, first: int, last: int, *, is_same_topic: bool) -> str | None:
-    """Return why state at an offset was not made from a changelog with records from `first` to `last`; None if it was.
-
-    Offsets alone do not tell: a topic that was deleted and created again (by a reset from another machine) soon reaches them.
-    """
+    """Return why state at an offset was not made from a changelog with records from `first` to `last`; None if it was."""
+    # Offsets alone do not show it: a topic that was deleted and created again (by a reset from another machine) soon has them.
     if not is_same_topic:
         return f"the local state is at offset {start} of another topic {tp.topic}, which has been recreated since"
     if start > last or 0 < start < first:
@@ -122,6 +111,9 @@ def lost_history(
     admin: Admin, missing: Missing, spec: TaskSpec, committed: Iterable[CommittedOffset], now_ms: int
 ) -> Iterator[str]:
     """Yield warnings about stores to be restored that may lack rows, open windows, or versions within their history."""
+    # Where a store's `log_config` sets `retention.ms` or `min.compaction.lag.ms`, as Kafka Streams does for all windows and
+    # versions, brokers compare event times with their own clock. When old records are processed again, they then delete
+    # records that are still needed, and a task without local state cannot restore them.
     changelogs = spec.own_changelogs
     reached_ms = max((OffsetMetadata.decode(found.metadata).partition_time for found in committed), default=-1)
     for store in spec.sub_topology.stores:
@@ -178,8 +170,8 @@ if TYPE_CHECKING:
     OnRestore = Callable[[TopicPartition, int, int], None]
 
 
+# Records of a slice when there is nothing else to do: smaller slices cost more per record.
 WHOLE_SLICE = 10_000
-"""Records of a slice when there is nothing else to do; smaller slices cost more per record."""
 _POLL_SECONDS = 1.0
 _SILENT_SECONDS = 10.0
 """After this time without any record or end, checks whether the brokers answer and the records exist."""
@@ -214,6 +206,7 @@ class _Restore:
         try:
             require_recent(admin, missing.since)
         except RangeError as error:
+            # Only once: a restore that is too slow twice would never end. The state is kept then, with a warning.
             if not missing.attempt:
                 missing.backend.wipe()
                 raise
@@ -233,10 +226,6 @@ class StoreChangelogReader:
     """Restores several tasks at once, with one consumer.
 
     Keeps applied records with their positions: the next restore of the task continues there.
-
-    Args:
-        admin: Asks the brokers.
-        kafka: Client properties.
     """
 
     def __init__(self, admin: Admin, kafka: Mapping[str, str]) -> None:
@@ -270,7 +259,9 @@ class StoreChangelogReader:
             self._stop_reading(restore.open)
 
     def run_once(self, max_records: int, timeout_s: float) -> list[Task]:
-        """Apply a slice of records."""
+        """Apply a slice of records. Returns the tasks whose state is complete."""
+        # Slices run between other work, not in a thread as in Kafka Streams' `StateUpdater`: client and store hold the
+        # interpreter's lock while they make and take records, so a thread would delay running tasks at any moment.
         if self._reader:
             self._read(max_records, timeout_s)
         complete = [restore for restore in self._restores.values() if not restore.open]

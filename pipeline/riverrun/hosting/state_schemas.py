@@ -67,12 +67,7 @@ class _Pair(msgspec.Struct):
 
 
 class _Record(msgspec.Struct):
-    """The record of one topic.
-
-    Args:
-        topic_id: Its id.
-        serdes: Descriptions of the serdes that may have written its rows, the latest one last.
-    """
+    """The record of one topic, with the serdes that may have written its rows, the latest one last."""
 
     topic_id: Word
     serdes: list[_Pair]
@@ -86,10 +81,7 @@ class WrittenTopic:
     """A topic with rows that only this application writes and reads.
 
     Args:
-        topic: Its name in Kafka.
         owner: The store or the repartition topic, for messages.
-        key_serde: Serde of its keys.
-        value_serde: Serde of its values.
         kind: The store's kind; None for a repartition topic.
     """
 
@@ -158,7 +150,6 @@ class _Sample:
     """The rows of a topic that were read.
 
     Args:
-        rows: Their number.
         is_whole: Whether the topic has no others.
         unreadable: A key whose row cannot be read, and why; None if all can be read.
     """
@@ -199,11 +190,12 @@ class StateSchemas:
             later = [*(each for each in kept if each != now), now]
             if later != earlier:
                 changed[topic] = msgspec.json.encode(_Record(ids[topic], later[-_MOST_KEPT:]))
+        # Once all topics are compared: a start that is refused records nothing.
         if changed:
             self._control.put(changed)
 
     def accept(self, owner: str) -> list[str]:
-        """Take today's serdes of a store as those of all of its rows, whatever has written them."""
+        """Take today's serdes of a store or repartition topic as those of all of its rows. Returns the forms that end."""
         wanted = {changelog_name(self._connected.id, owner), internal_name(self._connected.id, owner)}
         found = next((each for name, each in self._topics.items() if name in wanted), None)
         if found is None:
@@ -248,6 +240,7 @@ class StateSchemas:
         ]
         refused = [each for each in results if each[2].reasons]
         if not refused and all(result.is_sure for _, _, result in results):
+            # The last two results are of key and value in the latest form.
             _warn_of_lost(found, results[-2:])
             return earlier
         sample = self._sample(found, partitions)
@@ -264,6 +257,7 @@ class StateSchemas:
         """Read the newest rows of a topic, up to the first one that cannot be read."""
         tps = [TopicPartition(found.topic, number) for number in range(partitions)]
         first, end = self._admin.beginning_offsets(tps), self._admin.end_offsets(tps)
+        # Of a repartition topic, only records that are still to be processed matter.
         read_on = self._connected.noted(tps) if found.kind is None else {}
         first |= {tp: min(end[tp], max(first[tp], noted.offset)) for tp, noted in read_on.items()}
         ranges = {tp: OffsetRange(max(first[tp], end[tp] - _MOST_READ), end[tp]) for tp in tps}
@@ -301,12 +295,13 @@ class StateSchemas:
 
 
 def copy_records(admin: Admin, topics: Mapping[str, str]) -> None:
-    """Note of topics that they have rows of the same forms as others, from which they were copied."""
+    """Note that topics (by the topic that each was copied from) have rows of the same forms; missing ones are left out."""
     control, ids = ControlTopic(admin, STATE_TOPIC), admin.topic_ids(topics.values())
     noted, copied = control.read(), dict[str, bytes | None]()
     for source, copy in topics.items():
         if source in noted and copy in ids:
-            with suppress(UnreadableError):  # a start warns of it
+            # A start warns of an unreadable record.
+            with suppress(UnreadableError):
                 copied[copy] = msgspec.json.encode(_Record(ids[copy], _decode(noted[source]).serdes))
     if copied:
         control.put(copied)
@@ -328,10 +323,12 @@ def _is_proved(sample: _Sample, refused: list[tuple[str, Description, Comparison
 def _why_unreadable(keys: Serde[Any], values: Serde[Any], key: bytes | None, value: bytes) -> str | None:
     """Return why a row cannot be read, or its key would be written otherwise; None if it can be read."""
     try:
+        # A row whose key is written otherwise is no longer found under its key.
         if key is not None and keys.serialize(keys.deserialize(key)) != key:
             return f"serde {keys.name} would write the key otherwise"
         values.deserialize(value)
-    except BrokerError:  # an error of a schema registry
+    # An error of a schema registry says nothing about the row.
+    except BrokerError:
         raise
     except Exception as error:  # noqa: BLE001 - a serde may raise anything
         return f"{type(error).__name__}: {error}"

@@ -1,7 +1,4 @@
-"""Judges a candidate at one point: both versions at the moment when they had processed the same offsets.
-
-Judges what outputs do not show: rows of state stores, and the number of records that bounded runs dropped.
-"""
+"""Judges a candidate at one point, where both versions have processed the same offsets: outputs, stores and bounded runs."""
 
 from __future__ import annotations
 
@@ -44,8 +41,8 @@ if TYPE_CHECKING:
     from riverrun.spark.runs import RunRecord
     from riverrun.topology.nodes import SinkNode
 
+# Columns of a store that are not part of its values; in the frame they begin with an underscore, as fields may have such names.
 _OWN = ("key", "window_start", "window_end", "timestamp", "valid_from", "valid_to", "partition")
-"""Columns of a store that are not part of its values; in the frame they begin with an underscore."""
 
 
 def judge_insides(
@@ -56,7 +53,10 @@ def judge_insides(
     report: GateReport,
     since_ms: int = 0,
 ) -> Verdict:
-    """Judge the stores and the bounded runs of a version, as they are now."""
+    """Judge the stores of a version as they are now, and its bounded runs that began at or after `since_ms`.
+
+    Frames are written to `directory`, which is removed afterwards.
+    """
 
     def judged(name: str, rows: Iterable[Mapping[str, Any]], expectations: Iterable[Any]) -> Verdict:
         shutil.rmtree(directory, ignore_errors=True)
@@ -130,8 +130,8 @@ def _parsed(value: Any) -> Any:
     return value
 
 
+# The live version may process records while the ends of its outputs are read.
 _ATTEMPTS = 5
-"""Number of times that the live version may move on while the ends of its outputs are recorded."""
 _FRAMES = "gate"
 
 
@@ -141,7 +141,7 @@ class Point:
 
     Args:
         vector: The source offsets that both have processed, exactly.
-        ends: End of each partition of their public and staging topics at that point.
+        ends: End offset (exclusive) of each partition of their public and staging topics at that point.
     """
 
     vector: OffsetVector
@@ -153,13 +153,7 @@ class Point:
 
 
 class Gate:
-    """Judges candidates of one application.
-
-    Args:
-        quality: Reference to the expectations, as `AppConfig.quality`; None if there are none.
-        versions: The application's versions.
-        spark: Returns a Spark session when large frames need one.
-    """
+    """Judges candidates of one application by the expectations that `quality` refers to (`AppConfig.quality`)."""
 
     def __init__(self, quality: str | PickledFunction | None, versions: Versions, spark: Callable[[], Any]) -> None:
         self._quality = quality
@@ -174,6 +168,7 @@ class Gate:
                 self._versions.follow(candidate, live)
             vector = self._versions.place(live, candidate)
             ends = self.ends(candidate)
+            # Only if neither version has moved since are these the ends at the vector.
             if self._is_at(live, candidate, vector):
                 return Point(vector, ends)
         message = f"{live.id} continues while {candidate.version} is compared with it"
@@ -192,7 +187,16 @@ class Gate:
         check: str = "",
         earlier: Mapping[str, Sequence[Statistics]] | None = None,
     ) -> Verdict:
-        """Judge a candidate's outputs, and their difference from the public ones, at a point."""
+        """Judge a candidate's outputs, and their difference from the public ones, at a point.
+
+        Args:
+            live: The live version.
+            candidate: The candidate.
+            point: From `point`, or from a barrier of running versions.
+            scope: The only rows of tables to judge; defaults to all outputs, stores and runs.
+            check: Identifies the check in Data Docs.
+            earlier: Statistics of earlier checks of all that is published, by subject, latest first.
+        """
         kinds = outputs(candidate.application)
         logs = {topic for topic, output in kinds.items() if output.kind is OutputKind.LOG}
         where = str(self._quality or "")
@@ -212,7 +216,8 @@ class Gate:
                 else:
                     old = live.topology.sink_of(topic) or sink
                     covers = everything if scope is None else scope.covers(sink, topic)
-                    if_empty = CRITICAL if scope is None else WARNING  # a part of a table may have no rows
+                    # A part of a table may have no rows.
+                    if_empty = CRITICAL if scope is None else WARNING
                     verdict += self._of_table(
                         candidate,
                         (old, sink),

@@ -1,4 +1,4 @@
-"""Judges what a live version has published, and the work of its instances, by expectations. It writes to no topic of users."""
+"""Judges what a live version has published, and the work of its workers, by expectations; writes to no topic of users."""
 
 from __future__ import annotations
 
@@ -44,9 +44,8 @@ if TYPE_CHECKING:
 LAST = "last"
 """Start of a check that judges only records that are new since the last check that passed."""
 _WIDER = 10
-"""How much more of a topic is read if a sample has no rows."""
+# Keeps the rows of public tables, so that the next check reads only new records.
 _DIRECTORY = "quality"
-"""Content of the public tables, below the version's directory, so that the next check reads only new records."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +53,7 @@ class LiveVerdict:
     """Findings of a check of public topics.
 
     Args:
-        at: The ends of the topics up to which they were judged.
-        verdict: The findings.
+        at: End offsets (exclusive) of the judged records.
         id: Identifies the check in the history.
         docs: The directory of Data Docs; None if none are built.
     """
@@ -70,10 +68,7 @@ class LiveCheck:
     """Judges the public topics of a live version.
 
     Args:
-        connected: The live version.
-        spark: Returns a Spark session, for large frames.
-        clock: Returns the time.
-        ask: Asks all running instances of a version, by its `application.id`, for their work.
+        ask: Asks all workers of a version, by its `application.id`, for the counts of their tasks.
     """
 
     def __init__(
@@ -93,7 +88,13 @@ class LiveCheck:
         self._directory = connected.application.directory / _DIRECTORY
 
     def run(self, since: str, by: str) -> LiveVerdict:
-        """Judge the public topics, and record the findings in the history. Expectations of differences do not apply."""
+        """Judge the public topics, and record the findings in the history. Expectations of differences do not apply.
+
+        Args:
+            since: `last`, for records since the last check that passed; a vector of the public topics; or a time. If
+                empty, everything is judged: then tables are judged by their rows, else by their updates.
+            by: The user who asks, for the history.
+        """
         config, kinds = self._application.config, outputs(self._application)
         logs = {topic for topic, output in kinds.items() if output.kind is OutputKind.LOG}
         checks = checks_of(str(config.quality or ""), declared(config.quality), self._application.topology)
@@ -140,7 +141,8 @@ class LiveCheck:
             return self._judged(topic, rows, expectations, WARNING if expectations else INFO, report)
         with Differ("", topic, topic, self._directory / "tables" / topic, self._admin) as differ:
             differ.advance(ends, {})
-            pairs = (pair._replace(old=None, new=pair.new or pair.old) for pair in differ.rows())  # one topic is both
+            # One topic is both sides, so each row is on the side that was read last, and compares with nothing.
+            pairs = (pair._replace(old=None, new=pair.new or pair.old) for pair in differ.rows())
             return self._judged(topic, table_rows(pairs, sink, topic), expectations, "", report)
 
     def _records(
@@ -150,7 +152,7 @@ class LiveCheck:
         start: OffsetVector,
         is_log: bool,  # noqa: FBT001 - as above
     ) -> Iterator[dict[str, Any]]:
-        """Return the rows of a range of records, without records that delete a row of a table."""
+        """Return the rows of a range of records, without tombstones of a table."""
         first = self._admin.beginning_offsets(ends)
         ranges = {tp: OffsetRange(min(max(first[tp], start.offsets.get(tp, 0)), end), end) for tp, end in ends.items()}
         batches = read_fields(self._admin, ranges)
@@ -164,7 +166,7 @@ class LiveCheck:
     def _of_workers(
         self, answers: Answers, expectations: Iterable[Any], since_ms: int | None, report: GateReport
     ) -> Verdict:
-        """Judge the work of running instances since an earlier check; None counts all since they took their tasks over."""
+        """Judge the work of workers since an earlier check; None counts all since they took their tasks over."""
         before = {} if since_ms is None else self._counted(since_ms)
         found = answers_verdict(self._application.id, answers)
         if since_ms is not None:
@@ -203,7 +205,8 @@ class LiveCheck:
         if since == LAST:
             history = [each for each in self._log.checks(self._application.config.name) if each.kind in CHECKS]
             passed = next((OffsetVector.parse(each.at) for each in history if not each.critical), None)
-            return passed, history[0].at_ms if history else 0  # counts of workers and runs go on behind each check
+            # Counts of workers and runs continue after each check, whether it passed or not.
+            return passed, history[0].at_ms if history else 0
         vector = _vector(since)
         if vector is None:
             at_ms = time_ms(since)
@@ -257,7 +260,10 @@ def is_judged(connected: ConnectedApplication) -> bool:
 
 
 def sample_rows(connected: ConnectedApplication, topic: str, count: int) -> list[dict[str, Any]]:
-    """Return the latest rows of a public topic, as a check sees them: of a table, the last record of each key of the sample."""
+    """Return the latest rows of a public topic, as a check sees them: of a table, the last record of each key of the sample.
+
+    `count` is the number of offsets to read, spread over the partitions.
+    """
     admin, kinds = connected.admin, outputs(connected.application)
     sink = connected.topology.sink_of(topic)
     if sink is None or topic not in kinds:
@@ -270,6 +276,7 @@ def sample_rows(connected: ConnectedApplication, topic: str, count: int) -> list
         ranges = {tp: OffsetRange(min(max(first[tp], end - each), end), end) for tp, end in ends.items()}
         batches = read_fields(admin, ranges)
         rows = list(log_rows(batches if kinds[topic].kind is OutputKind.LOG else _last_rows(batches), sink))
+        # Offsets may be those of tombstones or markers of transactions, so a range need not have rows.
         if rows or all(ranges[tp].start <= first[tp] for tp in ends):
             return rows
         each *= _WIDER

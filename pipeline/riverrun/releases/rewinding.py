@@ -146,7 +146,7 @@ def _create_again(connected: ConnectedApplication, topic: TopicRequirement, mark
     # Its new id makes local state and snapshots useless (`hosting.restoring`).
     admin, streams = connected.admin, connected.application.config.streams
     present, noted = admin.topics([topic.name]).get(topic.name), mark.ids.get(topic.name)
-    # Another id than the noted one: an earlier call has made the copy, and created the topic again.
+    # If the id is not the noted one, an earlier call has made the copy, and deleted the topic.
     is_known = present is not None and present.id == noted
     if is_known:
         kept = {**streams.topic, **_KEPT}

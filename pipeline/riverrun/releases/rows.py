@@ -3,10 +3,8 @@
 In the frame of a table or a log, fields have their own names, and Riverrun's columns begin with an underscore. In the frame
 of a difference all fields have a prefix, so Riverrun's columns need none.
 
-A key with named fields is also one column for each of them: `key_NAME` in a difference. In a table or a log it is `NAME` if
+A key with named fields also has one column for each of them: `key_NAME` in a difference. In a table or a log it is `NAME` if
 the type of values shows that they have no such field, as in SQL, and `_key_NAME` otherwise.
-
-Lists rows that differ between the live version's tables and a candidate's, with old and new values, for people.
 """
 
 from __future__ import annotations
@@ -53,11 +51,11 @@ class Serdes(Protocol):
         ...
 
 
+# These identify a row; the window's columns exist only for windowed keys.
 KEY_COLUMNS = "key", "window_start", "window_end"
-"""Columns that identify a row; the window's columns exist only for windowed keys."""
 _OWN = frozenset(f"_{name}" for name in (*KEY_COLUMNS, "partition", "offset", "time", "change", "late_ms"))
+# The last ms of the year 9999: Python has no later times.
 _LAST_MS = 253_402_300_799_999
-"""The last ms of the year 9999: Python has no later times."""
 
 
 def table_rows(pairs: Iterable[Pair], sink: SinkNode, topic: str) -> Iterator[dict[str, Any]]:
@@ -71,11 +69,9 @@ def table_rows(pairs: Iterable[Pair], sink: SinkNode, topic: str) -> Iterator[di
 
 
 def log_rows(batches: Iterable[tuple[TopicPartition, list[RawFields]]], sink: Serdes) -> Iterator[dict[str, Any]]:
-    """Return the records of a log, each with how far its time lies behind the latest one before it in its partition.
-
-    A record without a value has the columns of others if the type of values tells these, or else `value`.
-    """
+    """Return the records of a log, each with how far its time lies behind the latest one before it in its partition."""
     latest: dict[TopicPartition, int] = {}
+    # A record without a value gets the columns of the others if the type of values names them, else `value`.
     nothing = dict.fromkeys(field_names(sink.value_serde.value_type) or ["value"])
     keys, read = KeyColumns.of_table(sink), plain_reader(sink.value_serde)
     for tp, records in batches:
@@ -105,6 +101,7 @@ def difference_rows(
             try:
                 before = _fields(read_old(pair.old.value))
             except Exception:  # noqa: BLE001 - a serde may raise anything
+                # Old rows must not block a candidate that replaces them: they are counted, and their fields are missing.
                 unreadable()
         after = {} if pair.new is None else _fields(_read(place, read_new, pair.new.value))
         for name in before.keys() | after.keys():
@@ -126,8 +123,8 @@ class KeyColumns:
 
     Args:
         reader: Reads a key, as it is shown.
-        prefix: Begins the names of Riverrun's own columns.
-        names: Names of the columns of its fields, by field.
+        prefix: Prefix of the names of Riverrun's own columns.
+        names: Columns of the key's fields, by field.
     """
 
     reader: Callable[[bytes], Any]
@@ -158,7 +155,7 @@ class KeyColumns:
         return whole_key(key, self.names)
 
     def of(self, place: TopicPartition, key: bytes | None) -> dict[str, Any]:
-        """Return the columns of a key."""
+        """Return the columns of a key; one without a key has no window."""
         if key is None:
             return {f"{self.prefix}key": None}
         found, window = self.read(place, key)
@@ -171,7 +168,7 @@ class KeyColumns:
 
 
 def whole_key(key: Any, names: Collection[str]) -> Any:
-    """Return a key as one column: the only field of keys that have one; text, unless it is a single value.
+    """Return a key as one column: the only field of keys that have one (`names`); text, unless it is a single value.
 
     >>> whole_key({"ID": 7}, ["ID"]), whole_key({"ID": 7}, []), whole_key({"ID": 7, "N": 1}, ["ID", "N"])
     (7, '{"ID":7}', '{"ID":7,"N":1}')
@@ -200,7 +197,7 @@ def _own(place: TopicPartition, timestamp: int) -> dict[str, Any]:
 
 
 def _columns_of_value(topic: str, value: Any) -> dict[str, Any]:
-    """Return a value's fields as columns, which Riverrun's own are added to."""
+    """Return a value's fields as columns; refuse the names of Riverrun's own."""
     fields = _fields(value)
     taken = sorted(_OWN & fields.keys())
     if taken:
@@ -210,7 +207,7 @@ def _columns_of_value(topic: str, value: Any) -> dict[str, Any]:
 
 
 def _fields(value: Any) -> dict[str, Any]:
-    """Return a value's fields by name; a value without fields becomes one field with an empty name."""
+    """Return a value's fields by name; a value without fields becomes one field with the name `""`."""
     plain = _builtin(value)
     return {str(name): _column(each) for name, each in plain.items()} if isinstance(plain, dict) else {"": plain}
 
@@ -223,6 +220,7 @@ def _column(value: Any) -> Any:
 def _builtin(value: Any) -> Any:
     try:
         return msgspec.to_builtins(value, builtin_types=(bytes, datetime, decimal.Decimal))
+    # msgspec refuses types that it does not know.
     except TypeError:
         return str(value)
 
@@ -259,7 +257,6 @@ class DifferentRow:
     new: Mapping[str, Any] = field(default_factory=dict)
 
     def __str__(self) -> str:
-        """Describe it on one line."""
         key = " ".join(str(each) for name, each in self.key.items() if not (name == "window_end" and each is None))
         return f"{self.topic} {key} is {self.change}: {_text(self.old)} -> {_text(self.new)}"
 

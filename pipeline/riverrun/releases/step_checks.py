@@ -1,7 +1,4 @@
-"""Decides whether a step of a release may be taken.
-
-Measures how far a candidate that follows the tail is from the ends of its inputs, and when it will reach them.
-"""
+"""Decides whether a step of a release may be taken, and whether a candidate is close enough to the ends of its inputs."""
 
 from __future__ import annotations
 
@@ -34,14 +31,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Readiness:
-    """The position of a candidate at one look.
+    """The position of a candidate at one poll.
 
     Args:
         lag: Offsets left to process, of all inputs together.
         largest: Offsets left in the input that is furthest behind.
-        processed_per_s: Offsets processed per second since the look before; 0 at the first.
-        arriving_per_s: New offsets per second.
-        is_ready: Whether it has been close to all ends at the last looks.
+        processed_per_s: Offsets processed per second since the previous poll; 0 at the first.
+        arriving_per_s: New offsets per second since the previous poll.
+        is_ready: Whether it was close to all ends at the last polls.
     """
 
     lag: int
@@ -59,7 +56,6 @@ class Readiness:
         return self.lag / gained if gained > 0 else None
 
     def __str__(self) -> str:
-        """Describe it in words."""
         if self.is_ready:
             return f"ready: {self.lag} offsets behind"
         left = self.left_s
@@ -73,7 +69,11 @@ class Readiness:
 def readiness(
     look: Callable[[], tuple[float, list[InputLag]]], *, max_lag: int, looks: int, timeout_s: float | None = None
 ) -> Iterator[Readiness]:
-    """Yield the candidate's distance at each look, until it is ready."""
+    """Yield the candidate's distance at each poll, until it is ready.
+
+    It is ready after `looks` polls in a row at which no input was more than `max_lag` offsets behind. `look` waits, then
+    returns the time in seconds and the lags of all inputs.
+    """
     began: float | None = None
     close, before = 0, None
     while close < looks:
@@ -94,7 +94,7 @@ def readiness(
 
 
 def looking(connected: ConnectedApplication, every_s: float) -> Callable[[], tuple[float, list[InputLag]]]:
-    """Return a function that waits, then returns the time and an application's lags."""
+    """Return a function that waits, except at first, then returns the time and an application's lags."""
     seen = False
 
     def look() -> tuple[float, list[InputLag]]:
@@ -113,6 +113,7 @@ def _position(each: InputLag) -> int:
 
 BEGUN = frozenset({Step.PLANNED, Step.REPROCESSED, Step.GATED})
 """Steps of a release before its cut."""
+# Each action is also allowed at the step that it leads to: a caller that crashed may repeat it.
 _TAKEN_AT: Mapping[str, tuple[Step, ...]] = {
     "reprocess": (Step.PLANNED, Step.REPROCESSED, Step.GATED),
     "gate": (Step.REPROCESSED, Step.GATED),
@@ -121,19 +122,10 @@ _TAKEN_AT: Mapping[str, tuple[Step, ...]] = {
     "cut": (Step.GATED, Step.CUTTING, Step.LIVE),
     "rollback": (Step.LIVE, Step.ROLLING_BACK, Step.ROLLED_BACK),
 }
-"""Steps at which a release may be when an action is taken. Each action may be repeated after it is done."""
 
 
 class StepChecks:
-    """Makes sure that a step may be taken, before it changes anything.
-
-    Args:
-        config: The application.
-        versions: Its versions.
-        registry: Where the release is recorded.
-        switch: Switches between its versions.
-        admin: Asks the brokers.
-    """
+    """Makes sure that a step may be taken, before it changes anything."""
 
     def __init__(
         self, config: AppConfig, versions: Versions, registry: ReleaseRegistry, switch: Switch, admin: Admin
@@ -223,6 +215,7 @@ class StepChecks:
         if release.step in BEGUN and release.candidate != candidate:
             message = f"{release.app}: {release.candidate} is being released; {release.progress}"
             raise ReleaseError(message, hint=f"Give it up first: riverrun release abort {release.app}")
+        # The result is dropped: this raises if no release can start at this step.
         if release.step is not Step.PLANNED:
             release.to(Step.PLANNED)
         return release
@@ -239,6 +232,7 @@ class StepChecks:
 
     def _check_abort(self, _argument: str) -> Release:
         release = self.status()
+        # As above: this raises once the cut has begun.
         release.to(Step.ABORTED)
         require_nobody(self._versions.application(candidate_of(release)))
         return release
@@ -265,7 +259,7 @@ class StepChecks:
 
     @staticmethod
     def _require_same_code(release: Release, version: ConnectedApplication) -> None:
-        """Make sure that a version continues with the code that was planned."""
+        """Make sure that a version is not computed half by the planned code, half by other code."""
         if not is_planned_code(release, version):
             message = f"{release.app}: the code of {version.version} has changed since the release was planned"
             raise ReleaseError(message, hint=hint_of_other_code(release, version))

@@ -96,7 +96,7 @@ class Switch:
             count, published = self._corrected(release, old, new)
         self._on_step("corrected")
         corrections_ms = int((time.monotonic() - published_at) * 1000)
-        # The pause is measured by the clocks of two machines if this process completes the switch of another.
+        # By wall clocks, of two machines if another process has begun the switch: corrections are a part of it in any case.
         pause_ms = max(corrections_ms, self._registry.paused_ms(release))
         changed = release.to(after, live=new.version, previous=old.version, corrections=count, published=published)
         written = self._switched(changed, pause_ms, corrections_ms)

@@ -79,7 +79,7 @@ class DateFormat:
         return "".join(piece.text if isinstance(piece, Literal) else piece.write(moment) for piece in self.pieces)
 
     def read(self, text: str, *, is_whole: bool = True) -> dict[str, Any]:
-        """Return the fields of a text."""
+        """Return the fields of a text; more may follow unless it `is_whole`."""
         found = self.reader.fullmatch(text) if is_whole else self.reader.match(text)
         if found is None:
             message = f"{text!r} does not match the pattern"
@@ -139,6 +139,7 @@ def _piece(found: re.Match[str]) -> Piece | Literal:
         text = found["text"].replace("''", "'") or "'"
         return Literal(text, re.escape(text))
     if found["bracket"] is not None:
+        # Possessive: as in Java, an optional part that matched is not given back.
         return Literal("", "(?:" if found["bracket"] == "[" else ")?+")
     if found["other"] is not None:
         return Literal(found["other"], re.escape(found["other"]))
@@ -277,7 +278,7 @@ _COUNTS: dict[str, range | tuple[int, ...]] = {
     "V": (2,),
     "a": (1,),
 }
-"""How often letters may stand in a row, other than once or twice. Java's names of one letter are not supported."""
+"""How often letters may repeat, other than once or twice. Java's names of one letter are not supported."""
 LETTERS_OF_DATES = frozenset("yuMLdDE")
 LETTERS_OF_TIMES = frozenset("aHkhKmsSAn")
 _ABBREVIATIONS = {
@@ -289,7 +290,7 @@ _ABBREVIATIONS = {
 
 @lru_cache(maxsize=256)
 def zone(name: str) -> dt.tzinfo:
-    """Return a time zone by its name or offset."""
+    """Return a time zone by its name or offset: `UTC`, `Europe/London`, `PDT`, `+01:00`, `GMT+1`."""
     if name in {"Z", "UTC", "GMT", "UT"}:
         return dt.UTC
     offset = _OFFSET.fullmatch(name)
@@ -298,6 +299,7 @@ def zone(name: str) -> dt.tzinfo:
         return dt.timezone(dt.timedelta(seconds=-seconds if offset["sign"] == "-" else seconds))
     try:
         return ZoneInfo(_ABBREVIATIONS.get(name, name))
+    # ZoneInfo reads a file of that name: a name with `..`, or that of a directory, raises the other two.
     except (ZoneInfoNotFoundError, ValueError, OSError):
         message = f"there is no time zone {name}"
         raise ValueError(message) from None

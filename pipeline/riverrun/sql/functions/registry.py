@@ -48,9 +48,9 @@ class Scalar:
     returns: SqlType
     apply: Callable[..., Any]
     checks: tuple[Check | None, ...] = ()
-    """For each argument, the function that refuses constants with which there is never a result."""
+    """For each argument, the function that refuses constants that never have a result; None for none."""
     is_late: bool = False
-    """Whether it is never computed before there are rows: its results may be large, slow, different each time, or users'."""
+    """Whether planning never computes it, even with constants only: it may be slow, random, a user's, or have large results."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,8 @@ class Aggregate:
     """A function of the values of many rows, folded into a state that a serde of `intermediate` can write.
 
     `undo` subtracts a row from the state, as tables require; None if the function cannot do that. No function changes its
-    arguments.
+    arguments: stores and caches may hold the state. With `is_state`, the state is the result; with `is_exact`, states have
+    exactly the type `intermediate`. `code` writes `add` as an expression.
     """
 
     returns: SqlType
@@ -188,8 +189,10 @@ class FunctionRegistry:
             patterns = overload.signature.patterns(len(types))
             fit = None if patterns is None else fits(patterns, types)
             if fit is not None:
+                # More than any sum of steps: a signature with a fixed number of parameters is preferred.
                 repeats = 1000 if overload.signature.repeated is not None else 0
                 found.append(Match(overload, fit[0] + repeats, fit[1], types))
+        # With bare NULLs only, nothing determines a type such as T.
         found = [match for match in found if match.returns() is not None]
         if not found:
             raise self.refusal(kind, name, types)
@@ -329,6 +332,7 @@ def _most(returns: SqlType) -> int | None:
 
 def _guarded(run: Callable[..., Any], *, nulls: frozenset[int] | bool, most: int | None = None) -> Callable[..., Any]:
     """Wrap a function: its results have limits, and a NULL that it does not accept makes the result NULL."""
+    # Calls are made for each row, so each kind has a wrapper with only the tests that it needs.
     if nulls is False:
         if most is None:
             return lambda *values: None if None in values else run(*values)
@@ -389,6 +393,7 @@ def find_aggregate(
     made = replace(made, is_exact=match.overload.own)
     if not any(steps):
         return made
+    # `code` would add the values as they are: without it, tasks call `add`, which widens them.
     undo = None if made.undo is None else _widening_values(made.undo, steps)
     return replace(made, add=_widening_values(made.add, steps), undo=undo, code=None)
 

@@ -259,7 +259,7 @@ def allows(variable: str, type_: SqlType) -> bool:
 
 
 def fits(patterns: tuple[Pattern, ...], arguments: tuple[Argument, ...]) -> tuple[int, Bound] | None:
-    """Match arguments with patterns."""
+    """Match arguments with patterns: return how far they must be widened, and the types of variables; None without a match."""
     bound: Bound = {}
     distance = 0
     for pattern, argument in zip(patterns, arguments, strict=True):
@@ -305,6 +305,7 @@ def _match_lambda(pattern: Pattern, argument: Argument, bound: Bound) -> int | N
 
 
 def _bind(variable: str, argument: SqlType, bound: Bound) -> int | None:
+    # Steps only have to rank overloads: an exact type (0), a variable (1), any type (5), then each widening (10).
     if variable == "X":
         return 5
     known = bound.get(variable)
@@ -325,6 +326,7 @@ def _widening(pattern: Pattern, argument: SqlType) -> int | None:
         return 0
     if not is_number(argument) or not (isinstance(pattern, Primitive | Decimal) and is_number(pattern)):
         return None
+    # A DECIMAL with fewer digits than the argument would round it.
     if isinstance(pattern, Decimal) and argument != Primitive.DOUBLE and widened(pattern, argument) != pattern:
         return None
     steps = _rung(pattern) - _rung(argument)

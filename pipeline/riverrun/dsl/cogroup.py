@@ -73,6 +73,7 @@ class Cogrouping:
         """Return the streams plus another one, which replaces an earlier member of the same stream."""
         first = self.members[0][0]
         first.plan.check_same(member[0].plan, first.origin, member[0].origin)
+        # A second aggregator for a stream replaces the first and moves to the end, as in Kafka Streams' linked map.
         return replace(self, members=(*(known for known in self.members if known[0] is not member[0]), member))
 
     def aggregate(
@@ -137,6 +138,7 @@ class Cogrouping:
             return grouping.node, grouping.sources
         prefix = grouping.name or store_name
         is_named = store_name not in self.plan.unnamed.stores or grouping.name is not None
+        # By identity: equal groupings of one stream have a topic each.
         known = self.sources.get(id(grouping))
         if known is None:
             known = self.sources[id(grouping)] = grouping.repartitioned(prefix, is_named=is_named)

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from riverrun.topology.topology import Topology
 
 DEDUPLICATE = "KSTREAM-DEDUPLICATE-"
+# The stretch before a record includes its first millisecond.
 _BOTH_ENDS_MS = 1
-"""The stretch before a record includes its first millisecond."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class Repetitions:
     Args:
         identity: `(key, value) -> identity`; None for the key.
         within_ms: How far apart they are at most, ms.
-        grace_ms: How far a record may lag behind stream time, ms.
+        grace_ms: How far a record may lag behind stream time, ms; defaults to `within_ms`.
     """
 
     identity: Callable[[Any, Any], Any] | None
@@ -61,7 +61,7 @@ def drop_repetitions(
     key_serde: Serde[Any] | None,
     materialized: Materialized[Any, Any] | None,
 ) -> str:
-    """Add the operator and its store."""
+    """Add the operator and its store, and return the node's name."""
     options: Materialized[Any, Any] = materialized or Materialized()
     node = plan.processor_name(DEDUPLICATE, name)
     store = _store(plan, plan.table_name(options, DEDUPLICATE), repetitions, key_serde, options)

@@ -1,9 +1,7 @@
 """`topology.optimization`: Kafka Streams' rewrites of a topology before it is built (`InternalStreamsBuilder`).
 
 `StreamsBuilder.table` decides about restoring a table from its source topic. The other two rules rewrite the finished
-topology.
-
-Descriptions of nodes for the optimisations (the flags of `GraphNode`).
+topology, by descriptions of its nodes (the flags of `GraphNode`).
 """
 
 from __future__ import annotations
@@ -50,7 +48,7 @@ class Repartition:
 
 @dataclass(frozen=True, slots=True)
 class SelfJoin:
-    """A join of a stream with itself.
+    """A join of two streams that may be one, and what replaces its nodes then.
 
     Args:
         this_windowed: Node that stores the left stream.
@@ -105,7 +103,8 @@ def merge_repartitions(
     names: dict[str, str] = {}
     for parent, replaced in graph.below_changes(changes).items():
         merged, null_key_filter = new(parent, replaced[0])
-        mark = f"{merged.source} below {parent}"  # it may have the name of a repartition that it replaces
+        # Not its own name: it may have that of a repartition that it replaces.
+        mark = f"{merged.source} below {parent}"
         names[mark], graph.parents[mark] = merged.source, {}
         for repartition in replaced:
             graph.replace(repartition.source, parent, mark)
@@ -126,6 +125,7 @@ def rewrite_self_joins(topology: Topology, joins: tuple[SelfJoin, ...]) -> Topol
     parts = topology.parts()
     for join in joins:
         this, other = parts.nodes[join.this_windowed], parts.nodes[join.other_windowed]
+        # Two streams. Before other rewrites, that was not known: joins of a stream with itself are recorded like others.
         if this.parents != other.parents:
             continue
         parts.remove(join.other_windowed, join.this_join, join.other_join)
@@ -182,6 +182,7 @@ class _Graph:
 
     def _key_change_above(self, source: str, changes: Changes) -> str | None:
         any_change = self._find(source, lambda name: name in changes.of_keys or name in changes.of_values)
+        # If a node that changes values comes first, the topic must not move above it.
         key_change = self._find(source, lambda name: name in changes.of_keys)
         return key_change if key_change == any_change else None
 
@@ -217,13 +218,15 @@ class _Graph:
             if accept(name):
                 return name
             seen.add(name)
+            # Reversed onto the stack: Kafka Streams recurses into the first parent first.
             waiting += reversed(tuple(self.parents[name]))
         return None
 
     def replace(self, source: str, parent: str, merged: str) -> None:
         """Remove a repartition, and connect the path from `parent` to the merged one instead."""
         child = self._child_of(parent, source)
-        if child is not None:  # otherwise it moved together with another repartition
+        # Otherwise it moved together with another repartition.
+        if child is not None:
             del self.parents[child][parent]
             self.parents[child][merged] = None
         elif self._find(source, lambda name: merged in self.parents[name]) is None:

@@ -51,8 +51,9 @@ class EmitStrategy(Enum):
 
 @dataclass(frozen=True, slots=True)
 class JoinKind:
-    """Says which sides appear in the result without a partner. Its text is part of fingerprints."""
+    """Whether each side appears in the result without a partner."""
 
+    # The repr is part of fingerprints: names and order of the fields must stay.
     left_outer: bool
     right_outer: bool
 
@@ -105,7 +106,6 @@ class Consumed(Generic[K, V]):
     name: str | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
-        """Check the name."""
         validate_name(self.name)
 
     @staticmethod
@@ -172,7 +172,6 @@ class Produced(Generic[K, V]):
     name: str | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
-        """Check the name."""
         validate_name(self.name)
 
 
@@ -195,7 +194,6 @@ class Grouped(Generic[K, V]):
     name: str | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
-        """Check the name."""
         validate_name(self.name)
 
 
@@ -276,6 +274,7 @@ class Materialized(Generic[K, V]):
             if getattr(self, option) not in {None, value}:
                 message = f"Cannot set {option} when store supplier is pre-configured."
                 raise TopologyError(message, hint=f"The supplier of {supplier.name} determines it.")
+            # The class is frozen, and this is still part of its construction.
             object.__setattr__(self, option, value)
 
     @property
@@ -306,7 +305,6 @@ class Joined(Generic[K, V, VO]):
     grace_period: timedelta | None = None
 
     def __post_init__(self) -> None:
-        """Check the name."""
         validate_name(self.name)
 
 
@@ -330,7 +328,6 @@ class TableJoined(Generic[K, KO]):
     name: str | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
-        """Check the name."""
         validate_name(self.name)
 
 
@@ -434,7 +431,6 @@ class Printed(Generic[K, V]):
     name: str | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
-        """Check the name."""
         validate_name(self.name)
 
 
@@ -457,7 +453,6 @@ class Named:
     name: str
 
     def __post_init__(self) -> None:
-        """Check the name."""
         validate_name(self.name)
 
 

@@ -112,7 +112,7 @@ def join_table(
     joiner: Callable[..., Any],
     joined: Joined[Any, Any, Any],
 ) -> str:
-    """Look records up in a table by their key (`KStreamImpl.doStreamTableJoin`)."""
+    """Look records up in a table by their key (`KStreamImpl.doStreamTableJoin`), and return the node's name."""
     is_left, operator = kind is LEFT, _operator(kind)
     name = plan.processor_name("KSTREAM-LEFTJOIN-" if is_left else "KSTREAM-JOIN-", joined.name)
     table.materialize()
@@ -159,9 +159,10 @@ def join_global_table(
     key: Callable[[Any, Any], Any],
     named: Named | None,
 ) -> str:
-    """Look records up in a global table, by any key (`KStreamImpl.doGlobalTableJoin`)."""
+    """Look records up in a global table by any key (`KStreamImpl.doGlobalTableJoin`), and return the node's name."""
     operator, function = _operator(kind), joiner_with_key(joiner)
-    name = plan.processor_name("KSTREAM-LEFTJOIN-", name_of(named))  # Kafka Streams names inner joins so as well
+    # Kafka Streams names inner joins so as well.
+    name = plan.processor_name("KSTREAM-LEFTJOIN-", name_of(named))
     plan.add_step(
         lambda topology: topology.add_processor(
             name,
@@ -193,7 +194,7 @@ def read_as_table(
     serdes: tuple[Serde[Any] | None, Serde[Any] | None],
     options: Materialized[Any, Any],
 ) -> TableNode:
-    """Read the output of `parent` as updates of a table."""
+    """Read the output of `parent` as updates of a table, which is stored if it has a name or a downstream operator needs it."""
     lived, is_stored = TimeToLive.of(options), options.name is not None or options.ttl is not None
     node = stored_node(name, store_name, is_materialized=is_stored, is_versioned=options.is_versioned)
 

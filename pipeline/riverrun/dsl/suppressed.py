@@ -110,7 +110,6 @@ class Suppressed:
     name: str | None = None
 
     def __post_init__(self) -> None:
-        """Check the name."""
         validate_name(self.name)
 
     @staticmethod
@@ -177,6 +176,7 @@ class Suppressed:
 
 def suppressed_table(plan: Plan, parent: Derived, suppressed: Suppressed) -> Derived:
     """Return the table with the updates that pass (`KTableImpl.suppress`)."""
+    # A buffer keeps one version of a key (KIP-914).
     if parent.node.is_versioned:
         message = "suppress() is only supported for non-versioned KTables"
         raise TopologyError(message, hint="Tables derived from a versioned one are versioned, unless stored.")
@@ -193,7 +193,8 @@ def suppressed_table(plan: Plan, parent: Derived, suppressed: Suppressed) -> Der
     )
     if suppressed.name is None and config.logging:
         plan.unnamed.add_changelog(store.name)
-    above.enable_sending_old_values(force=True)  # the buffer remembers the last value of a key that it forwarded
+    # The buffer remembers the last value of a key that it forwarded.
+    above.enable_sending_old_values(force=True)
 
     def write(topology: Topology) -> None:
         rules = suppressed.rules(topology, plan.closing_ms, above.name)

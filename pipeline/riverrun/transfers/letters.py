@@ -1,4 +1,4 @@
-"""Dead letters: what became of them, and how they return to the topics that they come from.
+"""Dead letters: lists them, writes them back to the topics that they come from, and notes what became of them.
 
 A letter is replayed or discarded once: the note about it is written in the same transaction as the record that it becomes. The
 letters themselves stay in their topic until its retention deletes them.
@@ -109,14 +109,14 @@ class DeadLetter:
 
 @dataclass(frozen=True, slots=True)
 class LetterFilter:
-    """Chooses letters. A condition that is left out holds for all of them.
+    """Chooses letters. Conditions with their default hold for all of them.
 
     Args:
         places: Places of letters, as `orders-dead-0@3`.
         error: A part of the exception's class or message.
         origin: Topic, partition (`orders-0`) or record (`orders-0@8`) that they come from.
-        since_ms: Event time at which they begin, ms.
-        until_ms: Event time before which they end, ms.
+        since_ms: Lowest event time (inclusive), ms since the epoch.
+        until_ms: Highest event time (exclusive), ms since the epoch.
         decided: Whether letters that were replayed or discarded are chosen, too.
     """
 
@@ -152,10 +152,9 @@ class DeadLetters:
     """The letters in one topic.
 
     Args:
-        admin: Asks the brokers.
         topic: The dead letter topic.
-        by: The user for the notes; by default, this user on this machine.
-        ids: Ids of applications into whose changelogs no letter is replayed: other records follow from a store's.
+        by: The user for the notes. Defaults to this user on this machine.
+        ids: Ids of applications into whose changelogs no letter is replayed, as other records follow from a store's.
     """
 
     def __init__(self, admin: Admin, topic: str, by: str = "", *, ids: Collection[str] = ()) -> None:
@@ -168,9 +167,11 @@ class DeadLetters:
     def list(
         self, chosen: LetterFilter | None = None, is_enough: Callable[[], bool] = lambda: False
     ) -> Iterator[DeadLetter]:
-        """Return letters, partition by partition, the oldest first.
+        """Yield letters, partition by partition, the oldest first. Other records of the topic are left out.
 
-        Records of the topic that are no letters are left out.
+        Args:
+            chosen: Which letters. Defaults to those that nothing was decided about.
+            is_enough: Called after each batch of records; reading ends if it returns True.
         """
         wanted, notes = chosen or LetterFilter(), self._known()
         self._admin.require([self.topic], "has the dead letters")
@@ -204,7 +205,7 @@ class DeadLetters:
         """Write the records of letters to where they come from: key, value, headers and event time as they were read.
 
         A letter that was replayed or discarded meanwhile is left out. Each record goes to the partition that it was read
-        from, also one of a repartition topic.
+        from, even one of a repartition topic. `value` replaces the value of a single letter. Returns the number of records.
         """
         chosen = list(letters)
         if value is not None and len(chosen) != 1:
@@ -214,7 +215,7 @@ class DeadLetters:
         return self._decide(chosen, REPLAYED, value)
 
     def discard(self, letters: Iterable[DeadLetter]) -> int:
-        """Note that letters are not wanted. They are not listed any more, and cannot be replayed."""
+        """Note that letters are not wanted: they are no longer listed, and cannot be replayed. Return their number."""
         return self._decide(list(letters), DISCARDED, None)
 
     def _decide(self, letters: Sequence[DeadLetter], state: str, value: bytes | None) -> int:
@@ -222,7 +223,8 @@ class DeadLetters:
         producer = TransactionalProducer(self._admin.kafka, lock_name(LETTERS_TOPIC, self.topic), admin=self._admin)
         try:
             producer.init()
-            known = self._known()  # under the lock: a predecessor is fenced, and has committed or not
+            # After the fence: a predecessor's decisions are committed or gone, and it cannot add any.
+            known = self._known()
             left = [letter for letter in letters if letter.name not in known]
             note = LetterNote(state, self._by, SystemClock().now_ms(), value is not None)
             for start in range(0, len(left), _TRANSACTION_RECORDS):
@@ -270,7 +272,7 @@ class DeadLetters:
 
 
 def letter_object(letter: DeadLetter) -> dict[str, Any]:
-    """Return a letter as JSON shows it: bytes in hexadecimal digits, headers as pairs of name and value."""
+    """Return a letter as a JSON object: bytes in hexadecimal digits, headers as pairs of name and value."""
     return {
         "place": letter.name,
         "origin": f"{letter.origin}@{letter.origin_offset}",
@@ -286,10 +288,11 @@ def letter_object(letter: DeadLetter) -> dict[str, Any]:
 
 
 def decoded_record(topology: Topology, letter: DeadLetter) -> tuple[str, str]:
-    """Return the key and the value of a letter's record as the serdes of its application read them, or as text or bytes."""
+    """Return the key and the value of a letter's record, read by its application's serdes, or as text or bytes."""
     try:
         serdes = serdes_of(topology, letter.origin.topic)
-    except ConfigError:  # of an internal topic, or of one that another version reads
+    # The topic is internal, or only another version reads it.
+    except ConfigError:
         return text_of(letter.key), text_of(letter.value)
     key, value = (_decoded(serde, data) for serde, data in zip(serdes, (letter.key, letter.value), strict=True))
     return key, value
@@ -303,7 +306,7 @@ def _decoded(serde: Serde[Any], data: bytes | None) -> str:
 
 
 def text_of(data: bytes | None) -> str:
-    """Return bytes as text if they are one, else in hexadecimal digits."""
+    """Return bytes as text if they are UTF-8, else in hexadecimal digits."""
     try:
         return readable(data if data is None else data.decode())
     except UnicodeDecodeError:

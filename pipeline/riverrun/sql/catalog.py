@@ -89,7 +89,7 @@ PREFIX = "ksql.output.topic.name.prefix"
 """Property of SET: the prefix of topics that statements do not name."""
 PSEUDO = frozenset({"ROWTIME", "ROWPARTITION", "ROWOFFSET", "WINDOWSTART", "WINDOWEND"})
 """Columns that every source has; the last two only sources with windows."""
-# Internal: SET's default travels among the properties of WITH. The spaces keep it apart from any name in a statement.
+# SET's default travels among the properties of WITH. Names there are in upper case, so none can be this one.
 UNWRAPPED = "wrap.single.values is false"
 _NOT_OF_CHANGES = (
     "WINDOW_TYPE",

@@ -19,7 +19,7 @@ _DIGITS: dict[SqlType, Decimal] = {Primitive.INTEGER: Decimal(10, 0), Primitive.
 _DECIMAL_RANK, _DOUBLE_RANK = 2, 3
 
 
-class IncompatibleTypes(Exception):  # noqa: N818 - what it tells
+class IncompatibleTypes(Exception):  # noqa: N818 - named after what it reports
     """Values that have no type in common."""
 
 
@@ -88,7 +88,7 @@ def constant_of(operand: Operand, target: SqlType) -> Any:
         if target is Primitive.BOOLEAN:
             return operators.parsed_boolean(text)
         convert = operators.cast(Primitive.STRING, target)
-        # Only texts are parsed: `ARRAY[a_date, 1]` must not become a date.
+        # Other constants than texts only become numbers: 1 is not parsed as a date.
         if operand.type not in {Primitive.STRING, None} and rank(target) is None:
             convert = None
         if convert is not None:

@@ -165,7 +165,7 @@ class Compiler:
         if max(digits, scale) > MOST_DIGITS:
             message = f"Number {sign}{text[:_SHOWN]} has more than {MOST_DIGITS} digits"
             raise SqlError(message, hint="Without a point and with an exponent, as in 1E0, it is a DOUBLE.")
-        # `abs`: -0.0 is a DECIMAL without a sign.
+        # `abs` of a zero, since a DECIMAL has no -0.0.
         return Code(self.constant(value or abs(value)), Decimal(max(digits, scale), scale))
 
     def _whole_number(self, text: str, sign: str) -> Code:
@@ -312,7 +312,7 @@ class Compiler:
     def _like(self, node: exp.Like, escape: str) -> Code:
         text = self.typed(node.this, Primitive.STRING, "The text before LIKE")
         pattern = self.typed(node.expression, Primitive.STRING, "The pattern of LIKE")
-        # Both become constants even if the test below replaces them: the digest of the topology has only constants.
+        # Both become constants even if the test below replaces them: the digest of the topology covers constants.
         known, sign = self.names.get(pattern), self.constant(escape)
         if not isinstance(known, str):
             called = f"{self.constant(like)}({text}, {pattern}, {sign})"
@@ -414,7 +414,7 @@ class Compiler:
             function = find_scalar(name, [each.type for each in codes if each is not None])
         except (UnknownFunction, WrongArguments) as error:
             raise SqlError(error.message, start_of(node), hint=error.hint) from None
-        # It only tells the planner that the column is a value: as a call it would cost time for each row.
+        # It only marks a column as a value for the planner: as a call it would cost time for each row.
         if function.name == "AS_VALUE":
             return Code(others[0].text, function.returns)
         for argument, code, check in zip(given, codes, function.checks, strict=False):

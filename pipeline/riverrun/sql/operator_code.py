@@ -37,7 +37,7 @@ _OBJECT = re.compile(r"\bc\d+\b")
 _MOST_PARTS = 8
 
 
-class UnknownValue(Exception):  # noqa: N818 - what it tells
+class UnknownValue(Exception):  # noqa: N818 - named after what it reports
     """The value of an expression is not known before there is a row."""
 
 

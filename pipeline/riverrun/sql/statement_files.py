@@ -51,7 +51,7 @@ def resolve(text: str, file: str, schema_registry: Mapping[str, Any]) -> tuple[P
 
 
 def _known(columns: ColumnsFile) -> tuple[KnownColumns, ...]:
-    # A file that cannot be read is no obstacle, since it is written again.
+    # A file that cannot be read is no obstacle: it is about to be replaced.
     try:
         return columns.entries()
     except SqlError:

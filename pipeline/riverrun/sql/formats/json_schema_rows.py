@@ -95,7 +95,7 @@ class JsonSchemaRows:
         write, _ = json_functions(self.columns, wrapped=self.wrapped)
         return lambda row: head + write(row)
 
-    def reader(self, schema: Any, registry: RegistryClient) -> Read:  # noqa: ARG002 - JSON tells itself apart
+    def reader(self, schema: Any, registry: RegistryClient) -> Read:  # noqa: ARG002 - JSON is read without it
         """Return the function that reads rows, whatever schema they were written with."""
         if schema.schema_type != "JSON":
             message = (

@@ -151,7 +151,7 @@ def _itself(value: Any) -> Any:
 def _row_of_text(columns: Columns) -> Callable[[str], tuple[Any, ...]]:
     # Made with the first call: few serdes ever read texts.
     reader = cache(lambda: _text_reader(columns))
-    return lambda text: reader()(text)  # noqa: PLW0108 - a call of its own makes the reader
+    return lambda text: reader()(text)  # noqa: PLW0108 - the first call makes the reader
 
 
 def _text_reader(columns: Columns) -> Callable[[str], tuple[Any, ...]]:

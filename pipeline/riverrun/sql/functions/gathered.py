@@ -12,7 +12,7 @@ from riverrun.sql.functions.registry import Aggregate, AggregateCall, aggregate
 from riverrun.sql.functions.values import WrongArguments, distinct
 from riverrun.sql.types import Array, Primitive, Struct
 
-# As in ksqlDB.
+# The limit of ksqlDB's HISTOGRAM.
 _ENTRIES = 1000
 
 

@@ -1,7 +1,4 @@
-"""Numeric functions.
-
-Functions of places.
-"""
+"""Functions of numbers, and of places on the Earth."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Functions of strings, many of which take bytes as well.
-
-Functions that hide characters.
-"""
+"""Functions of strings, many of which take bytes as well, and functions that mask characters."""
 
 from __future__ import annotations
 

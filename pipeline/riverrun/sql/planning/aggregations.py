@@ -66,8 +66,8 @@ class Calls:
     @property
     def note(self) -> str:
         """Return text for the digest of the topology."""
-        # Generated code contains neither the aggregates nor their users' code: without them, a changed `udaf` would not
-        # make a new version of the topology.
+        # Generated code contains neither the aggregates nor the code of users: without both, a changed `udaf` would leave
+        # the digest as it was.
         functions = [
             [digest_of(each) for each in (used.initial, used.add, used.merge, used.result, used.undo)]
             for used in (call.function for call in self.calls)

@@ -203,8 +203,8 @@ def _star(item: Item, relation: Relation, *, has_new_key: bool) -> list[Projecte
         raise SqlError(message, item.start)
     if relation.is_joined:
         return _joined_star(item, relation)
-    # Rows hold keys behind values, but ksqlDB's star lists the key first. After PARTITION BY the old key is a value
-    # like others, and stays behind them.
+    # Rows hold the key's columns last, but ksqlDB's star lists them first. After PARTITION BY the old key is a value like
+    # others, and stays last.
     shown = (each for each in relation.fields if not each.is_pseudo)
     ordered = sorted(shown, key=lambda each: not each.is_key or has_new_key)
     return [ProjectedColumn(each.name, _column(each.source, each.name)) for each in ordered]

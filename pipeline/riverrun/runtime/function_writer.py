@@ -89,7 +89,7 @@ class RunningNodes:
         self.children = children
 
     def folding(self, store: str, fold: Fold) -> CachedFold:
-        """Return an aggregation into a store in parts, which all functions share; raise `NotFused` if the store must be called."""
+        """Return an aggregation into a store in parts, one for all functions; raise `NotFused` if the store must be called."""
         # By fold as well: the aggregations of a cogroup have one store.
         known = store, id(fold)
         if known not in self._folds:

@@ -22,8 +22,8 @@ Puts = dict[str, dict[bytes, bytes | None]]
 """Writes per table name; None deletes."""
 
 
+# Number of entries after which a long operation pauses for other work, such as queries.
 PAUSED_AFTER = 64
-"""Number of entries after which a long operation pauses for other work."""
 
 
 def idle() -> None:
@@ -70,7 +70,16 @@ class StateBackend(Protocol):
         in_parts: bool = False,
         whole: Whole | None = None,
     ) -> None:
-        """Apply writes and their changelog positions, all or nothing."""
+        """Apply writes and their changelog positions, all or nothing.
+
+        Args:
+            puts: The writes.
+            positions: Per changelog partition, the next offset to apply.
+            pause: Called now and then between two writes. Meanwhile, the values being written must be read from elsewhere.
+            in_parts: Whether a crash may leave some of the writes, with the old positions. Allowed if the changelogs have all
+                of them, and restoring all over a part of them leads to the same state.
+            whole: When the state with these positions was whole; None to keep what is known.
+        """
         ...
 
     def positions(self) -> dict[TopicPartition, int]:
@@ -90,7 +99,7 @@ class StateBackend(Protocol):
         ...
 
     def checkpoint(self, directory: Path) -> None:
-        """Write a consistent copy into a directory that does not exist yet."""
+        """Write a consistent copy into a directory that does not exist yet; refused if the backend is in memory."""
         ...
 
     def close(self) -> None:
@@ -157,7 +166,7 @@ class StoreBuilder:
 
     Args:
         name: Name of the store; its changelog is `<application.id>-<name>-changelog`.
-        kind: Its kind.
+        kind: Kind, which determines the byte layout and the changelog's default settings.
         key_serde: Serde of the keys (of window stores: of the inner key).
         value_serde: Serde of the values (of timestamped stores: without the timestamp).
         persistent: RocksDB if true, else memory.
@@ -333,7 +342,7 @@ class KeepsReads(Protocol):
     """A store that keeps decoded values for the next read."""
 
     def forget_reads(self, limit_bytes: int | None = None) -> None:
-        """Drop values that are not held back, if they exceed a limit."""
+        """Drop values that are not held back, if they exceed a limit (bytes). Defaults to `UpdateContext.kept_bytes`."""
         ...
 
 

@@ -33,13 +33,7 @@ class FoldCode(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Constantly:
-    """Expressions that do not depend on the record.
-
-    Args:
-        first: The aggregate of a key's first value.
-        add: `aggregate` with a further value.
-        kind: The class of both.
-    """
+    """Expressions that do not depend on the record, with the class of both (`FoldCode`)."""
 
     first: str
     add: str
@@ -70,7 +64,7 @@ class Fold(Protocol):
 
 
 def step(fold: Fold, key: Any, value: Any, timestamp: int, aggregate: Any, time: int) -> tuple[Any, int]:
-    """Add a value to an aggregate."""
+    """Add a value to an aggregate, None if there is none; return the new one, and the highest time so far, ms."""
     if aggregate is None:
         return fold.first(key, value), timestamp
     return fold.add(key, value, aggregate), max(timestamp, time)

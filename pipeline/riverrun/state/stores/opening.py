@@ -22,7 +22,11 @@ if TYPE_CHECKING:
 def open_store(
     builder: StoreBuilder, backend: StateBackend, context: UpdateContext, pause: Callable[[], None] = idle
 ) -> StateStore:
-    """Open the store that `builder` describes, above `backend`."""
+    """Open the store that `builder` describes, above `backend`.
+
+    The store reads the current record from `context` at each update. `pause` is called now and then while the store is
+    flushed; meanwhile it may be read by key.
+    """
     match builder.kind:
         case StoreKind.WINDOW | StoreKind.TIMESTAMPED_WINDOW:
             return WindowStateStore(builder, backend, context, pause)

@@ -1,6 +1,6 @@
-"""Takes several steps of a release in a row. Each begins where the one before ended; a person is asked where required.
+"""Takes several steps of a release in a row, and describes a step in dry runs.
 
-Describes in words what each step of a release would do, before it is done.
+Each step begins where the previous one ended; a person has to approve where required.
 """
 
 from __future__ import annotations
@@ -33,7 +33,10 @@ _WOULD: Mapping[str, str] = {
 
 
 def rehearsed(step: str, release: Release, argument: str = "") -> str:
-    """Describe what a step would do to a release."""
+    """Describe what a step would do to a release that is at a step where it may be taken.
+
+    `argument` is the version or the verdict that the step is about.
+    """
     names = {"live": release.live, "candidate": release.candidate, "previous": release.previous, "argument": argument}
     names["retired"] = argument or (release.candidate if release.step.value == "rolled-back" else release.previous)
     return f"{release.app}: this would {_WOULD[step].format(**names)}"
@@ -55,7 +58,7 @@ class Through(Enum):
 def take_through(
     releaser: Releaser, candidate: str, last: Through, tell: Callable[[str], None], *, carry: bool = False
 ) -> Release:
-    """Take the steps of a release, from its start through a given step. After a crash, it continues where it ended.
+    """Take the steps of a release, from its start through `last`, and report each to `tell`. After a crash, it resumes.
 
     Steps that are done, and a verdict, are kept as long as the code of both versions is the code that they are about.
     """

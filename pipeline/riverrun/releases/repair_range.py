@@ -1,7 +1,7 @@
 """The part of the public tables that can be repaired now, and the input that it is computed from.
 
 Rows are computed by the live version's code or by that of another version, but only where the result stays: the live version
-goes on with its own state. So rows of another version's code are those that the live version does not change any more.
+continues with its own state. So another version's code only computes rows that the live version no longer changes.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def reach_of(live: ConnectedApplication, code: ConnectedApplication, scope: Scope) -> Reach:
-    """Return how far the records of a scope's rows lie from them."""
+    """Return the distance in time between a scope's rows and the records that they are computed from."""
     reach = require_repairable(code.application, scope)
     if code.version == live.version:
         return reach
@@ -43,13 +43,14 @@ def reach_of(live: ConnectedApplication, code: ConnectedApplication, scope: Scop
 
 
 def repairable_part(live: ConnectedApplication, code: ConnectedApplication, scope: Scope) -> Scope | None:
-    """Return the part of a scope whose records the live version has processed, and whose rows would stay."""
+    """Return the part of a scope whose records the live version has processed, and whose rows would stay; None if empty."""
     tps = _partitions(live)
     known = live.committed(tps)
     whole = _processed(live, {tp: found.offset for tp, found in known.items()}, tps)
     began = offsets_at_time(live.admin, whole, scope.start_ms)
     times = {tp: OffsetMetadata.decode(found.metadata).partition_time for tp, found in known.items() if found.offset}
     if all(began[tp] == each.end for tp, each in whole.items()):
+        # Where all processed records are deleted, only the committed time shows whether some were of the scope.
         gone = (tp for tp, each in whole.items() if each.start and not each.size and tp in times)
         lost = next((tp for tp in gone if not 0 <= times[tp] < scope.start_ms), None)
         if lost is not None:
@@ -58,6 +59,7 @@ def repairable_part(live: ConnectedApplication, code: ConnectedApplication, scop
     grace_ms = _grace_to_wait_for(live, code, scope, reach_of(live, code, scope))
     if grace_ms is None:
         return scope
+    # Rows stay once the time of every partition has passed the end of their window, and its grace.
     reached_ms = min((time for tp, time in times.items() if whole[tp].size and time >= 0), default=scope.end_ms)
     end_ms = min(scope.end_ms, reached_ms - grace_ms - 1)
     return replace(scope, end_ms=end_ms) if scope.start_ms < end_ms else None
@@ -73,8 +75,10 @@ def range_of(live: ConnectedApplication, code: ConnectedApplication, scope: Scop
         raise RangeError(message, hint=f"Run it first: riverrun run {live.application.config.name}")
     whole = _processed(live, reached, tps)
     starts = {tp: each.start for tp, each in whole.items()}
+    # Rows of windows may depend on records that lie before them by the retention of their stores.
     if not reach.from_beginning:
         starts = offsets_at_time(admin, whole, scope.start_ms - reach.kept_ms)
+    # A range that begins with the first record that is left may have lost earlier ones to retention.
     lost = next((tp for tp, each in whole.items() if each.start and starts[tp] == each.start), None)
     if lost is not None:
         raise _deleted(lost, whole[lost].start)
@@ -87,11 +91,9 @@ def range_of(live: ConnectedApplication, code: ConnectedApplication, scope: Scop
 def _grace_to_wait_for(
     live: ConnectedApplication, code: ConnectedApplication, scope: Scope, reach: Reach
 ) -> int | None:
-    """Return the time after which windows are closed, ms; None if they may be open.
-
-    The live version's own code computes an open window as the live version has. Not so if its rows are written when it closes:
-    a run may have closed it by advancing event time, and no record tells.
-    """
+    """Return the time after which windows are closed, ms; None if they may be open."""
+    # The live version's own code computes an open window as the live version has. Not so if rows are written when it closes:
+    # a run may have closed it by advancing event time, of which no record gives evidence.
     may_be_open = scope.may_be_open and code.version == live.version and not reach.is_final
     return None if may_be_open else reach.grace_ms
 

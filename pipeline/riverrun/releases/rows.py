@@ -101,7 +101,7 @@ def difference_rows(
             try:
                 before = _fields(read_old(pair.old.value))
             except Exception:  # noqa: BLE001 - a serde may raise anything
-                # Old rows must not block a candidate that replaces them: they are counted, and their fields are missing.
+                # Only new rows have to be readable: old ones that are not are counted, and their fields are missing.
                 unreadable()
         after = {} if pair.new is None else _fields(_read(place, read_new, pair.new.value))
         for name in before.keys() | after.keys():

@@ -73,7 +73,6 @@ class Cogrouping:
         """Return the streams plus another one, which replaces an earlier member of the same stream."""
         first = self.members[0][0]
         first.plan.check_same(member[0].plan, first.origin, member[0].origin)
-        # A second aggregator for a stream replaces the first and moves to the end, as in Kafka Streams' linked map.
         return replace(self, members=(*(known for known in self.members if known[0] is not member[0]), member))
 
     def aggregate(

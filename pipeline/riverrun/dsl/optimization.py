@@ -125,7 +125,7 @@ def rewrite_self_joins(topology: Topology, joins: tuple[SelfJoin, ...]) -> Topol
     parts = topology.parts()
     for join in joins:
         this, other = parts.nodes[join.this_windowed], parts.nodes[join.other_windowed]
-        # Two streams. Before other rewrites, that was not known: joins of a stream with itself are recorded like others.
+        # `joins` has all joins of two streams: only now it is known whether both sides have the same parents.
         if this.parents != other.parents:
             continue
         parts.remove(join.other_windowed, join.this_join, join.other_join)

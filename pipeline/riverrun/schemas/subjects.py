@@ -1,7 +1,4 @@
-"""How serdes use the registry: naming subjects, and registering or looking up schemas.
-
-Schemas as text: from what users write, and to what the registry's client takes.
-"""
+"""How serdes name subjects and find the schema to write with, and schemas as text."""
 
 from __future__ import annotations
 
@@ -46,6 +43,7 @@ def is_same_json(one: Any, other: Any, _registry: object = None) -> bool:
 
 def check_depth(schema: Any) -> None:
     """Check that JSON is not nested too deeply for the recursion of those that read it."""
+    # Level by level, as recursion is what this protects from.
     level = [schema]
     for _ in range(_DEEPEST):
         level = [part for each in level for part in _parts(each)]
@@ -120,7 +118,8 @@ class Registration:
         field = MessageField.KEY if place.is_key else MessageField.VALUE
         try:
             subject = self.strategy(SerializationContext(place.topic, field), record_name)
-        except TypeError:  # Confluent's strategies append None as text
+        # Confluent's strategies append None as if it were text.
+        except TypeError:
             subject = None
         if subject is None:
             message = f"subject.name.strategy names no subject for {record_name or 'a schema without a name'}"
@@ -130,7 +129,7 @@ class Registration:
 
 
 def check_settings(serde: str, settings: Mapping[str, Any]) -> None:
-    """Check that a serde has settings of serdes only."""
+    """Refuse settings that are not a serde's, or have the wrong type."""
     for key, value in settings.items():
         if key not in SERDE_SETTINGS:
             message = f"{serde} has no setting {key}"

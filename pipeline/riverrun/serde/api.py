@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 
 PLAIN: frozenset[type] = frozenset({int, str, float, bool})
 """The immutable types of plain JSON values."""
+# Types without parts. Datetimes are not among them, as a round trip may change their time zone object.
 _ATOMS = PLAIN | {bytes, type(None), decimal.Decimal, uuid.UUID, dt.date}
-"""Types without parts. Datetimes are not among them, as a round trip may change their time zone object."""
 _CONTAINERS = frozenset({tuple, frozenset})
 
 
@@ -85,7 +85,6 @@ def _is_immutable(type_: Any, within: frozenset[Any]) -> bool:
 
 
 def _is_frozen(type_: type) -> bool:
-    """Return whether an object's fields cannot be set."""
     if issubclass(type_, msgspec.Struct):
         return bool(type_.__struct_config__.frozen)
     if dataclasses.is_dataclass(type_):
@@ -94,8 +93,9 @@ def _is_frozen(type_: type) -> bool:
 
 
 def _fields(type_: type) -> list[Any]:
-    """Return the types of an object's fields; `Any` if they are unknown."""
+    """Return the types of an object's fields; `Any` if unknown."""
     try:
+        # Frozen structs and dataclasses are trusted to hold what they declare.
         return list(get_type_hints(type_, include_extras=True).values())
     except Exception:  # noqa: BLE001 - names that only type checkers know
         return [Any]
@@ -104,15 +104,14 @@ def _fields(type_: type) -> list[Any]:
 T = TypeVar("T")
 
 ITEM = "riverrun_item"
-"""Names the attribute of a serde's function that reads or writes tuples of one item: the function of that item."""
-
+"""Attribute of a serde's function that reads or writes tuples of one item: the function of that item."""
 
 FIELDS = "riverrun_fields"
-"""Names the attribute of a serde's function that reads or writes tuples: the `ReadsFields` or `WritesFields` of objects."""
+"""Attribute of a serde's function that reads or writes tuples: the `ReadsFields` or `WritesFields` of objects."""
 
 
 class ReadsFields(Protocol):
-    """Reads bytes as objects with attributes, which generated functions make a tuple of without a call."""
+    """Reads bytes as objects with attributes, of which generated functions make a tuple without a call."""
 
     @property
     def known(self) -> Callable[[bytes], Any]:
@@ -131,19 +130,14 @@ class ReadsFields(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class WritesFields:
-    """Writes tuples as objects, which generated functions make of the items without a tuple.
-
-    Args:
-        make: Returns the object of some items.
-        encode: Writes the object.
-    """
+    """Writes tuples as objects, which generated functions make of the items without a tuple."""
 
     make: Callable[..., Any]
     encode: Callable[[Any], bytes]
 
 
 FRAME = "riverrun_frame"
-"""Names the attribute of a serde's function that reads bytes behind a head: the `ReadsFramed` that does so."""
+"""Attribute of a serde's function that reads bytes behind a head: the `ReadsFramed` that does so."""
 
 
 class ReadsFramed(Protocol):
@@ -169,10 +163,9 @@ class SerdePlace:
 
     Args:
         topic: The topic, or the changelog of a store, with the application's prefix; None if topics are chosen per record.
-        is_key: Whether the serde is for keys.
         registry: Settings of the schema registry (`[schema_registry]`). Never printed: they may hold secrets.
-        registers: Whether the serde registers its schema. If not, it writes only what it has read last, with that
-            schema's id if it is its own schema.
+        registers: Whether the serde registers its schema. If not, it writes only the value that it has read last, with the
+            id of that value's schema, if it is the serde's own schema.
         finds_rows: Whether rows are found and partitioned by the bytes that the serde writes, which must not change.
     """
 
@@ -349,6 +342,7 @@ def placed(serde: Serde[Any], place: SerdePlace) -> Serde[Any]:
     inner = [part for part in arguments if isinstance(part, Serde)]
     if function is None or not needs_place(serde):
         return serde
+    # Each part of a composite serde, such as one side of a join, has a schema, and so a subject, of its own.
     places = iter([place] if len(inner) == 1 else [_part_of(place, number) for number in range(len(inner))])
     made: Serde[Any] = function(
         *(placed(part, next(places)) if isinstance(part, Serde) else part for part in arguments)
@@ -359,7 +353,8 @@ def placed(serde: Serde[Any], place: SerdePlace) -> Serde[Any]:
 def needs_place(serde: Serde[Any]) -> bool:
     """Return whether a serde, or one inside it, depends on where it is used."""
     function, parts = serde.remake or (None, ())
-    if function is placed:  # it has its place already
+    # It has its place already.
+    if function is placed:
         return False
     return serde.place is not None or any(isinstance(part, Serde) and needs_place(part) for part in parts)
 

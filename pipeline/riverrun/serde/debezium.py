@@ -27,10 +27,10 @@ UNAVAILABLE = "__debezium_unavailable_value"
 """In place of a value that the database did not write to its log (`unavailable.value.placeholder`)."""
 TRUNCATE = "t"
 _OPERATIONS = frozenset({"c", "u", "d", "r", "t", "m"})
+# A topic rarely has more than one schema, but each text is kept: foreign records must not fill the memory.
 _MOST_SCHEMAS = 64
-"""Schemas of envelopes whose converters are kept; a topic rarely has more than one."""
+# The schema of what these serdes write: columns have been converted already, and must not be once more.
 _AS_IT_IS = {"type": "struct"}
-"""The schema of columns that have been converted already: those that these serdes write."""
 _NO_ENVELOPE_HINT = (
     "Rows that ExtractNewRecordState has taken out of their envelopes are read as any others: Consumed(..., JSON)."
 )
@@ -44,8 +44,8 @@ class RowChange(Generic[V]):
         op: `c` if the row was inserted, `u` if it was updated, `d` if it was deleted, `r` if a snapshot has read it. `t` if the
             table was truncated; `m` for a message of the application.
         after: The row after the change; None if there is none.
-        source: Where the change comes from: the database's own position and time, and what else the connector tells.
-        ts_ms: When the connector processed the change, ms since the epoch; None if it does not tell.
+        source: Where the change comes from: the database's own position and time, and what else the connector reports.
+        ts_ms: When the connector processed the change, ms since the epoch; None if it does not say.
         unavailable: Columns of `after` that the database did not write to its log. They are missing in the row.
         row_before: Columns and values before the change; None if there are none.
         read_row: Makes a row of columns and values.
@@ -101,11 +101,7 @@ class _Converters:
 
 
 class _Schemas(Generic[C]):
-    """The converters of the schemas that came with records so far, by their text.
-
-    Args:
-        made_of: Returns the converters of a schema.
-    """
+    """The converters of the schemas that came with records so far, by their text."""
 
     def __init__(self, made_of: Callable[[Schema], C]) -> None:
         self._made_of = made_of
@@ -130,7 +126,13 @@ Types: TypeAlias = "Mapping[str, str] | tuple[tuple[str, str], ...] | None"
 
 
 def changes_serde(row: Any = None, types: Types = None, envelopes: Serde[Any] = JSON) -> Serde[RowChange[Any]]:
-    """Return the serde of changes."""
+    """Return the serde of changes.
+
+    Args:
+        row: Type of the rows, which msgspec can make of their columns; None for dicts.
+        types: Types of columns without a schema, as `declared_converters` takes them.
+        envelopes: Reads envelopes that are not JSON as dicts.
+    """
     declared = declared_converters(dict(types or {}))
     name = f"debezium[{getattr(row, '__name__', row)}]" if row is not None else "debezium"
     return Serde(
@@ -158,7 +160,8 @@ def key_serde(key: Any = None, types: Types = None, keys: Serde[Any] = JSON) -> 
         if not _is_json(data):
             return _converted(msgspec.to_builtins(read_other(data)), declared)
         if data.lstrip()[:1] != b"{":
-            return _decode(data)  # written by this serde
+            # Written by this serde: a key that is a single value has no envelope.
+            return _decode(data)
         outer = _decode_key(data)
         if not outer.payload:
             return _converted(_decode(data), declared)
@@ -193,7 +196,7 @@ def rows_serdes(keys: Serde[Any], changes: Serde[Any]) -> tuple[Serde[Any], Serd
 
 
 def row_now(change: RowChange[V] | None) -> V | None:
-    """Return the row that a table has after a change; None if it is deleted."""
+    """Return the row that a table has after a change; None if it is deleted. Raises if the change does not say."""
     if change is None or change.op == "d":
         return None
     if change.unavailable:
@@ -247,7 +250,7 @@ def _reader(
 
 
 def _available(row: dict[str, Any] | None) -> tuple[dict[str, Any] | None, tuple[str, ...]]:
-    """Return the columns that the database has told, and the names of the others."""
+    """Return the columns that the database has logged, and the names of the others."""
     if row is None or UNAVAILABLE not in row.values():
         return row, ()
     unavailable = tuple(name for name, value in row.items() if value == UNAVAILABLE)
@@ -275,7 +278,7 @@ def _converted(row: Any, convert: Convert | None) -> Any:
 
 
 def _is_json(data: bytes) -> bool:
-    """Return whether bytes are JSON: records of a schema registry begin with a zero byte."""
+    # Records of a schema registry begin with a zero byte, which JSON never does.
     return data[:1] != b"\0"
 
 

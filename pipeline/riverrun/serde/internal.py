@@ -43,7 +43,6 @@ if TYPE_CHECKING:
 
 _OLD, _NEW, _BOTH = 0, 1, 2
 _WITH_IS_LATEST = 3
-"""Added to a flag that follows a byte `is_latest`."""
 _VARINT_MAX_BYTES = 5
 
 
@@ -89,6 +88,7 @@ def decode_change(data: bytes) -> ChangeBytes:
     if flag == _NEW:
         return ChangeBytes(body, None, is_latest)
     length, start = _read_varint(body)
+    # A foreign length must not read past the value: slices would end silently.
     if not 0 <= length <= len(body) - start:
         message = f"a new value of {length} bytes does not fit into a change of {len(data)} bytes"
         raise ValueError(message)
@@ -116,7 +116,8 @@ def change_serde(inner: Serde[Any]) -> Serde[Change[Any]]:
 
 
 def _varint(value: int) -> bytes:
-    rest, written = value << 1, bytearray()  # zigzag; lengths are not negative
+    # Zigzag of a number that is never negative.
+    rest, written = value << 1, bytearray()
     while rest > 0x7F:  # noqa: PLR2004 - seven bits per byte
         written.append(rest & 0x7F | 0x80)
         rest >>= 7
@@ -222,8 +223,8 @@ def _read(data: bytes, at: int) -> tuple[bytes | None, int]:
 _KEY_HEAD = struct.Struct(">qB")
 _LIST_HEAD = struct.Struct(">Bi")
 _LENGTH = struct.Struct(">i")
+# `ListSerializer`'s strategy for entries with individual lengths; Kafka Streams uses no other one here.
 _VARIABLE_SIZE = 1
-"""`ListSerializer`'s strategy for entries with individual lengths; Kafka Streams uses no other one here."""
 
 
 class JoinSideKey(NamedTuple):
@@ -307,6 +308,7 @@ def decode_list(data: bytes) -> list[bytes]:
         message = f"a list of values begins with 0x01 and its length, not {data[: _LIST_HEAD.size].hex() or 'nothing'}"
         raise ValueError(message)
     at, entries, count = _LIST_HEAD.size, [], _LIST_HEAD.unpack_from(data)[1]
+    # Before the loop: a foreign count must not make it run two billion times.
     if not 0 <= count * _LENGTH.size <= len(data) - at:
         message = f"{count} values do not fit into a list of {len(data)} bytes"
         raise ValueError(message)

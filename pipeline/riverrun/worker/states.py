@@ -206,6 +206,7 @@ class TaskFigures:
         dropped: Records not processed, by reason.
         held_back_s: How long it has waited for tasks that are behind in event time, s.
         waiting: Its present wait; None if it does not wait.
+        last_commit: None before the first.
         since_ms: When its process took it over, ms of the wall clock.
         at_ms: When these statistics were read, ms of the wall clock.
         process_s: Time spent on records, s.

@@ -14,12 +14,11 @@ if TYPE_CHECKING:
     from riverrun.schemas.registry import RegistryClient
 
 NAMED = frozenset({"enum", "fixed", "record"})
-"""Kinds of schemas with names."""
+# Python writes no longer numbers as text.
 MOST_DIGITS = 4_300
-"""Highest precision of a decimal: Python writes no longer numbers as text."""
 
+# Few fields without bytes cost nothing; only what exceeds them counts against the limit of a value.
 _FREE_FIELDS = 8
-"""Number of fields without bytes that a record may have unnoticed."""
 
 
 def _same(schema: Any) -> Any:
@@ -27,7 +26,7 @@ def _same(schema: Any) -> Any:
 
 
 def parsed(schema: Any, registry: RegistryClient, changed: Callable[[Any], Any] = _same) -> Any:
-    """Return a schema in the library's form, together with the schemas that it references."""
+    """Return a schema in the library's form, with the schemas that it references; `changed` is applied to the JSON of each."""
     return parsed_text(schema.schema_str, lambda: _named(schema, registry, changed), changed)
 
 
@@ -95,7 +94,7 @@ def definitions(schema: Any) -> dict[str, Any]:
 
 
 def smallest_of(schema: Any, defined: Mapping[str, Any], known: dict[str, int]) -> int:
-    """Return the smallest number of bytes of a schema's values."""
+    """Return the smallest number of bytes of a schema's values; sizes of records are added to `known`."""
     schema = definition_of(schema, defined)
     if isinstance(schema, list):
         return 1
@@ -105,7 +104,8 @@ def smallest_of(schema: Any, defined: Mapping[str, Any], known: dict[str, int]) 
     if kind != "record":
         return {"null": 0, "float": 4, "double": 8}.get(kind, 1)
     if schema["name"] not in known:
-        known[schema["name"]] = 0  # for a record that contains itself
+        # For a record that contains itself.
+        known[schema["name"]] = 0
         known[schema["name"]] = sum(smallest_of(each["type"], defined, known) for each in schema["fields"])
     return known[schema["name"]]
 

@@ -121,7 +121,8 @@ def _again(type_: Any, text: str | None, references: tuple[Reference, ...], sett
 
 def _text(schema: str | Mapping[str, Any] | Sequence[Any] | None) -> str | None:
     """Return a schema as JSON text."""
-    if isinstance(schema, str) and schema.isidentifier():  # a primitive type's name
+    # The name of a primitive type, which users write without quotes.
+    if isinstance(schema, str) and schema.isidentifier():
         return json.dumps(schema)
     return json_text(schema, "An Avro schema")
 
@@ -131,9 +132,8 @@ class AvroFormat:
     """The parts of an Avro serde.
 
     Args:
-        type_: Type of the values; None for plain values.
+        type_: None for plain values.
         text: The schema; None for the writer's.
-        references: Schemas that the schema uses.
     """
 
     type_: Any
@@ -190,7 +190,8 @@ class AvroFormat:
         return read if self.type_ is None else _typed(self.type_, written, wanted, read)
 
     def texts(self, registry: RegistryClient) -> Texts:
-        """Return how values are shown to people; plain ones by the schema, as JSON alone does not tell branches apart."""
+        """Return how values are shown to people."""
+        # Plain values are shown by the schema, as JSON alone does not distinguish branches of unions.
         own = self.own()
         if self.type_ is not None or own is None:
             return Texts(_same, json_decoder(Any if self.type_ is None else self.type_).decode)
@@ -210,7 +211,7 @@ def _parsed(schema: Any, registry: RegistryClient) -> Any:
 
 
 def _fastest(written: Any, wanted: Any, tags: Tags) -> Read:
-    """Return a generated function that reads plain values, or the plain one if the schemas are not covered."""
+    """Return a generated function that reads plain values, or the plain one if schemas are not covered."""
     plain = plain_reader(written, wanted, tags)
     try:
         return generated_reader(written, wanted, None, plain, tags)

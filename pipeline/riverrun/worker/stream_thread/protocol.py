@@ -88,6 +88,7 @@ class ThreadReport:
         positions: Sum of the applied changelog offsets, per task.
         lags: Number of missing records, per standby or restoring task.
         summary: Its work since it began.
+        obeyed: Number of the last order that it has carried out.
         restoring: Tasks that are being restored, with the number of missing records; None while unknown.
         commit_seconds: Duration of all commits, and of the longest one, s.
         failed: Failures of skipped records since the last report, with a limited number.

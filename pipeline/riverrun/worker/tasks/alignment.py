@@ -241,8 +241,7 @@ class Alignment:
             self._answered_at += away
             for progress in self._progress.values():
                 progress.since += away
-        # Others wait without limit for tasks that start over or restore here: if that cannot succeed, an error ends
-        # all of them.
+        # Others wait without limit for tasks that start over or restore here: if these cannot, an error ends them all.
         starting = self._starting()
         for tp, task_id in self._owners.items():
             if task_id in self._resting or task_id in starting:
@@ -284,8 +283,7 @@ class Alignment:
         if self._asked is not None or now < self._ask_at:
             return
         has_others = any(task not in self._tasks for task in self._owners.values())
-        # Without tasks elsewhere and without internal inputs, all progress is known here: brokers are asked
-        # nothing.
+        # Without tasks elsewhere and internal inputs, all progress is known here, and brokers need not be asked.
         needs_ends = self._ends is None or self._internal or self._has_reached_ends()
         if not self.is_catching_up or has_others or needs_ends:
             self._asker = self._asker or ThreadPoolExecutor(1, "alignment")

@@ -231,8 +231,7 @@ class StateUpdater:
         for update in [self._updates[task_id] for task_id in task_ids if task_id in self._updates]:
             update.is_released = release
             if isinstance(update.phase, _Opening):
-                # Its thread waits for brokers and cannot be interrupted: it is closed once they have answered
-                # (`close_left`).
+                # Its thread cannot be interrupted: `close_left` closes it once brokers have answered.
                 update.is_wanted = False
             else:
                 self._end(update)

@@ -33,8 +33,8 @@ _ANSWER_SECONDS = 30.0
 """Time that workers have to acknowledge a phase: to commit, and to process records before the vector."""
 _ATTEMPTS = 3
 _TIMEOUT_MS = 120_000
+# Longer, as other versions pause while a bounded run brings a version without workers up to date.
 _TIMEOUT_OF_RUNS_MS = 300_000
-"""Time that other versions pause while a bounded run brings a version without workers up to date."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,10 +77,9 @@ class _Inputs:
 
 
 class BarrierCoordinator:
-    """Makes versions pause at one vector, and go on.
+    """Makes versions pause at one vector, and resume.
 
     Args:
-        registry: Where the record is.
         bring: Brings a version without workers to given source offsets.
     """
 
@@ -94,7 +93,10 @@ class BarrierCoordinator:
         return bool(version.admin.group(version.id).members)
 
     def pause(self, release: Release, versions: Sequence[ConnectedApplication]) -> CompletedBarrier:
-        """Make versions pause at one vector. If that fails, all of them go on, and nothing has changed."""
+        """Make versions pause at one vector. If that fails, all of them resume, and nothing has changed.
+
+        Versions without workers must be idle.
+        """
         inputs = [_Inputs.of(version) for version in versions]
         for _ in range(_ATTEMPTS):
             running = [each for each in inputs if self.is_running(each.connected)]
@@ -113,11 +115,11 @@ class BarrierCoordinator:
         raise UnderWayError(message, hint="Try again once they have started.")
 
     def resume(self, release: Release) -> Release:
-        """Let all versions that pause go on."""
+        """Let all versions that pause resume."""
         return self._registry.write(replace(release, barrier=None))
 
     def give_up(self, release: Release) -> None:
-        """Let all versions that pause go on, unless another process has written the record meanwhile."""
+        """Let all versions that pause resume, unless another process has written the record meanwhile."""
         try:
             self.resume(release)
         except VersionConflictError as error:
@@ -127,9 +129,11 @@ class BarrierCoordinator:
         """Try to complete the barrier; return None if workers of a version appeared that had none."""
         attempt.ask(0, {each.version: {} for each in running})
         attempt.wait([(each.connected, each.sources) for each in running])
+        # One version has processed the records up to these offsets, so they exist: no task waits for input.
         vector = _furthest(inputs)
         for each in inputs:
             if each not in running:
+                # Its workers have just started, and have not stopped for phase 0: the vector may be too low for them.
                 if self.is_running(each.connected):
                     return None
                 self._bring(each.connected, {tp: vector[tp] for tp in each.sources})

@@ -85,8 +85,6 @@ class ConnectedApplication:
     Partitions and tasks are looked up once; `resolved` returns an object that looks again. Threads may share one.
 
     Args:
-        application: The version of the application.
-        admin: Asks the brokers.
         known_partitions: Number of partitions by source topic, if they are known already; None to ask the brokers.
     """
 
@@ -106,7 +104,7 @@ class ConnectedApplication:
 
     @property
     def topology(self) -> Topology:
-        """Return its topology, as far as its patterns are resolved."""
+        """Return its topology, with the patterns of topics that are resolved by now."""
         return self.application.topology
 
     def in_directory(self, directory: Path) -> ConnectedApplication:
@@ -159,10 +157,11 @@ class ConnectedApplication:
     def committed(
         self, tps: Iterable[TopicPartition] | None = None, patience_s: float = STABLE_SECONDS
     ) -> dict[TopicPartition, CommittedOffset]:
-        """Return committed offsets by partition, also those that brokers have forgotten; partitions without one are left out."""
+        """Return committed offsets by partition, of all inputs by default; partitions without one are left out."""
         wanted = list(self.inputs if tps is None else tps)
         found = self.admin.committed(self.id, wanted, patience_s)
         missing = [tp for tp in wanted if tp not in found]
+        # Brokers delete committed offsets of a group that nobody uses. The copies of the last commits take their place.
         return found | KeptOffsets(self.admin, self.id).last(missing)
 
     def noted(self, tps: Iterable[TopicPartition]) -> dict[TopicPartition, CommittedOffset]:
@@ -184,6 +183,7 @@ class ConnectedApplication:
         letters = application.dead_letters or streams.errors_dead_letter_queue_topic_name
         if letters is not None:
             self.admin.require([letters], f"application {self.id} keeps failures in")
+        # Before missing topics are created: if they have existed, their records are lost.
         self._require_nothing_lost()
         topics = (
             TopicSpec(t.name, t.partitions, {**streams.topic, **t.config}, streams.replication_factor)
@@ -193,17 +193,15 @@ class ConnectedApplication:
         return layout
 
     def _require_nothing_lost(self) -> None:
-        """Make sure that the internal topics to be created have not existed before.
-
-        Kafka Streams creates them again (`InternalTopicManager.makeReady`), and goes on without the state that was in them.
-        """
+        """Make sure that the internal topics to be created have not existed before."""
+        # Kafka Streams creates them again (`InternalTopicManager.makeReady`), and continues without the state that was in
+        # them.
         own = {topic.name for topic in self.layout.internal_topics}
         if own == self.admin.partitions(own).keys():
             return
         used = self._used_topics()
-        lost = (
-            used - self.admin.partitions(used).keys()
-        )  # looked up after the commits: an instance may have just created them
+        # The topics are looked up after the commits: another instance may have just created them.
+        lost = used - self.admin.partitions(used).keys()
         if lost:
             names = ", ".join(sorted(lost))
             message = f"{self.id} has run before, but some of its internal topics are missing: {names}"
@@ -229,6 +227,7 @@ class ConnectedApplication:
     def release(self) -> Release | None:
         """Return the application's record in the control topic; None if it was never released."""
         found = ReleaseRegistry.at(self.admin).find(self.application.config.name)
+        # Staging topics of a version that would publish prove that its record is lost.
         if found is None and self.application.published is None:
             require_never_released(self.admin, self.application.config)
         return found
@@ -239,6 +238,7 @@ class ConnectedApplication:
         if release is None:
             return Publication.at_start(application)
         found = Publication.by(application, release)
+        # In the middle of a switch, the barrier's limits say how far this version may process.
         if found.limits is None:
             release.require_no_switch()
         if release.live == application.version:

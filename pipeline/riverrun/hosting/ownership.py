@@ -44,12 +44,12 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+# A live owner usually ends a commit within milliseconds; after this time it counts as dead.
 _COMMIT_SECONDS = 10.0
-"""How long a live owner may take to end a commit, which usually takes milliseconds."""
 _GLANCE_SECONDS = 1.0
 """How long to wait for an open transaction that commits offsets of a task before its owner is fenced."""
+# So many random bytes that no two producers ever have the same name: an owner that was fenced once is fenced for good.
 _ID_BYTES = 8
-"""Random bytes in the name of an owner: no two producers ever have the same."""
 
 
 def transactional_id(application_id: str, owner: TaskId | str) -> str:
@@ -82,15 +82,14 @@ def fence_named(
     fence: Callable[[str], None],
     known: Callable[[], AbstractSet[str]] = frozenset,
 ) -> Mapping[TopicPartition, CommittedOffset]:
-    """Fence the owner of a task, and return its last commits. To be called after its lock was initialised.
-
-    A transaction may be open that commits offsets of the task. It is the owner's, and ends when the owner is fenced.
-    """
+    """Fence the owner of a task, and return its last commits. To be called after its lock was initialised."""
     asked, fenced = list(inputs), frozenset[str]()
     while True:
+        # Before the offsets are read: what is read after an owner commits nothing more need not be read again.
         harmless = fenced | known()
         try:
             commits, is_stable = offsets.committed(asked, _GLANCE_SECONDS), True
+        # A transaction that commits offsets of the task is the owner's, and ends when the owner is fenced.
         except OpenTransactionError:
             commits, is_stable = offsets.noted(asked), False
         named = named_owners(commits) - harmless
@@ -113,13 +112,8 @@ def fence(application: Application, owner: TaskId | str) -> None:
 class StreamsProducer:
     """Sends the records of one or more tasks, and commits their offsets (`StreamsProducer`).
 
-    With exactly once one transaction does both. At least once needs the transactional producer too: a group with members
-    accepts plain commits from its members only.
-
     Args:
-        application: The application.
         name: The task, if it is the only one; else the name of this producer among the owners of tasks.
-        transaction_timeout_ms: How long a transaction may stay open, ms.
     """
 
     def __init__(self, application: Application, name: TaskId | str, transaction_timeout_ms: int = 60_000) -> None:
@@ -127,8 +121,8 @@ class StreamsProducer:
         self.owner = name if isinstance(name, str) else ""
         """The owner that the offsets of its tasks name; empty for a producer of one task, whose id is the task's lock."""
         self.is_closed = False
-        """Whether it has been discarded."""
         self._group_id = application.id
+        # At least once needs it too: a group with members accepts plain commits from its members only.
         self._offsets = TransactionalProducer(
             application.kafka,
             transactional_id(application.id, name),
@@ -160,17 +154,20 @@ class StreamsProducer:
         offsets: Mapping[TopicPartition, tuple[int, str]],
         released: Mapping[TopicPartition, tuple[int, str]] = MappingProxyType({}),
     ) -> None:
-        """Commit offsets, in one transaction with all records sent so far if these are sent exactly once."""
+        """Commit offsets, in one transaction with all records sent so far if these are sent exactly once.
+
+        `released` are the offsets of tasks that are let go.
+        """
         together = {**offsets, **released}
+        # A stream thread copies only its last commit of a task: copies of all would add a partition to each transaction.
         commit_and_keep(self._offsets, self._group_id, together, released if self.owner else together)
 
     def abort(self) -> None:
-        """Abort the open transaction at once, so that no reader waits for it.
-
-        Without transactions, sends remaining records to the end, including dead letters of the failure that ends the task,
-        as `KafkaProducer.close` does for `RecordCollectorImpl`.
-        """
-        with suppress(StreamsError):  # a successor's takeover aborts the transaction as well
+        """Abort the open transaction at once, so that no reader waits for it."""
+        # Errors do not matter: a successor's takeover aborts the transaction as well.
+        with suppress(StreamsError):
+            # Remaining records include dead letters of the failure that ends the task. `KafkaProducer.close` sends them for
+            # `RecordCollectorImpl`, too.
             if self._plain is not None:
                 self._plain.flush()
             self._offsets.abort()
@@ -187,9 +184,6 @@ class ThreadProducer:
     """The producer that all tasks of a stream thread share, and the owners that this thread has fenced.
 
     After any failure it is replaced by one with another transactional id (`StreamsProducer.resetProducer`).
-
-    Args:
-        application: The application.
     """
 
     def __init__(self, application: Application) -> None:
@@ -226,7 +220,10 @@ class ThreadProducer:
                 self._fenced.add(owner)
 
     def discard(self, *, abort: bool) -> None:
-        """Close the producer, whose tasks have been closed; the next task to be taken over gets another one. Idempotent."""
+        """Close the producer, whose tasks have been closed; the next task to be taken over gets another one. Idempotent.
+
+        Without `abort`, its open transaction lasts until the next owner of one of its tasks aborts it.
+        """
         producer, self._producer = self._producer, None
         if producer is not None:
             if abort:
@@ -246,7 +243,8 @@ def fence_owners(connected: ConnectedApplication, task_ids: Iterable[TaskId]) ->
 def owning(connected: ConnectedApplication, task_id: TaskId) -> Iterator[TransactionalProducer]:
     """Take a task over within this context, under its lock: its owner is fenced."""
     application = connected.application
-    connected.admin.create_topics([kept_offsets_topic(application)])  # brokers would create one that forgets
+    # Before the first write: brokers would create a topic that forgets.
+    connected.admin.create_topics([kept_offsets_topic(application)])
     producer = TransactionalProducer(
         application.kafka,
         transactional_id(application.id, task_id),
@@ -264,14 +262,12 @@ def owning(connected: ConnectedApplication, task_id: TaskId) -> Iterator[Transac
 def settled_offsets(
     connected: ConnectedApplication, tps: Iterable[TopicPartition]
 ) -> dict[TopicPartition, CommittedOffset]:
-    """Return the committed offsets of some inputs.
-
-    They are unknown after an owner has died during a commit. In that case fences all tasks, which ends the commit.
-    """
+    """Return the committed offsets of some inputs. If an owner has died during a commit, this fences all tasks."""
     asked = list(tps)
     try:
         return connected.committed(asked, _COMMIT_SECONDS)
     except OpenTransactionError as error:
+        # The offsets are unknown after an owner has died during a commit. To fence the tasks ends the commit.
         log.warning("ending a transaction of %s that an earlier owner left open: %s", connected.id, error.message)
         resolved = connected.resolved()
         fence_owners(resolved, resolved.layout.tasks)

@@ -106,13 +106,10 @@ class TaskCheckpoint:
     """An immutable copy of a task's state.
 
     Args:
-        connected: The application.
-        task_id: The task.
         directory: The directory of the copy; removed once the copy is published.
         positions: Per changelog, the next offset that is not in the copy.
         inputs: Committed offsets of the task's inputs.
         whole: When the state was whole; None if that is unknown.
-        created_ms: When it was made, ms since the epoch.
     """
 
     connected: ConnectedApplication
@@ -131,12 +128,14 @@ def take_checkpoint(
     state: StateBackend,
     inputs: Mapping[TopicPartition, int],
 ) -> TaskCheckpoint:
-    """Copy a task's state within its file system, by linking files."""
+    """Copy a task's state, which is at a committed point, within its file system, by linking files."""
     directory = connected.application.directory / f".checkpoint-{task_id}"
-    shutil.rmtree(directory, ignore_errors=True)  # left by a process that died
+    # A process that died may have left one.
+    shutil.rmtree(directory, ignore_errors=True)
     try:
         state.checkpoint(directory)
-    except Exception as error:  # for any error of the store
+    # RocksDB's errors have no class of their own.
+    except Exception as error:
         message = f"The state of task {task_id} cannot be copied to {directory}: {error}"
         raise SnapshotError(message, hint="Is the disk full?") from error
     return TaskCheckpoint(
@@ -151,7 +150,10 @@ def take_checkpoint(
 
 
 def publish_checkpoint(checkpoint: TaskCheckpoint, digests: Digests | None = None) -> Manifest:
-    """Publish a copy of a task's state and remove it."""
+    """Publish a copy of a task's state and remove it. Returns the newest snapshot if nothing has changed since.
+
+    `digests` are checksums of files that are known from the last time; they are updated.
+    """
     application, task_id = checkpoint.connected.application, checkpoint.task_id
     try:
         store = snapshot_store(application, task_id)
@@ -183,12 +185,14 @@ def _says_the_same(one: Manifest, other: Manifest) -> bool:
         return False
     if one.whole is None or other.whole is None:
         return one.whole == other.whole
+    # A snapshot is of use while brokers keep deletions, so equal state is published again after a quarter of that time.
     return other.whole[0] - one.whole[0] < other.whole[1] // 4
 
 
 def _fetch(connected: ConnectedApplication, task_id: TaskId, directory: Path) -> None:
     """Fetch a usable snapshot, if any, to a place without local state."""
     application = connected.application
+    # RocksDB has a file `CURRENT` in each database.
     if (directory / "CURRENT").exists() or not has_snapshots(application, task_id):
         return
     try:

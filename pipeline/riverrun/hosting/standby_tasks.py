@@ -44,8 +44,6 @@ class StandbyTask:
     """A task that runs elsewhere, whose changelogs this process follows (`StandbyTask`).
 
     Args:
-        task: The task.
-        backend: Its state.
         positions: Per changelog, the next offset to apply.
         limits: Committed offsets of inputs that serve as changelogs. They are followed up to these: records that the task has
             not processed yet are not part of its state.
@@ -76,7 +74,7 @@ class StandbyTask:
         return len(kept)
 
     def look(self, now_ms: int, ends: Mapping[TopicPartition, int]) -> None:
-        """Note how far it has read."""
+        """Note how far it has read. `ends` were asked for after `now_ms`, a time by the brokers' clock."""
         wanted = {tp: self.limits.get(tp, ends.get(tp, at)) for tp, at in self.positions.items()}
         before = self.following.whole
         self.following.look(Whole(now_ms, self.kept_ms), wanted, self.positions)
@@ -86,12 +84,7 @@ class StandbyTask:
 
 
 class StandbyTasks:
-    """Follows the changelogs of tasks that run elsewhere (`StoreChangelogReader`).
-
-    Args:
-        connected: The application.
-        clock: Tells the time.
-    """
+    """Follows the changelogs of tasks that run elsewhere (`StoreChangelogReader`)."""
 
     def __init__(self, connected: ConnectedApplication, clock: Clock) -> None:
         self._connected = connected
@@ -121,12 +114,13 @@ class StandbyTasks:
         return standby.backend
 
     def run_once(self, timeout_s: float) -> int:
-        """Apply new changelog records."""
+        """Apply new changelog records, and return their number. After an error, some tasks may no longer be followed."""
         if not self._standbys:
             return 0
         try:
             polled = self._reading.poll_batches(_RECORDS_PER_POLL, timeout_s)
-        except RangeError:  # a changelog was truncated below the local position: its remaining records are valid
+        # A changelog was truncated below the local position: its remaining records are valid.
+        except RangeError:
             followed = self.tasks
             for task_id in followed:
                 self.release(task_id).close()
@@ -135,7 +129,8 @@ class StandbyTasks:
             return 0
         try:
             return self._apply_held() + self._apply_polled(polled)
-        except BrokerError:  # the rest of what was polled is lost: its tasks begin again from what they have applied
+        # The rest of what was polled is lost: its tasks begin again from what they have applied.
+        except BrokerError:
             for task_id in {self._reader[tp].task.spec.id for tp in polled.reached if tp in self._reader}:
                 self.release(task_id).close()
             raise
@@ -144,9 +139,11 @@ class StandbyTasks:
         applied, readers = 0, dict(self._reader)
         for tp, reached in polled.reached.items():
             standby = readers.get(tp)
-            begun_again = standby is not self._reader.get(tp)  # what was polled is from another position
+            # For a standby that has begun again meanwhile, what was polled is from another position.
+            begun_again = standby is not self._reader.get(tp)
             if standby is not None and not begun_again and tp not in standby.held:
                 applied += self._apply(standby, tp, polled.batches.get(tp, _NO_RECORDS), reached)
+                # Until the held records are applied: the next ones would replace them.
                 if tp in standby.held:
                     self._reading.pause([tp])
         return applied
@@ -168,6 +165,7 @@ class StandbyTasks:
         try:
             admin = self._connected.admin
             judged = [standby for standby in self._standbys.values() if standby.kept_ms != FOREVER_MS]
+            # Before the ends are asked for, as `Following` requires.
             now_ms = admin.clock.noted_ms() if judged else 0
             self._raise_limits()
             self._ends = admin.end_offsets(self._reader)
@@ -196,7 +194,8 @@ class StandbyTasks:
 
     @property
     def _reading(self) -> RecordConsumer:
-        if self._consumer is None:  # most stream threads follow nothing
+        # On demand: most stream threads follow nothing.
+        if self._consumer is None:
             application = self._connected.application
             self._consumer = RecordConsumer(application.kafka, application.config.streams.consumer)
         return self._consumer
@@ -220,12 +219,10 @@ class StandbyTasks:
             return 0
 
     def _apply_held(self) -> int:
-        """Apply those held records that are committed by now. Returns the number of records.
-
-        Reads committed offsets once per `commit.interval.ms`, and only while records wait for them.
-        """
+        """Apply those held records that are committed by now. Returns the number of records."""
         held = [(tp, standby) for standby in self._standbys.values() for tp in standby.held]
         now_ms = monotonic_ms()
+        # The owner commits once per `commit.interval.ms`, so to read committed offsets more often finds nothing new.
         if not held or now_ms - self._limits_at_ms < self._connected.application.config.streams.commit_interval_ms:
             return 0
         self._raise_limits()
@@ -306,6 +303,7 @@ def open_global_state(
             done += len(records)
             if on_restore is not None:
                 on_restore(tp, done, expected)
+    # The last offsets may be transaction markers, without records: the position is the end all the same.
     for tp, end in wanted.items():
         state.apply(tp, [], end)
     return state

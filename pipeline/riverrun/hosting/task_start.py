@@ -36,7 +36,6 @@ class CommittedPoint:
     """The point from which a task continues.
 
     Args:
-        commits: The last commits, per input.
         topics: Ids of the topics that the task depends on, as found with the last commits.
     """
 
@@ -71,12 +70,8 @@ class OpenedTask:
     still commit in between.
 
     Args:
-        connected: The application.
-        spec: The task.
-        clock: Tells the time.
         point: The point to which it is restored.
         missing: The local state, and the changelog records that it lacks, as found last.
-        warnings: Warnings about the state.
     """
 
     connected: ConnectedApplication
@@ -97,7 +92,7 @@ class OpenedTask:
         return replace(opened, missing=replace(opened.missing, attempt=self.missing.attempt + 1))
 
     def new_task(self, ports: Ports | None = None, dead_letters: str | None = None) -> Task:
-        """Make the task, which then has to be restored."""
+        """Make the task, which then has to be restored. Without `ports`, it can be queried as well, but cannot process."""
         ports = ports or Ports(_Nowhere(), self.backend, self.clock)
         return Task(replace(self.spec, dead_letters=dead_letters), ports)
 
@@ -147,7 +142,10 @@ def begin_task(
     *,
     source_changelogs: bool = False,
 ) -> OpenedTask:
-    """Open a task for a host that writes nothing, and so fences no predecessor."""
+    """Open a task for a host that writes nothing, and so fences no predecessor.
+
+    With `source_changelogs`, it reads the committed offsets of those inputs only that serve as changelogs.
+    """
     spec = connected.application.task_spec(task_id, connected.layout.tasks[task_id])
     inputs = list(spec.source_changelogs.values()) if source_changelogs else spec.inputs
     with ExitStack() as opened:
@@ -166,7 +164,8 @@ def _with_missing(
     warnings = tuple(lost_history(admin, missing, spec, point.commits.values(), clock.now_ms()))
     for warning in warnings:
         log.warning("task %s: %s", spec.id, warning, extra={"task": str(spec.id)})
-    if missing.lacked_deletions:  # which the log says already
+    # Not logged here, as `find_missing` has done that.
+    if missing.lacked_deletions:
         warnings = (
             *warnings,
             f"All of its state was restored, as it was away for too long: {missing.lacked_deletions}",
@@ -181,15 +180,14 @@ def inputs_whole(spec: TaskSpec, point: CommittedPoint) -> Whole | None:
 
 
 def _compare_inputs(opened: OpenedTask) -> None:
-    """Compare the inputs with those that the state was made from; brokers delete committed offsets with a topic.
-
-    Inputs that stores are restored from are left out: `find_missing` has deleted state of an earlier one.
-    """
+    """Compare the inputs with those that the state was made from; brokers delete committed offsets with a topic."""
     spec, backend = opened.spec, opened.backend
+    # Inputs that stores are restored from are left out: `find_missing` has deleted state of an earlier one.
     inputs = {tp.topic for tp in spec.inputs} - {tp.topic for tp in spec.source_changelogs.values()}
     present = {topic: topic_id for topic, topic_id in opened.point.topics.items() if topic in inputs}
     noted = {topic: int(text) for topic, text in backend.topic_ids().items() if topic in inputs}
-    if backend.tables():  # state without anything in it comes from no topic
+    # State without anything in it comes from no topic.
+    if backend.tables():
         require_same(opened.connected.application, noted.items(), present)
     if not present.items() <= noted.items():
         backend.note_topic_ids({topic: str(topic_id) for topic, topic_id in present.items()})

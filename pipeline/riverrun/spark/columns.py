@@ -262,7 +262,7 @@ def _union(found: inspect.UnionType, within: tuple[type, ...]) -> tuple[pa.DataT
 def _record(found: Any, within: tuple[type, ...]) -> tuple[pa.DataType, Callable[[Any], Any]]:
     known = {each.encode_name: each.type for each in found.fields}
     fields = {name: _shape(known[name], within) for name in field_names(found.cls) or known}
-    # Spark has no structs without fields.
+    # A struct needs fields.
     if not fields:
         return pa.string(), _text
 

@@ -1,7 +1,7 @@
 """Runs one task of a dry run without committing; its outputs and its state can be read afterwards. Imports no pyspark.
 
-The task works in a temporary directory of its own. It makes no producer, so it fences no other task and writes nothing to
-Kafka. It reads and spills its inputs as a bounded run does, slice by slice; outputs move to a file if they take much memory.
+The task works in a temporary directory. It makes no producer, so it fences no other task and writes nothing to Kafka. It reads
+and spills its inputs as a bounded run does, slice by slice; outputs move to a file if they take much memory.
 """
 
 from __future__ import annotations

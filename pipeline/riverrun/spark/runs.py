@@ -301,5 +301,5 @@ def _begun_name(app: str, version: str) -> str:
 
 
 def _with_end(run: RunRecord, living: Collection[str]) -> RunRecord:
-    # Only its host can tell a live run from a dead one (`hosting.alone`): the record of both says `running`.
+    # The records of a live run and of a dead one both say `running`; only the group of hosts shows which it is.
     return replace(run, state=DIED) if run.state == RUNNING and run.id not in living else run

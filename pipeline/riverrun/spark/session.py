@@ -207,7 +207,7 @@ def _hush(session: Any) -> None:
 
 def _end_without_trace(session: Any) -> None:
     """Silence pyspark's server of accumulators when Java dies."""
-    # It would print a traceback of its own, and the call of Spark under way fails as well.
+    # It would print a traceback, and the call of Spark under way fails as well.
     server = session.sparkContext._accumulatorServer  # noqa: SLF001 - the only way there
     print_trace = server.handle_error
 

@@ -90,14 +90,9 @@ class CachedPut:
     ) -> str:
         """Return the lines that put a value; they also refer to `timestamp` and `headers`.
 
-        Args:
-            named: Names objects in the function.
-            key_as_bytes: Name of the bytes that stand for the key.
-            key: Expression for the key.
-            value: Name of the value.
-            raw_value: Name of the bytes that the store's serde has read it from; None if there are none.
-            place: Expression for the topic, partition and offset of the record.
-            otherwise: The statement that calls the store.
+        `key` and `place` are expressions. `key_as_bytes`, `value` and `raw_value` are names: of the bytes that stand for the
+        key, of the value, and of the bytes that the store's serde has read it from (None if there are none). `otherwise` is
+        the statement that calls the store.
         """
         cache = self.cache
         return _PUT.format(

@@ -73,7 +73,7 @@ class StateBackend(Protocol):
         """Apply writes and their changelog positions, all or nothing.
 
         Args:
-            puts: The writes.
+            puts: The writes by table.
             positions: Per changelog partition, the next offset to apply.
             pause: Called now and then between two writes. Meanwhile, the values being written must be read from elsewhere.
             in_parts: Whether a crash may leave some of the writes, with the old positions. Allowed if the changelogs have all

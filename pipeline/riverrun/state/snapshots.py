@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-# Of manifests and of the places of files. Other versions are skipped.
+# Version of manifests and of the places of files. Others are skipped.
 FORMAT_VERSION = 2
 
 _MANIFESTS, _FILES, _SUFFIX = "manifests", "files", ".json"
@@ -159,7 +159,7 @@ class SnapshotStore:
         # Some kinds of file systems connect at once.
         try:
             self._files, self._root = fsspec.url_to_fs(url)
-        except Exception as error:  # every kind of file store has errors of its own
+        except Exception as error:  # every kind of file store has its own errors
             message = f"Snapshots cannot be kept at {url}: {error}"
             raise SnapshotError(message) from error
 
@@ -188,6 +188,7 @@ class SnapshotStore:
         manifest = replace(draft, files=files, name=name)
         unfinished = self._place(f"{name}.unfinished")
         try:
+            # Others may write below the directory: a symbolic link would lead this process to write elsewhere.
             require_no_links(self._files, self._root, self._place(_FILES))
             require_no_links(self._files, self._root, self._place(_MANIFESTS))
             if is_local(self._files):

@@ -173,7 +173,8 @@ def run(
     """Process a range. Work that an earlier attempt has committed is not repeated.
 
     A slice is one transaction per task: larger slices are fewer, and need more memory. `check` is called once the run is
-    recorded, before anything is done; its error ends the run. `after` is called when the range is processed.
+    recorded, before anything is done; its error ends the run. `after` is called when the range is processed. `advance_to_ms`
+    is the event time (ms) to which all tasks advance after the last slice, which closes windows that end before it.
     """
     try:
         with _spark_ahead(connected, run_range, spark), processing_alone(connected, RUN, by) as host:
@@ -273,6 +274,7 @@ class _Run:
         results: list[TaskResult] = []
         for step in levels.steps(len(slices)):
             results += self._take(step, levels, slices, origin)
+        # Otherwise open windows stay open, and suppressed results wait in the state for records of the next run or of a worker.
         if advance_to_ms is not None:
             results += self._advance(levels, advance_to_ms)
         return results

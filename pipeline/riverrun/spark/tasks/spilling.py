@@ -151,9 +151,9 @@ class WriterMerge:
         Args:
             tp: The partition.
             records: The next records.
-            writer: Writer of the records outside of packs; None for live workers, which all count as one writer.
-            taken: Number of records that were processed before within the first record, if that is a pack.
-            may_be_packs: Whether the records come from a repartition topic in Kafka, so that some of them may be packs.
+            writer: Writer of the records outside of packs; None for live workers, which do not name themselves.
+            taken: Number of records of the first pack that were processed before.
+            may_be_packs: Whether the records come from a repartition topic in Kafka.
         """
         for packer, run in groupby(records, _writer_of if may_be_packs else _nobody):
             if packer is None:

@@ -136,6 +136,8 @@ class KeyValueStateStore:
     def cached_fold(self, fold: Fold) -> CachedFold | None:
         """Return an aggregation into this store in parts; None without a cache, with `max_entries`, or if input is kept."""
         cache, keys = self._cache, self._keys
+        # A store with `max_entries` must hear of each use of a key, also of one that the cache has already. With kept input
+        # records, each update notes its source (`UpdateContext.record_metadata`), which generated lines do not.
         if cache is None or self._lru is not None or self._context.keeps_sources:
             return None
         index, committed, core = cache.new_index(), self._table.get, self._core

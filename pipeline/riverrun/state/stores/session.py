@@ -221,6 +221,7 @@ class SessionStateStore:
             raise self._keys.refused(key, error) from error
         first = max(0, earliest_end, self._kept.find_first())
         recent = self._recent
+        # After it was opened or restored, the store has no session that ends later than its highest end: that much is known.
         if recent.known_after == MAX_TIME_MS:
             recent.begin_after(self._kept.highest)
         if first <= recent.known_after:

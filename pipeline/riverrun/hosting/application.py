@@ -28,10 +28,7 @@ class Application:
     """One version of one application.
 
     Args:
-        config: Its configuration.
-        version: The version.
-        topology: Its topology.
-        kafka: Client properties.
+        kafka: Client properties with librdkafka's names.
         state_directory: Where local state of all applications is kept.
         published: Staging topics by the name that the topology uses; None if the version publishes.
         dead_letters: Topic of all dead letters for now (staging); None if the handlers decide.

@@ -13,7 +13,6 @@ class Carry:
     """State that a candidate takes over from the live version.
 
     Args:
-        id: Identifies it.
         is_marked: Whether the mark below is known.
         is_done: Whether the candidate stands at the mark, with all its state. The mark is forgotten then.
         at: The offset vector of the mark, as text.
@@ -22,7 +21,7 @@ class Carry:
         topics: Ids of these topics, by name.
         settings: Settings of its changelogs that were changed meanwhile, and what they were, by topic.
         until: Ends of topics that only the candidate reads, as they were at the mark.
-        fates: What becomes of each store and output, in words.
+        fates: What becomes of each store and output, as text.
         functions: Digests of the functions that migrate stores, by store.
     """
 

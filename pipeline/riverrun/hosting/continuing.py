@@ -1,6 +1,6 @@
-"""Applications whose committed offsets brokers have deleted: how to tell them from new ones, and how to continue them.
+"""Applications whose committed offsets brokers have deleted: how to distinguish them from new ones, and how to resume them.
 
-`ConnectedApplication.committed` returns the copies of commits that nobody has gone on from (`kept_offsets`). What is left here
+`ConnectedApplication.committed` returns the copies of commits that nobody has continued from (`kept_offsets`). What is left
 are workers that ended without letting their tasks go, and topics that were deleted and created again.
 """
 
@@ -35,7 +35,8 @@ def require_new(connected: ConnectedApplication, tps: Iterable[TopicPartition]) 
     if not kept.keys() & wanted:
         return
     known = {tp: commit for tp, commit in kept.items() if tp in connected.inputs}
-    for tp in connected.noted(known):  # of others, or since the caller has looked
+    # Other inputs have committed offsets, and these may have got some since the caller has asked.
+    for tp in connected.noted(known):
         del known[tp]
     noted = committed_ids({tp: commit for tp, commit in known.items() if tp in wanted}, connected.id)
     require_same(connected.application, noted.items(), found_ids(connected.admin, noted))
@@ -47,7 +48,8 @@ def require_new(connected: ConnectedApplication, tps: Iterable[TopicPartition]) 
 def _forgotten(
     admin: Admin, config: AppConfig, version: str, known: Mapping[TopicPartition, CommittedOffset]
 ) -> ForgottenOffsetsError:
-    first = admin.beginning_offsets(known)  # of repartition topics, records are deleted once they are processed
+    # Records of repartition topics are deleted once they are processed, so their logs may begin after the copy.
+    first = admin.beginning_offsets(known)
     places = OffsetVector({tp: max(commit.offset, first[tp]) for tp, commit in known.items()})
     message = (
         f"Brokers have deleted committed offsets of {config.application_id(version)}, which has run before. The worker that"
@@ -96,7 +98,8 @@ def _resumed(
             message = f"{connected.id} cannot continue at {tp}@{offset}: it was at {first} before, and the topic ends at {end}"
             raise RangeError(message, hint=f"Choose an offset from {first} to {end}.")
         known = replace(OffsetMetadata.decode(kept[tp].metadata), owner="", barrier=None)
-        if offset != first:  # these are about the record at the offset that was copied
+        # These two are about the record at the offset that was copied.
+        if offset != first:
             known = replace(known, taken=0, next_time=-1)
         commits[tp] = offset, known.encode()
     return commits
@@ -125,7 +128,8 @@ def expiry_warning(admin: Admin, config: AppConfig, version: str) -> str | None:
     application_id = config.application_id(version)
     try:
         kept = KeptOffsets(admin, application_id).read()
-    except BrokerError as error:  # such as a missing right, which only who processes needs
+    # Such as a missing right, which only hosts that process need.
+    except BrokerError as error:
         if error.retriable:
             raise
         return f"Whether brokers may delete committed offsets of {application_id} is not known: {error.message}"

@@ -84,7 +84,7 @@ _OWN_TOPIC = (
 def explained(
     error: MissingOffsetError, connected: ConnectedApplication, committed: Mapping[TopicPartition, int]
 ) -> MissingOffsetError:
-    """Return the error with a hint that fits the topic; called once it is known that no other owner has processed the records."""
+    """Return the error with a hint that fits the topic, once it is known that no other owner has processed the records."""
     tp = TopicPartition(error.topic, error.partition)
     if tp.topic not in connected.topology.source_topics:
         return MissingOffsetError(error.message, hint=_OWN_TOPIC)
@@ -114,7 +114,7 @@ def warn_of_narrow_times(connected: ConnectedApplication) -> None:
 
 
 def _written(application: Application) -> Iterator[str]:
-    """Yield every topic that the application writes to, as far as the topology names it."""
+    """Yield every topic that the application writes to, except those that are chosen by record."""
     topology, published = application.topology, application.published or {}
     yield from (published.get(topic, topic) for topic in topology.sink_topics)
     yield from (internal_name(application.id, name) for name in topology.repartition_topics)

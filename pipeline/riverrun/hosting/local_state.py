@@ -48,7 +48,8 @@ def after_predecessor(open_state: Callable[[], T], *, within_s: float, retry_s: 
         except StateInUseError:
             if time.monotonic() > deadline:
                 raise
-        time.sleep(retry_s)  # RocksDB cannot wait for its lock, which a dead process may hold a moment longer
+        # RocksDB cannot wait for its lock, which a dead process may hold a moment longer.
+        time.sleep(retry_s)
 
 
 INSTANCE_DIRECTORY = "instance-{}"
@@ -56,13 +57,16 @@ INSTANCE_DIRECTORY = "instance-{}"
 
 _ID = re.compile(r"[!-~]{1,300}")
 _TASK = re.compile(r"(0|[1-9][0-9]{0,8})_(0|[1-9][0-9]{0,8})")
+# Stream threads may take so long to end after their instance was killed.
 _PREDECESSOR_SECONDS = 30.0
-"""How long stream threads may take to end after their instance was killed."""
 
 
 @contextmanager
 def locked(directory: Path, *, group_writes: bool = False) -> Iterator[None]:
-    """Lock a state directory against other instances on this machine and other users."""
+    """Lock a state directory against other instances on this machine and other users.
+
+    With `group_writes`, users of its group may write there (`allow.os.group.write.access`).
+    """
     try:
         close_to_others(directory, group_writes=group_writes)
         file = (directory / ".lock").open("w")
@@ -134,9 +138,8 @@ class ObsoleteState:
     """The state of tasks that have moved away; it is kept for a while, as they may come back.
 
     Args:
-        directory: The directory of the application's state.
-        delay_ms: How long state must have been closed, and how often to check, ms (`state.cleanup.delay.ms`).
-        clock: Tells the time, which also has to be the time of files.
+        delay_ms: How long state must have been closed, and how often to check (`state.cleanup.delay.ms`).
+        clock: Has to agree with the times of files.
     """
 
     def __init__(self, directory: Path, delay_ms: int, clock: Clock) -> None:

@@ -48,22 +48,19 @@ _COLLECTED_AFTER = 50_000
 
 @cache
 def collect_rarely() -> None:
-    """Look for cycles after 50,000 new objects, and never among the objects that exist at the first call.
-
-    Records make no cycles; Python's default of 700 costs a quarter of the time for reading them. Objects from before the first
-    record, mainly modules, stay: Spark's Python processes look through everything after each task.
-    """
+    """Look for cycles after 50,000 new objects, and never among the objects that exist at the first call."""
+    # Records make no cycles; Python's default of 700 costs a quarter of the time for reading them.
     gc.set_threshold(_COLLECTED_AFTER)
+    # Objects from before the first record, mainly modules, stay: Spark's Python processes look through everything after each
+    # task.
     gc.collect()
     gc.freeze()
 
 
 @contextmanager
 def uncollected() -> Iterator[None]:
-    """Suspend the search for cycles while the body makes very many objects that stay and are in no cycle.
-
-    Python would search them over and over as more are made. That takes a third of the time for reading records to be sorted.
-    """
+    """Suspend the search for cycles while the body makes very many objects that stay and are in no cycle."""
+    # Python would search them over and over as more are made, for a third of the time for reading records to be sorted.
     was_enabled = gc.isenabled()
     gc.disable()
     try:
@@ -76,11 +73,16 @@ def uncollected() -> Iterator[None]:
 _FIELDS = ("application", "task", "topic", "partition", "offset", "offsets")
 """Fields that a message may carry in addition (`extra`)."""
 _TALKATIVE = {
-    "great_expectations": logging.WARNING,  # logs directories that it makes, and each function that it registers
-    "httpx": logging.WARNING,  # logs every question that is passed on
-    "httpx2": logging.WARNING,  # likewise those to a schema registry
-    "kafka": logging.CRITICAL,  # logs tracebacks of lost connections, which it opens again by itself
-    "py4j": logging.CRITICAL,  # logs each connection to Java, and errors that it raises as well
+    # Logs directories that it makes, and each function that it registers.
+    "great_expectations": logging.WARNING,
+    # Logs every query that is passed on to another instance.
+    "httpx": logging.WARNING,
+    # Logs every request to a schema registry.
+    "httpx2": logging.WARNING,
+    # Logs tracebacks of lost connections, which it opens again by itself.
+    "kafka": logging.CRITICAL,
+    # Logs each connection to Java, and errors that it raises as well.
+    "py4j": logging.CRITICAL,
 }
 """Other libraries' loggers, with the lowest level that is logged."""
 
@@ -90,7 +92,6 @@ class LogStyle:
     """The style of logging.
 
     Args:
-        level: The lowest level that is logged.
         as_json: Whether each message is a JSON object on its own line.
     """
 
@@ -99,7 +100,7 @@ class LogStyle:
 
 
 class TextLines(logging.Formatter):
-    """Formats a message as a line for people, without secrets."""
+    """Formats a message as a line of text, without secrets."""
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the line, and the lines of its trace."""
@@ -131,6 +132,7 @@ def start_logging(style: LogStyle, config: Mapping[str, Any] | None = None) -> N
     text = TextLines("%(asctime)s %(levelname)s %(processName)s %(name)s %(message)s")
     handler.setFormatter(JsonLines() if style.as_json else text)
     logging.basicConfig(level=style.level, handlers=[handler])
+    # Last, as the project's own settings take precedence over the style.
     configure_logging(config or {}, style.level)
 
 
@@ -144,6 +146,7 @@ def configure_logging(config: Mapping[str, Any], level: int) -> None:
         why = f": {error.__cause__}" if error.__cause__ is not None else ""
         message = f"[logging] of streams.toml cannot be used: {error}{why}"
         raise ConfigError(message, hint="It is what logging.config.dictConfig of Python takes.") from error
+    # A user who has asked for Riverrun's messages gets them, whatever the project's settings say.
     if level < logging.WARNING:
         logging.getLogger("riverrun").setLevel(level)
 

@@ -23,16 +23,15 @@ log = logging.getLogger(__name__)
 
 LOOK_SECONDS = 0.5
 _ROWS = 1_000
+# A poll that is under way is not waited for: one of a commit that has lost its owner takes longer than a minute.
 _LAST_LOOK_SECONDS = 1.0
-"""How long to wait for a poll that is under way. A poll of a commit that has lost its owner takes longer than a minute."""
 
 
 class Progress(NamedTuple):
     """The progress of an operation.
 
     Args:
-        doing: The operation, in words.
-        done: Records processed so far.
+        doing: The operation, for display.
         everything: Records in total; None if unknown.
     """
 
@@ -51,7 +50,7 @@ _listener: ContextVar[_Listener | None] = ContextVar("progress", default=None)
 
 @contextmanager
 def telling(on_progress: Callable[[Progress], None] | None, every_s: float = LOOK_SECONDS) -> Iterator[None]:
-    """Report to `on_progress` how far operations are that begin in the body, in this thread."""
+    """Report to `on_progress`, also from other threads, how far operations are that begin in the body, in this thread."""
     before = _listener.set(None if on_progress is None else _Listener(on_progress, every_s))
     try:
         yield
@@ -94,10 +93,7 @@ def counted_rows(doing: str, rows: Iterable[R], everything: int | None = None) -
 
 @contextmanager
 def looked_at(doing: str, look: Callable[[], tuple[int, int | None]]) -> Iterator[None]:
-    """Poll the progress of the body repeatedly, from another thread.
-
-    Ignores a look that fails, as when brokers do not answer or an engine is still loading. The body reports errors that matter.
-    """
+    """Poll the progress of the body repeatedly, from another thread."""
     listener = _listener.get()
     if listener is None:
         yield
@@ -108,7 +104,9 @@ def looked_at(doing: str, look: Callable[[], tuple[int, int | None]]) -> Iterato
         while not ended.wait(listener.every_s):
             try:
                 listener.on_progress(Progress(doing, *look()))
-            except Exception:  # any look may fail; an error that matters also ends the body
+            # Any poll may fail, as when brokers do not answer or an engine is still loading. An error that matters also ends
+            # the body.
+            except Exception:
                 log.debug("progress of %r is not known at this moment", doing, exc_info=True)
 
     thread = threading.Thread(target=follow, name="progress", daemon=True)

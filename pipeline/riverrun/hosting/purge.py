@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from riverrun.records import TopicPartition
 
 log = logging.getLogger(__name__)
+# Event time has to advance by this much before brokers are asked again which records are old.
 _STEP_MS = 3_600_000
-"""Event time has to advance by this much before brokers are asked again which records are old."""
 
 
 def old_before(first_kept_ms: int) -> int:
@@ -33,7 +33,6 @@ class Purge:
     """Deletes records at intervals.
 
     Args:
-        admin: Asks the brokers.
         interval_ms: The interval (`repartition.purge.interval.ms`).
     """
 
@@ -87,12 +86,10 @@ class Purge:
             log.warning("cannot delete processed records of internal topics: %s", error.message)
 
     def delete(self, processed: Mapping[TopicPartition, int], old: Mapping[TopicPartition, int]) -> None:
-        """Delete processed records, and those before a time.
-
-        For a time brokers may find a transaction marker, which has the time of their own clock; then they delete less.
-        """
+        """Delete processed records, and those before a time."""
         before = dict(processed)
         for tp, time_ms in old.items():
+            # Brokers may find a transaction marker, which has the time of their clock. Then less is deleted than could be.
             offset = self._admin.offsets_for_time([tp], time_ms)[tp]
             if offset > self._deleted.get(tp, 0):
                 before[tp] = offset

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from riverrun.kafka.producer import TransactionalProducer
 
 SKIPPED_TOPIC = "riverrun-skipped"
+# Offsets that are searched at once for the next record: markers of transactions may come before it.
 _BATCH_OF_LOG = 1_000
-"""How many offsets to search for the next record; ends of transactions may come before it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,9 +36,6 @@ class Skip:
     """A record to skip.
 
     Args:
-        task_id: The task that reads it.
-        tp: The partition it is in.
-        record: The record as it was read.
         offset: The offset to commit.
         metadata: Metadata of the commit; it keeps the partition's time.
     """
@@ -70,12 +67,12 @@ def plan_skip(connected: ConnectedApplication, tp: TopicPartition, offset: int) 
 def carry_out(connected: ConnectedApplication, planned: Skip) -> Skip:
     """Skip a record: fence its task's owner, and commit the offset after the record.
 
-    Fencing keeps other owners from committing meanwhile. If the application has a dead letter topic, the same transaction
-    writes the record there. `riverrun-skipped` records the skip.
+    The same transaction writes the record to the dead letter topic, if there is one. `riverrun-skipped` records the skip.
     """
     application = connected.application
     connected = connected.resolved()
     with owning(connected, planned.task_id) as owner:
+        # Once more, as the task may have progressed meanwhile. From here on, no other owner can commit.
         found = plan_skip(connected, planned.tp, planned.record.offset)
         _send_letter(application, found, owner)
         commits = {found.tp: (found.offset, found.metadata)}
@@ -122,6 +119,7 @@ def _skip(
         plain = record._replace(headers=unguarded(record.headers))
         return Skip(task_id, tp, plain, record.offset + 1, metadata)
     known = OffsetMetadata.decode(metadata)
+    # The count of records taken is about the pack at the committed offset. Markers may lie between that and this record.
     taken = known.taken if committed is not None and committed.offset == record.offset else 0
     members = list(opened(record.value, record.offset))
     taken = min(taken, len(members) - 1)

@@ -134,7 +134,7 @@ def take_checkpoint(
     shutil.rmtree(directory, ignore_errors=True)
     try:
         state.checkpoint(directory)
-    # RocksDB's errors have no class of their own.
+    # rocksdict raises plain exceptions.
     except Exception as error:
         message = f"The state of task {task_id} cannot be copied to {directory}: {error}"
         raise SnapshotError(message, hint="Is the disk full?") from error

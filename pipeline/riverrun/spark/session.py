@@ -251,8 +251,8 @@ def _virtual_machine(master: str, archive: Path | None) -> dict[str, str]:
     # On other machines, Java runs as the cluster's settings say.
     if not master.startswith("local"):
         return {"spark.driver.defaultJavaOptions": _UTC, "spark.executor.defaultJavaOptions": _UTC}
-    # The optimising compiler and the parallel collector take half of the CPU time of a session's start, and Java does little
-    # but hand tasks to Python.
+    # The optimising compiler and the parallel collector take half of the CPU time of a session's start. They hardly pay here,
+    # as Java does little but hand tasks to Python.
     return {"spark.driver.defaultJavaOptions": f"{_UTC} {_QUICK} {archive_options(archive)}".strip()}
 
 

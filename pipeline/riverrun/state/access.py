@@ -90,9 +90,9 @@ class CachedPut:
     ) -> str:
         """Return the lines that put a value; they also refer to `timestamp` and `headers`.
 
-        `key` and `place` are expressions. `key_as_bytes`, `value` and `raw_value` are names: of the bytes that stand for the
-        key, of the value, and of the bytes that the store's serde has read it from (None if there are none). `otherwise` is
-        the statement that calls the store.
+        `key` and `place` are expressions, all others are names. `key_as_bytes` names the bytes that stand for the key.
+        `raw_value` names those that the store's serde has read the value from; None if there are none. `otherwise` is the
+        statement that calls the store.
         """
         cache = self.cache
         return _PUT.format(

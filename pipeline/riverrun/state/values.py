@@ -86,7 +86,7 @@ class StoredValues:
         if serde.exact:
             copy = self._read_back(key, value, data)
             is_equal = type(copy) is kind and copy == value
-            # Equal values may differ in the classes of their parts (a named tuple that comes back as a tuple), so the first
+            # Equal values may differ in the classes of their parts, as a named tuple that comes back as a tuple. So the first
             # value of a class is compared in all parts.
             if (not is_equal or kind not in self._seen) and (found := difference(value, copy)) is not None:
                 raise self._lossy(key, value, found)

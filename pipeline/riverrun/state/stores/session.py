@@ -54,8 +54,8 @@ class SessionStateStore:
         self._codec, self._segments, self._kept = entries.codec, entries.segments, entries.kept
         self._core = entries.writes
         self._cache = self._core.hold_back(self._codec, pause, _session_end) if builder.caching else None
-        # Aggregations search for every record. A search looks at one key alone, however much was written since the last commit,
-        # and reads the backend only for times of which not all sessions are known.
+        # Aggregations search for every record. A search looks at one key alone, however much was written since the last commit.
+        # It reads the backend only for times of which not all sessions are known.
         self._changed = ChangedKeys(is_kept=False)
         self._recent = RecentEntries()
 

@@ -325,7 +325,7 @@ def _file(schema: Any, registry: RegistryClient) -> Any:
         message = f"A record has a schema of {schema.schema_type or 'AVRO'}, but the serde reads Protobuf"
         raise SchemaError(message)
     try:
-        # A pool of its own: two versions of a file cannot be in one.
+        # A separate pool: one cannot have two versions of a file.
         return _add(DescriptorPool(), "default", schema, registry)
     except (RecursionError, TypeError, ValueError) as error:
         message = f"The Protobuf schema cannot be read: {error}"

@@ -56,7 +56,6 @@ def immutable_types(type_: Any) -> frozenset[type]:
 
 
 def _classes(type_: Any) -> set[type]:
-    """Return the classes of a type's values."""
     origin = get_origin(type_)
     if origin is Annotated:
         return _classes(get_args(type_)[0])
@@ -164,8 +163,8 @@ class SerdePlace:
     Args:
         topic: The topic, or the changelog of a store, with the application's prefix; None if topics are chosen per record.
         registry: Settings of the schema registry (`[schema_registry]`). Never printed: they may hold secrets.
-        registers: Whether the serde registers its schema. If not, it writes only the value that it has read last, with the
-            id of that value's schema, if it is the serde's own schema.
+        registers: Whether the serde registers its schema. If not, it writes only the value that it has read last, with that
+            value's schema id, if the schema is its own.
         finds_rows: Whether rows are found and partitioned by the bytes that the serde writes, which must not change.
     """
 
@@ -204,7 +203,7 @@ class Serde(Generic[T]):
         plain: Converts a value to `value_type`, if values have another type, such as a message of Protobuf.
         place: Returns the serde for one place, for serdes that depend on it; None for all others. See `placed`.
         of_text: Reads a value from text, as `shown` or `plain` shows it in JSON; None if it is read as JSON alone.
-        shown: Converts a value for people to what JSON has, so that `of_text` reads it as it was; None if `plain` does.
+        shown: Converts a value to what JSON has, for display, so that `of_text` reads it as it was; None if `plain` does.
     """
 
     name: str
@@ -290,7 +289,7 @@ def plain_reader(serde: Serde[Any]) -> Callable[[bytes], Any]:
 
 
 def shown_reader(serde: Serde[Any]) -> Callable[[bytes], Any]:
-    """Return the function that deserializes bytes to a value for people, which `Serde.of_text` reads as it was."""
+    """Return the function that deserializes bytes to a value for display, which `Serde.of_text` reads as it was."""
     read, show = serde.deserialize, serde.shown
     return plain_reader(serde) if show is None else lambda data: show(read(data))
 
@@ -342,7 +341,7 @@ def placed(serde: Serde[Any], place: SerdePlace) -> Serde[Any]:
     inner = [part for part in arguments if isinstance(part, Serde)]
     if function is None or not needs_place(serde):
         return serde
-    # Each part of a composite serde, such as one side of a join, has a schema, and so a subject, of its own.
+    # Each part of a composite serde, such as one side of a join, has its own schema and subject.
     places = iter([place] if len(inner) == 1 else [_part_of(place, number) for number in range(len(inner))])
     made: Serde[Any] = function(
         *(placed(part, next(places)) if isinstance(part, Serde) else part for part in arguments)

@@ -295,7 +295,6 @@ def _has_fields(type_: Any) -> bool:
 
 
 def _plain(change: RowChange[Any]) -> dict[str, Any]:
-    """Return a change as an envelope without a schema."""
     envelope = {"op": change.op, "before": change.row_before, "after": change.after, "source": change.source}
     if change.unavailable:
         envelope["after"] = {**msgspec.to_builtins(change.after), **dict.fromkeys(change.unavailable, UNAVAILABLE)}

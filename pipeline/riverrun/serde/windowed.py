@@ -102,7 +102,7 @@ def with_ends_of(serde: Serde[Any], known: Serde[Any] | None) -> Serde[Any]:
     made, arguments = (known.remake if known is not None else None) or (None, ())
     ends = arguments[1] if made in {windowed_of_size_ms, windowed_until, with_ends} else None
     if made is session_windowed:
-        # Each session has an end of its own, which the bytes of time windows lack.
+        # Each session has its own end, which the bytes of time windows lack.
         ends = NO_END_MS
     return serde if ends is None or _time_windowed(serde) is None else with_ends(serde, ends)
 

@@ -266,7 +266,7 @@ class QueryServer:
             self._stores.acquire()
 
     def _answer_alone(self) -> None:
-        # A poller of its own: each is for one thread.
+        # Another poller than `attend` uses: each is for one thread.
         wait = readiness(self._pipe)
         with suppress(EOFError, OSError):
             while wait(None):

@@ -145,7 +145,7 @@ def clocked(interval_ms: int) -> Iterator[None]:
     arguments = [str(os.getpid()), str(int(SIGNAL)), str(interval_ms / 1000)]
     command = [sys.executable, "-I", "-S", "-c", _CLOCK, *arguments]
     nowhere = subprocess.DEVNULL
-    # In a session of its own, so that Ctrl-C does not end it before the worker.
+    # In a separate session, so that Ctrl-C does not end it before the worker.
     with subprocess.Popen(command, stdin=nowhere, stdout=nowhere, stderr=nowhere, start_new_session=True) as clock:
         try:
             yield

@@ -95,7 +95,7 @@ class StuckRecord:
         return self.coordinates == other.coordinates and (self.topic != "" or self.node == other.node)
 
     def __str__(self) -> str:
-        """Return the task, the record and the node, as far as they are known."""
+        """Return the task, and the record and the node if they are known."""
         record = f", record {self.topic}-{self.partition}@{self.offset}" if self.topic else ""
         return f"task {self.task}{record}{f', node {self.node}' if self.node else ''}"
 
@@ -153,7 +153,7 @@ def moved(old: WorkerState, new: WorkerState) -> WorkerState:
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """The wait of a task with records at hand, because earlier records in event time may still arrive.
+    """The wait of a task that has buffered records, because earlier ones in event time may still arrive.
 
     Args:
         since_ms: Since when, ms of the wall clock.

@@ -69,7 +69,7 @@ class Worker:
         return self._thread.figures.nodes
 
     def stop(self) -> None:
-        """Ask the worker to finish the records at hand, commit, and release its tasks. May be called from a signal handler."""
+        """Ask the worker to finish its turn, commit, and release its tasks. May be called from a signal handler."""
         self._stopping = True
         self._thread.stop_waiting()
 

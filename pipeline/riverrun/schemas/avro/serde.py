@@ -120,7 +120,6 @@ def _again(type_: Any, text: str | None, references: tuple[Reference, ...], sett
 
 
 def _text(schema: str | Mapping[str, Any] | Sequence[Any] | None) -> str | None:
-    """Return a schema as JSON text."""
     # The name of a primitive type, which users write without quotes.
     if isinstance(schema, str) and schema.isidentifier():
         return json.dumps(schema)

@@ -186,7 +186,7 @@ def _filled(
 def standbys(
     instances: Collection[Instance], owners: Mapping[TaskId, str], lags: Lags, config: AssignmentConfig
 ) -> dict[TaskId, set[str]]:
-    """Return the instances that follow the changelogs of each task; present followers continue as far as balance allows."""
+    """Return the instances that follow the changelogs of each task; present followers stay if balance allows."""
     copies = _Copies(instances, owners, config.rack_aware_assignment_tags, lags)
     for _ in range(min(config.num_standby_replicas, len(instances) - 1)):
         for task in sorted(owners):
@@ -413,7 +413,7 @@ def _by_place(places: Iterable[tuple[TaskId, Collection[str]]]) -> defaultdict[s
 
 
 class _Present:
-    """The present places of stateful tasks: the intended instances, or else those with more of the tasks' state.
+    """The present places of stateful tasks: the intended instances, or those with more of the tasks' state.
 
     Args:
         meant: The intended instance of each active task.

@@ -186,7 +186,7 @@ class _CommandLoop:
                 self._ordered = number
                 self._next_report = 0.0
             case Pause(paused):
-                # Kafka Streams goes on committing. Here an open transaction would hold up readers of its topics.
+                # Kafka Streams keeps committing while it is paused. Here an open transaction would hold up readers.
                 if paused:
                     self._thread.commit_all()
                 self._is_paused = paused
@@ -221,8 +221,8 @@ class _CommandLoop:
 
 
 def _end_with_instance() -> None:
-    # The kernel kills this process when its instance dies. Otherwise a busy process would keep the local state locked
-    # against the instance that replaces it, until it checks the pipe again, as it does on other systems.
+    # The kernel kills this process when its instance dies. A busy process would otherwise keep the local state locked
+    # against the next instance until it checks the pipe again. On other systems that happens.
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 

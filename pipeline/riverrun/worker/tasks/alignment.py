@@ -70,7 +70,7 @@ class AlignedTask(Protocol):
         ...
 
     def next_times(self) -> Mapping[TopicPartition, int]:
-        """Return, per input with a record at hand, the event time (ms) to which this record advances it."""
+        """Return, per input with a buffered record, the event time (ms) to which this record advances it."""
         ...
 
     def request_commit(self) -> None:
@@ -351,7 +351,6 @@ class Alignment:
         )
 
     def _note_own(self, now: float) -> None:
-        """Record the commits of the tasks here."""
         for task_id, active in self._tasks.items():
             committed = active.last_commit
             if committed is self._seen.get(task_id):

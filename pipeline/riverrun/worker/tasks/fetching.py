@@ -34,7 +34,6 @@ class AbsentBrokers:
     """Waits for absent brokers.
 
     Args:
-        task_timeout_ms: `task.timeout.ms`.
         topics: Returns the topics to ask about while waiting.
     """
 
@@ -70,7 +69,7 @@ class AbsentBrokers:
         deadline = deadline or self._deadline()
         while not self.are_there:
             try:
-                # One cheap request for all parts: each would otherwise wait for a timeout of its own.
+                # One request, and nothing else meanwhile: each further attempt would add its timeout.
                 with self._interruptions.away():
                     self._admin.partitions(self._topics())
             except BrokerError as error:

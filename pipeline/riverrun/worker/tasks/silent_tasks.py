@@ -18,7 +18,7 @@ class Followed(Protocol):
 
     @property
     def is_silent(self) -> bool:
-        """Return whether all its inputs have been read to their ends, and no record is at hand."""
+        """Return whether all its inputs have been read to their ends, and no record is buffered."""
         ...
 
     @property

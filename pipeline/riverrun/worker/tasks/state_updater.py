@@ -65,7 +65,7 @@ class StandbyUpdater:
             if not error.retriable:
                 raise
             log.warning("standbys wait for brokers: %s", error)
-            # One wait for all, then each is added again: each attempt would have a timeout of its own.
+            # One wait for all standbys before any is added again: each attempt would add its timeout.
             self._brokers.wait()
             for task_id in sorted(followed - self.tasks):
                 self.add(task_id)

@@ -51,7 +51,7 @@ _IN_TOML: Mapping[type, str] = {
     list: "an array",
     str: "a string",
 }
-"""Types as the people that write TOML know them. A number may be true or false in Python, but not here."""
+"""Types in TOML's terms."""
 
 
 def check_type(path: Path | str, where: str, value: Any, expected: type, *, hint: str | None = None) -> None:
@@ -67,6 +67,7 @@ def check_type(path: Path | str, where: str, value: Any, expected: type, *, hint
     Raises:
         ConfigError: If the value has another type.
     """
+    # In Python, True is an int; in TOML it is no number.
     if not isinstance(value, expected) or (isinstance(value, bool) and expected is not bool):
         message = (
             f"{path}: {where} is {kind_of(value) if is_secret(where) else _as_in_toml(value)}, not {_IN_TOML[expected]}"
@@ -108,13 +109,14 @@ def check_path(where: str, value: object) -> None:
 
 
 def read_text(path: Path) -> str:
-    """Return the text of a person's file: UTF-8, with or without the byte order mark that editors on Windows write.
+    """Return the text of a user's file: UTF-8, with or without the byte order mark that editors on Windows write.
 
     Raises:
         ConfigError: If its path or its bytes are not text.
         OSError: If it cannot be read.
     """
     check_path("The path of a file", str(path))
+    # Not read_text(): Python would use the encoding of the machine.
     raw = path.read_bytes()
     if raw.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         message = f"{path} is encoded as UTF-16"
@@ -128,7 +130,7 @@ def read_text(path: Path) -> str:
 
 
 def expanded_user(where: str, text: str) -> Path:
-    """Return a path in which a leading `~` is a person's home directory.
+    """Return a path in which a leading `~` is a user's home directory.
 
     Args:
         where: The setting or option, for the message.
@@ -139,7 +141,8 @@ def expanded_user(where: str, text: str) -> Path:
     """
     try:
         return Path(text).expanduser()
-    except RuntimeError as error:  # of pathlib, for a user that does not exist
+    # pathlib raises it for a user that does not exist.
+    except RuntimeError as error:
         message = f"{where} is {text!r}: {error}"
         raise ConfigError(message, hint="Write the path out.") from error
 

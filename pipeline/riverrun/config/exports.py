@@ -190,7 +190,7 @@ def _check_together(path: Path, where: str, table: Mapping[str, Any]) -> None:
 
 
 def _check_iceberg(path: Path, where: str, table: Mapping[str, Any]) -> None:
-    """Check what goes with a catalogue."""
+    """Check the settings that go with a catalogue."""
     if "." not in table.get("table", ""):
         message = f"{path}: [{where}] has a catalog, and needs table with a namespace"
         raise ConfigError(message, hint='For example table = "shop.orders".')
@@ -225,7 +225,7 @@ def catalog_of(path: Path, where: str, table: Any, environ: Mapping[str, str]) -
     if relative := _FILE.fullmatch(found.get("uri", "")):
         found["uri"] = f"{relative[1]}{(path.parent / relative[2]).resolve()}"
     if "warehouse" in found and "://" not in found["warehouse"] and found.get("type") != "rest":
-        # As it is: pyiceberg would take %20 for a part of the name.
+        # Not escaped: pyiceberg would take %20 for a part of the name.
         found["warehouse"] = f"file://{(path.parent / found['warehouse']).resolve()}"
     return found
 

@@ -30,12 +30,12 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _PIECES_PER_CORE = 4
+# A follower completes its files after so many records, however small they are.
 _MOST_RECORDS = 10_000_000
-"""Records after which a follower completes files, however small they are."""
 LEFTOVER_HOURS = 24
-"""Age from which a file that no manifest lists is taken for one of a dead archiver, hours."""
+"""Default age from which a file that no manifest lists is taken for one of a dead archiver, hours."""
 SMALL_FILE = 32 * 2**20
-"""Bytes below which `compact` joins a file with its neighbours."""
+"""Default size below which `compact` joins a file with its neighbours, bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ class DeclaredArchive:
 
         Args:
             engine: `local` or `spark`; None for the declared one.
-            may_skip: Whether to go on behind lost records, also if that is not declared.
+            may_skip: Whether to skip lost records, even if that is not declared.
 
         Raises:
             StreamsError: As in `Archives.write`.
@@ -82,7 +82,7 @@ class DeclaredArchive:
 
         Args:
             until_caught_up: Whether to stop at the present end of the topics.
-            may_skip: Whether to go on behind lost records, also if that is not declared.
+            may_skip: Whether to skip lost records, even if that is not declared.
             ends: Returns whether a stop is requested; asked about ten times per second.
             on_report: Called repeatedly with the progress.
             report_seconds: Time between two reports.
@@ -107,7 +107,8 @@ class DeclaredArchive:
         admin.require(list(config.topics), f"archive {config.name} follows")
         store = ArchiveStore(config.url)
         for table in _tables(store, [config], *config.topics):
-            with suppress(ArchiveError, EngineError):  # the first files try again
+            # A follower must not fail because a catalogue is down: its first files try again.
+            with suppress(ArchiveError, EngineError):
                 table.show()
         sink = ArchiveSink(
             store,
@@ -139,7 +140,12 @@ class Archives:
     """
 
     def __init__(self, cluster: Cluster, url: str, declared: Iterable[ArchiveConfig] = ()) -> None:
-        """Open the file store."""
+        """Open the file store.
+
+        Raises:
+            ArchiveError: If it cannot be reached.
+            MissingExtraError: If fsspec is not installed.
+        """
         self._cluster = cluster
         self._store = ArchiveStore(url)
         self._declared = tuple(declared)
@@ -157,7 +163,7 @@ class Archives:
         Args:
             topics: The topics.
             engine: `local` for this process, `spark` for executors.
-            may_skip: Whether to go on behind records that are in neither topic nor archive any more.
+            may_skip: Whether to skip records that are in neither topic nor archive any more.
 
         Raises:
             ArchiveError: If a topic was created again, another archiver is at work, records are lost, or the archive refuses.
@@ -167,13 +173,15 @@ class Archives:
             BrokerError: If brokers do not answer.
         """
         chosen = list(dict.fromkeys(topics))
-        _tables(self._store, self._declared, *chosen)  # before the work, to say what is not installed
+        # Before the work, as this fails if a package is not installed.
+        _tables(self._store, self._declared, *chosen)
         write, at_once = in_this_process(self.url, self._cluster.admin), 1
         if engine == "spark":
             from riverrun.spark.tasks.work import admin_here
 
             spark = self._cluster.sessions.session()
             write = on_spark(self.url, self._cluster.kafka, spark, admin_here)
+            # Several pieces per core keep all cores busy to the end, as pieces take different times.
             at_once = _PIECES_PER_CORE * max(1, spark.sparkContext.defaultParallelism)
         done = [
             archive_topic(
@@ -241,8 +249,9 @@ class Archives:
         return found
 
     def _with_leftovers(self, name: str) -> TopicManifest:
-        """Return what there is of a topic, also if its archivers have left files only."""
-        found = self._store.manifest(name) or nothing_of(name)  # before the files, which an archiver may list meanwhile
+        """Return what there is of a topic, even if its archivers have left files only."""
+        # Read before the files, which an archiver may list meanwhile: they would look like leftovers.
+        found = self._store.manifest(name) or nothing_of(name)
         return found if found.number or self._store.data(name) else self.topic(name)
 
     def verify(self, name: str, on_file: Callable[[ArchivedFile], None] = lambda _file: None) -> Iterator[Damage]:
@@ -360,9 +369,10 @@ def _tables(store: ArchiveStore, declared: Iterable[ArchiveConfig], *topics: str
 
 
 def _try_to_show(store: ArchiveStore, declared: Iterable[ArchiveConfig], topic: str) -> None:
-    """Bring tables up to date. A follower goes on if that fails: the next change of the archive mends the table."""
+    """Bring tables up to date, if that is possible now."""
     try:
         for table in _tables(store, declared, topic):
             table.show()
     except StreamsError as error:
+        # A follower resumes without: the next change of the archive mends the table.
         log.warning("a table of Iceberg lacks what was archived of %s: %s", topic, error)

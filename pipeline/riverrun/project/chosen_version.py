@@ -103,9 +103,6 @@ class ChosenVersion:
     def require_nothing_held(self, version: str) -> None:
         """Check that no outputs of a run of a version are held back.
 
-        Args:
-            version: The version.
-
         Raises:
             UnderWayError: If there are.
         """

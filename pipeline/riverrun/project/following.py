@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 def reporting(
     kind: str, config: ExportConfig | ImportConfig | ArchiveConfig, on_report: Callable[[FollowReport], None]
 ) -> Iterator[Callable[[FollowReport], None]]:
-    """Serve a follower's figures to Prometheus, if it has an address for them.
+    """Serve a follower's metrics to Prometheus, if it has an address for them.
 
     Args:
         kind: `export`, `import` or `archive`.
@@ -87,13 +87,7 @@ class ExportStatus:
 
 @dataclass(frozen=True, slots=True)
 class LiveSerdes:
-    """The serdes of an export or an import: named ones, or those of the live version of its application.
-
-    Args:
-        cluster: Brokers.
-        project: The project that declares it.
-        config: What it declares.
-    """
+    """The serdes of an export or an import: named ones, or those of the live version of its application."""
 
     cluster: Cluster
     project: ProjectConfig
@@ -111,14 +105,15 @@ class LiveSerdes:
         except BrokerError as error:
             if not error.retriable:
                 raise
+            # Serdes of the last known version will do until brokers answer: a follower must not end because of them.
             return False
 
     def serdes(self, version: str, window: str = "") -> tuple[Serde[Any] | None, Serde[Any] | None]:
-        """Return the serdes of keys and values by a version of the application; None for one that nothing says.
+        """Return the serdes of keys and values by a version of the application; None for one that nothing names.
 
         Args:
-            version: The version.
-            window: Size of the windows of windowed keys, where the application does not tell it.
+            version: The version; empty without an application.
+            window: Size of the windows of windowed keys, where the application does not define it.
         """
         from riverrun.transfers.topic_serdes import serde_named, serdes_of
 
@@ -139,9 +134,9 @@ class FollowedExport:
     """An export of a project that is followed.
 
     Args:
-        cluster: Brokers.
+        cluster: Brokers, from which it reads.
         project: The project that declares it.
-        name: Its name.
+        name: Its name, as in `[exports.NAME]`.
     """
 
     cluster: Cluster
@@ -169,7 +164,7 @@ class FollowedExport:
         """Keep the target up to date, exactly once, until a stop is requested.
 
         Args:
-            until_caught_up: Whether to stop at the present end of the topic: a batch, which goes on where the last one stopped.
+            until_caught_up: Whether to stop at the present end of the topic: a batch, which resumes where the last one stopped.
             ends: Returns whether a stop is requested; asked about ten times per second.
             on_report: Called repeatedly with the progress.
             report_seconds: Time between two reports.
@@ -272,12 +267,14 @@ class FollowedExport:
             producers: list[IdempotentProducer] = []
 
             def write(letters: Sequence[ProducerRecord]) -> None:
+                # Most followers never meet an unreadable record: they need no producer.
                 if not producers:
                     producer = IdempotentProducer(self.cluster.admin.kafka, admin=self.cluster.admin)
                     producers.append(stack.enter_context(closing(producer)))
                 for letter in letters:
                     key, value, partition = letter.key, letter.value, letter.partition
                     producers[0].send(letter.topic, key, value, letter.timestamp, letter.headers, partition)
+                # Before the offsets after these records are committed, or a letter could be lost.
                 producers[0].flush()
 
             yield ReadableRows(self.name, rows.batch, handler, write)
@@ -298,7 +295,7 @@ class FollowedExport:
         return _opened(config, table)
 
     def _deletions(self, sink: Sink) -> MissedDeletions:
-        """Return what decides about deletions that the topic no longer tells of."""
+        """Return what decides about deletions that retention has removed from the topic before they were exported."""
         from riverrun.processor.sinks import RemovesRows
         from riverrun.transfers.follower import REFUSE, REMOVE, MissedDeletions
 
@@ -326,6 +323,7 @@ class FollowedExport:
         config, admin = self.config, self.cluster.admin
         if config.continues:
             return ends_of_batches(admin, config.continues, config.topic)
+        # Spark keeps its offsets elsewhere: under the same name, this export would write everything a second time.
         if has_batches(admin, self.name):
             message = f"Export {self.name} has batches that Spark has written, whose offsets are in a topic of Kafka's"
             hint = f'continues = "{self.name}" begins behind the last one. Otherwise, choose another name.'
@@ -335,7 +333,7 @@ class FollowedExport:
     def _starts(
         self, batches: Mapping[TopicPartition, int], tps: Collection[TopicPartition]
     ) -> Mapping[TopicPartition, int]:
-        """Return where partitions begin of which the target has no offset."""
+        """Return where partitions start for which the target has no offset."""
         firsts = self.cluster.admin.beginning_offsets(tps)
         return {tp: batches.get(tp, firsts[tp]) for tp in tps}
 

@@ -36,11 +36,7 @@ _FILE = "streams.toml"
 
 @dataclass(frozen=True, slots=True)
 class ReadyTopology:
-    """A topology in the place of a function that builds it.
-
-    Args:
-        topology: The topology.
-    """
+    """A topology in the place of a function that builds it."""
 
     topology: Topology
 
@@ -53,6 +49,20 @@ class Riverrun:
     """A project: applications on a Kafka cluster, and the Spark of their bounded runs.
 
     Connections are opened on demand. Several threads may use one project.
+
+    Args:
+        config: Path of `streams.toml`, or a project that was read already. Defaults to `streams.toml` in the working directory.
+        kafka: Client properties, for a project without a file.
+        schema_registry: Settings as in `[schema_registry]`, for a project without a file.
+        spark: Settings of Spark, which override those of the file; or a session, which is used as it is.
+        master: Spark's master URL, which overrides both.
+        environ: The environment variables. Defaults to those of this process.
+        directory: Directory of a project without a file, to which its paths are relative. Defaults to the working directory.
+        by: The user in the history of releases and runs; None for this user on this machine.
+        on_wait: Called once with the brokers, if they take longer than a moment to answer.
+
+    Raises:
+        ConfigError: If the file cannot be read, has an error, or an argument does not go with the others.
     """
 
     def __init__(
@@ -248,7 +258,7 @@ class Riverrun:
         """Write new data of a source to a topic, exactly once (`riverrun.transfers.imports.run_import`).
 
         Args:
-            spec: The specification.
+            spec: Source, topic and form of the records.
             packages: Maven coordinates of libraries that the format needs.
             on_progress: Called repeatedly with the records written and all rows of the batch.
             on_batch: Called after each finished batch with the offsets of its records.
@@ -281,7 +291,7 @@ class Riverrun:
         """Write new records of a topic to a target, each once (`riverrun.transfers.exports.run_export`).
 
         Args:
-            spec: The specification.
+            spec: Topic, target and form of the rows.
             packages: Maven coordinates of libraries that the format needs.
             on_progress: Called repeatedly with the records written and all records of the batch.
             on_batch: Called after each finished batch with the offsets that it has exported.
@@ -306,7 +316,7 @@ class Riverrun:
         """Return an export that the file declares in `[exports.NAME]`, to follow it without Spark.
 
         Args:
-            name: Its name.
+            name: Name of the export, as in `[exports.NAME]`.
 
         Raises:
             ConfigError: If there is no such export, or its declaration has an error.
@@ -320,7 +330,7 @@ class Riverrun:
         """Return an import that the file declares in `[imports.NAME]`, to poll its source without Spark.
 
         Args:
-            name: Its name.
+            name: Name of the import, as in `[imports.NAME]`.
 
         Raises:
             ConfigError: If there is no such import, or its declaration has an error.
@@ -334,7 +344,7 @@ class Riverrun:
         """Return an archive that the file declares in `[archives.NAME]`.
 
         Args:
-            name: Its name.
+            name: Name of the archive, as in `[archives.NAME]`.
 
         Raises:
             ConfigError: If there is no such archive, or its declaration has an error.

@@ -25,7 +25,7 @@ class AppState:
     """The state of an application.
 
     Args:
-        chosen: The application.
+        chosen: The application and its version.
     """
 
     def __init__(self, chosen: ChosenVersion) -> None:

@@ -52,7 +52,12 @@ class ReadOnlyStore:
         self.name = name
 
     def __getitem__(self, key: Any) -> Any:
-        """Return the value of a key."""
+        """Return the value of a key.
+
+        Raises:
+            KeyError: If there is none.
+            InvalidStateStoreError: As `get` raises it.
+        """
         found = self._entry(key, None)
         if found is None:
             raise KeyError(key)
@@ -79,7 +84,7 @@ class ReadOnlyStore:
         Args:
             lower: First key, inclusive; None is an open end.
             upper: Last key, inclusive; None is an open end.
-            reverse: Backwards.
+            reverse: Whether to return the last key first.
 
         Raises:
             InvalidStateStoreError: If a task is being restored, or the store does not support it.
@@ -152,17 +157,18 @@ class ReadOnlyStore:
 
 
 class ReadOnlyStores(Mapping[str, ReadOnlyStore]):
-    """The stores of a worker by name.
-
-    Args:
-        instance: The instance.
-    """
+    """The stores of a worker by name."""
 
     def __init__(self, instance: StreamsInstance) -> None:
         self._instance = instance
 
     def __getitem__(self, name: str) -> ReadOnlyStore:
-        """Return a store."""
+        """Return a store.
+
+        Raises:
+            KeyError: If there is no such store.
+            InvalidStateStoreError: If the worker has not started.
+        """
         if name not in places_of(self._instance):
             raise KeyError(name)
         return ReadOnlyStore(self._instance, name)

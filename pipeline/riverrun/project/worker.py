@@ -84,13 +84,13 @@ class AppWorker:
             raise self._error
 
     async def __aenter__(self) -> Self:
-        """Start as `with` does. The event loop goes on meanwhile."""
+        """Start as `with` does, without blocking the event loop."""
         return await asyncio.to_thread(self.__enter__)
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Close as `with` does. The event loop goes on meanwhile."""
+        """Close as `with` does, without blocking the event loop."""
         await asyncio.to_thread(self.__exit__, kind, error, trace)
 
     @property
@@ -150,6 +150,7 @@ class AppWorker:
                 complete=self._complete,
             )
             self._instance = stack.enter_context(instance)
+            # The thread closes the interface when the instance ends; only a failure before its start closes it here.
             answering = stack.pop_all()
         arguments = self._instance, answering
         self._thread = threading.Thread(target=self._run, args=arguments, name=f"worker-{self._application.id}")
@@ -320,6 +321,7 @@ class AppWorker:
                 self._summary = instance.run()
         except BaseException as error:  # noqa: BLE001 - raised by the calls that wait for the end
             self._error = error
+            # `wait_for` in other threads must end as well.
             self._note(WorkerState.ERROR)
         finally:
             with self._changed:
@@ -330,6 +332,7 @@ class AppWorker:
             before, self._state = self._state, state
             self._changed.notify_all()
         if state is not before:
+            # Outside the lock: the listener may ask for the state, or wait for it in another thread.
             with user_code("The state listener"):
                 self._listener(state, before)
 

@@ -164,6 +164,7 @@ class _Column:
         count = len(self._present)
         if count == self._rows:
             yield self._one("expect_column_values_to_not_be_null", f"None of {self._rows:,} rows lacks it.")
+            # Times have no type name that pandas and Spark share, and nested values are text only here.
             if self._kind:
                 types = list(_TYPES[self._kind])
                 notes = f"All {self._rows:,} rows have this type, by its names in pandas and Spark."

@@ -290,7 +290,7 @@ class _Findings:
         return failing
 
     def add_emptied(self, judged: set[str], statistics: Statistics, earlier: Sequence[Statistics]) -> None:
-        """Warn of columns whose rows all lack a value, if the share that lacked one in the last frame makes that no accident."""
+        """Warn of columns whose rows all lack a value, if by the last frame's share of such rows that is no accident."""
         before = next((each for each in earlier if each.rows), None)
         if before is None or not statistics.rows:
             return

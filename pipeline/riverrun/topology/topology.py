@@ -62,7 +62,6 @@ class Topology:
     """
 
     def __init__(self) -> None:
-        """Start with an empty topology."""
         self._parts = Parts()
         self._fingerprint: tuple[int, str] | None = None
 
@@ -448,9 +447,9 @@ class Topology:
     def fingerprint(self) -> str:
         """Return a digest of the structure and of the user's functions. Equal digests mean equal results for equal inputs.
 
-        The topics that a pattern currently matches are not part of it. It is computed once for each state of the graph: later,
-        functions may have changed what they refer to, such as a dict in which they keep what they have looked up.
+        The topics that a pattern currently matches are not part of it. It is computed once for each state of the graph.
         """
+        # Once for each state of the graph: functions may change what they refer to, such as a dict of what they have looked up.
         size = self._parts.size
         if self._fingerprint is None or self._fingerprint[0] != size:
             self._fingerprint = size, fingerprint(self.resolved(()).parts())

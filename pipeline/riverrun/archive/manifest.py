@@ -256,7 +256,7 @@ class ArchiveStore:
         self.url = url
         try:
             self.files, self._root = fsspec.url_to_fs(url)
-        except Exception as error:  # every kind of file store has errors of its own
+        except Exception as error:  # every kind of file store has different errors
             message = f"There can be no archive at {url}: {error}"
             raise ArchiveError(message, hint="Is the URL right, and the package for its kind installed?") from error
 
@@ -313,7 +313,7 @@ class ArchiveStore:
             for name in (*obsolete, *left):
                 self.files.rm_file(self._place(topic, _MANIFESTS, name))
         # The manifest is written. Archivers may lack the right to delete, and more files do no harm.
-        except Exception as error:  # noqa: BLE001 - every kind of file store has errors of its own
+        except Exception as error:  # noqa: BLE001 - every kind of file store has different errors
             log.warning("earlier manifests of %s at %s stay: %s", topic, self.url, error)
 
     def upload(self, local: str, topic: str, name: str) -> None:

@@ -17,7 +17,13 @@ if TYPE_CHECKING:
 
 @contextmanager
 def console(project: Riverrun, server: str | None = None, token: str = "") -> Iterator[str]:
-    """Serve within this context."""
+    """Serve within this context, and yield the address of the page.
+
+    Args:
+        project: The project.
+        server: `host:port`; defaults to the address in `[console]`.
+        token: Token that callers must show if `[console]` names none.
+    """
     require_extra("http")
     from riverrun.console.api import new_api  # noqa: PLC0415 - needs the extra
     from riverrun.console.looking import Looking, ProjectWatch  # noqa: PLC0415 - as above

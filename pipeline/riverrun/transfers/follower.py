@@ -78,7 +78,7 @@ class Reader(Protocol):
 
 
 class Target(Protocol[Taken_contra]):
-    """Takes records, with the contract of `riverrun.processor.sinks.Sink`, as batches of its own kind."""
+    """Takes batches of one kind, with the contract of `riverrun.processor.sinks.Sink`."""
 
     def begin(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
         """Take over exactly these partitions, and return the end offset (exclusive) of each that the target has."""

@@ -128,7 +128,7 @@ class SqlSink:
 
     def _remove(self, connection: sa.Connection, tp: TopicPartition, before: int, kept: Sequence[int]) -> None:
         """Remove the rows of a partition whose records are gone."""
-        # Only with a table of its own: place columns do not say which export, and which topic, a row is of.
+        # Only if no other export writes to the table: its columns do not say which export, and which topic, a row is from.
         offsets, place = self._offsets.c, (self._rows.c[PARTITION], self._rows.c[OFFSET])
         others = sa.select(offsets.export).where(
             offsets.target == self._rows.fullname,

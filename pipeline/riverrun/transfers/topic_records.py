@@ -154,7 +154,7 @@ class LineFormat:
         value_serde: Writes values. JSON's null is a tombstone.
         key: A field of JSON values that is also the key; None for none.
         timestamp: A field of JSON values with the event time, in ms or as text; None for the current time.
-        separator: Separates a line's key from its value; None for lines without keys. Nothing behind it is a tombstone,
+        separator: Separates a line's key from its value; None for lines without keys. Nothing after it is a tombstone,
             whatever the serde.
     """
 

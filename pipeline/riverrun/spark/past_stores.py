@@ -167,6 +167,7 @@ def _nearest(past: _Past, vector: OffsetVector, runs: Iterable[RunRecord]) -> _C
     for found in [*cuts, _BEGINNING]:
         starts = {tp: found.start(tp) for tp in past.sources}
         is_before = all(start <= vector.offsets[tp] for tp, start in starts.items())
+        # Nothing is read of a partition that starts where the vector ends, so its records may be gone.
         lost = [tp for tp, start in starts.items() if start < min(first[tp], vector.offsets[tp])]
         if is_before and not lost:
             _check_policies(past, found)

@@ -256,6 +256,7 @@ class RunLog:
             if run.state != RUNNING:
                 older = sorted(name for name in self._topic.read() if name.startswith(f"{run.app}/{run.version}/"))
                 values |= dict.fromkeys(older[:-RUNS_KEPT])
+            # A run that is done has also finished what interrupted runs had begun.
             if run.state == DONE:
                 values[_begun_name(run.app, run.version)] = None
             self._topic.put(values)

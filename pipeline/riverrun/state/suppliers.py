@@ -1,4 +1,4 @@
-"""What a store needs outside of its entries: where it is kept (`StoreSupplier`), and how its changelog is configured."""
+"""`StoreSupplier`, the name and storage of a store without serdes; and the settings of changelogs (`InternalTopicConfig`)."""
 
 from __future__ import annotations
 

@@ -67,6 +67,7 @@ def _take_on(work: SliceWork, connected: ConnectedApplication, sent: list[_Done]
     def decorate(collector: RecordCollector) -> RecordCollector:
         if not written:
             return collector
+        # Replaced, not added: `after_predecessor` may start the task several times.
         packing[:] = [Packing(collector, work.task_id, written, _pack_bytes(application))]
         return packing[0]
 

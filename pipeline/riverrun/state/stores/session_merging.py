@@ -88,6 +88,7 @@ class MergedStore:
 
         def merged(key: Any, value: Any, timestamp: int) -> bool:
             first = timestamp - gap_ms
+            # All sessions in reach of the record must be known, and nobody may change the key later.
             if first <= recent.known_after or first < kept.first or key.__class__ not in fixed_keys:
                 return False
             try:
@@ -100,6 +101,7 @@ class MergedStore:
                 entry, (old_end, old_start) = cache.entries.get(raw + known[-1][0]), times
                 if entry is None or old_start > timestamp + gap_ms or entry.value.__class__ not in shared:
                     return False
+                # Two sessions in reach would have to be merged.
                 if len(known) > 1 and unpack(known[-2][0])[0] >= first:
                     return False
                 start = old_start if old_start < start else start  # noqa: FURB136 - a call takes longer

@@ -287,7 +287,7 @@ class _Counted:
         # Fewer hashes than are kept: all of them were kept, so this is the exact number.
         if len(self._hashes) < _HASHES:
             return len(self._hashes)
-        # Hashes are spread evenly, so the highest of the kept ones is to all hashes as their number is to that of all values.
+        # Hashes are spread evenly: the kept share of all values is the share of the hash range below the highest kept one.
         return round((_HASHES - 1) / (float(self._hashes[-1]) / _ALL_HASHES))
 
 

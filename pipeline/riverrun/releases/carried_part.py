@@ -1,4 +1,4 @@
-"""The part of a candidate's topology that computes what cannot be carried, as a topology of its own.
+"""The part of a candidate's topology that computes what cannot be carried, as a separate topology.
 
 A bounded run processes it once, before the candidate begins: from the beginning of the inputs up to the mark. A table that is
 made from the rows of a carried store reads these from the store's changelog, instead of what feeds the store.

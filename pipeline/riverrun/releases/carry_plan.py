@@ -241,7 +241,7 @@ class _Decision:
         return self._live.users[store] <= kept and not any(self._may_write(name) for name in new_users)
 
     def _may_write(self, name: str) -> bool:
-        # The operators of the DSL write only to stores of their own; to those of others, they are readers.
+        # The operators of the DSL write only to their own stores, and read those of others; users' processors may do anything.
         operator = self._operator(name)
         return isinstance(operator, UserProcessor) or not type(operator).__module__.startswith("riverrun.operators.")
 

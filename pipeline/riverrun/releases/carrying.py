@@ -141,7 +141,7 @@ class Carrying:
         new: ConnectedApplication,
         plan: CarryPlan,
     ) -> Release:
-        """Note the point at which the live version stands."""
+        """Note the position of the live version."""
         # Before the mark: a record that brokers compact after it would be missing in the copies.
         copied = {changelog_name(live.id, store) for store in plan.taken}
         settings = keep_whole(live.admin, [each for each in live.layout.changelog_topics if each.name in copied])
@@ -205,7 +205,7 @@ class Carrying:
         application = replace(
             new.application,
             topology=build.of(new.topology, new.id),
-            # The part's tasks have ids of their own, so their state must not lie where the candidate looks for its own.
+            # The part has other tasks than the candidate, so its state must not lie where the candidate looks for its own.
             state_directory=new.application.state_directory / _DIRECTORY,
         )
         part = ConnectedApplication(application, new.admin).resolved()

@@ -50,7 +50,7 @@ class CheckRecord:
         critical: Expectations of critical severity that failed.
         warnings: Expectations of severity warning that failed.
         pages: Pages of Data Docs by subject, relative to the application's directory of Data Docs.
-        workers: Counts of running instances by instance and task, which the next check compares with its own.
+        workers: Counts of workers by instance and task, which the next check compares with its own.
         kind: `whole`, `since`, `run` or `release`.
         run: The run that a gate has judged, which may judge it again.
         statistics: Statistics of outputs, stores and inputs, by subject.

@@ -239,7 +239,7 @@ class ReleasePlan:
         archived: What the archive has of partitions, with the first offset that brokers have.
         outputs: Outputs of the candidate: tables, which are corrected, and logs, of which no record is sent again.
         ended: Topics that the live version writes and the candidate does not; their records stay.
-        statements: SQL statements whose digest differs, likewise; empty if one of the versions has none.
+        statements: SQL statements whose digest differs, in the same form as `changed`; empty if one of the versions has none.
         new: Topics that the candidate writes and the live version does not. With each, the number of offsets that the candidate
             has written so far, and of those that the topic has already.
         carry: What the candidate takes over from the live version; None if it computes everything.

@@ -72,7 +72,7 @@ class Mark:
 
 
 def mark_of(connected: ConnectedApplication, starts: Mapping[TopicPartition, int]) -> Mark:
-    """Note the point at which a version stands, while no host processes it; `starts` are those of inputs without commits."""
+    """Note the position of a version, while no host processes it; `starts` are those of inputs without commits."""
     admin = connected.admin
     committed = {tp: (found.offset, found.metadata) for tp, found in connected.committed().items()}
     internal = [topic.name for topic in connected.layout.internal_topics]
@@ -127,7 +127,7 @@ def delete_copies(connected: ConnectedApplication) -> None:
 def _timed(connected: ConnectedApplication) -> dict[str, TopicRequirement]:
     """Return the changelogs of stores that expire by event time, by name."""
     # They expire by the highest time that a store has seen. Later local state has dropped some rows already, and whatever
-    # reads such a changelog sees the later time, so writing the earlier rows again would not bring the point back.
+    # reads such a changelog sees the later time. So writing the earlier rows again would not bring the point back.
     stores = {store.name: store.kind for sub in connected.topology.sub_topologies() for store in sub.stores}
     kinds = {changelog_name(connected.id, name): kind for name, kind in stores.items()}
     return {
@@ -142,7 +142,7 @@ def _copy_of(connected: ConnectedApplication, topic: str, name: str) -> str:
 
 
 def _create_again(connected: ConnectedApplication, topic: TopicRequirement, mark: Mark, copy: str) -> None:
-    """Create a changelog again, by way of a copy, with the records that it held at a point."""
+    """Create a changelog again, through a copy, with the records that it held at a point."""
     # Its new id makes local state and snapshots useless (`hosting.restoring`).
     admin, streams = connected.admin, connected.application.config.streams
     present, noted = admin.topics([topic.name]).get(topic.name), mark.ids.get(topic.name)

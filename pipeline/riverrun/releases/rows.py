@@ -3,8 +3,8 @@
 In the frame of a table or a log, fields have their own names, and Riverrun's columns begin with an underscore. In the frame
 of a difference all fields have a prefix, so Riverrun's columns need none.
 
-A key with named fields also has one column for each of them: `key_NAME` in a difference. In a table or a log it is `NAME` if
-the type of values shows that they have no such field, as in SQL, and `_key_NAME` otherwise.
+A key with named fields also has one column for each of them: `key_NAME` in a difference. In a table or a log it is `_key_NAME`,
+or just `NAME` if the type of values shows that they have no such field, as in SQL.
 """
 
 from __future__ import annotations
@@ -247,7 +247,7 @@ class DifferentRow:
         change: `changed`, `new` or `gone`.
         key: The columns that identify the row.
         old: The live version's value, by field; the field is `""` if the value has none; empty if there is no such row.
-        new: The candidate's value, likewise.
+        new: The candidate's value, in the same form.
     """
 
     topic: str

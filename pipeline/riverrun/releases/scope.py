@@ -71,8 +71,8 @@ class Scope:
     def covers(self, sink: SinkNode, topic: str) -> Callable[[Pair], bool]:
         """Return a predicate of the rows that belong to the scope.
 
-        A windowed row belongs to it if the whole window lies in the scope, any other row if the time of its public record or
-        of its new record does. The predicate raises `ReleaseError` for a window whose end is not known.
+        A windowed row belongs to it if the whole window lies in the scope. Any other row does if the time of its public record
+        or of its new record does. The predicate raises `ReleaseError` for a window whose end is not known.
         """
 
         def is_covered(pair: Pair) -> bool:

@@ -1,4 +1,4 @@
-"""The work of running workers as rows to be judged: records read and dropped per task, and how late they were.
+"""The work of workers as rows to be judged: records read and dropped per task, and how late they were.
 
 Workers count from when they took a task over. A check records the counts, and the next one judges what has been added.
 """
@@ -28,7 +28,7 @@ class TaskWork:
 
     Args:
         since: When it was taken over, ms of the worker's clock.
-        at: When this was counted, likewise.
+        at: When this was counted, ms of the same clock.
         processed: Records processed.
         dropped: Records not processed, by reason.
         lateness_ms: Lateness of all records together, ms.

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 K = TypeVar("K")
 V = TypeVar("V")
 
-# Each driver has a schema registry of its own, in memory under a URL with its number: tests must not share schemas.
+# Each driver has its own schema registry, in memory under a URL with its number: tests must not share schemas.
 _DRIVERS = count()
 # A topology that writes to its own inputs so many times in turn because of one record would never end.
 _MOST_ROUNDS = 10_000

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from riverrun.processor.lookups import Flight, LookupExecutor
     from riverrun.runtime.ports import Clock
 
-# Each event loop watches one connection of its own, by which other threads wake it.
+# Each event loop watches a connection to itself, through which other threads wake it.
 _OWN_CONNECTIONS = 1
 _LOOK_SECONDS = 0.01
 
@@ -82,7 +82,7 @@ class VirtualLookups:
         self.finished = 0
         self._clock = clock
         self._loop: _VirtualLoop | None = None
-        # A thread cannot run two event loops, and the test may have one of its own.
+        # A thread cannot run two event loops, and the test may already run one.
         self._thread = ThreadPoolExecutor(1, "look-ups")
         self._new: list[Flight] = []
 
@@ -96,7 +96,7 @@ class VirtualLookups:
             self._run(self._until_more(seen))
 
     def cancel(self, flights: Iterable[Flight]) -> None:
-        """Cancel look-ups, and wait for their last lines."""
+        """Cancel look-ups, and wait until their functions have ended."""
         self._run(self._end(list(flights)))
 
     def close(self) -> None:

@@ -55,7 +55,7 @@ class StreamsError(Exception):
 
     Args:
         message: What happened, with the names in it.
-        hint: What to do about it; printed on a line of its own.
+        hint: What to do about it; printed on a separate line.
     """
 
     def __init__(self, message: str, *, hint: str | None = None) -> None:

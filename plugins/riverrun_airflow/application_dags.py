@@ -1,4 +1,4 @@
-"""The DAGs of applications and archives: runs on a schedule, backfills, releases, checks, and what a person decides."""
+"""The DAGs of applications and archives: runs on a schedule, backfills, releases, checks, and decisions of users."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def bounded_run(place: ProjectPlace, app: AppConfig) -> DAG:
     In one of Airflow's backfills, a run ends at the end of its interval. So does a scheduled one if each interval has its own.
     """
     schedule = app.schedule or ""
-    # With catch-up, each scheduled run has an interval of its own to process. Without, a run takes all that is new.
+    # With catch-up, each scheduled run processes a separate interval. Without, a run takes all that is new.
     whole = ("backfill",) if app.catchup_from is None else ("backfill", "scheduled")
     dag = _dag(
         f"{app.name}__run",
@@ -183,7 +183,7 @@ def backfill(place: ProjectPlace, app: AppConfig) -> DAG:
 def release(place: ProjectPlace, app: AppConfig) -> DAG:
     """Return the DAG of releases, which is triggered by hand.
 
-    It reprocesses a new version, judges it, asks a person if the gate has warnings, switches over, and watches.
+    It reprocesses a new version, judges it, asks a user if the gate has warnings, switches over, and watches.
     """
     versions = _versions(app)
     params = {
@@ -294,7 +294,7 @@ def refused(place: ProjectPlace, name: str, error: ConfigError, kind: str = "err
 
 
 def lag(place: ProjectPlace, app: AppConfig) -> DAG:
-    """Return the DAG that measures how far versions are behind, and notifies if one falls further and further behind."""
+    """Return the DAG that measures how far versions are behind, and notifies if the lag of one keeps growing."""
     notices = place.notices
     times = _times(app, notices.look_schedule or "")
     told: dict[str, Any] = {"on_failure_callback": list(notices.behind)} if notices.behind else {}

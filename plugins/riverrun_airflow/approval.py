@@ -1,4 +1,4 @@
-"""Asks a person for an approval, which is bound to the verdict that the person was shown."""
+"""Asks a user for an approval, which is bound to the verdict that was shown."""
 
 from __future__ import annotations
 

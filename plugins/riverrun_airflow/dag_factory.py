@@ -112,7 +112,7 @@ def applications(
 
 
 def check_declarations(config: Path | str = "", *, riverrun_conn_id: str = CONNECTION) -> None:
-    """Raise the errors of a project's declarations, in a DAG file of its own: Airflow shows them as its import error.
+    """Raise the errors of a project's declarations, in a separate DAG file: Airflow shows them as its import error.
 
     The error of a file takes all DAGs of that file away. So the DAGs of the other applications stand in another file.
 

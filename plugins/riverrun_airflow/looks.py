@@ -51,7 +51,7 @@ def look(project: ProjectConfig, kind: str, **wanted: Any) -> Look:
 
 
 def _ready(project: ProjectConfig, app: str, max_lag: int) -> Look:
-    """Look whether workers of a candidate are at most `max_lag` offsets behind; without workers there is no wait."""
+    """Check whether workers of a candidate have a lag of at most `max_lag` offsets; without workers there is no wait."""
     releaser = releaser_of(project, app, "", "")
     if not releaser.is_followed():
         return Look("no workers of the candidate run", is_over=True)
@@ -60,7 +60,7 @@ def _ready(project: ProjectConfig, app: str, max_lag: int) -> Look:
 
 
 def _watched(project: ProjectConfig, app: str, version: str, until_ms: int, max_lag: int) -> Look:
-    """Look whether a version stays live until a time. A problem is that it is not live, or is behind; a bound of 0 is none."""
+    """Check whether a version stays live until a time; findings are that it is not, or that its lag exceeds `max_lag` (0: any)."""
     from riverrun.hosting.process import SystemClock
 
     release = releaser_of(project, app, "", "").status()
@@ -72,7 +72,7 @@ def _watched(project: ProjectConfig, app: str, version: str, until_ms: int, max_
 
 
 def _processed(project: ProjectConfig, app: str, version: str, end: str) -> Look:
-    """Look whether an application has processed everything before a vector, wherever it runs."""
+    """Check whether an application has processed everything before a vector, wherever it runs."""
     from riverrun.hosting.kept_offsets import KeptOffsets
     from riverrun.records import OffsetVector
 
@@ -86,7 +86,7 @@ def _processed(project: ProjectConfig, app: str, version: str, end: str) -> Look
 
 
 def _idle(project: ProjectConfig, app: str) -> Look:
-    """Look whether the application has no bounded run under way."""
+    """Check whether the application has no bounded run under way."""
     from riverrun.spark.runs import RUNNING
 
     alive = [run for run in front_door(project).app(app).runs.history() if run.state == RUNNING]
@@ -94,7 +94,7 @@ def _idle(project: ProjectConfig, app: str) -> Look:
 
 
 def _arrived(project: ProjectConfig, **awaited: Any) -> Look:
-    """Look whether topics have the awaited new records; the finding is an `Arrived` as JSON."""
+    """Check whether topics have the awaited new records; the finding is an `Arrived` as JSON."""
     found = arrived(project, Awaited(**awaited))
     said = f"{found.records} new offsets{f' ({found.reason})' if found.reason else ''}: {found.offsets or 'none'}"
     return Look(said, bool(found.reason), msgspec.json.encode(found.told()).decode())

@@ -31,9 +31,9 @@ class Notices:
 
     Args:
         failed: Airflow's notifiers, or other functions of a context, that are called when a gate or a check has failed.
-        behind: Likewise, when a version has fallen further behind at each of `looks` looks.
-        looks: Number of consecutive looks at which the lag must have grown.
-        look_schedule: Cron expression of these looks; by default, there are none.
+        behind: Likewise, when the lag of a version has grown at each of `looks` polls.
+        looks: Number of consecutive polls at which the lag must have grown.
+        look_schedule: Cron expression of these polls; by default, there are none.
         late: Airflow's callback for a scheduled run that is not done in time: `AsyncCallback(...)`, or `SyncCallback(...)`.
         late_after: Maximum time of a run, from when it is queued.
     """
@@ -63,7 +63,7 @@ class LagOperator(BaseOperator):
 
     Args:
         app: Name of the application, as in `[apps.NAME]`.
-        looks: Number of consecutive looks at which the lag of a version must have grown for the task to fail.
+        looks: Number of consecutive polls at which the lag of a version must have grown for the task to fail.
         config: Path of `streams.toml`; by default, as the connection says.
         riverrun_conn_id: Id of a connection of type `riverrun`; the default one may be missing.
     """
@@ -88,7 +88,7 @@ class LagOperator(BaseOperator):
         self.riverrun_conn_id = riverrun_conn_id
 
     def execute(self, context: Context) -> dict[str, int]:
-        """Return by version how many offsets it is behind. If a lag grows, the failure is not retried."""
+        """Return the lag in offsets, by version. If a lag grows, the failure is not retried."""
         now = acting(lambda: lags_of(located(self.config, self.riverrun_conn_id).project(), self.app))
         task: Any = context["ti"]
         # The lags of earlier runs are in their XComs: Airflow keeps no other state from run to run.

@@ -406,7 +406,7 @@ class RefusalOperator(BaseOperator):
     """Stands for an application whose declaration in `streams.toml` has an error.
 
     Args:
-        told: The error.
+        told: The message of the error, with which each run of the task fails.
     """
 
     def __init__(self, *, told: str, **kwargs: Any) -> None:

@@ -364,7 +364,7 @@ def notes_of_drivers(project: ProjectConfig) -> ControlTopic:
 
 
 def lags_of(project: ProjectConfig, app: str) -> dict[str, int]:
-    """Return how many offsets the live version is behind, and the candidate of a release that is under way."""
+    """Return the lag in offsets of the live version, and of the candidate of a release that is under way."""
     from riverrun.hosting.control_topic import release_of
     from riverrun.hosting.release import SETTLED
 

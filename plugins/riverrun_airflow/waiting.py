@@ -33,7 +33,7 @@ class AwaitOperator(BaseOperator):
     Args:
         app: Name of the application, as in `[apps.NAME]`.
         config: Path of `streams.toml`; by default, as the connection says.
-        max_lag: Offsets that the candidate may be behind.
+        max_lag: Highest lag of the candidate, in offsets, at which the wait ends.
         every_s: Seconds between two polls.
         riverrun_conn_id: Id of a connection of type `riverrun`; the default one may be missing.
     """
@@ -78,7 +78,7 @@ class WatchOperator(BaseOperator):
         app: Name of the application, as in `[apps.NAME]`.
         version: The version that is to be live.
         minutes: Duration of the watch.
-        max_lag: Offsets behind at the end of the watch, above which the lag is reported; 0 if lag does not matter.
+        max_lag: Lag in offsets at the end of the watch above which it is reported; 0 if lag does not matter.
         config: Path of `streams.toml`; by default, as the connection says.
         every_s: Seconds between two polls.
         riverrun_conn_id: Id of a connection of type `riverrun`; the default one may be missing.

@@ -70,7 +70,7 @@ def is_loopback(host: str) -> bool:
 
 
 def checked_address(where: str, text: str) -> ServerAddress:
-    """Return an address that a person has configured.
+    """Return an address from the configuration.
 
     Args:
         where: Name of the setting, for messages.

@@ -250,7 +250,7 @@ def below(path: Path, url: str, *, has_files: bool) -> str:
 
 
 def metrics_of(path: Path, where: str, table: Mapping[str, Any], environ: Mapping[str, str]) -> dict[str, str]:
-    """Return where a follower serves its figures, and the token for them.
+    """Return where a follower serves its metrics, and the token for them.
 
     Args:
         path: The file, for messages.

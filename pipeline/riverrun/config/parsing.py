@@ -98,7 +98,7 @@ def _may_have_key(certificate: Path) -> bool:
 
 
 def setting_named(key: str) -> str | None:
-    """Return the setting that a person meant by a name with dots or underscores; None if there is none."""
+    """Return the setting that a user meant by a name with dots or underscores; None if there is none."""
     name = dotted(key)
     return name if name in _known() or name.startswith(PREFIXES) else None
 

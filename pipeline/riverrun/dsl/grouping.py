@@ -361,7 +361,7 @@ class Grouping(Generic[K, V]):
         return self.stream(self.plan, name, sources, store.key_serde, results)
 
     def _add_late(self, late: Late, store: str, parent: str, sources: frozenset[str]) -> None:
-        """Add the node of late records behind that of the aggregation, below their common parent."""
+        """Add the node of late records after that of the aggregation, below their common parent."""
         node = self.plan.processor_name("KSTREAM-LATE-", late.name)
         self.plan.add_step(
             lambda topology: topology.add_processor(node, lambda: LateRecords(store), parent, functions=("late",))

@@ -218,7 +218,7 @@ class TableNode:
 
     @property
     def looks_up_versions(self) -> bool:
-        """Whether a lookup may take a time, because the store behind it is versioned (`KTableValueGetter.isVersioned`)."""
+        """Whether a lookup may take a time, because its store is versioned (`KTableValueGetter.isVersioned`)."""
         if self.parents and not self.is_materialized:
             return not self.is_join and self.parents[0].looks_up_versions
         return self.is_versioned
@@ -236,7 +236,7 @@ class TableNode:
 
         `force` adds a store if that is needed for it.
         """
-        # Old values come from the nearest store above. Nodes in between pass them on, so all must be told, but only if
+        # Old values come from the nearest store above. Nodes in between pass them on, so all must know, but only if
         # one has them.
         chain = [self]
         while (top := chain[-1]).parents and not (top.is_join or top.is_materialized):

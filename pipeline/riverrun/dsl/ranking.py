@@ -108,7 +108,7 @@ class Ranking:
 
 def _without(values: list[Any], value: Any) -> list[Any]:
     """Return the values without one that equals `value`, if there is one: it may have had no rank."""
-    # The last of equal values: they cannot be told apart, and the order of the others stays.
+    # The last of equal values: they cannot be distinguished, and the order of the others stays.
     for at in range(len(values) - 1, -1, -1):
         if values[at] == value:
             return values[:at] + values[at + 1 :]

@@ -53,7 +53,7 @@ class BufferConfig:
 
     @staticmethod
     def unbounded() -> BufferConfig:
-        """Let the buffer grow as far as memory allows."""
+        """Let the buffer grow without a limit: it may use up memory."""
         return BufferConfig()
 
     def with_max_records(self, record_limit: int) -> BufferConfig:

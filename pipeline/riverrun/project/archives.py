@@ -1,4 +1,4 @@
-"""The archive of a project's topics, for programs: write it, look at it, and keep it in order."""
+"""The archive of a project's topics, for programs: write, inspect, compact and clean it."""
 
 from __future__ import annotations
 
@@ -166,7 +166,7 @@ class Archives:
             may_skip: Whether to skip records that are in neither topic nor archive any more.
 
         Raises:
-            ArchiveError: If a topic was created again, another archiver is at work, records are lost, or the archive refuses.
+            ArchiveError: If a topic was created again, another archiver is running, records are lost, or the archive refuses.
             TopicError: If a topic does not exist.
             ConfigError: If a catalogue of Iceberg refuses, or a table there shows something else. The records are archived.
             EngineError: If a catalogue does not answer. The records are archived, and the next call mends the table.
@@ -225,7 +225,7 @@ class Archives:
         return [each for each in found if each is not None and each.topic_id]
 
     def unlisted(self) -> list[str]:
-        """Return the names of topics that have files and no manifest, by name: their first archivers died, or are at work.
+        """Return the names of topics that have files and no manifest, by name: their first archivers died, or are running.
 
         Raises:
             ArchiveError: If the archive cannot be read.
@@ -267,7 +267,7 @@ class Archives:
         return verify(self._store, self._with_leftovers(name), on_file)
 
     def leftovers(self, name: str) -> list[Leftover]:
-        """Return the data files of a topic that no manifest lists: those of killed archivers, and of archivers at work.
+        """Return the data files of a topic that no manifest lists: those of killed archivers, and of running ones.
 
         Args:
             name: The topic.
@@ -284,7 +284,7 @@ class Archives:
 
         Args:
             name: The topic.
-            hours: Age that a file must have; younger ones may be those of archivers at work.
+            hours: Age that a file must have; younger ones may be those of running archivers.
 
         Raises:
             ArchiveError: If there is nothing of the topic, another archiver is at work, or the archive refuses.

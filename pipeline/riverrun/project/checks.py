@@ -80,7 +80,7 @@ class AppChecks:
 
         Args:
             output: The public topic.
-            sample: The number of offsets to look at.
+            sample: Number of the latest offsets to read.
 
         Raises:
             ConfigError: If there is no such output, or it has no rows.

@@ -79,7 +79,7 @@ class ChosenVersion:
         return self.on_brokers(self.loaded())
 
     def on_brokers(self, application: Application) -> ConnectedApplication:
-        """Return a loaded application on its brokers, behind the archive of its inputs if there is one."""
+        """Return a loaded application on its brokers, which read from the archive of its inputs if there is one."""
         admin = with_archive(self.cluster.admin, application.config.streams.archive_url)
         return ConnectedApplication(application, admin)
 

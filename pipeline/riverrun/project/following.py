@@ -224,7 +224,7 @@ class FollowedExport:
                     return follower.report()
 
     def status(self) -> ExportStatus:
-        """Return the followers of the export, and how far they are behind.
+        """Return the followers of the export, and their lag.
 
         Raises:
             TopicError: If the topic does not exist.

@@ -25,7 +25,7 @@ def pulled(
         app: The application.
         statement: The SELECT.
         server: `host:port` of an instance; by default a member of the group.
-        stale: Whether standbys may answer, which may be behind.
+        stale: Whether standbys may answer, whose rows may be older.
 
     Raises:
         StreamsError: If no instance answers, or it refuses.

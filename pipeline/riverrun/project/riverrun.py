@@ -41,7 +41,7 @@ class ReadyTopology:
     topology: Topology
 
     def __call__(self, _builder: StreamsBuilder) -> Topology:
-        """Return the topology. It was optimized, if at all, as its own builder was told."""
+        """Return the topology. Its builder has optimized it, or not."""
         return self.topology
 
 
@@ -180,8 +180,8 @@ class Riverrun:
                 one, the version that goes live first. Default: `v1`.
             quality: A function that returns expectations, its name, or the path of suites in JSON.
             gate: Whether the outputs of bounded runs are judged by these expectations before they are public.
-            data_docs: Directory that gets Data Docs of gates and checks; none if left out.
-            unexpected_rows: Directory or URL of fsspec that gets rows that do not meet an expectation; none if left out.
+            data_docs: Directory that gets Data Docs of gates and checks. Defaults to none.
+            unexpected_rows: Directory or URL of fsspec that gets rows that do not meet an expectation. Defaults to none.
             unexpected_rows_limit: Number of rows that are kept of each expectation, at most. Default: 1,000.
             unexpected_rows_checks: Number of gates and checks whose rows are kept: the newest ones. Default: 100.
             versions: Further versions to release, with their topologies.

@@ -289,7 +289,7 @@ class AppRuns:
 
     @property
     def held(self) -> GatedRuns:
-        """The run whose outputs a gate holds back: look at it, judge it again, publish or discard it."""
+        """The run whose outputs a gate holds back: inspect it, judge it again, publish or discard it."""
         from riverrun.releases.gated_run import GatedRuns
 
         chosen, cluster = self._chosen, self._chosen.cluster

@@ -75,7 +75,7 @@ def import_rows(
         source: A file, or a directory with files that end with `.parquet`.
         build: Builds the topology.
         replaces: Whether rows that the store has are deleted; without it the store must be empty.
-        keeps_partitions: Whether the column `partition` says where rows go, for keys that a partitioner of your own has placed.
+        keeps_partitions: Whether the column `partition` says where rows go, for keys that a custom partitioner has placed.
 
     Returns:
         The numbers of rows.

@@ -267,7 +267,7 @@ class AppWorker:
 
         Args:
             name: Its name.
-            stale: Whether standbys of this instance, which may be behind, may answer.
+            stale: Whether standbys of this instance may answer, whose content may be older.
 
         Raises:
             InvalidStateStoreError: If there is no such store, or the worker is starting.

@@ -104,7 +104,7 @@ class HistoryTopic:
         try:
             self._producer.send(self.topic, self._key, msgspec.json.encode(minute), minute.at, (), None)
             self._producer.flush()
-        except Exception as error:  # noqa: BLE001 - whatever it is: the instance goes on without
+        except Exception as error:  # noqa: BLE001 - whatever it is: the instance works without
             if not self._is_broken:
                 log.warning("the past of this instance is not written to %s for now: %s", self.topic, error)
             self._is_broken = True

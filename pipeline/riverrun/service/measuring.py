@@ -90,7 +90,7 @@ class _Flow:
     store_rates: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
 
     def shown(self) -> dict[str, Any]:
-        """Return the figures as JSON shows them."""
+        """Return the statistics as JSON shows them."""
         reads = self.read_rates.keys() | self.read_lags.keys()
         return {
             "rate": round(self.rate, 1),
@@ -131,7 +131,7 @@ class _Look:
 
 
 class Measuring:
-    """Compares an instance's figures with those a few seconds earlier."""
+    """Compares an instance's statistics with those a few seconds earlier."""
 
     def __init__(self, instance: Measured) -> None:
         self._instance = instance
@@ -140,7 +140,7 @@ class Measuring:
         self._names: tuple[Application | None, Mapping[int, _Names]] = (None, {})
 
     def figures(self, at: float, sizes: Mapping[str, int]) -> dict[str, Any]:
-        """Return the figures of the last seconds, as JSON shows them.
+        """Return the statistics of the last seconds, as JSON shows them.
 
         Args:
             at: Time of the poll, monotonic seconds.
@@ -174,7 +174,7 @@ class Measuring:
         }
 
     def _compared(self, now: _Look) -> _Look:
-        """Return the look to compare with: the earliest of the last seconds, or this one if it is the first."""
+        """Return the counts to compare with: the earliest of the last seconds, or these if they are the first."""
         self._looks.append(now)
         while now.at - self._looks[0].at > _COMPARED_SECONDS:
             self._looks.popleft()
@@ -213,7 +213,7 @@ class Measuring:
 
 
 def _add_topics(flow: _Flow, names: _Names, figures: TaskFigures, earlier: TaskFigures, seconds: float) -> None:
-    """Add a task's inputs, outputs and changelogs to the figures of its sub-topology."""
+    """Add a task's inputs, outputs and changelogs to the statistics of its sub-topology."""
     read = {tp.topic for tp in figures.inputs}
     for tp, progress in figures.inputs.items():
         name = names.reads.get(tp.topic, names.other_reads or tp.topic)
@@ -243,7 +243,7 @@ def _held(report: ThreadReport) -> frozenset[TaskId]:
 
 
 def _shares(before: Mapping[int, ThreadSeconds], now: Mapping[int, ThreadSeconds]) -> dict[str, dict[str, float]]:
-    """Return the shares of time that each stream thread has spent on its parts since the earlier look."""
+    """Return the shares of time that each stream thread has spent on its parts since the earlier poll."""
     found = {}
     for number, seconds in sorted(now.items()):
         earlier = before.get(number, seconds)
@@ -254,7 +254,7 @@ def _shares(before: Mapping[int, ThreadSeconds], now: Mapping[int, ThreadSeconds
 
 
 def _node_shares(before: _Look, now: _Look) -> dict[str, float]:
-    """Return how busy each node has been since the earlier look, in shares of one stream thread; all threads together."""
+    """Return how busy each node has been since the earlier poll, in shares of one stream thread; all threads together."""
     found: defaultdict[str, float] = defaultdict(float)
     for number, nodes in now.nodes.items():
         earlier = before.nodes.get(number, nodes)
@@ -291,7 +291,7 @@ def _lookups(tasks: Iterable[TaskFigures]) -> dict[str, dict[str, float | None]]
 
 
 def _of_node(tasks: Sequence[Mapping[str, float]]) -> dict[str, float | None]:
-    """Return the figures of a node's look-ups: sums, and latencies (ms) of those that have ended lately."""
+    """Return the statistics of a node's look-ups: sums, and latencies (ms) of those that have ended lately."""
     found: dict[str, float | None] = {
         name: round(sum(values.get(metric, 0.0) for values in tasks), 1) for name, metric in _SUMS_OF_LOOKUPS.items()
     }

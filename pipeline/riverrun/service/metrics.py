@@ -85,7 +85,7 @@ class Measured(Protocol):
 
 
 def registry_of(host: Measured) -> CollectorRegistry:
-    """Return a registry with the figures of an instance, and those of its own process."""
+    """Return a registry with the metrics of an instance, and those of its process."""
     registry = CollectorRegistry()
     registry.register(_Figures(host))
     ProcessCollector(registry=registry)
@@ -93,7 +93,7 @@ def registry_of(host: Measured) -> CollectorRegistry:
 
 
 def families(host: Measured) -> Iterable[Metric]:
-    """Return all figures of an instance, with names, types and meanings, including those that have no values yet."""
+    """Return all metrics of an instance, with names, types and meanings, including those that have no values yet."""
     return _Figures(host).collect()
 
 
@@ -111,13 +111,13 @@ class FollowerFigures(Collector):
         self._committed_at: float | None = None
 
     def take(self, report: FollowReport) -> None:
-        """Take the figures of a report."""
+        """Take the metrics of a report."""
         self._report = report
         if report.since_commit is not None:
             self._committed_at = SystemClock().now_ms() / 1000 - report.since_commit
 
     def collect(self) -> Iterable[Metric]:
-        """Yield the figures; before the first report they have no values."""
+        """Yield the metrics; before the first report they have no values."""
         names, report = ["kind", "name"], self._report
         records = CounterMetricFamily(f"{_FOLLOWER}records", "Records committed to the target.", labels=names)
         skipped = CounterMetricFamily(
@@ -379,7 +379,7 @@ def sensor_name(metric: MetricName) -> str:
 
 
 def _of_sensors(reports: Mapping[str, ThreadReport]) -> Iterable[Metric]:
-    """Return the figures of processors, each with its thread and task."""
+    """Return the metrics of processors, each with its thread and task."""
     families: dict[str, Metric] = {}
     seen: set[tuple[str, frozenset[tuple[str, str]]]] = set()
     for thread, report in reports.items():

@@ -44,7 +44,7 @@ class QueryRefusedError(Exception):
 
     Args:
         error: The kind of error, for programs.
-        message: The reason, for people.
+        message: The reason, as text.
         status: The status of HTTP.
     """
 

@@ -70,7 +70,7 @@ class Mistake:
 
     Args:
         error: The kind of error, for programs.
-        message: The reason, for people.
+        message: The reason, as text.
         status: The status of HTTP.
     """
 

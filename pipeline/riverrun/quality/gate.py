@@ -28,7 +28,7 @@ SITE, RESULTS = "site", "results"
 
 @dataclass(frozen=True, slots=True)
 class GateReport:
-    """Where the results of a check go, in addition to its verdict, and what earlier checks have counted.
+    """Places for the results of a check, in addition to its verdict, and the statistics of earlier checks.
 
     Args:
         check: Name of the check; empty for one without pages and rows.

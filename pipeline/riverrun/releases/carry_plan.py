@@ -43,7 +43,7 @@ _MIGRATED = _ROWS | {StoreKind.WINDOW, StoreKind.TIMESTAMPED_WINDOW, StoreKind.S
 
 
 class Fate(StrEnum):
-    """What becomes of a store, or of the rows of an output, when a release carries state."""
+    """Outcome for a store, or for the rows of an output, when a release carries state."""
 
     CARRIED = "carried"
     MIGRATED = "migrated"

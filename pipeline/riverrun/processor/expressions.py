@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from riverrun.processor.operator import EmitContext, OneValue
 
 _ONLY = object()
+# Names and attributes: such code may be repeated, as it computes nothing.
 _SIMPLE = re.compile(r"[\w.]+")
-"""Code that may be repeated."""
 _USES = "Combine tests by & | ~, each in parentheses: (col('a') > 1) & (col('b') == 2)."
 _LOGIC = frozenset("&|")
 _ARITHMETIC = frozenset({"+", "-", "*", "/", "//", "%"})
@@ -65,7 +65,7 @@ class Expression:
         return self._made(first if value is _ONLY else value)
 
     def holds(self, first: Any, value: Any = _ONLY, /) -> Any:
-        """Tell whether it is True for a value, or for a key and a value: True or False, and None for None.
+        """Return whether it is True for a value, or for a key and a value; None for None.
 
         Raises:
             ProcessingError: If the value has no such column, or the expression is not True, False or None.
@@ -295,7 +295,7 @@ class Row:
 
     @classmethod
     def of(cls, columns: Mapping[str, Any]) -> Row:
-        """Check the named expressions of a call."""
+        """Return the row of the named expressions of a call; refuse anything else."""
         for name, given in columns.items():
             if not isinstance(given, Expression):
                 message = f"{name} must be an expression of columns, not {given!r} ({type(given).__name__})"
@@ -305,7 +305,7 @@ class Row:
         return cls(tuple(columns.items()))
 
     def __call__(self, value: Any) -> Any:
-        """Return the row."""
+        """Return the row of a value."""
         return self._made(value)
 
     def check(self) -> None:
@@ -380,7 +380,7 @@ def _is_many(given: Any) -> bool:
 
 
 def _test(operand: Expression) -> Expression:
-    """Return an operand of & | ~."""
+    """Return an operand of & | ~; refuse what can be no test."""
     is_odd = operand.kind == "literal" and operand.parts[0] is not None and not isinstance(operand.parts[0], bool)
     if is_odd or operand.kind in _ARITHMETIC:
         message = f"{_plainly(operand) if is_odd else repr(operand)} is no test"

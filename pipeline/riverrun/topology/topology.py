@@ -265,7 +265,7 @@ class Topology:
 
         Args:
             builder: The store. It has no changelog, as its topic serves as one.
-            topic: The topic.
+            topic: The topic, all of whose partitions every worker reads.
             source_name: Name of the source that reads it.
             processor_name: Name of the processor that fills the store and forwards nothing.
             supplier: Returns that processor.

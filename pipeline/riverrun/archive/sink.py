@@ -41,7 +41,6 @@ class ArchiveSink:
     """Archives partitions of topics.
 
     Args:
-        by: The user, for manifests.
         now_ms: Returns the time, ms since the epoch.
         may_skip: Whether to continue after records that neither the archive nor the topic has any more.
         on_listed: Called with a topic after each manifest that this owner has written.

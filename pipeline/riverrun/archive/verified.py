@@ -199,7 +199,8 @@ def _check_rows(rows: Any, file: ArchivedFile, first: int) -> OffsetRange:
     _require(is_own, f"it has records of another partition than {file.partition}")
     offsets = rows["offset"].combine_chunks()
     start, end = offsets[0].as_py(), offsets[-1].as_py() + 1
-    rise = pc.all(pc.greater(offsets[1:], offsets[:-1])).as_py() is not False  # None of a single one
+    # `all` of nothing is null: a single offset rises.
+    rise = pc.all(pc.greater(offsets[1:], offsets[:-1])).as_py() is not False
     _require(
         rise and first <= start and end <= file.end,
         f"its offsets {start}..{end} do not rise within {first}..{file.end}",

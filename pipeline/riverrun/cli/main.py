@@ -74,7 +74,6 @@ app.add_typer(demo.app, name="demo")
 
 
 def _show_version(is_wanted: bool) -> None:  # noqa: FBT001 - a callback
-    """Print the version and exit."""
     if is_wanted:
         typer.echo(f"riverrun {riverrun.__version__}")
         raise typer.Exit

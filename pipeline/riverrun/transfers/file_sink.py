@@ -49,7 +49,6 @@ class FileSink:
     """A directory of files.
 
     Args:
-        table: The columns.
         target: The directory, or its URL.
         form: `parquet` or `json`.
     """
@@ -238,11 +237,11 @@ class FileSink:
 
     @contextmanager
     def _told(self, doing: str) -> Iterator[None]:
-        """Translate errors; every kind of store has its own."""
         try:
             yield
         except (StreamsError, KeyboardInterrupt):
             raise
+        # Every kind of store has different errors. These do not pass by themselves; a follower retries all others.
         except (PermissionError, NotADirectoryError, ImportError, ValueError) as error:
             message = f"Cannot {doing} {self._target}: {error}"
             raise ConfigError(message, hint="Check target, and that its file store's package is installed.") from error

@@ -50,7 +50,6 @@ class IcebergSink:
     """An Iceberg table that only grows.
 
     Args:
-        table: The columns.
         catalog: Properties of the catalogue, as pyiceberg's `load_catalog` takes them. `name` is the catalogue's.
         name: The table's name, with its namespace.
     """
@@ -106,7 +105,7 @@ class IcebergSink:
                 raise TaskMigratedError(message)
         reached = found | {tp.partition: offset for tp, offset in offsets.items()}
         offsets_there = msgspec.json.encode(Progress(self._table.topic_id, dict(sorted(reached.items())))).decode()
-        # pyiceberg's own repetition would add the rows after those of another owner, without a look at the offsets.
+        # pyiceberg's own repetition would add the rows after those of another owner, without comparing the offsets.
         transaction = without_retries(table)
         transaction.append(rows, snapshot_properties={self._key: offsets_there})
         transaction.set_properties({self._key: offsets_there})

@@ -217,11 +217,11 @@ class PolledFiles:
 
     @contextmanager
     def _told(self, doing: str) -> Iterator[None]:
-        """Translate errors; every kind of store has its own."""
         try:
             yield
         except (StreamsError, KeyboardInterrupt):
             raise
+        # Every kind of store has different errors. Those up to `ConfigError` do not pass by themselves; all others are retried.
         except pa.ArrowInvalid as error:
             message = f"Cannot {doing} {self._source}: {error}"
             raise DeserializationError(message, hint="Restore the file; or move it away, to leave it out.") from error

@@ -127,7 +127,6 @@ class Selecting:
     Args:
         brokers: Returns the client that asks the brokers, when it is needed.
         schema_registry: Settings of the schema registry; empty without one.
-        catalog: The sources.
     """
 
     brokers: Callable[[], Admin]

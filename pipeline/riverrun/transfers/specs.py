@@ -72,9 +72,10 @@ class ExportSpec:
     """Specifies the topic to export, and the form of its files or rows.
 
     Args:
+        topic: Name of the topic to read.
         target: A directory, or the table of a `jdbc` target.
         format: Any format that Spark can write: parquet, csv, json, jdbc, or a data source's name.
-        options: The writer's options.
+        options: Options of Spark's writer, by its names.
         schema: Schema of JSON values as DDL: each field becomes a column. None for one column `value`.
         is_binary: Whether keys, and values without a schema, are bytes rather than text.
         name: Name of the export and its progress. Defaults to the topic's name; another target is then refused, as it would
@@ -144,7 +145,7 @@ class ImportSpec:
         topic: The topic, which must exist.
         source: A path (directory, file or pattern), or the table of a `jdbc` source.
         format: Any format that Spark can read: parquet, csv, json, jdbc, or a data source's name.
-        options: The reader's options.
+        options: Options of Spark's reader, by its names.
         schema: The rows' schema as DDL, for formats without one.
         key: Key columns. One is written as text, or unchanged if binary; several as a JSON object. Without a key, rows with
             equal values of the incremental column, or else equal values, go to equal partitions.
@@ -218,7 +219,7 @@ class Batch:
     Args:
         number: Number of the batch, from 1; 0 before the first one.
         partitions: Number of the topic's partitions at the time of planning.
-        parts: Number of its parts.
+        parts: Number of its parts, of which each is one transaction.
         files: Its files, as Spark names them.
         above: Lower bound of the incremental column, exclusive, as text; None for none.
         upto: Upper bound of the incremental column, inclusive, as text; None without such a column.

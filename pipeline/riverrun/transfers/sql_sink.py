@@ -63,7 +63,6 @@ class SqlSink:
     """A table of a database.
 
     Args:
-        table: Its columns.
         url: The database, as SQLAlchemy writes it.
         name: The table's name, with its schema if it has one; created if missing.
     """

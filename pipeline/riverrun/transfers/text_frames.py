@@ -247,7 +247,6 @@ class _CsvRows:
     """Makes rows of the lines of a file.
 
     Args:
-        form: The form of records.
         names: The names of the columns.
         is_text: For each column of a schema, whether it is text; None for cells as they are.
         mode: Treatment of records with another number of cells.

@@ -25,7 +25,7 @@ class ReadableRows:
 
     Args:
         export: Name of the export.
-        rows: Makes rows of records.
+        rows: Makes rows of records, or raises `DeserializationError`.
         handler: Decides about a record; None to stop at it.
         write: Writes dead letters, and waits until they have arrived.
     """

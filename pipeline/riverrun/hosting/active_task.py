@@ -40,20 +40,16 @@ log = logging.getLogger(__name__)
 
 
 class TaskState(Enum):
-    """The state of an active task (`Task.State`).
+    """The state of an active task (`Task.State`)."""
 
-    Attributes:
-        CREATED: The task is taken over. Nothing is restored yet.
-        RESTORING: Its state is being brought to the committed point.
-        RUNNING: It processes; while a commit waits for brokers, it rests.
-        SUSPENDED: It processes nothing more, and its producer and its state are still open.
-        CLOSED: Everything is released; another process may own the task.
-    """
-
+    # Taken over; nothing is restored yet.
     CREATED = "created"
     RESTORING = "restoring"
+    # It processes; while a commit waits for brokers, it rests.
     RUNNING = "running"
+    # It processes nothing more, and its producer and its state are still open.
     SUSPENDED = "suspended"
+    # Everything is released; another process may own the task.
     CLOSED = "closed"
 
 
@@ -71,9 +67,8 @@ class ActiveTask:
     """A task that this process runs, from its takeover until it is closed (`StreamTask`).
 
     Args:
-        global_stores: By name, filled by the host.
         decorate: Wraps the collector, for hosts that add to records that are sent.
-        pause: Called now and then while a commit is prepared, for hosts that answer queries meanwhile (`Ports`).
+        pause: Called repeatedly while a commit is prepared, for hosts that answer queries meanwhile (`Ports`).
     """
 
     def __init__(
@@ -153,15 +148,13 @@ class ActiveTask:
         self._move_to(TaskState.SUSPENDED)
 
     def close(self, *, abort: bool = True) -> None:
-        """Close the task, and discard uncommitted work. A task with its own producer closes it. Idempotent.
-
-        `abort` ends its own producer's open transaction at once; otherwise the next owner or the brokers abort it.
-        """
+        """Close the task, and discard uncommitted work. A task with its own producer closes it. Idempotent."""
         if self.state is TaskState.CLOSED:
             return
         if self.state is not TaskState.SUSPENDED:
             self.suspend()
         self._move_to(TaskState.CLOSED)
+        # Without `abort`, the next owner or the brokers abort the open transaction.
         if self._is_sole and abort:
             self.producer.abort()
         try:
@@ -255,10 +248,7 @@ class ActiveTask:
     # Commits
 
     def commit(self) -> None:
-        """Commit all progress since the last commit: records, changelogs and input offsets together, then the local state.
-
-        For a task with its own producer. The steps are methods as well, and `send_commits`.
-        """
+        """Commit records, changelogs and input offsets together, then the local state, of a task with its own producer."""
         self.prepare_commit()
         send_commits(self.producer, [self])
         self.finish_commit()

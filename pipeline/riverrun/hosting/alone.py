@@ -94,10 +94,7 @@ def group_of(application_id: str) -> str:
 
 
 def hosts_in(members: tuple[str, ...]) -> tuple[SoleHost, ...]:
-    """Return the hosts among the members of such a group, the oldest first; members have the form `client-id@host`.
-
-    Leaves out members with other names, such as those of other programs.
-    """
+    """Return the hosts among the members (`client-id@host`) of such a group, the oldest first."""
     found = []
     for member in members:
         try:
@@ -243,11 +240,11 @@ def _wait(check: Callable[[], None], session: int) -> None:
 def processing_alone(connected: ConnectedApplication, kind: str, by: str | None = None) -> Iterator[SoleHost]:
     """Process all tasks of an application while no other host does.
 
-    Waits for hosts that have died: brokers free their places when their sessions time out. Exact results do not depend on
-    this: each task has one owner anyway.
+    Exact results do not depend on this: each task has one owner anyway.
     """
     place = _Place(connected.application, SoleHost.new(kind, by))
     try:
+        # Both wait for hosts that have died: brokers free their places when their sessions time out.
         place.take(connected.admin)
         await_no_members(connected)
         yield place.host

@@ -28,7 +28,6 @@ class Application:
     """One version of one application.
 
     Args:
-        kafka: Client properties with librdkafka's names.
         state_directory: Where local state of all applications is kept.
         published: Staging topics by the name that the topology uses; None if the version publishes.
         dead_letters: Topic of all dead letters for now (staging); None if the handlers decide.

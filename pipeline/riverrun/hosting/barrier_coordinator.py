@@ -39,12 +39,7 @@ _TIMEOUT_OF_RUNS_MS = 300_000
 
 @dataclass(frozen=True, slots=True)
 class CompletedBarrier:
-    """A barrier at which its versions pause.
-
-    Args:
-        release: The record that contains the barrier.
-        vector: The source offsets that all of them have processed exactly.
-    """
+    """A barrier at which its versions pause: its record, and the source offsets that all have processed exactly."""
 
     release: Release
     vector: OffsetVector
@@ -77,11 +72,7 @@ class _Inputs:
 
 
 class BarrierCoordinator:
-    """Makes versions pause at one vector, and resume.
-
-    Args:
-        bring: Brings a version without workers to given source offsets.
-    """
+    """Makes versions pause at one vector, and resume. `bring` brings a version without workers to given source offsets."""
 
     def __init__(self, registry: ReleaseRegistry, bring: Callable[[ConnectedApplication, _Offsets], None]) -> None:
         self._registry = registry
@@ -93,10 +84,7 @@ class BarrierCoordinator:
         return bool(version.admin.group(version.id).members)
 
     def pause(self, release: Release, versions: Sequence[ConnectedApplication]) -> CompletedBarrier:
-        """Make versions pause at one vector. If that fails, all of them resume, and nothing has changed.
-
-        Versions without workers must be idle.
-        """
+        """Make versions pause at one vector (those without workers must be idle). If that fails, all of them resume."""
         inputs = [_Inputs.of(version) for version in versions]
         for _ in range(_ATTEMPTS):
             running = [each for each in inputs if self.is_running(each.connected)]
@@ -166,7 +154,6 @@ class BarrierCoordinator:
 
 
 def _furthest(inputs: Iterable[_Inputs]) -> dict[TopicPartition, int]:
-    """Return the position of the version that is furthest ahead, per source partition."""
     vector: dict[TopicPartition, int] = {}
     for each in inputs:
         for tp, offset in each.positions().items():

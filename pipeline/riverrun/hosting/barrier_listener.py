@@ -220,14 +220,7 @@ class BarrierListener:
 
 
 class ReleaseFollower:
-    """Has running tasks follow the newest record of their application, each between two commits.
-
-    A task that was taken over later has read a newer record itself.
-
-    Args:
-        application: Returns the application; its sources may change.
-        pause_at: Called with the limits of each record.
-    """
+    """Has running tasks follow the newest record of their application, each between two commits."""
 
     def __init__(self, application: Callable[[], Application], pause_at: Callable[[Limits | None], None]) -> None:
         self._application = application
@@ -248,6 +241,7 @@ class ReleaseFollower:
     def let_process(self, active: ActiveTask) -> bool:
         """Apply the newest record to a task whose commit is not under way. Returns whether the task may process now."""
         newest, present = self._newest, active.publication
+        # A task that was taken over later has read a newer record itself.
         if newest is None or newest is present or newest.revision <= present.revision:
             return True
         if not active.may_follow(newest):

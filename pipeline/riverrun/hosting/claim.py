@@ -42,7 +42,6 @@ class ClaimedTask:
 
     Args:
         publication: Where it publishes, as read after the predecessor was fenced.
-        starts: Where to start reading each input.
         limits: Limits of record times of the topics that it is known to write to.
     """
 
@@ -151,11 +150,9 @@ class Claim:
         return {tp: (offset, _owned(metadata, "")) for tp, (offset, metadata) in self.newest_commit.items()}
 
     def check_owner(self) -> None:
-        """Find out, before taking the task over once more, whether another owner has continued it.
-
-        An owner that was out of reach for longer than its transaction timeout is fenced in either case: by the brokers alone,
-        or by a successor. A successor must not be fenced in turn.
-        """
+        """Find out, before taking the task over once more, whether another owner has continued it."""
+        # An owner that was out of reach for longer than its transaction timeout is fenced in either case: by the brokers
+        # alone, or by a successor. A successor must not be fenced in turn.
         if not self._has_owned:
             return
         # First, as brokers delete committed offsets with a topic, which would look like another owner's commit.
@@ -178,7 +175,6 @@ class Claim:
         return fence_named(self.connected, self.spec.inputs, partial(fence, self.connected.application))
 
     def _starts(self, point: CommittedPoint) -> dict[TopicPartition, int]:
-        """Return where to start reading each input: at the committed offset, or else as the policy of its source says."""
         missing = [tp for tp in self.spec.inputs if tp not in point.commits]
         starts = reset_offsets(self.connected, missing, self.clock.now_ms())
         return starts | {tp: committed.offset for tp, committed in point.commits.items()}
@@ -243,5 +239,4 @@ class Claim:
 
 
 def _owned(metadata: str, owner: str) -> str:
-    """Return the metadata of an offset with another owner."""
     return replace(OffsetMetadata.decode(metadata), owner=owner).encode()

@@ -83,13 +83,11 @@ class ConnectedApplication:
     """One version of an application on its brokers: its tasks, its topics, and where it publishes.
 
     Partitions and tasks are looked up once; `resolved` returns an object that looks again. Threads may share one.
-
-    Args:
-        known_partitions: Number of partitions by source topic, if they are known already; None to ask the brokers.
     """
 
     application: Application
     admin: Admin
+    # By source topic, if another instance or process has found them; None to ask the brokers.
     known_partitions: Mapping[str, int] | None = field(default=None, repr=False)
 
     @property
@@ -114,10 +112,7 @@ class ConnectedApplication:
     # Tasks
 
     def resolved(self) -> ConnectedApplication:
-        """Return a copy that reads the topics that its patterns match now.
-
-        Leaves out Kafka's internal topics and those of the application.
-        """
+        """Return a copy that reads the topics that its patterns match now, except internal ones."""
         if not self.application.topology.has_patterns:
             return ConnectedApplication(self.application, self.admin)
         others = (topic for topic in self.admin.list_topics() if not is_internal_topic(self.id, topic))
@@ -193,7 +188,6 @@ class ConnectedApplication:
         return layout
 
     def _require_nothing_lost(self) -> None:
-        """Make sure that the internal topics to be created have not existed before."""
         # Kafka Streams creates them again (`InternalTopicManager.makeReady`), and continues without the state that was in
         # them.
         own = {topic.name for topic in self.layout.internal_topics}
@@ -252,13 +246,11 @@ class ConnectedApplication:
         return found
 
     def require_publishing(self) -> None:
-        """Make sure that a bounded run may write to its output topics.
-
-        A run that writes to staging topics may always do so, unless its version pauses: the run would pass the barrier.
-        """
+        """Make sure that a bounded run may write to its output topics."""
         application, found = self.application, self.release()
         if found is None:
             return
+        # Also to staging topics: the run would pass the barrier.
         found.require_no_barrier(application.version)
         if application.published is not None:
             return

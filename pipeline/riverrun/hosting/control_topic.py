@@ -84,12 +84,7 @@ def _known_to(admin: Admin) -> dict[str, _Known]:
 
 
 class ControlTopic:
-    """A topic of values by name, created at the first write.
-
-    Args:
-        topic: Its name, with which the names of its locks begin.
-        config: Settings of the topic when it is created, in addition to its own.
-    """
+    """A topic of values by name, created at the first write; `config` adds to its settings then."""
 
     def __init__(self, admin: Admin, topic: str, config: Mapping[str, str] | None = None) -> None:
         self._admin = admin
@@ -117,7 +112,6 @@ class ControlTopic:
         return found
 
     def _read_on(self, found: dict[str, bytes], offsets: OffsetRange) -> None:
-        """Add the values of records, in their order."""
         for _, records in read_range(self._admin, {self._tp: offsets}):
             for record in records:
                 name = _name_in(record.key)
@@ -203,9 +197,6 @@ class ReleaseRegistry:
     All writers of an application use one transactional id, so writing is a compare-and-set. Take the lock (which fences the
     previous holder), read under it, compare, write, commit. A writer that was fenced tries again while the revision is the one
     that it knows.
-
-    Args:
-        by: The user who writes. Defaults to this user on this machine.
     """
 
     def __init__(self, notes: Notes, by: str = "", *, clock: Clock | None = None) -> None:
@@ -235,10 +226,7 @@ class ReleaseRegistry:
         return history_in(self._notes.read(), app)
 
     def write(self, release: Release) -> Release:
-        """Write a release that was read before, unless another process has written it since. Returns the written release.
-
-        A record of the change is written with it, or neither is.
-        """
+        """Write a release that was read before, unless another process has written it since. Returns the written release."""
         notes, now_ms = self._notes.read(), self.now_ms()
         before = release_in(notes, release.app)
         written = replace(
@@ -249,6 +237,7 @@ class ReleaseRegistry:
             changed_by=self.by,
             changed_ms=now_ms,
         )
+        # In one transaction: the history has a record of each change.
         values = encoded(written, ReleaseChange.between(before, written))
         for attempt in range(1, _ATTEMPTS + 1):
             try:
@@ -266,10 +255,7 @@ class ReleaseRegistry:
 
     @contextmanager
     def working_on(self, release: Release) -> Iterator[None]:
-        """Show in the record, at intervals, that a process works on a switch. Without a sign, a worker completes it.
-
-        Ends if another process has written the record meanwhile.
-        """
+        """Show in the record, at intervals, that a process works on a switch. Without a sign, a worker completes it."""
         ends = threading.Event()
         beating = threading.Thread(target=self._beat, args=(release, ends), name="working-on-switch", daemon=True)
         beating.start()
@@ -285,6 +271,7 @@ class ReleaseRegistry:
             at_work = encoded(replace(release, changed_ms=self.now_ms()))
             try:
                 self._notes.write(release.app, at_work, lambda: self.require(release))
+            # Another process has written the record: the switch is no longer this one's.
             except VersionConflictError:
                 return
             except StreamsError as error:

@@ -159,11 +159,7 @@ PUBLISHED, DISCARDED = "published", "discarded"
 
 @dataclass(frozen=True, slots=True)
 class PublishedRun:
-    """A run with a gate whose outputs are public.
-
-    Args:
-        verdict: None if it is no longer known.
-    """
+    """A run with a gate whose outputs are public; `verdict` is None if it is no longer known."""
 
     id: str
     records: int

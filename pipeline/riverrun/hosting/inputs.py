@@ -58,13 +58,12 @@ def input_lags(connected: ConnectedApplication) -> list[InputLag]:
 
 
 def dropped_so_far(connected: ConnectedApplication) -> Counter[str]:
-    """Return how many records an application's tasks have not processed, by reason, on all hosts since it began.
-
-    Tasks commit these counts with their offsets, so that each record counts once, whatever failed and was repeated.
-    """
+    """Return how many records an application's tasks have not processed, by reason, on all hosts since it began."""
+    # Tasks commit these counts with their offsets, so each record counts once, whatever failed and was repeated.
     committed, total = connected.committed(), Counter[str]()
     for inputs in connected.layout.tasks.values():
         found: Counter[str] = Counter()
+        # Each input has the counts of the whole task, as of its own last commit: the highest ones are the newest.
         for tp in committed.keys() & set(inputs):
             found |= Counter(OffsetMetadata.decode(committed[tp].metadata).dropped)
         total += found
@@ -128,15 +127,13 @@ def _written(application: Application) -> Iterator[str]:
 def reset_offsets(
     connected: ConnectedApplication, tps: Iterable[TopicPartition], now_ms: int
 ) -> dict[TopicPartition, int]:
-    """Return the offset at which reading of each new partition begins, by the policy of its source or `auto.offset.reset`.
-
-    Repartition topics are always read from their beginning: none of their records has been processed yet.
-    """
+    """Return the offset at which reading of each new partition begins, by the policy of its source or `auto.offset.reset`."""
     admin, policies = connected.admin, reset_policies(connected.application)
     uncommitted = list(tps)
     require_new(connected, uncommitted)
     chosen: dict[AutoOffsetReset, list[TopicPartition]] = {}
     for tp in uncommitted:
+        # Repartition topics have no policy: none of their records has been processed yet.
         chosen.setdefault(policies.get(tp.topic, AutoOffsetReset.earliest()), []).append(tp)
     starts: dict[TopicPartition, int] = {}
     for policy, partitions in chosen.items():

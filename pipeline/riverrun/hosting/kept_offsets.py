@@ -65,10 +65,7 @@ class KeptOffsets:
         return {tp: found[tp] for tp, topic_id in known.items() if topic_id == present[tp.topic]}
 
     def noted(self, note: str, tps: Iterable[TopicPartition]) -> dict[TopicPartition, CommittedOffset]:
-        """Return how far topics are written that an operation fills, as it has kept that with `keep`.
-
-        The metadata that the operation keeps begin with `note` and a colon, which the result leaves out.
-        """
+        """Return how far topics are written that an operation fills, as it has kept that with metadata `<note>:...`."""
         kept = self.read()
         noted = {tp: kept[tp] for tp in tps if tp in kept and kept[tp].metadata.startswith(f"{note}:")}
         return {tp: CommittedOffset(at.offset, at.metadata.removeprefix(f"{note}:")) for tp, at in noted.items()}

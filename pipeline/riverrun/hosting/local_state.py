@@ -106,12 +106,10 @@ def _unusable(directory: Path, error: OSError) -> StateError:
 
 
 def left_positions(application: Application) -> dict[TaskId, int]:
-    """Return the position of each task's state in the local directory: the sum of its applied changelog offsets.
-
-    Waits for stream threads of an instance that was just killed here, as they may still have the state open.
-    """
+    """Return the position of each task's state in the local directory: the sum of its applied changelog offsets."""
     found = {}
     for task, path in task_directories(application.directory).items():
+        # Stream threads of an instance that was just killed here may still have the state open.
         try:
             backend = after_predecessor(partial(RocksDbBackend, path), within_s=_PREDECESSOR_SECONDS)
         except StateError as error:
@@ -149,10 +147,7 @@ class ObsoleteState:
         self._looked_at = time.monotonic()
 
     def delete_if_due(self, kept: Collection[TaskId]) -> tuple[TaskId, ...]:
-        """Delete obsolete state, if it is time to check.
-
-        Keeps state that other processes use (bounded runs take over tasks of a worker), or that cannot be deleted.
-        """
+        """Delete obsolete state, if it is time to check."""
         if time.monotonic() - self._looked_at < self._delay_ms / 1000:
             return ()
         self._looked_at = time.monotonic()
@@ -163,6 +158,7 @@ class ObsoleteState:
     def _delete(self, task: TaskId, path: Path) -> bool:
         try:
             idle_ms = self._clock.now_ms() - round(path.stat().st_mtime * 1000)
+            # Other processes may use it: bounded runs take over tasks of a worker.
             if idle_ms <= self._delay_ms or not delete_unused(path):
                 return False
         except OSError as error:

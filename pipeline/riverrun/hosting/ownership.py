@@ -110,11 +110,7 @@ def fence(application: Application, owner: TaskId | str) -> None:
 
 
 class StreamsProducer:
-    """Sends the records of one or more tasks, and commits their offsets (`StreamsProducer`).
-
-    Args:
-        name: The task, if it is the only one; else the name of this producer among the owners of tasks.
-    """
+    """Sends the records of one or more tasks, and commits their offsets (`StreamsProducer`)."""
 
     def __init__(self, application: Application, name: TaskId | str, transaction_timeout_ms: int = 60_000) -> None:
         streams = application.config.streams
@@ -154,10 +150,7 @@ class StreamsProducer:
         offsets: Mapping[TopicPartition, tuple[int, str]],
         released: Mapping[TopicPartition, tuple[int, str]] = MappingProxyType({}),
     ) -> None:
-        """Commit offsets, in one transaction with all records sent so far if these are sent exactly once.
-
-        `released` are the offsets of tasks that are let go.
-        """
+        """Commit offsets (`released` are of tasks that are let go), with all records sent so far if exactly once."""
         together = {**offsets, **released}
         # A stream thread copies only its last commit of a task: copies of all would add a partition to each transaction.
         commit_and_keep(self._offsets, self._group_id, together, released if self.owner else together)
@@ -220,12 +213,10 @@ class ThreadProducer:
                 self._fenced.add(owner)
 
     def discard(self, *, abort: bool) -> None:
-        """Close the producer, whose tasks have been closed; the next task to be taken over gets another one. Idempotent.
-
-        Without `abort`, its open transaction lasts until the next owner of one of its tasks aborts it.
-        """
+        """Close the producer, whose tasks have been closed; the next task to be taken over gets another one. Idempotent."""
         producer, self._producer = self._producer, None
         if producer is not None:
+            # Otherwise the next owner of one of its tasks aborts the open transaction.
             if abort:
                 producer.abort()
             producer.close()

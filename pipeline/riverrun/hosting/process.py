@@ -89,11 +89,7 @@ _TALKATIVE = {
 
 @dataclass(frozen=True, slots=True)
 class LogStyle:
-    """The style of logging.
-
-    Args:
-        as_json: Whether each message is a JSON object on its own line.
-    """
+    """The style of logging: the lowest level, and whether each message is a JSON object on its own line."""
 
     level: int
     as_json: bool
@@ -154,8 +150,7 @@ def configure_logging(config: Mapping[str, Any], level: int) -> None:
 def quiet_libraries() -> None:
     """Silence messages of other libraries about normal events, or about errors that they raise as well.
 
-    Called in Riverrun's own processes: commands, stream threads, tasks of Airflow. Programs that use Riverrun decide for
-    themselves.
+    Only for Riverrun's own processes: commands, stream threads, tasks of Airflow. Other programs decide for themselves.
     """
     for name, level in _TALKATIVE.items():
         logging.getLogger(name).setLevel(level)

@@ -23,17 +23,12 @@ log = logging.getLogger(__name__)
 
 LOOK_SECONDS = 0.5
 _ROWS = 1_000
-# A poll that is under way is not waited for: one of a commit that has lost its owner takes longer than a minute.
+# Not longer, as a poll that is under way may take more than a minute: of a commit that has lost its owner.
 _LAST_LOOK_SECONDS = 1.0
 
 
 class Progress(NamedTuple):
-    """The progress of an operation.
-
-    Args:
-        doing: The operation, for display.
-        everything: Records in total; None if unknown.
-    """
+    """The progress of an operation in records; `everything` is None if the total is unknown."""
 
     doing: str
     done: int

@@ -30,11 +30,7 @@ def old_before(first_kept_ms: int) -> int:
 
 
 class Purge:
-    """Deletes records at intervals.
-
-    Args:
-        interval_ms: The interval (`repartition.purge.interval.ms`).
-    """
+    """Deletes records at intervals (`repartition.purge.interval.ms`)."""
 
     def __init__(self, admin: Admin, interval_ms: int = 0) -> None:
         self._admin = admin

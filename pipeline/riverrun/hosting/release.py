@@ -69,8 +69,6 @@ class Release:
     """A release as the control topic knows it.
 
     Args:
-        live: The version whose outputs are public.
-        step: How far the release of `candidate` has come.
         candidate: The version that is to go live, or that went live last.
         previous: The version that was live before, to roll back to.
         cut: The offset vector, as text. Outputs below it are the old version's, and the rest the new version's.
@@ -86,8 +84,7 @@ class Release:
         computing_since_ms: When the candidate began to compute its outputs, ms since the epoch; 0 if it has none.
         failed_pause_ms: How long versions paused in attempts to switch that came to nothing, since the last gate, ms.
         epoch: Counts the switches.
-        barrier: Where running versions are to pause; None if they need not.
-        held: The bounded run of the live version whose outputs a gate holds back; None if there is none.
+        held: The bounded run of the live version whose outputs a gate holds back.
         carry: State that the candidate takes over from the live version; None if it computes everything.
         revision: Counts the writes; compare-and-set compares it.
         operation: Identifies one write, to recognise it after an unknown outcome.
@@ -224,7 +221,7 @@ _ROLES = {"aborted": "was given up", "rolled-back": "was rolled back"}
 
 @dataclass(frozen=True, slots=True)
 class ReleaseChange:
-    """One write of a release: the change, its author and its time.
+    """One write of a release: the change, its author and its time. Other fields are those of the release after it.
 
     Args:
         revision: Orders the changes. Times cannot, since machines' clocks differ.
@@ -232,12 +229,7 @@ class ReleaseChange:
         at_ms: Time by the clock of the author's machine, ms since the epoch.
         riverrun: The version of Riverrun that made the change.
         before: The step of the release before the change.
-        live: The version that is live after the change.
-        epoch: The number of switches so far.
-        cut: The offset vector, as text.
         verdict: The id of the gate's verdict; empty if there is none.
-        corrections: Number of records that the last switch published.
-        repaired: The last repair of the public tables.
         held: The bounded run that a gate held back before or after the change, and what became of it; empty if there is none.
         changed: Fields of the release that the change modified.
     """

@@ -33,12 +33,7 @@ _BATCH_OF_LOG = 1_000
 
 @dataclass(frozen=True, slots=True)
 class Skip:
-    """A record to skip.
-
-    Args:
-        offset: The offset to commit.
-        metadata: Metadata of the commit; it keeps the partition's time.
-    """
+    """A record to skip, with the offset to commit, and metadata that keep the partition's time."""
 
     task_id: TaskId
     tp: TopicPartition
@@ -82,7 +77,6 @@ def carry_out(connected: ConnectedApplication, planned: Skip) -> Skip:
 
 
 def _next_record(admin: Admin, tp: TopicPartition, start: int) -> RawRecord | None:
-    """Return the first record at or after an offset; None if there is none."""
     end = admin.end_offsets([tp])[tp]
     for at in range(start, end, _BATCH_OF_LOG):
         for _, records in read_range(admin, {tp: OffsetRange(at, min(at + _BATCH_OF_LOG, end))}):
@@ -94,7 +88,6 @@ def _next_record(admin: Admin, tp: TopicPartition, start: int) -> RawRecord | No
 def _elsewhere(
     application: Application, task_id: TaskId, tp: TopicPartition, offset: int, record: RawRecord | None
 ) -> RangeError:
-    """Make the error that another record comes next, with a hint on what to do first."""
     if record is None:
         return RangeError(f"Task {task_id} of {application.id} has processed all of {tp}: there is nothing to skip")
     message = (

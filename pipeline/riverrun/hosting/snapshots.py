@@ -45,10 +45,7 @@ def snapshot_store(application: Application, task_id: TaskId) -> SnapshotStore:
 
 
 def open_state(connected: ConnectedApplication, task_id: TaskId) -> StateBackend:
-    """Open a task's local state; if there is none, that of the newest usable snapshot.
-
-    Deletes state that cannot be read: the changelogs contain all of it.
-    """
+    """Open a task's local state; if there is none, that of the newest usable snapshot."""
     application = connected.application
     directory = application.directory / str(task_id)
     sub_topology = application.sub_topology(task_id.sub_topology)
@@ -58,6 +55,7 @@ def open_state(connected: ConnectedApplication, task_id: TaskId) -> StateBackend
     except CorruptStateError as error:
         named = {"task": str(task_id)}
         log.warning("task %s is restored from its changelogs: %s", task_id, error.message, extra=named)
+        # Nothing is lost: the changelogs contain all of it.
         shutil.rmtree(directory)
         return open_backend(sub_topology, directory)
 
@@ -82,10 +80,7 @@ def _why_foreign(manifest: Manifest, application: Application, task_id: TaskId) 
 
 
 def open_snapshot(application: Application, task_id: TaskId, name: str) -> StateBackend:
-    """Open a task's state as it is in one snapshot.
-
-    There must be no local state in the application's directory.
-    """
+    """Open a task's state as it is in one snapshot, in a directory without local state."""
     store = snapshot_store(application, task_id)
     manifest = next((found for found in store.manifests() if found.name == name), None)
     if manifest is None:
@@ -108,7 +103,6 @@ class TaskCheckpoint:
     Args:
         directory: The directory of the copy; removed once the copy is published.
         positions: Per changelog, the next offset that is not in the copy.
-        inputs: Committed offsets of the task's inputs.
         whole: When the state was whole; None if that is unknown.
     """
 
@@ -213,10 +207,8 @@ def _fetch(connected: ConnectedApplication, task_id: TaskId, directory: Path) ->
 
 
 def _why_unusable(manifest: Manifest, admin: Admin) -> str | None:
-    """Return why a snapshot and the rest of its changelogs would make wrong state; None if the state would be right.
-
-    As `find_missing`, before any file is fetched.
-    """
+    """Return why a snapshot and the rest of its changelogs would make wrong state; None if the state would be right."""
+    # As `find_missing`, which comes too late: all files have been fetched by then.
     positions = {TopicPartition.parse(name): offset for name, offset in manifest.changelogs.items()}
     topics = {tp.topic for tp in positions}
     if admin.topic_ids(topics) != manifest.topic_ids:

@@ -276,15 +276,13 @@ def open_global_state(
     ends: Mapping[TopicPartition, int] | None = None,
     on_restore: Callable[[TopicPartition, int, int], None] | None = None,
 ) -> GlobalState:
-    """Open the global stores and fill them up to the given ends, or to the present ones.
-
-    They are kept in memory and filled at every start. Their topics are compacted, and hosts need no local files for them.
-    """
+    """Open the global stores and fill them up to the given ends, or to the present ones."""
     application, admin = connected.application, connected.admin
     handlers = global_error_handlers(application.config.streams)
     state = GlobalState(
         application.topology,
         application.id,
+        # Filled at every start: their topics are compacted, and hosts need no local files for them.
         backend=MemoryBackend(),
         clock=clock,
         handlers=handlers,
@@ -310,13 +308,11 @@ def open_global_state(
 
 
 def publish_snapshots(connected: ConnectedApplication, clock: Clock, scratch: Path | None = None) -> list[Manifest]:
-    """Publish snapshots of all tasks from the present changelogs. Workers may run meanwhile.
-
-    Makes each state in a separate directory, from the newest snapshot and the changelogs' records since.
-    """
+    """Publish snapshots of all tasks, made of the newest ones and the changelogs' records since. Workers may run meanwhile."""
     published = []
     for task_id in sorted(connected.layout.tasks):
         if has_snapshots(connected.application, task_id):
+            # Not in the directory of the application, where running tasks have their state open.
             with tempfile.TemporaryDirectory(prefix="riverrun-snapshot-", dir=scratch) as directory:
                 published.append(_publish_from_log(connected, task_id, clock, Path(directory)))
     return published

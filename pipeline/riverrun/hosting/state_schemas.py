@@ -78,12 +78,7 @@ _decode = foreign_decoder(_Record)
 
 @dataclass(frozen=True, slots=True)
 class WrittenTopic:
-    """A topic with rows that only this application writes and reads.
-
-    Args:
-        owner: The store or the repartition topic, for messages.
-        kind: The store's kind; None for a repartition topic.
-    """
+    """A topic with rows that only this application writes and reads; `kind` is None for a repartition topic."""
 
     topic: str
     owner: str
@@ -147,12 +142,7 @@ def written_topics(topology: Topology, application_id: str) -> list[WrittenTopic
 
 @dataclass(frozen=True, slots=True)
 class _Sample:
-    """The rows of a topic that were read.
-
-    Args:
-        is_whole: Whether the topic has no others.
-        unreadable: A key whose row cannot be read, and why; None if all can be read.
-    """
+    """The rows that were read: whether the topic has no others, and a key whose row cannot be read, with the reason."""
 
     rows: int
     is_whole: bool
@@ -160,11 +150,7 @@ class _Sample:
 
 
 class StateSchemas:
-    """The recorded serdes of one application's topics.
-
-    Args:
-        connected: The application; its patterns are resolved.
-    """
+    """The recorded serdes of the topics of one application, whose patterns are resolved."""
 
     def __init__(self, connected: ConnectedApplication) -> None:
         self._topics = {each.topic: each for each in written_topics(connected.topology, connected.id)}
@@ -275,7 +261,6 @@ class StateSchemas:
     def _refusal(
         self, found: WrittenTopic, refused: list[tuple[str, Description, Comparison]], sample: _Sample
     ) -> StateSchemaError:
-        """Make the error that names the store, the reasons, and a key whose row cannot be read."""
         said = [f"{side}s written as {name_of(old)}: {'; '.join(r.reasons)}" for side, old, r in refused]
         if sample.unreadable is not None:
             key, why = sample.unreadable
@@ -321,7 +306,6 @@ def _is_proved(sample: _Sample, refused: list[tuple[str, Description, Comparison
 
 
 def _why_unreadable(keys: Serde[Any], values: Serde[Any], key: bytes | None, value: bytes) -> str | None:
-    """Return why a row cannot be read, or its key would be written otherwise; None if it can be read."""
     try:
         # A row whose key is written otherwise is no longer found under its key.
         if key is not None and keys.serialize(keys.deserialize(key)) != key:

@@ -40,10 +40,9 @@ class TableInputs:
     """The compacted inputs of a task that are tables.
 
     Args:
-        kept_ms: How long brokers keep tombstones in them, ms.
+        kept_ms: How long brokers keep tombstones in them.
         following: When the task had read all of them.
         present: The keys of inputs whose deleted rows have to be looked for.
-        warnings: What may have been missed.
     """
 
     kept_ms: int = FOREVER_MS

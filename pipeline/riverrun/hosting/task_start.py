@@ -33,11 +33,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class CommittedPoint:
-    """The point from which a task continues.
-
-    Args:
-        topics: Ids of the topics that the task depends on, as found with the last commits.
-    """
+    """The point from which a task continues, with the ids of its topics as found with the last commits."""
 
     commits: Mapping[TopicPartition, CommittedOffset]
     topics: Mapping[str, int]
@@ -68,10 +64,6 @@ class OpenedTask:
     Workers, standbys, snapshots, dry runs and attempts of Spark start their tasks this way: they fence the predecessor if they
     write, read the committed offsets, then the changelogs' ends, and then restore. In any other order a predecessor could
     still commit in between.
-
-    Args:
-        point: The point to which it is restored.
-        missing: The local state, and the changelog records that it lacks, as found last.
     """
 
     connected: ConnectedApplication
@@ -142,11 +134,9 @@ def begin_task(
     *,
     source_changelogs: bool = False,
 ) -> OpenedTask:
-    """Open a task for a host that writes nothing, and so fences no predecessor.
-
-    With `source_changelogs`, it reads the committed offsets of those inputs only that serve as changelogs.
-    """
+    """Open a task for a host that writes nothing, and so fences no predecessor."""
     spec = connected.application.task_spec(task_id, connected.layout.tasks[task_id])
+    # A standby needs the committed offsets of those inputs only that serve as changelogs.
     inputs = list(spec.source_changelogs.values()) if source_changelogs else spec.inputs
     with ExitStack() as opened:
         if backend is not None:

@@ -78,7 +78,6 @@ class Groups:
             self._patiently(lambda _attempt, within_s: self._commit(group, partitions, within_s), doing)
 
     def _asking(self, group: str, ask: Callable[[CoordinatorRequest], Any]) -> Callable[[int, float], Any]:
-        """Return a function that attempts one request to a group's coordinator."""
         # Not with librdkafka's admin client: if the coordinator does not answer, that client frees parts of the request
         # that are in use, and the process crashes (librdkafka pull request 5397).
         from riverrun.kafka.coordinators import CoordinatorRequest  # noqa: PLC0415 - loads for long, and few ask

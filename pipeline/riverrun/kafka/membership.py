@@ -243,7 +243,6 @@ class GroupMember:
         return made.result()
 
     def _beat(self, generation: int) -> int:
-        """Send a heartbeat, and return the code of the answer."""
         answer = self._answer(
             lambda: HeartbeatRequest(
                 group_id=self._group_id,

@@ -161,7 +161,6 @@ def _retrieve(java: str, artifact: Artifact, scratch: Path, jars: Path) -> None:
 
 
 def _check(jars: Path, checksums: str) -> None:
-    """Refuse libraries that differ from this release's."""
     expected = {name: digest for digest, name in map(str.split, checksums.splitlines())}
     found = {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in jars.iterdir()}
     others = sorted(name for name in expected.keys() | found.keys() if expected.get(name) != found.get(name))

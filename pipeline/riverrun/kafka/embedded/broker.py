@@ -253,7 +253,6 @@ class EmbeddedBroker:
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
-        """Let only one process at a time start or stop it."""
         # Two starts would compete for the data.
         try:
             close_to_others(self._directory)
@@ -392,7 +391,6 @@ class EmbeddedBroker:
         return self._write_logging(controller="warn")
 
     def _write_logging(self, controller: str) -> Path:
-        """Write the settings of its log, with the controller's level."""
         logging = self._directory / "log4j2.xml"
         logging.write_text(_LOGGING.format(controller=controller))
         return logging.resolve()
@@ -406,7 +404,6 @@ class EmbeddedBroker:
 
     @property
     def _ports(self) -> tuple[int, int]:
-        """Return the ports of the broker and of its controller."""
         return self._port, self._port + 1
 
     def _has_let_go(self) -> bool:
@@ -414,7 +411,6 @@ class EmbeddedBroker:
         return self._live_pid() is None and all(map(_is_free, self._ports))
 
     def _live_pid(self) -> int | None:
-        """Return the broker's process id, if the process is ours and alive."""
         # The pid of a broker that has crashed may belong to another process by now: the command line decides.
         try:
             pid = int(self._pid_file.read_text())

@@ -80,7 +80,10 @@ class Releaser:
         return self._checks.status()
 
     def check(self, step: str, argument: str = "") -> Release:
-        """Make sure that a step may be taken, as the step itself does before it changes anything."""
+        """Make sure that a step may be taken; `argument` is the version or the verdict that it is about.
+
+        Each step does so itself, before it changes anything.
+        """
         return self._checks.check(step, argument)
 
     def log(self) -> list[ReleaseChange]:
@@ -279,7 +282,7 @@ class Releaser:
         return readiness(looking(candidate, every_s), max_lag=max_lag, looks=looks, timeout_s=timeout_s)
 
     def retire(self, version: str | None = None) -> Release:
-        """Delete the topics, offsets and state of a version that is not live. It can no longer be rolled back to."""
+        """Delete the topics, offsets and state of a version; defaults to the one that was replaced, or rolled back from."""
         release = self.check("retire", version or "")
         chosen = retired_of(release, version)
         retired = self._versions.application(chosen)

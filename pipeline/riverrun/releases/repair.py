@@ -128,7 +128,7 @@ class _Found:
 
 
 class Repairer:
-    """Repairs tables of one application.
+    """Repairs tables of one application, by the code of the version `code`; empty for that of the live version.
 
     Args:
         by: The user for the history; defaults to this user on this machine.

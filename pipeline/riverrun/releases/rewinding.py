@@ -72,7 +72,7 @@ class Mark:
 
 
 def mark_of(connected: ConnectedApplication, starts: Mapping[TopicPartition, int]) -> Mark:
-    """Note the position of a version, while no host processes it; `starts` are those of inputs without commits."""
+    """Note the position of a resolved version that no host processes; `starts` are those of inputs without commits."""
     admin = connected.admin
     committed = {tp: (found.offset, found.metadata) for tp, found in connected.committed().items()}
     internal = [topic.name for topic in connected.layout.internal_topics]
@@ -104,7 +104,8 @@ def compact_again(admin: Admin, settings: Mapping[str, str]) -> None:
 
 
 def rewind(connected: ConnectedApplication, mark: Mark, name: str) -> None:
-    """Take all tasks of a version back to a point. If it is interrupted, another call with the same `name` completes it."""
+    """Take all tasks of a resolved version back to a point. If interrupted, another call with the same `name` completes it."""
+    # `delete_copies` knows the copies by the form of the name: 8 hex digits.
     tasks, doing = sorted(connected.layout.tasks), f"take {connected.id} back"
     timed = _timed(connected)
     for topic in timed.values():

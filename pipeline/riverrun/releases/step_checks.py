@@ -150,7 +150,7 @@ class StepChecks:
         return release
 
     def check(self, step: str, argument: str = "") -> Release:
-        """Make sure that a step may be taken, as the step itself does."""
+        """Make sure that a step may be taken; `argument` is the version or the verdict that it is about."""
         checks: Mapping[str, Callable[[str], Release]] = {
             "start": self._check_start,
             "restore": self._check_restore,

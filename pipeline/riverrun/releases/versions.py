@@ -108,7 +108,7 @@ def create_letters(connected: ConnectedApplication, topic: str | None) -> str:
 
 
 def processing_application(project: ProjectConfig, admin: Admin, name: str, version: str | None = None) -> Application:
-    """Load an application for processing: the live version publishes, any other one writes to its staging topics."""
+    """Load an application for processing: the live version (the default) publishes, others write to their staging topics."""
     config = project.app(name)
     release = release_of(admin, config)
     chosen = version or release.live
@@ -282,7 +282,7 @@ class Versions:
         wanted = [tp for tp in tps if topics is None or tp.topic in topics]
         starts = self._admin.beginning_offsets(wanted)
         if by_policy:
-            # The policy `none` chooses nothing: whoever starts the version has to set its offsets.
+            # The policy `none` chooses nothing: the user has to set the offsets before a host starts.
             with suppress(ConfigError):
                 starts = reset_offsets(version.resolved(), wanted, SystemClock().now_ms())
         begins = {str(tp): offset for tp, offset in sorted(starts.items()) if offset}

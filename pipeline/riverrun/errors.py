@@ -230,7 +230,7 @@ class MissingOffsetError(RangeError):
     Args:
         message: What happened.
         topic: The topic that the reader reads.
-        partition: Its partition.
+        partition: Number of its partition; -1 if it is not known.
         hint: What to do about it.
     """
 

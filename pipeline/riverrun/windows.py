@@ -52,7 +52,7 @@ class Windowed(NamedTuple, Generic[K]):
 
     Args:
         key: The grouping key.
-        window: The window.
+        window: Start and end of the window, ms since the epoch.
     """
 
     key: K

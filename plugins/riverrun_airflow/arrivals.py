@@ -29,7 +29,7 @@ class NewRecordsTrigger(BaseEventTrigger):
     same start.
 
     Args:
-        topics: Names of the topics.
+        topics: Names of the topics, whose new offsets count together.
         records: Number of new offsets that make an event; 0 if the number does not matter.
         minutes: Minutes since the event before, after which any new record makes one; 0 if time does not matter.
         event_hours: Period of event time, in hours of UTC, whose end makes an event once all partitions with new records have

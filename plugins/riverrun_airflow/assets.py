@@ -126,7 +126,7 @@ def topic_asset(brokers: str, topic: str) -> Asset:
 
     Args:
         brokers: `bootstrap.servers`; their order does not matter.
-        topic: The topic.
+        topic: Name of the topic, as on the brokers.
     """
     uri = f"kafka://{first_of(brokers)}/{topic}"
     return Asset(name=uri, uri=uri, group="kafka")
@@ -144,7 +144,7 @@ def target_asset(target: str, format: str, options: Mapping[str, str] | None = N
 
     Args:
         target: A path, or the table of `jdbc`.
-        format: The format.
+        format: `jdbc`, or any other that Spark knows, for paths.
         options: Options of the format; those of `jdbc` have the database's `url`.
     """
     uri = _table_uri(target, options or {}) if format.lower() == "jdbc" else _path_uri(target)

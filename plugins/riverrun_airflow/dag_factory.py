@@ -157,7 +157,7 @@ def selected(
     ['shop-eu']
 
     Args:
-        names: All names.
+        names: The names to choose from, in order.
         select: Names or patterns; all by default.
         exclude: Names or patterns of those to leave out.
         kind: What the names are names of, for messages.

@@ -60,7 +60,7 @@ def _ready(project: ProjectConfig, app: str, max_lag: int) -> Look:
 
 
 def _watched(project: ProjectConfig, app: str, version: str, until_ms: int, max_lag: int) -> Look:
-    """Check whether a version stays live until a time; findings are that it is not, or that its lag exceeds `max_lag` (0: any)."""
+    """Check whether a version stays live until a time; findings are that it is not, or its lag exceeds `max_lag` (0: any)."""
     from riverrun.hosting.process import SystemClock
 
     release = releaser_of(project, app, "", "").status()
@@ -105,7 +105,6 @@ class Awaited:
     """The condition under which new records are reported; if it names several, the first that holds.
 
     Args:
-        topics: The topics.
         records: Number of new offsets: records, and transaction markers. 0 if the number does not matter.
         minutes: Minutes after which any new record is reported; 0 if time does not matter.
         event_time_ms: Event time, ms since the epoch, that all partitions with new records must have reached; 0 if it does not

@@ -75,7 +75,7 @@ class LoggedProgress:
     """Logs the progress of work, every ten seconds and when it ends. Threads may call it. It never fails the work.
 
     Args:
-        log: The log.
+        log: Logger of the task or the driver.
         on_spark: Called once with the web address of Spark's page, when there is one.
         clock: Returns a time, s.
     """

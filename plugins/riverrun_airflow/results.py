@@ -32,7 +32,7 @@ class RunResult:
 
     Args:
         app: Name of the application.
-        version: Its version.
+        version: Version of the application that ran.
         range: The range of offsets, as text.
         empty: Whether there was nothing to process: no record was read, written or corrected.
         records_in: Records read from the application's inputs.

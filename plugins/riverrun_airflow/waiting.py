@@ -198,7 +198,7 @@ class NewRecordsSensor(BaseSensorOperator):
     With several conditions, the first that holds ends it. Without any, one new record does.
 
     Args:
-        topics: The topics.
+        topics: Names of the topics, whose new offsets count together.
         records: Number of new offsets; 0 if it does not matter.
         minutes: Minutes after which any new record is enough; 0 if time does not matter.
         event_time: A time that all partitions with new records must have reached; empty if it does not matter.

@@ -25,13 +25,7 @@ if TYPE_CHECKING:
 
 
 def check_keys(path: Path, where: str, table: Mapping[str, Any], allowed: Iterable[str]) -> None:
-    """Check that a table has no unknown keys.
-
-    Args:
-        path: The file, for messages.
-        where: Name of the table; empty for the whole file.
-        table: The table.
-        allowed: The known keys.
+    """Check that a table has no unknown keys; `where` names the table, and is empty for the whole file.
 
     Raises:
         ConfigError: If the table has an unknown key.
@@ -55,13 +49,13 @@ _IN_TOML: Mapping[type, str] = {
 
 
 def check_type(path: Path | str, where: str, value: Any, expected: type, *, hint: str | None = None) -> None:
-    """Check the type of a value.
+    """Check the type of a value, one of `bool`, `dict`, `float`, `int`, `list` and `str`.
 
     Args:
         path: The file, for messages.
         where: Place in the file.
-        value: The value.
-        expected: The type: `bool`, `dict`, `float`, `int`, `list` or `str`.
+        value: The value, which messages show unless `where` names a secret.
+        expected: The type.
         hint: What to write instead.
 
     Raises:
@@ -173,11 +167,7 @@ def wrong_in_schedule(schedule: str) -> str | None:
 
 
 def check_schedule(where: str, schedule: str) -> None:
-    """Check a schedule of Airflow's.
-
-    Args:
-        where: Name of the key, for messages.
-        schedule: The schedule.
+    """Check a schedule of Airflow's; `where` names its key, for messages.
 
     Raises:
         ConfigError: If it is not valid.
@@ -189,11 +179,7 @@ def check_schedule(where: str, schedule: str) -> None:
 
 
 def check_zone(where: str, zone: str) -> None:
-    """Check the name of a time zone.
-
-    Args:
-        where: Name of the key, for messages.
-        zone: The name.
+    """Check the name of a time zone; `where` names its key, for messages.
 
     Raises:
         ConfigError: If this machine knows no such zone.
@@ -206,12 +192,7 @@ def check_zone(where: str, zone: str) -> None:
 
 
 def check_name(path: Path, kind: str, name: str) -> None:
-    """Check the name of an export or an archive.
-
-    Args:
-        path: The file, for messages.
-        kind: Which of them it is, for messages.
-        name: The name.
+    """Check the name of an export or an archive; `kind` says which, for messages.
 
     Raises:
         ConfigError: If it has other characters than a-z A-Z 0-9 . _ -, or more than 100.
@@ -222,13 +203,7 @@ def check_name(path: Path, kind: str, name: str) -> None:
 
 
 def check_number(where: str, value: Any, lowest: int, highest: int) -> None:
-    """Check that a value is a whole number within bounds.
-
-    Args:
-        where: Name of the parameter, for messages.
-        value: The value.
-        lowest: The lowest number allowed.
-        highest: The highest number allowed.
+    """Check that a value is a whole number within bounds (inclusive); `where` names the parameter, for messages.
 
     Raises:
         ConfigError: If it is not.

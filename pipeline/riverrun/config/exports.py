@@ -250,13 +250,7 @@ def below(path: Path, url: str, *, has_files: bool) -> str:
 
 
 def metrics_of(path: Path, where: str, table: Mapping[str, Any], environ: Mapping[str, str]) -> dict[str, str]:
-    """Return where a follower serves its metrics, and the token for them.
-
-    Args:
-        path: The file, for messages.
-        where: Name of the table, for messages.
-        table: The table.
-        environ: Replaces `${NAME}`.
+    """Return where a follower serves its metrics, and the token for them, with `${NAME}` replaced from `environ`.
 
     Raises:
         ConfigError: If the address is none, or others could read it without a token.
@@ -276,12 +270,6 @@ def properties_of_consumer(
     path: Path, where: str, table: Mapping[str, Any], environ: Mapping[str, str]
 ) -> tuple[dict[str, str], dict[str, Any]]:
     """Return the consumer's properties in a table, without their prefix, and the rest of the table.
-
-    Args:
-        path: The file, for messages.
-        where: Name of the table, for messages.
-        table: The table.
-        environ: Replaces `${NAME}`.
 
     Raises:
         ConfigError: If a property cannot be set, or is not one value.

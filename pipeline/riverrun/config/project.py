@@ -199,7 +199,7 @@ class ProjectConfig:
         """Return the project with one more application, which replaces one with the same name.
 
         Args:
-            name: Its name.
+            name: Name of the application, as in `[apps.NAME]`.
             table: Content of `[apps.NAME]`; functions are allowed in place of their names.
             environ: Replaces `${NAME}` in secrets.
 

@@ -1,6 +1,6 @@
 """The common part of aggregations over a grouped stream, with and without windows: the steps that they add to the plan.
 
-Callers pass the class of the tables to create, which is in a layer above: a table can become a stream again, and be grouped.
+Callers pass the class of the tables to create. It is in a layer above: a table can become a stream again, and be grouped.
 """
 
 from __future__ import annotations
@@ -256,8 +256,8 @@ class Grouping(Generic[K, V]):
         plan: Receives the steps.
         node: Name of the stream's node.
         sources: The sources above it.
-        key_serde: Serde of its keys.
-        value_serde: Serde of its values.
+        key_serde: Serde of keys; None if unknown.
+        value_serde: Serde of values; None if unknown.
         name: The user's name of the grouping.
         repartition_required: Whether keys may have changed since the records were read.
         repartitions: Sources that read it back, by the grouping's name: its aggregations share the topic.

@@ -31,8 +31,6 @@ class Repartition:
         filter: Name of the node that drops records without a key, unless a downstream node uses them.
         sink: Name of the node that writes the topic.
         source: Name of the node that reads the topic.
-        key_serde: Serde of its keys.
-        value_serde: Serde of its values.
         is_optimizable: Whether it may be merged with others. Topics that users asked for are not
             (`OptimizableRepartitionNode`).
     """

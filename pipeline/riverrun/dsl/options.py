@@ -208,7 +208,8 @@ class Materialized(Generic[K, V]):
 
     Args:
         key_serde: Serde of the keys. Default: the stream's.
-        value_serde: Serde of the values.
+        value_serde: Serde of the values. Default: the stream's for reductions and `to_table`, `LONG` for counts. Results of
+            other functions need it if they are stored.
         caching: Whether to hold back updates and forward one per key and commit.
         logging: Whether to write changes to a changelog topic. Without one the state cannot be restored.
         log_config: Topic settings of the changelog.

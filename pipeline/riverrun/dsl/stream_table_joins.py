@@ -41,7 +41,7 @@ class VersionedJoin:
 
     Args:
         name: Name of the node.
-        table: The table.
+        table: The versioned table, in which records are looked up by key and time.
         joiner: `(value, table_value)` or `(key, value, table_value)`.
         grace_period: How long records wait; None if they do not.
         left_join: Whether records without a match are joined with None.

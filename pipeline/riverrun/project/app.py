@@ -340,7 +340,7 @@ class App:
 
         Args:
             tp: Partition of the record.
-            offset: Its offset.
+            offset: Offset of the record: the next one that its task would process.
 
         Raises:
             RangeError: If it is not the next record of its task.

@@ -161,7 +161,7 @@ class Archives:
         """Archive what topics have had since they were archived last, up to their last stable offsets.
 
         Args:
-            topics: The topics.
+            topics: Names of the topics; each one is archived once.
             engine: `local` for this process, `spark` for executors.
             may_skip: Whether to skip records that are in neither topic nor archive any more.
 
@@ -205,7 +205,7 @@ class Archives:
         """Bring the tables of Iceberg that show a topic of the archive up to date. All changes of this class do.
 
         Args:
-            topic: The topic.
+            topic: Name of the archived topic.
 
         Raises:
             ConfigError: If a catalogue refuses, or a table shows something else.

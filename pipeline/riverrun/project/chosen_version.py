@@ -23,7 +23,7 @@ class ChosenVersion:
     Args:
         cluster: Brokers and Spark.
         project: The project that declares it.
-        name: Its name.
+        name: Name of the application.
         named: Its version; None for the live one.
     """
 

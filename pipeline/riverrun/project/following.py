@@ -1,7 +1,4 @@
-"""Exports that are followed: opens topic and target of `[exports.NAME]`.
-
-They are opened again whenever another version of the application goes live, whose serdes they use.
-"""
+"""Exports that are followed: opens topic and target of `[exports.NAME]`, again for each version whose serdes they use."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Imports that poll a source: opens source and topic of `[imports.NAME]`.
-
-They are opened again whenever another version of the application goes live, whose serdes they use.
-"""
+"""Imports that poll a source: opens source and topic of `[imports.NAME]`, again for each version whose serdes they use."""
 
 from __future__ import annotations
 

@@ -173,7 +173,7 @@ class Riverrun:
         as a change. A built `Topology` travels with the functions that it calls.
 
         Args:
-            name: Its name.
+            name: Name of the application, as in `[apps.NAME]`; it begins the names of internal topics.
             topology: A `Topology`; or a function of a `StreamsBuilder`, or its name: `module:function`. None for an
                 application that the file declares, or an earlier call.
             version: Without a topology, the version to work with; None for the version that is live at each call. With

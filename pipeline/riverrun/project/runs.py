@@ -36,7 +36,7 @@ class BoundedRun:
 
     Args:
         connected: The application.
-        run_range: The range.
+        run_range: Offsets to process, per partition of the inputs.
         cluster: Provides Spark.
         check: Raises if the application must not process.
         advance_to_ms: Time to which event time advances after the last record, ms since the epoch.

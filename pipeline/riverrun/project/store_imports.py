@@ -71,7 +71,7 @@ def import_rows(
 
     Args:
         connected: The application. Nothing may process it.
-        store: Name of the store.
+        store: Name of the store, as in the topology.
         source: A file, or a directory with files that end with `.parquet`.
         build: Builds the topology.
         replaces: Whether rows that the store has are deleted; without it the store must be empty.

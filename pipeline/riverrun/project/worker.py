@@ -43,8 +43,8 @@ class AppWorker:
     you close it.
 
     Args:
-        application: The application.
-        build: Builds its topology within a stream thread.
+        application: The application to run, in one version.
+        build: Builds its topology within a stream thread, which is another process.
         token: Token that callers of its HTTP interface must show; empty for none.
         complete: Completes a switch of versions whose coordinator has died; None to leave that to others.
     """
@@ -252,7 +252,7 @@ class AppWorker:
 
         Args:
             store: The store's name.
-            key: The key.
+            key: The key, before serialization; it need not exist.
 
         Raises:
             InvalidStateStoreError: If there is no such store, or the worker is starting.
@@ -266,7 +266,7 @@ class AppWorker:
         """Return a state store (`KafkaStreams.store`).
 
         Args:
-            name: Its name.
+            name: Name of the store, as in the topology.
             stale: Whether standbys of this instance may answer, whose content may be older.
 
         Raises:

@@ -1,6 +1,6 @@
 """Metrics of an instance for Prometheus, under the names of Kafka Streams' metrics, and those of a follower.
 
-All of them come from the reports that stream threads send each second anyway, so a scrape costs the threads nothing.
+A scrape costs stream threads nothing: all metrics come from the reports that they send each second anyway.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ class FollowerFigures(Collector):
 
     Args:
         kind: `export`, `import` or `archive`.
-        name: Its name.
+        name: Name of the export, import or archive.
     """
 
     def __init__(self, kind: str, name: str) -> None:

@@ -1,6 +1,6 @@
 """Reads whole stores: asks the tasks that have their partitions, here and on other instances.
 
-Queries belong to the live version: an instance of another version refuses them, and names an instance of the live one.
+A query belongs to the live version: an instance of another version refuses it, and names an instance of the live one.
 """
 
 from __future__ import annotations
@@ -143,7 +143,7 @@ class StoreRequest:
     """A question about a store.
 
     Args:
-        store: The store.
+        store: The store, and the tasks that have its partitions.
         query: The query of each of its partitions.
         path: Path under which other instances answer this question.
         params: Parameters of that request.

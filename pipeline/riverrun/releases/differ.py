@@ -146,8 +146,8 @@ class Differ:
             self._admin.kafka, self._name, transaction_timeout_ms=LONGEST_TRANSACTION_MS, admin=self._admin
         )
         try:
-            # Fence first: an open transaction of a predecessor is aborted, and a live one can commit nothing more. A process that
-            # has taken over before is found by the check.
+            # Fence first: an open transaction of a predecessor is aborted, and a live one can commit nothing more. A process
+            # that has taken over before is found by the check.
             producer.init()
             check()
             ends = dict(zip(Side, self._settled_ends() if is_settled else self.stable_ends(), strict=True))

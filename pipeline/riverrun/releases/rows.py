@@ -3,8 +3,8 @@
 In the frame of a table or a log, fields have their own names, and Riverrun's columns begin with an underscore. In the frame
 of a difference all fields have a prefix, so Riverrun's columns need none.
 
-A key with named fields also has one column for each of them: `key_NAME` in a difference. In a table or a log it is `_key_NAME`,
-or just `NAME` if the type of values shows that they have no such field, as in SQL.
+A key with named fields also has one column for each of them: `key_NAME` in a difference. In a table or a log it is `_key_NAME`;
+it is `NAME` if the type of values shows that they have no such field, as in SQL.
 """
 
 from __future__ import annotations

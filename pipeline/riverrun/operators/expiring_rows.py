@@ -35,8 +35,8 @@ class ExpiringRows:
     A deletion is an update of the table like others: its time is that of the expiry, and it has no headers. Rows expire in
     order of these times, then of the bytes of their keys, so restarts and bounded runs change nothing.
 
-    Each row waits in a heap, which is made of the store when a task starts. A row that was updated meanwhile waits again when
-    its turn comes. So a record costs as much as the rows that expire by it; an update is one look at a dict.
+    Each row waits in a heap, which is made of the store when a task starts. A row that was updated meanwhile is added again
+    when it is due. So a record costs as much as the rows that expire by it; an update costs one look-up in a dict.
     """
 
     def __init__(

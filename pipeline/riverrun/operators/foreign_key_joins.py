@@ -270,6 +270,9 @@ class ResponseJoin:
     """Joins a response with its row, unless the row has changed (`ResponseJoinProcessorSupplier`).
 
     A row that no longer has a result is deleted, even if it never had one.
+
+    Args:
+        joiner: `(value, foreign_value) -> result`; in left joins, either may be None.
     """
 
     def __init__(
@@ -350,7 +353,8 @@ def _writing(part: str, serialize: Bytes) -> Bytes:
         # A schema registry did not answer: the value is not to blame.
         except BrokerError:
             raise
-        except Exception as error:  # a serde may raise anything
+        # A serde may raise anything.
+        except Exception as error:
             why = f"its serde refuses it ({type(error).__name__}: {error})"
             message = f"A join by a foreign key cannot write the {type(value).__name__} {part} {shown(value)}: {why}"
             raise SerializationError(message, hint="Give the tables serdes for such keys and values.") from error

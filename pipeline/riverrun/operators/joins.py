@@ -42,6 +42,7 @@ class StreamTableJoin:
 
     Args:
         key_of: `(key, value) -> key` to look up; None for the record's own key.
+        joiner: `(key, value, table_value) -> value`.
     """
 
     def __init__(
@@ -195,6 +196,10 @@ class StreamVersionedTableJoin:
     """Looks up each record's key as of the record's time (`KStreamKTableJoinProcessor`).
 
     Null keys and null values are dropped; left joins drop only null values.
+
+    Args:
+        open_table: Opens the table's lookup in a task; the lookup takes `(key, as_of_ms)`.
+        joiner: `(key, value, table_value or None) -> value`.
     """
 
     def __init__(

@@ -34,6 +34,7 @@ class StreamSessionWindowAggregate:
     and gap. The result's timestamp is the end of the session.
 
     Args:
+        merger: `(key, aggregate, other_aggregate) -> aggregate`.
         kept_ms: How long the store keeps a session after its end.
         closing: Tracks closing windows, if only closed sessions are forwarded; None forwards every update.
     """

@@ -186,7 +186,7 @@ class TableSource:
             self._store.update(key, value, self._store.replaced(key), timestamp, headers)
 
     def lines(self, at: EmitContext) -> str:
-        """Return the lines of `process` for a store that holds updates back, where the bytes of keys are at hand."""
+        """Return the lines of `process` for a store that holds updates back, where the bytes of keys are known."""
         store = None if self.rows_in is None or at.raw_key is None else at.stores[self.rows_in]
         puts = store.cached_put() if isinstance(store, PutsInParts) else None
         if puts is None or at.raw_key is None:

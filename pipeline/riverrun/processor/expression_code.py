@@ -342,7 +342,8 @@ class ExpressionCode:
         listed = self._constant(values)
         try:
             known = self._constant(frozenset(values))
-        except TypeError:  # unhashable
+        # A value is unhashable.
+        except TypeError:
             return _Part(f"({part.raw} in {listed})", part.nullable, is_test=True)
         held, classes = f"t{next(self._numbers)}", self._constant(_HASHABLE)
         text = f"({held} in {known} if ({held} := {part.raw}).__class__ in {classes} else {held} in {listed})"

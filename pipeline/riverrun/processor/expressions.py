@@ -93,7 +93,7 @@ class Expression:
         return ExpressionCode.of(self).at(at, self._text)
 
     def test(self, at: EmitContext) -> TupleValue:
-        """Return the lines that tell whether it holds for the value at a place."""
+        """Return the lines that test whether it holds for the value at a place."""
         made = ExpressionCode.of(self).at(at, lambda code, place: place(code.test(self)))
         return TupleValue((made.whole,), made.lines)
 
@@ -239,12 +239,12 @@ setattr(Expression, STANDS_FOR, ("value", "key, value"))
 
 
 def decision_of(predicate: Callable[..., Any]) -> Callable[..., Any]:
-    """Return the function that tells whether a predicate holds; of an expression, that is its test."""
+    """Return the function that tests a predicate; of an expression, that is `holds`."""
     return predicate.holds if isinstance(predicate, Expression) else predicate
 
 
 def tests_of(at: EmitContext, expressions: Sequence[Expression]) -> list[str]:
-    """Return the code that tells whether each expression holds, at a place whose value is taken apart into columns."""
+    """Return the code that tests each expression, at a place whose value is taken apart into columns."""
     code = ExpressionCode.of(*expressions)
     place, _ = code.placed_at(at)
     return [place(code.test(each)) for each in expressions]

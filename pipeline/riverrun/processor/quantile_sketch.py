@@ -1,4 +1,4 @@
-"""A sketch of many numbers that gives quantiles with a bounded relative error (DDSketch, Masson, Rim and Lee 2019).
+"""A sketch of many numbers that estimates quantiles with a bounded relative error (DDSketch, Masson, Rim and Lee 2019).
 
 A number belongs to the bucket whose bounds are `base ** (n - 1)` and `base ** n`. A bucket's middle is at most `accuracy` away
 from any number in it, relative to that number. So a sketch is only a count per bucket: the sketches of two sets of numbers add

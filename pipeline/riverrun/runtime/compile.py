@@ -305,7 +305,8 @@ def sink(
         name = topic_of if isinstance(topic_of, str) else topic_of(key, value, timestamp)
         try:
             hashed = None if key is None else cast("Any", inner)(key)
-        except Exception as error:  # a serde may raise anything
+        # A serde may raise anything.
+        except Exception as error:
             raise SerializationError(refused_text(node, name, key, error)) from error
         where = None if hashed is None else partition_for(hashed, count(name))
         write(name, where, key, value, timestamp, headers)

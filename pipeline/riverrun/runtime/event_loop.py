@@ -1,4 +1,4 @@
-"""Runs look-ups on one event loop per process, in a thread of its own.
+"""Runs look-ups on one event loop per process, in a separate thread.
 
 All tasks of a process share the loop, so connections that users' functions open there may be shared, too. Only tasks that look
 something up load this module: `asyncio` is slow to load.

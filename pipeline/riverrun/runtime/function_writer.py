@@ -168,8 +168,8 @@ class FunctionWriter:
     """Functions that this one calls: by name, the node that each contains with those below it (`Fusion.entry`)."""
     placed: list[str] = field(default_factory=list)
     """Sinks that find the partitions of all keys of a flush at once."""
+    # Numbers the functions of an operator that has several, so that each has its own names.
     scopes: int = 0
-    """Number of functions written so far for an operator that has several; each has names of its own."""
     _places: list[tuple[Node, RecordVars]] = field(default_factory=list)
 
     @property

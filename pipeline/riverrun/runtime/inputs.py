@@ -129,7 +129,7 @@ class RecordQueue:
         return within
 
     def add_batches(self, batches: Iterator[Iterable[RawFields]]) -> None:
-        """Append batches of records, which are fetched when those at hand have been processed."""
+        """Append batches of records, which are fetched when those that wait have been processed."""
         self._batches = batches
 
     def reached_end(self, offset: int) -> None:
@@ -366,7 +366,7 @@ class PartitionGroup:
     def in_order(self) -> Iterator[tuple[RecordQueue, int]]:
         """Yield the results of `next_queue` until nothing waits. At least one record is processed before the next step.
 
-        For hosts that have all inputs at hand. There may be many inputs, so they are not all examined for each record.
+        For hosts that have all records of all inputs. There may be many inputs, so they are not all examined for each record.
         """
         self._heap.clear()
         self._in_heap.clear()

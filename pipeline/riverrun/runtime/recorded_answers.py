@@ -92,7 +92,7 @@ def _answer(line: bytes, where: str) -> LookupAnswer:
 class AnsweredLookups:
     """A `LookupExecutor` that calls nothing: look-ups get recorded answers at once.
 
-    Several answers to one argument are used in turn, and the last one again and again.
+    Several answers to one argument are used in order, and the last one repeatedly.
     """
 
     def __init__(self, answers: Iterable[LookupAnswer]) -> None:
@@ -113,7 +113,7 @@ class AnsweredLookups:
 
     def check(self) -> None:
         """Raise the error about the first answer that was missing or did not fit."""
-        # A processing handler may have skipped the record on which the look-up failed: the dry run must fail all the same.
+        # A processing handler may have skipped the record on which the look-up failed, but the dry run must still fail.
         if self._missing is not None:
             raise self._missing
 

@@ -336,7 +336,7 @@ class Task:
             self._lookups.finish()
 
     def process_all(self) -> int:
-        """Process all records that were added or can be fetched, for hosts with all inputs at hand, lowest event time first."""
+        """Process all records that were added or can be fetched, lowest event time first; for hosts that have all inputs."""
         done = (self._lookups or self._processing).process_all()
         self._has_progress |= done > 0
         return done

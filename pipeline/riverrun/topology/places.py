@@ -175,7 +175,8 @@ def _width(row: Sequence[tuple[str, Box]]) -> float:
 
 def _depths(nodes: Sequence[Drawn]) -> dict[str, int]:
     depth: dict[str, int] = {}
-    for node in nodes:  # parents come before children
+    # Parents come before children.
+    for node in nodes:
         depth[node.name] = 1 + max((depth[parent] for parent in node.parents), default=-1)
     return depth | {node.name: max(depth.values()) for node in nodes if node.writes}
 

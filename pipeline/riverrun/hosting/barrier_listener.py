@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 
 _TP = TopicPartition(CONTROL_TOPIC, 0)
 _RETRY_SECONDS = 1.0
-"""Pause before another look for the control topic, and after a failure."""
+"""Interval at which a missing control topic is looked up, and pause after a failure."""
 _POLL_SECONDS = 0.2
 _RECORDS_PER_POLL = 500
 # Several signs of life of a coordinator (`BEAT_SECONDS`) must be missing before an instance completes its switch.

@@ -188,8 +188,8 @@ class ConnectedApplication:
         return layout
 
     def _require_nothing_lost(self) -> None:
-        # Kafka Streams creates them again (`InternalTopicManager.makeReady`), and continues without the state that was in
-        # them.
+        # Kafka Streams creates missing internal topics again (`InternalTopicManager.makeReady`), and continues without the
+        # state that was in them.
         own = {topic.name for topic in self.layout.internal_topics}
         if own == self.admin.partitions(own).keys():
             return

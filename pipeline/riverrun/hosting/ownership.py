@@ -159,8 +159,8 @@ class StreamsProducer:
         """Abort the open transaction at once, so that no reader waits for it."""
         # Errors do not matter: a successor's takeover aborts the transaction as well.
         with suppress(StreamsError):
-            # Remaining records include dead letters of the failure that ends the task. `KafkaProducer.close` sends them for
-            # `RecordCollectorImpl`, too.
+            # Without transactions, remaining records are sent, such as dead letters of the failure that ends the task.
+            # `KafkaProducer.close` does so for `RecordCollectorImpl`.
             if self._plain is not None:
                 self._plain.flush()
             self._offsets.abort()

@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 
 LOOK_SECONDS = 0.5
 _ROWS = 1_000
-# Not longer, as a poll that is under way may take more than a minute: of a commit that has lost its owner.
+# Short, as a poll that is under way may take more than a minute if the owner of a commit has died.
 _LAST_LOOK_SECONDS = 1.0
 
 
@@ -76,7 +76,7 @@ def counted_batches(doing: str, batches: Iterable[T], everything: int | None = N
 
 
 def counted_rows(doing: str, rows: Iterable[R], everything: int | None = None) -> Iterator[R]:
-    """Pass rows on, and report their number now and then."""
+    """Pass rows on, and report their number after each thousand."""
     done = 0
     for row in rows:
         yield row

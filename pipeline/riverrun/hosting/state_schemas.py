@@ -2,7 +2,7 @@
 
 A value stays in the form in which it was written until its key is updated, perhaps for years. So each topic has the
 descriptions of all serdes that may have written its rows, in the control topic `riverrun-state`. Every machine sees that topic
-before it has any state. Local state and snapshots hold only rows of changelogs, so they need no record of their own. The id of
+before it has any state. Local state and snapshots hold only rows of changelogs, so they need no separate record. The id of
 the topic is part of the record: a topic that was deleted and created again has no old rows.
 
 Kafka takes no settings of topics that it does not know, and 4 KiB of metadata with an offset: neither has room for this.

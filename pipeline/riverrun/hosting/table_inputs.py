@@ -97,7 +97,7 @@ class TableInputs:
         self.present = {}
 
     def reach(self, task: Task) -> None:
-        """Note before a commit how far a task has read, if nothing looks from time to time: bounded runs end soon."""
+        """Note before a commit how far a task has read, where nothing does so at intervals: bounded runs end soon."""
         self.following.reach({tp: task.position(tp) for tp in self.tps})
 
     def require_recent(self, admin: Admin) -> None:

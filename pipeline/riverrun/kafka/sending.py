@@ -300,7 +300,7 @@ class SendingClient:
 
     def ask_for(self, topic: str) -> None:
         """Make the library look up a topic's partitions. Without an answer, the library retries."""
-        # By its own timer, it looks them up to a second after the first record: most of the time of a task that writes little.
+        # By its own timer, it may look them up a second after the first record: most of the time of a task that writes little.
         if topic not in self._known:
             with suppress(KafkaException):
                 self.producer.list_topics(topic, _METADATA_SECONDS)

@@ -109,12 +109,10 @@ class NewRecordsTrigger(BaseEventTrigger):
             self._kept = dict(state)
 
     def _begun(self) -> dict[str, Any]:
-        """Return the position of a first watch."""
         project = located(self.config, self.riverrun_conn_id).project()
         return {"since": position(project, self.topics, self.start), "since_ms": now_ms(), "passed_ms": None}
 
     def _look(self, state: Mapping[str, Any]) -> Arrived:
-        """Poll once."""
         period, passed = self._period_ms, state["passed_ms"]
         # The end of the period after the last one that was passed. Before that is known, no time can be passed.
         until = 0 if not period else _NEVER if passed is None else passed + period

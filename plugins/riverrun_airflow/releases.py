@@ -125,7 +125,6 @@ class ReleaseOperator(BaseOperator):
         return StepRequest(self.app, self.step, about.get(self.step, ""), self.master, by, carries)
 
     def _retired(self, context: Context, project: ProjectConfig) -> str:
-        """Return the version to retire."""
         store: Any = context["task_state_store"]
         # The first attempt may have taken the version out of the release: a second one still has to delete what is left
         # of it.

@@ -179,7 +179,6 @@ def _failures(each: CheckRecord) -> str:
 
 
 def _pages(pages: Mapping[str, str], docs: str) -> str:
-    """Return links to Data Docs."""
     shown = (
         # In a separate tab, without access to this one: they show text of users' records, and are not trusted.
         f'<a target="_blank" rel="noopener" href="{docs}/{quote(path)}">{escape(name)}</a>'

@@ -154,7 +154,6 @@ def call_attribute(reference: str | PickledFunction, *arguments: object) -> Any:
 
 
 def _refuse_main(reference: str, module_name: str, attribute: str) -> None:
-    """Refuse functions of a script or a notebook."""
     # `__main__` is another module in processes that run tasks.
     if module_name == "__main__":
         message = f"{reference} is defined in a script or notebook, which other processes cannot import"

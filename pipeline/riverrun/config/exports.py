@@ -190,7 +190,6 @@ def _check_together(path: Path, where: str, table: Mapping[str, Any]) -> None:
 
 
 def _check_iceberg(path: Path, where: str, table: Mapping[str, Any]) -> None:
-    """Check the settings that go with a catalogue."""
     if "." not in table.get("table", ""):
         message = f"{path}: [{where}] has a catalog, and needs table with a namespace"
         raise ConfigError(message, hint='For example table = "shop.orders".')

@@ -69,7 +69,6 @@ def streams_config(path: Path | str, where: str, table: Mapping[str, Any]) -> St
 
 
 def _checked_together(path: Path | str, where: str, streams: StreamsConfig) -> StreamsConfig:
-    """Check settings that depend on each other."""
     if streams.server_token and streams.server_token == streams.server_read_token:
         message = (
             f"{path}: {where}.server.read.token is equal to server.token, so callers that only read may do anything"
@@ -155,7 +154,7 @@ def _unsafe(path: Path | str, where: str, key: str) -> ConfigError:
     )
 
 
-# Riverrun's own code uses these two; librdkafka checks all others.
+# Checked here; the client library checks all others.
 _MEMBERSHIP = frozenset({"consumer.session.timeout.ms", "consumer.heartbeat.interval.ms"})
 
 
@@ -476,7 +475,6 @@ def _server(path: Path | str, where: str, value: Any) -> str:
 
 
 def _directory(path: Path | str, where: str, value: Any) -> str:
-    """Return the directory of local state."""
     text = _text(path, where, value)
     if not text:
         message = f"{path}: {where} is empty"

@@ -51,8 +51,7 @@ _PROSE = frozenset({"current", "expected", "illegal", "invalid", "last", "next",
 
 
 _HIDDEN = "***"
-# Characters of a quoted value. Patterns with a limit take linear time; the rest of a longer value is searched like other
-# text.
+# Characters of a quoted value: further ones of a longer value are searched for secrets like other text.
 _LONGEST = 4_000
 
 _URL = re.compile(r"(?<![\w+.-])(?P<scheme>[A-Za-z][\w+.-]*)://(?P<rest>[^\s\"'<>`]+)")
@@ -166,7 +165,6 @@ def expanded(where: str, value: str, environ: Mapping[str, str]) -> str:
 
 
 def _content(where: str, path: Path) -> str:
-    """Return the content of a file."""
     try:
         # Editors add a final line end, which is no part of a secret.
         return path.read_text("utf-8").rstrip("\r\n")
@@ -214,7 +212,6 @@ def redacted(text: str) -> str:
     >>> redacted('{"apiKey": "hunter2", "retries": 3}')
     '{"apiKey": "***", "retries": 3}'
     """
-    # First the patterns that need no name: the others may take only a part of such a secret for a value.
     text = _KNOWN.sub(_HIDDEN, text)
     text = _URL.sub(_without_user, _ORACLE.sub(rf"\1:{_HIDDEN}@", text))
     text = _BARE_USER.sub(_without_bare_user, text)

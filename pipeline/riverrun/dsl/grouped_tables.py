@@ -204,7 +204,6 @@ class KGroupedTable(Generic[K, V]):
         return self._table(plan, node, frozenset({source}), store.key_serde, store.value_serde)
 
     def _repartitioned(self, store_name: str, sink: str, source: str) -> str:
-        """Return the source that reads the changes back."""
         prefix = self._options.name or store_name
         # If the user named the topic, all aggregations share it.
         if prefix in self._named_sources:

@@ -376,7 +376,6 @@ class Grouping(Generic[K, V]):
         )
 
     def _check_serdes(self) -> None:
-        """Check the serdes of a repartition topic."""
         if self.repartition_required:
             # Before the serdes of the store, which may take them over from it: the message must name the call to change.
             where = f"The keys of {self.origin} may have changed: the repartition topic of the grouping"
@@ -400,7 +399,6 @@ class Grouping(Generic[K, V]):
         return parent, sources
 
     def _shared_repartition(self, prefix: str, *, is_named: bool) -> str:
-        """Return the source of the repartition topic."""
         if prefix in self.repartitions:
             self.plan.repartition_again(prefix, is_named=is_named)
             return self.repartitions[prefix]

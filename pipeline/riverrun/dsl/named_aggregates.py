@@ -161,7 +161,6 @@ def shown_states(functions: Functions, states: Any) -> dict[str, Any]:
 
 
 def _row_of(functions: Functions) -> type[msgspec.Struct]:
-    """Return the class of rows of states."""
     # One class in a process for equal fields: stores compare what they read with what they wrote.
     return _row_class(tuple((name, _state_type(function)) for name, function in functions))
 

@@ -247,7 +247,6 @@ class Materialized(Generic[K, V]):
     ttl: timedelta | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
-        """Check the name, and combinations of options."""
         if self.supplier is not None:
             self._take_over(self.supplier)
         validate_name(self.name)
@@ -371,7 +370,6 @@ class StreamJoined(Generic[K, V, VO]):
     other_late: Callable[[Any], object] | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
-        """Check the names."""
         validate_name(self.name)
         validate_name(self.store_name)
         this, other = self.this_store_supplier, self.other_store_supplier
@@ -403,7 +401,6 @@ class Repartitioned(Generic[K, V]):
     partitioner: Callable[[str, K, V, int], Partitions] | None = None
 
     def __post_init__(self) -> None:
-        """Check the name and the number of partitions."""
         validate_name(self.name)
         given = self.number_of_partitions
         if given is not None and not 1 <= given <= MOST_PARTITIONS:

@@ -336,7 +336,6 @@ class FollowedExport:
 
 
 def _opened(config: ExportConfig, table: SinkTable) -> Sink:
-    """Return the sink of an export."""
     if config.catalog:
         require_extra("iceberg")
         from riverrun.transfers.iceberg_sink import IcebergSink

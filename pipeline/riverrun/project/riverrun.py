@@ -78,7 +78,6 @@ class Riverrun:
         by: str | None = None,
         on_wait: Callable[[str], None] = lambda _servers: None,
     ) -> None:
-        """Read the file."""
         self._environ = dict(os.environ if environ is None else environ)
         self._config = self._read(config, kafka, schema_registry, directory)
         self._declared: frozenset[str] = frozenset(self._config.apps)

@@ -122,7 +122,6 @@ def new_api(
 
 
 def _show_errors(api: FastAPI) -> None:
-    """Show errors as JSON."""
     show_errors(api)
 
     @api.exception_handler(RefusedError)

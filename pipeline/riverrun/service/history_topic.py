@@ -68,7 +68,7 @@ _read_minute: Callable[[bytes], Minute] = json_decoder(Minute).decode
 
 
 class HistoryTopic:
-    """The topic of an instance's past. Instances and applications may share it: keys tell their records apart."""
+    """The topic of an instance's past. Instances and applications may share it: keys distinguish their records."""
 
     def __init__(self, instance: Measured) -> None:
         self.topic = instance.application.config.streams.history_topic

@@ -71,7 +71,6 @@ class Peers:
         transport: httpx.AsyncBaseTransport | None = None,
         within_s: float = _PEER_SECONDS,
     ) -> None:
-        """Ignore the environment's proxies: they would see all questions."""
         self._signatures = signatures
         self._clock = clock
         self._scheme = "http" if tls is None else "https"

@@ -133,8 +133,8 @@ class _Streamed(StreamingResponse):
         try:
             await super().__call__(scope, receive, send)
         finally:
-            # The reader's leaving cancels this task. Without a shield the generator would be left to the garbage collector,
-            # which may run in any thread, also one that holds locks of the query's process.
+            # The reader's leaving cancels this task. Without a shield, the garbage collector would close the generator. It may
+            # run in any thread, also in one that holds locks of the query's process.
             with CancelScope(shield=True):
                 await run_in_threadpool(self._close)
 

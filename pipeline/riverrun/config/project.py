@@ -285,7 +285,7 @@ def _check_numbers(path: Path, content: Mapping[str, Any]) -> None:
             held += each.values()
         elif isinstance(each, list):
             held += each
-        # Python refuses to convert longer ones to text, which messages and records would.
+        # Python refuses to make text of numbers with thousands of digits, which messages would have to.
         elif isinstance(each, int) and each.bit_length() > _MOST_BITS:
             raise ConfigError(_long_number(path))
 

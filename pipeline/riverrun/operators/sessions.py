@@ -110,6 +110,7 @@ class StreamSessionWindowAggregate:
         if self._closing is not None:
             self._forward_closed(self._closing, close_ms, headers)
         gap_ms = self._windows.gap_ms
+        # Older sessions have expired, whether the cache or the store still has them or not.
         first_end = max(timestamp - gap_ms, self._observed - self._kept_ms)
         found = list(self._store.find_sessions(key, first_end, timestamp + gap_ms))
         start = end = timestamp

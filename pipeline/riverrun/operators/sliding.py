@@ -114,6 +114,7 @@ class StreamSlidingWindowAggregate:
 
     def _process(self, record: _Record) -> None:
         size_ms, timestamp = self._size_ms, record.timestamp
+        # Two sizes back: a window that ended before this record may hold one that this record's own window holds, too.
         found = dict(self._store.fetch_range(record.key, max(0, timestamp - 2 * size_ms), timestamp + 1))
         holding = sorted((start for start in found if start <= timestamp <= start + size_ms), reverse=True)
         right = self._right_aggregate(record, holding, found)

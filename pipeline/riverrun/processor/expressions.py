@@ -49,8 +49,8 @@ class Expression:
     (True, None)
 
     Args:
-        kind: The operation.
-        parts: Its operands.
+        kind: Name or sign of the operation: `column`, `literal`, `isin`, `+`.
+        parts: Its operands: expressions, or the constants that some operations take.
     """
 
     kind: str

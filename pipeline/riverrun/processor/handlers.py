@@ -151,7 +151,7 @@ class Response:
     """A handler's decision, with records for dead letter topics (`ProcessingExceptionHandler.Response` and its like).
 
     Args:
-        result: The decision.
+        result: Whether to drop the record and continue, or to stop the task.
         dead_letter_queue_records: Records to write in the task's transaction. If the task stops, it aborts the transaction.
     """
 

@@ -60,7 +60,7 @@ class KeyTimers(Generic[K]):
     Args:
         context: The processor's context. Make the timers in `init`.
         store: Name of a store that `KeyTimers.store` describes. It belongs to these timers alone.
-        key_serde: Serde of the keys.
+        key_serde: Writes and reads keys; timers of one time are called in the order of the bytes that it writes.
         call: Called with the key and the time of a timer, ms since the epoch, once it has come. The timer is gone then.
             It may set others; one whose time has passed is called in the same turn.
         punctuation_type: The clock that timers follow: stream time, or the wall clock, which bounded runs refuse.

@@ -129,7 +129,7 @@ class Sensor:
         """Record a value, and pass it to the parents.
 
         Args:
-            value: The value.
+            value: The number to record; default: 1, for sensors that count.
             time_ms: Time of the measurement, ms since the epoch; now by default.
         """
         if not self._records:

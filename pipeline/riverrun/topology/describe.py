@@ -29,6 +29,7 @@ def hash_order(names: Collection[str], *, room_for_all: bool = False) -> list[st
     ['other', 'in']
     """
     buckets = _SMALLEST_TABLE
+    # Java's load factor is 0.75. A copy of a set has room for all from the start; other tables double as they fill.
     while buckets < int(len(names) / 0.75) + 1 if room_for_all else len(names) > 0.75 * buckets:
         buckets *= 2
     # Sorting is stable: within a bucket, the order of insertion decides.

@@ -215,6 +215,7 @@ class Digester:
         if key in self._pending_texts:
             frame.low = min(frame.low, self._found[key])
             return self._pending_texts[key]
+        # Not while another value of its cycle is open: a digest must not depend on where the cycle was entered first.
         if key in self._memo and not self._open_cycles.get(self._cycle_of.get(key, -1)):
             text, unseen = self._memo[key]
             frame.unseen |= unseen

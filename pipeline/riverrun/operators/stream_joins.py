@@ -133,7 +133,7 @@ class StreamStreamJoin:
             self._tracker.min_time = min(self._tracker.min_time, known.min_time)
 
     def times(self) -> tuple[int, ...]:
-        """Return the event times of both sides."""
+        """Return the event times of both sides, ms."""
         # An inner join's results do not depend on them.
         return () if self._unmatched is None else (self._tracker.stream_time, self._tracker.min_time)
 

@@ -1,6 +1,6 @@
 """Operators that own a table's store: sources, the conversion back to streams, and suppressions.
 
-`TableStore` forwards updates of such a store, either at once or when the store's cache is flushed.
+`TableStore` applies updates to such a store, and forwards them at once or when the store's cache is flushed.
 """
 
 from __future__ import annotations

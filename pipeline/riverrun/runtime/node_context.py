@@ -139,7 +139,7 @@ class NodeContext:
         task = self.task
         before = task.topic, task.partition, task.offset, task.timestamp, task.headers, task.source
         task.enter(metadata, timestamp, headers)
-        # No `finally`: if it fails, so does the task, and nothing needs restoring.
+        # No `finally`: a failure ends the task, unless a processing handler continues.
         self.forward(key, value, timestamp, headers)
         task.topic, task.partition, task.offset, task.timestamp, task.headers, task.source = before
 

@@ -198,7 +198,7 @@ class RepartitionTopic:
 
 @dataclass(frozen=True, slots=True)
 class GlobalStore:
-    """A store of which every instance holds a full copy, and the source that fills it."""
+    """A store of which every worker holds a full copy, and the source that fills it."""
 
     source: SourceNode
     processor: ProcessorNode

@@ -259,7 +259,7 @@ class Topology:
         value_serde: Serde[Any],
         timestamp_extractor: Callable[[ConsumerRecord[Any, Any], int], int] | None = None,
     ) -> Topology:
-        """Add a store of which every instance holds a full copy. A processor fills it from all partitions of a topic.
+        """Add a store of which every worker holds a full copy. A processor fills it from all partitions of a topic.
 
         Every processor may read it by name, without a connection.
 

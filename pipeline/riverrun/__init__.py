@@ -272,7 +272,8 @@ __version__: str
 if typing.TYPE_CHECKING:
     from riverrun.project.riverrun import Riverrun
     from riverrun.transfers.specs import ExportSpec, ImportSpec
-else:  # type checkers would accept any name
+# Only at run time: with a `__getattr__`, type checkers would accept any name.
+else:
     _SLOW = {
         "ExportSpec": "riverrun.transfers.specs",
         "ImportSpec": "riverrun.transfers.specs",

@@ -26,15 +26,15 @@ R = TypeVar("R")
 C = TypeVar("C", bound=type)
 
 STANDS_FOR = "riverrun_stands_for"
-"""Names the attribute of a class whose objects stand for functions of these arguments, and no others."""
+"""Name of the attribute of a class whose objects stand for functions of these arguments, and no others."""
 _PACKAGE = str(Path(__file__).parent)
+# Packages of Riverrun whose code describes topologies as users do.
 _USERS = tuple(str(Path(_PACKAGE, room)) for room in ("apps", "demo"))
-"""Packages whose code describes topologies as users do."""
 
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """Describes the values that a parameter takes.
+    """The values that a parameter takes.
 
     Args:
         wanted: Names the values in messages: `a timedelta`.
@@ -61,18 +61,17 @@ def one_of(*names: str, wanted: str, hint: Callable[[Any], str | None] = lambda 
     """Accept instances of Riverrun's classes, given by name so that callers need not import them."""
 
     def fits(given: object) -> bool:
+        # Names rather than classes: this module is below those that declare them, and importing them here would be
+        # circular.
         return any(cls.__name__ in names and cls.__module__.startswith("riverrun.") for cls in type(given).__mro__)
 
     return Kind(wanted, lambda given: None if fits(given) else _must_be(wanted, given), hint)
 
 
 def function(*parameters: str, yields: bool = False, awaits: bool = False) -> Kind:
-    """Accept functions that can be called with these arguments.
+    """Accept functions that can be called with one of these lists of arguments (`"key, value"`; empty for none).
 
-    Args:
-        parameters: Names of the arguments: `"key, value"`, or empty for none. Of several alternatives, one must fit.
-        yields: Whether it may be a generator function, because the caller iterates over the result.
-        awaits: Whether it may be a coroutine function, because the caller awaits the result.
+    `yields` accepts generator functions too, as the caller iterates over the result; `awaits` coroutine functions.
     """
     wanted = " or ".join(f"({names})" if names else "no arguments" for names in parameters)
     arities = tuple(names.count(",") + 1 if names else 0 for names in parameters)
@@ -135,40 +134,27 @@ SINK_TOPIC = Kind(
 
 
 def is_true(result: object) -> bool:
-    """Return whether a predicate's result counts as true.
-
-    Raises:
-        ProcessingError: If it is a coroutine or a generator, which would always be true.
-    """
+    """Return whether a predicate's result counts as true."""
+    # A coroutine or a generator would always be true.
     refuse_unstarted(result, "The predicate")
     return bool(result)
 
 
 def refuse_unstarted(result: object, what: str, error: type[StreamsError] = ProcessingError) -> None:
-    """Refuse what a user's function returned, if none of its code has run yet.
-
-    Args:
-        result: The result.
-        what: Names the function in the message.
-        error: The class of the error.
-
-    Raises:
-        StreamsError: If it is a coroutine or a generator.
-    """
+    """Refuse what a user's function returned, if none of its code has run yet; `what` names the function in the message."""
     if isinstance(result, CoroutineType | GeneratorType | AsyncGeneratorType):
         kind = type(result).__name__.replace("_", " ")
         message = f"{what} returns the {kind} {result.__qualname__}(), which never runs"
+        # Otherwise Python warns of a coroutine that was never awaited, as well.
         if isinstance(result, CoroutineType):
-            result.close()  # else Python warns of it as well
+            result.close()
         raise error(message, hint="Call plain functions there, without `async` and `yield`.")
 
 
 def takes(**kinds: Kind) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """Check the arguments of a function, and add the line of the user's call to each `TopologyError`.
 
-    Args:
-        kinds: The kind of each parameter, by name. Of parameters like `*stores` each argument is checked. Omitted arguments
-            are not checked.
+    Of parameters like `*stores` each argument is checked. Omitted arguments are not.
     """
 
     def checked(called: Callable[P, R]) -> Callable[P, R]:
@@ -183,6 +169,7 @@ def takes(**kinds: Kind) -> Callable[[Callable[P, R]], Callable[P, R]]:
                         _check(label, name, kind, given, kinds)
                 return called(*args, **kwargs)
             except TopologyError as error:
+                # Calls between Riverrun's own modules pass through here, too: only the outermost has the user's line.
                 if not _is_ours(sys._getframe(1)):  # noqa: SLF001 - the only way to the caller
                     error.locate(users_line())
                 raise
@@ -232,7 +219,6 @@ def _places(called: Callable[..., Any]) -> dict[str, slice]:
 
 
 def _given(name: str, place: slice | None, args: tuple[Any, ...], kwargs: AnyMapping[str, Any]) -> tuple[Any, ...]:
-    """Return the arguments of a call for one parameter."""
     if name in kwargs:
         return (kwargs[name],)
     return () if place is None else args[place]
@@ -267,7 +253,8 @@ def _is(given: Any, test: Callable[[Any], bool]) -> bool:
 
 def _can_take(given: Callable[..., Any], arity: int) -> bool:
     """Check that a function accepts this number of arguments; a function without a known signature passes."""
-    if type(given) is FunctionType and not given.__dict__:  # else it may have the signature of another one
+    # Faster than a signature. With a `__dict__`, `functools.wraps` may have given it the signature of another function.
+    if type(given) is FunctionType and not given.__dict__:
         code = given.__code__
         if not code.co_flags & inspect.CO_VARARGS and not code.co_kwonlyargcount:
             return code.co_argcount - len(given.__defaults__ or ()) <= arity <= code.co_argcount

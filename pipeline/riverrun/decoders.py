@@ -1,9 +1,5 @@
 """Decoders of types, made by one thread at a time.
 
-msgspec 0.22 looks up the fields of a class when the first decoder for it is made, which runs Python code. A second thread that
-makes a decoder for that class meanwhile is handed a half-made table, and the process dies of a segmentation fault. Modules
-therefore make all typed decoders here; a finished decoder may be shared by threads.
-
 Other processes have written most of what is decoded: members of a group, owners of a topic, peers. `foreign_decoder` is for
 such records. It ignores fields that it does not know, which a newer version may have added, and raises one kind of error.
 """
@@ -23,7 +19,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 LONGEST_RECORD = 16 * 2**20
-"""Bytes of the longest foreign record that is decoded, unless its decoder has another limit."""
+"""Default limit of a foreign record, bytes."""
 _LONGEST_REASON = 200
 
 Natural = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
@@ -37,15 +33,18 @@ Name = Annotated[str, msgspec.Meta(pattern=r"^(?!\.{1,2}\Z)[a-zA-Z0-9._-]{1,249}
 Word = Annotated[str, msgspec.Meta(pattern=r"^[!-~]{0,300}\Z")]
 """An id or a digest: printable, without spaces."""
 Line = Annotated[str, msgspec.Meta(max_length=10_000)]
-"""A text for people."""
+"""A text for messages."""
 
 
 class UnreadableError(ValueError):
     """A record of another process that cannot be understood; the message says why, briefly and on one line."""
 
 
+# msgspec 0.22 looks up the fields of a class when the first decoder for it is made, which runs Python code. A second
+# thread that makes a decoder for that class meanwhile is handed a half-made table, and the process dies of a
+# segmentation fault. So all typed decoders are made here; a finished decoder may be shared by threads.
+# Reentrant: annotations may import a module that makes decoders.
 _making = threading.RLock()
-"""Held while a decoder is made. Reentrant: annotations may import a module that makes decoders."""
 
 
 @overload
@@ -54,10 +53,6 @@ def json_decoder(type_: type[T], **options: Any) -> msgspec.json.Decoder[T]: ...
 def json_decoder(type_: Any, **options: Any) -> msgspec.json.Decoder[Any]: ...
 def json_decoder(type_: Any, **options: Any) -> msgspec.json.Decoder[Any]:
     """Return a decoder of JSON.
-
-    Args:
-        type_: Type of the values: any that msgspec decodes.
-        options: Further arguments of `msgspec.json.Decoder`.
 
     >>> json_decoder(tuple[int, str]).decode(b'[1, "a"]')
     (1, 'a')
@@ -98,10 +93,6 @@ def foreign_decoder(type_: Any, longest: int = LONGEST_RECORD) -> Callable[[byte
     >>> foreign_decoder(tuple[Name, Natural])(b'["orders", -7]')
     Traceback (most recent call last):
     riverrun.decoders.UnreadableError: Expected `int` >= 0 - at `$[1]`
-
-    Args:
-        type_: Type of the values: any that msgspec decodes.
-        longest: The most bytes to decode.
     """
     decode = json_decoder(type_).decode
 
@@ -111,7 +102,8 @@ def foreign_decoder(type_: Any, longest: int = LONGEST_RECORD) -> Callable[[byte
             raise UnreadableError(message)
         try:
             return decode(data)
-        except (ValueError, RecursionError) as error:  # msgspec's errors are ValueErrors
+        # msgspec's errors are ValueErrors; deeply nested JSON of others exceeds the limit of recursion.
+        except (ValueError, RecursionError) as error:
             raise UnreadableError(why_unreadable(error)) from error
 
     return decoded
@@ -129,5 +121,6 @@ def converter(type_: type[T]) -> Callable[[Any], T]:
     >>> converter(tuple[int, ...])([1, 2])
     (1, 2)
     """
-    json_decoder(type_)  # looks up the fields of all classes in it
+    # `msgspec.convert` looks up fields as decoders do, without a lock: afterwards it finds them looked up.
+    json_decoder(type_)
     return partial(msgspec.convert, type=type_)

@@ -55,7 +55,7 @@ class StreamsError(Exception):
 
     Args:
         message: What happened, with the names in it.
-        hint: What to do about it; printed on a line of its own.
+        hint: What to do about it; printed on a separate line.
     """
 
     def __init__(self, message: str, *, hint: str | None = None) -> None:
@@ -230,7 +230,7 @@ class MissingOffsetError(RangeError):
     Args:
         message: What happened.
         topic: The topic that the reader reads.
-        partition: Its partition.
+        partition: Number of its partition; -1 if it is not known.
         hint: What to do about it.
     """
 
@@ -277,8 +277,8 @@ class ApprovalNeededError(ReleaseError):
     """The quality gate has warnings that no person has approved. Nothing is published until then."""
 
 
+# All but interruptions (`as_exception`): whatever a record raises, even SystemExit, it must not end a host.
 USER_ERRORS = (BaseException,)
-"""Exceptions that count as failures of user code, all but interruptions: whatever a record raises, it must not end a host."""
 
 
 def as_exception(error: BaseException) -> Exception:
@@ -310,6 +310,7 @@ def is_interruption(error: BaseException) -> bool:
 
     Code may raise such exceptions as well: `raise KeyboardInterrupt` interrupts nothing.
     """
+    # Python runs handlers of signals in the main thread only.
     if isinstance(error, Exception) or threading.current_thread() is not threading.main_thread():
         return False
     handlers = [signal.getsignal(number) for number in signal.valid_signals()]
@@ -319,6 +320,7 @@ def is_interruption(error: BaseException) -> bool:
         frames = list(traceback.walk_tb(cause.__traceback__))
         if any(frame.f_code in codes for frame, _ in frames):
             return True
+        # Python's default handler is C code and has no frame: then the line that the error comes from does not raise it.
         if isinstance(cause, KeyboardInterrupt) and signal.default_int_handler in handlers and not _raises(cause):
             return True
         cause = cause.__context__
@@ -326,7 +328,7 @@ def is_interruption(error: BaseException) -> bool:
 
 
 def _raises(error: BaseException) -> bool:
-    """Return whether the line that an exception comes from raises it. The default handler of signals has no frame."""
+    """Return whether the line that an exception comes from raises it."""
     place = error.__traceback__
     while place is not None and place.tb_next is not None:
         place = place.tb_next
@@ -335,8 +337,6 @@ def _raises(error: BaseException) -> bool:
 
 def of_an_interrupt(error: BaseException | None) -> bool:
     """Return whether an error follows from a `KeyboardInterrupt` that was being handled when it was raised.
-
-    The bridge to Java may answer Ctrl-C by closing its connections. Code that stops work on Spark may need one of them.
 
     >>> try:
     ...     try:
@@ -347,6 +347,7 @@ def of_an_interrupt(error: BaseException | None) -> bool:
     ...     of_an_interrupt(error)
     True
     """
+    # The bridge to Java may answer Ctrl-C by closing its connections, and code that stops work on Spark may need one.
     while error is not None and not isinstance(error, KeyboardInterrupt):
         error = error.__context__
     return error is not None

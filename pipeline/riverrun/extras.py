@@ -24,8 +24,8 @@ _PURPOSE: Mapping[str, str] = {
     "sql": "A topology in SQL",
 }
 _PROMPT = "The prompt of riverrun sql"
+# Packages of the extra `sql` that only users at a terminal need: topologies, workers and queries do without.
 _OF_A_PROMPT: Mapping[str, str] = {"prompt_toolkit": _PROMPT, "pygments": _PROMPT}
-"""Packages of the extra `sql` that only people at a terminal need: topologies, workers and queries do without."""
 _EXTRA_OF: Mapping[str, str] = {
     "airflow": "airflow",
     "authlib": "schemas",
@@ -51,9 +51,8 @@ _EXTRA_OF: Mapping[str, str] = {
     "starlette": "http",
     "uvicorn": "http",
 }
-"""Extras by the name of the imported package."""
+# Packages that an extra has in common with the one that they belong to in `_EXTRA_OF`.
 _SHARED: Mapping[str, tuple[str, ...]] = {"sinks": ("fsspec", "pyarrow")}
-"""Packages that an extra has in common with the one that they belong to."""
 
 
 def require_extra(extra: str) -> None:

@@ -1,4 +1,4 @@
-"""Files on file stores that other processes have written: what may be read, and documents that tell their own digest.
+"""Files on file stores that other processes have written: which may be read, and documents that contain their digest.
 
 A file belongs to a directory on a store if it is a regular file there, and no symbolic link leads to it. So nobody reads a
 device or a pipe, or writes and removes elsewhere. Documents, such as manifests, are JSON objects. Their first field is the
@@ -29,32 +29,17 @@ def is_local(files: Any) -> TypeIs[Any]:
 
 
 def require_no_links(files: Any, root: str, place: str) -> None:
-    """Make sure that no symbolic link lies between a directory and a place below it. The directory itself may be one.
-
-    Args:
-        files: A file store of fsspec.
-        root: The directory.
-        place: The place, which need not exist.
-
-    Raises:
-        UnreadableError: If there is a link.
-    """
+    """Make sure that no symbolic link lies between a directory and a place below it, which need not exist."""
+    # The directory itself may be a link: whoever set it up is trusted, other than those who write into it.
     if is_local(files) and Path(place).resolve() != Path(root).resolve() / Path(place).relative_to(root):
         message = "a symbolic link leads to it"
         raise UnreadableError(message)
 
 
 def described(files: Any, root: str, place: str) -> dict[str, Any]:
-    """Return what a file store tells of a file below a directory, such as its `size` in bytes.
+    """Return what a file store says about a file below a directory, such as its `size` in bytes.
 
-    Args:
-        files: A file store of fsspec.
-        root: The directory.
-        place: The file.
-
-    Raises:
-        UnreadableError: If it is no regular file, or a symbolic link leads to it.
-        Exception: If it is missing, or the store does not answer. Each kind of store has its own errors.
+    Each kind of store raises its own errors if the file is missing, or the store does not answer.
     """
     require_no_links(files, root, place)
     found: dict[str, Any] = files.info(place)
@@ -65,18 +50,8 @@ def described(files: Any, root: str, place: str) -> dict[str, Any]:
 
 
 def read_document(files: Any, root: str, place: str, longest: int = LONGEST_RECORD) -> bytes:
-    """Return the bytes of a document below a directory, without its digest.
-
-    Args:
-        files: A file store of fsspec.
-        root: The directory.
-        place: The document.
-        longest: The most bytes to read.
-
-    Raises:
-        UnreadableError: If it is no regular file, too long, or has another digest than it says.
-        Exception: As in `described`.
-    """
+    """Return the bytes of a document below a directory, without its digest; errors are those of `described`."""
+    # Before reading: another process may have written gigabytes there.
     size = described(files, root, place)["size"]
     if size > longest:
         message = f"it has {size} bytes, and at most {longest} are read"
@@ -97,11 +72,8 @@ def sealed(document: bytes) -> bytes:
 
 
 def unsealed(data: bytes) -> bytes:
-    """Return a JSON object without its digest. One without a digest, of an earlier version, is returned as it is.
-
-    Raises:
-        UnreadableError: If its bytes have another digest.
-    """
+    """Return a JSON object without its digest."""
+    # Written by an earlier version of Riverrun, which had no digests.
     if not data.startswith(_FIELD):
         return data
     found = _SEALED.match(data)

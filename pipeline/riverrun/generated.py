@@ -1,7 +1,4 @@
-"""Functions made from generated text, whose lines tracebacks, profilers and debuggers can show.
-
-The lines of a generated function while they are written.
-"""
+"""Functions made from generated text, whose lines tracebacks, profilers and debuggers can show."""
 
 from __future__ import annotations
 
@@ -22,8 +19,8 @@ _compiled: WeakValueDictionary[tuple[str, str], CodeType] = WeakValueDictionary(
 """Code by label and text, shared by tasks with equal functions."""
 _owners: dict[str, Sequence[str]] = {}
 """By file name of a generated function with marks, the owner of each line."""
+# Separates a line from the name of its owner. Python refuses NUL in source text, so no line contains it.
 _MARK = "\x00"
-"""Separates a line from the name of its owner; Python refuses it in source text, so no line contains it."""
 
 
 def marked(line: str, owner: str) -> str:
@@ -32,30 +29,20 @@ def marked(line: str, owner: str) -> str:
 
 
 def owner_of(file: str, line: int | None) -> str:
-    """Return the owner of a line of a generated function; empty if it has none, or the file is another one.
-
-    Args:
-        file: The file name of its code.
-        line: The number of the line, from 1; None between lines, where Python has added instructions.
-    """
+    """Return the owner of a line of a generated function; empty if it has none, or the file is another one."""
     owners = _owners.get(file, ())
+    # None: Python has added instructions between lines.
     return owners[line - 1] if line is not None and 0 < line <= len(owners) else ""
 
 
 def owner_before(file: str, line: int | None) -> str:
-    """Return the owner of the call that a generated function has made last before it reached a line; empty if there is none.
-
-    That is the nearest call above that is indented no deeper: deeper ones may have been left out.
-
-    Args:
-        file: The file name of its code.
-        line: The number of the line, from 1; None between lines.
-    """
+    """Return the owner of the call that a generated function has made last before it reached a line; empty if there is none."""
     owners = _owners.get(file, ())
     if line is None or not 0 < line <= len(owners):
         return ""
     lines = linecache.getlines(file)
     depth = _depth(lines[line - 1])
+    # The nearest call above that is indented no deeper: deeper ones may have been left out.
     above = ((lines[number], owners[number]) for number in range(line - 2, -1, -1))
     return next((owner for text, owner in above if _depth(text) <= depth and _calls(text)), "")
 
@@ -65,18 +52,14 @@ def _depth(line: str) -> int:
 
 
 def _calls(line: str) -> bool:
-    return "(" in line or line.strip() == "else:"  # what follows is deeper, and has calls
+    # What follows `else:` is deeper, and has calls.
+    return "(" in line or line.strip() == "else:"
 
 
 def generated(label: str, text: str, names: dict[str, Any]) -> Callable[..., Any]:
-    """Make a function from generated text, and keep its lines for tools that show them.
+    """Make a function from the text of one definition, whose lines may be `marked`; `names` are the objects that it uses.
 
-    The lines are in `linecache` as long as the function, or a traceback through it, exists. Then an entry without lines stays.
-
-    Args:
-        label: Describes the function; it is part of its file name.
-        text: The definition of one function. Its lines may be `marked`.
-        names: The objects that the function names besides its arguments.
+    `linecache` has the lines as long as the function, or a traceback through it, exists.
     """
     code = _compiled.get((label, text))
     if code is None:
@@ -88,16 +71,10 @@ _PLACED = re.compile(r"\brow\[(?P<item>\d+)\]|\b(?P<constant>c\d+)\b|\b(?P<own>[
 
 
 def placed(code: str, *, item: Callable[[int], str], constant: Callable[[str], str], own: Callable[[str], str]) -> str:
-    """Return the code of an expression with its generated names replaced by those of a place.
+    """Return the code of an expression with its generated names (`row[N]`, `cN`, `tN` and the like) replaced.
 
     >>> placed("row[0] + (t1 := row[1]) * c0", item="v{}".format, constant="constant_{}".format, own="own_{}".format)
     'v0 + (own_t1 := v1) * constant_c0'
-
-    Args:
-        code: Has `row[N]` for items of a value, `cN` for constants, and `tN` and its like for variables; no names of users.
-        item: Returns an expression for an item.
-        constant: Returns the name of a constant.
-        own: Returns the name of a variable.
     """
 
     def name(found: re.Match[str]) -> str:
@@ -115,7 +92,8 @@ def text_of(function: Callable[..., Any]) -> str:
 
 def _code(label: str, text: str) -> CodeType:
     file = f"<riverrun {label}>"
-    if linecache.getlines(file):  # of tasks of another application, or with other settings
+    # Tasks of another application, or with other settings, may have a function of the same label.
+    if linecache.getlines(file):
         file = next(name for n in count(2) if not linecache.getlines(name := f"<riverrun {label} #{n}>"))
     parts = [line.partition(_MARK) for line in text.split("\n")]
     plain = "\n".join(line for line, _, _ in parts)
@@ -125,17 +103,20 @@ def _code(label: str, text: str) -> CodeType:
     _keep_lines(file, plain)
     if any(owners):
         _owners[file] = owners
+    # Not when Python ends: nobody reads the lines then.
     finalize(code, _forget, file).atexit = False
     return code
 
 
 def _keep_lines(file: str, text: str) -> None:
-    linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)  # no time: `checkcache` keeps it
+    # Without a time of change: `checkcache` would look for the file on disk, and drop the lines.
+    linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
 
 
 def _forget(file: str) -> None:
     _owners.pop(file, None)
-    # Not removed: it may end while `linecache.checkcache`, which doctest and tracebacks call, goes through the names.
+    # An entry without lines stays: this may run while `linecache.checkcache`, which doctest and tracebacks call,
+    # iterates over the names, and removing one would make that fail.
     _keep_lines(file, "")
 
 
@@ -148,12 +129,7 @@ class NotGenerated(Exception):  # noqa: N818 - no error: values are read another
 
 @dataclass(slots=True)
 class Lines:
-    """Lines, and what they name.
-
-    Args:
-        names: The things that the lines use, by name.
-        written: The lines so far.
-    """
+    """The lines of a generated function while they are written, and the objects that they use by name."""
 
     names: dict[str, Any]
     written: list[str] = field(default_factory=list)
@@ -161,11 +137,7 @@ class Lines:
     _total: int = 0
 
     def add(self, text: str) -> None:
-        """Add lines.
-
-        Raises:
-            NotGenerated: If they are too many.
-        """
+        """Add lines; raise NotGenerated if they become too many."""
         added = text.splitlines()
         self._total += len(added) or 1
         if self._total > _MOST_LINES:
@@ -194,7 +166,7 @@ class Lines:
 
     @contextmanager
     def aside(self) -> Iterator[list[str]]:
-        """Collect lines in a list of their own; the caller adds them."""
+        """Collect lines in a separate list; the caller adds them."""
         outer, self.written = self.written, []
         yield self.written
         self.written = outer

@@ -1,7 +1,4 @@
-"""Kafka's default partitioning: murmur2 of the key's bytes, as the Java producer and librdkafka's `murmur2_random` do.
-
-The hash is own code, since libraries have murmur3 only, or have had no release since 2022.
-"""
+"""Kafka's default partitioning: murmur2 of the key's bytes, as the Java producer and librdkafka's `murmur2_random` do."""
 
 from __future__ import annotations
 
@@ -20,12 +17,13 @@ StreamPartitioner: TypeAlias = Callable[[str, Any, Any, int], Partitions]
 _SEED = 0x9747B28C
 _M = 0x5BD1E995
 _MASK = 0xFFFFFFFF
+# New keys from which loading numpy, which takes tenths of a second, pays off.
 MANY_KEYS = 50_000
-"""Number of new keys from which loading the library that hashes many at once pays off."""
+# Keys of one length from which hashing them together is faster.
 _WORTH_NUMPY = 32
-"""Number of keys of one length from which hashing them together is faster."""
 
 
+# Own code, since libraries have murmur3 only, or have had no release since 2022.
 def murmur2(data: bytes) -> int:
     """Compute Kafka's 32-bit hash (`org.apache.kafka.common.utils.Utils.murmur2`), signed as in Java.
 
@@ -36,7 +34,8 @@ def murmur2(data: bytes) -> int:
     h = _SEED ^ length
     for word in _words(length >> 2)(data):
         k = (word * _M) & _MASK
-        h = (h * _M ^ (k ^ k >> 24) * _M) & _MASK  # the lower bits of a product do not depend on higher ones
+        # Masked once: the lower bits of a product do not depend on higher ones.
+        h = (h * _M ^ (k ^ k >> 24) * _M) & _MASK
     if length & 3:
         h = ((h ^ int.from_bytes(data[length & ~3 :], "little")) * _M) & _MASK
     h = ((h ^ (h >> 13)) * _M) & _MASK
@@ -46,7 +45,6 @@ def murmur2(data: bytes) -> int:
 
 @cache
 def _words(count: int) -> Callable[[bytes], tuple[int, ...]]:
-    """Return a function that reads this number of four-byte words."""
     return Struct(f"<{count}I").unpack_from
 
 
@@ -94,7 +92,8 @@ def _of_one_length(keys: Sequence[bytes], partitions: int) -> list[int]:
     return places
 
 
-@lru_cache(maxsize=65_536)  # the hash takes microseconds in Python, and keys recur
+# The hash takes microseconds in Python, and keys recur.
+@lru_cache(maxsize=65_536)
 def partition_for(key: bytes, partitions: int) -> int:
     """Return the partition of a key (`BuiltInPartitioner.partitionForKey`)."""
     return (murmur2(key) & 0x7FFFFFFF) % partitions

@@ -52,7 +52,7 @@ class Windowed(NamedTuple, Generic[K]):
 
     Args:
         key: The grouping key.
-        window: The window.
+        window: Start and end of the window, ms since the epoch.
     """
 
     key: K
@@ -239,7 +239,8 @@ class SlidingWindows:
             TopologyError: If the time difference is not positive, or the grace is negative.
         """
         difference_ms = millis(time_difference, "time difference")
-        if difference_ms == 0:  # Kafka Streams accepts 0, and fails at the first record
+        # Kafka Streams accepts 0, and fails at the first record.
+        if difference_ms == 0:
             message = f"time difference must be positive, not {time_difference!r}"
             raise TopologyError(message)
         return cls(difference_ms, millis(grace, "grace") if grace is not None else 0)
@@ -268,12 +269,10 @@ class SlidingWindows:
 
     @property
     def slack_ms(self) -> int:
-        """Return how much longer stores must keep windows than `retention_ms`.
-
-        A record may lag behind stream time by grace plus difference, and needs windows that start up to twice the difference
-        before it. Kafka Streams finds those only while its cache holds them; otherwise it omits the windows derived
-        from them.
-        """
+        """Return how much longer stores must keep windows than `retention_ms`."""
+        # A record may lag behind stream time by grace plus difference, and needs windows that start up to twice the
+        # difference before it. Kafka Streams finds those only while its cache holds them; otherwise it omits the
+        # windows derived from them.
         return self.time_difference_ms + 1
 
 
@@ -419,6 +418,7 @@ class CountWindows:
 def end_of(start: int, size_ms: int) -> int:
     """Return the end of a window of a fixed size, ms, capped at the end of windows without an end."""
     end = start + size_ms
+    # Not min(): a call takes longer, and each update asks.
     return end if end < MAX_TIME_MS else MAX_TIME_MS  # noqa: FURB136 - a call takes longer, and updates ask
 
 
@@ -512,4 +512,5 @@ class JoinWindows:
 
 def _signed_millis(duration: timedelta, what: str) -> int:
     magnitude_ms = millis(abs(duration), what)
+    # Python keeps a negative duration as negative days and positive seconds.
     return -magnitude_ms if duration.days < 0 else magnitude_ms

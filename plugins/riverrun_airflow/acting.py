@@ -1,6 +1,6 @@
-"""Decides how a task fails, and in which words: Airflow retries only failures that waiting may resolve.
+"""Decides how a task fails, and with which message: Airflow retries only failures that waiting may resolve.
 
-Hints name commands and options of the shell. In Airflow, people trigger DAGs and set parameters.
+Hints name commands and options of the shell. In Airflow, users trigger DAGs and set parameters.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ T = TypeVar("T")
 _TOLD_TO_END = "Airflow ended the task (SIGTERM). What is committed stays; another attempt does the rest."
 
 
+# Atomic: backtracking would satisfy the lookahead below by cutting a name short. A dot after a name ends the sentence.
 _APP = r"(?>[\w-]+(?:\.[\w-]+)*)"
-"""The name of an application or a version; a dot behind it ends the sentence."""
 _PHRASES = re.compile(
     rf"""`?riverrun[ ](?:
         held[ ](?P<action>publish|judge|discard)[ ](?P<held>{_APP})(?:[ ]--approve[ ](?P<verdict>[\w-]*\w))?
@@ -40,12 +40,12 @@ _PHRASES = re.compile(
     re.VERBOSE,
 )
 _TRUE, _FALSE = frozenset({"true", "1", "yes"}), frozenset({"false", "0", "no", ""})
+# Arguments of operators that are called otherwise than their options of the shell.
 _ARGUMENTS = {"option": "options", "package": "packages", "binary": "is_binary"}
-"""Arguments of operators whose options of the shell have other names."""
 
 
 def in_airflow(text: str) -> str:
-    """Return a message with its commands and options in the words of Airflow: the DAG to trigger, the parameter to set.
+    """Return a message with its commands and options in Airflow's terms: the DAG to trigger, the parameter to set.
 
     >>> in_airflow("Publish them: riverrun held publish till --approve c1. Or riverrun held discard till")
     'Publish them: trigger till__held with action=publish, approve=c1. Or trigger till__held with action=discard'
@@ -93,9 +93,10 @@ def acting(action: Callable[[], T]) -> T:
         raise AirflowException(_TOLD_TO_END) from None
     except Exception as error:  # sorted below: retried by Airflow, or final
         error = missing_extra(error) or of_ended_java(error) or error
-        if of_an_interrupt(error):  # the bridge to Java answers an interrupt by failing
+        # The bridge to Java answers an interrupt by failing, with an error of another class.
+        if of_an_interrupt(error):
             raise AirflowException(_TOLD_TO_END) from None
-        # Logs show each cause with all its frames; the message of an error of ours is complete without them.
+        # `from None`: logs show each cause with all its frames, and the message of an error of ours is complete without.
         if not is_worth_another_attempt(error):
             raise AirflowFailException(in_airflow(redacted(str(error)))) from None
         if isinstance(error, StreamsError):
@@ -105,24 +106,18 @@ def acting(action: Callable[[], T]) -> T:
 
 
 def end_at_once() -> None:
-    """Interrupt this thread's work, as Ctrl-C would; for `on_kill`.
-
-    Airflow calls it in the handler of SIGTERM, on the thread that waits for Spark. Spark's connection is in use there,
-    so it cannot ask Spark to stop. Spark ends with this process. After a time-out nothing is left to interrupt: the
-    error has been raised already.
-    """
+    """Interrupt this thread's work, as Ctrl-C would; for `on_kill`."""
+    # Airflow calls this in the handler of SIGTERM, on the thread that waits for Spark. Spark's connection is in use there,
+    # so it cannot ask Spark to stop; Spark ends with this process. After a time-out, the error has been raised already.
     if not isinstance(sys.exc_info()[1], AirflowTaskTimeout):
         raise KeyboardInterrupt
 
 
 def number(name: str, value: int | str) -> int:
-    """Return a natural number that a template may have turned into text; 0 for an empty text.
+    """Return a natural number that a template may have turned into text; 0 for an empty text. Fail for other texts.
 
     >>> number("max_records_per_slice", "500"), number("max_records_per_slice", "")
     (500, 0)
-
-    Raises:
-        AirflowFailException: If the text is not such a number.
     """
     text = str(value).strip() or "0"
     if not text.isdecimal():
@@ -132,13 +127,10 @@ def number(name: str, value: int | str) -> int:
 
 
 def truth(name: str, value: bool | str) -> bool:  # noqa: FBT001 - templates give text
-    """Return a truth value that a template may have turned into text.
+    """Return a truth value that a template may have turned into text. Fail for other texts.
 
     >>> truth("dry", "True"), truth("dry", False)
     (True, False)
-
-    Raises:
-        AirflowFailException: If the text is not a truth value.
     """
     text = str(value).strip().lower()
     if text not in _TRUE | _FALSE:

@@ -1,4 +1,4 @@
-"""The DAGs of applications and archives: runs on a schedule, backfills, releases, checks, and what a person decides."""
+"""The DAGs of applications and archives: runs on a schedule, backfills, releases, checks, and decisions of users."""
 
 from __future__ import annotations
 
@@ -31,16 +31,16 @@ if TYPE_CHECKING:
 _EPOCH = datetime(2000, 1, 1, tzinfo=UTC)
 _NO_INTERVALS = frozenset({"@once", "@continuous"})
 _LIVE = "live"
+# The end of a run. `types` are the types of runs that end where their interval does; only `bounded_run` knows them.
 _END = (
     "{{{{ data_interval_end.isoformat() if params['to'] == 'interval' or"
     " (not params['to'] and dag_run.run_type in {types}) else params['to'] or 'latest' }}}}"
 )
-"""The end of a run; the types of runs that end where their interval does are filled in."""
+# Airflow runs an interval of a backfill again by clearing its run, which counts up `clear_number`.
 _AGAIN = (
     "{{ data_interval_start.isoformat() if dag_run.run_type == 'backfill' and"
     " (params['recompute'] == 'yes' or (not params['recompute'] and dag_run.clear_number)) else '' }}"
 )
-"""When a backfill computes an interval again: if it runs a run of Airflow again, or is told to."""
 _RUN = """
 Processes the new offsets of **{app}** on Spark, exactly once. It continues where a worker or another run stopped.
 
@@ -73,7 +73,6 @@ Judges what the live version of **{app}** has published, by the expectations of 
 and after each of its runs in Airflow. The page *Riverrun* shows what was found, with Data Docs.
 """
 ARCHIVE = "archive"
-"""The step of archives, which names their task."""
 _ARCHIVE = """
 Archives what is new in {topics}, exactly once, at {url}. A retry continues an interrupted attempt. Run it more often than
 retention deletes.
@@ -89,7 +88,7 @@ class ProjectPlace:
 
     Args:
         config: Path of `streams.toml`; empty if tasks are to ask the connection.
-        connection: The connection.
+        connection: Id of the connection.
         default_args: Arguments of all tasks, as Airflow's `default_args`.
         notices: Notifiers that are called on failures.
         operator_args: Arguments of the operators by step, or by application and step (`clicks.gate`).
@@ -120,6 +119,7 @@ def bounded_run(place: ProjectPlace, app: AppConfig) -> DAG:
     In one of Airflow's backfills, a run ends at the end of its interval. So does a scheduled one if each interval has its own.
     """
     schedule = app.schedule or ""
+    # With catch-up, each scheduled run processes a separate interval. Without, a run takes all that is new.
     whole = ("backfill",) if app.catchup_from is None else ("backfill", "scheduled")
     dag = _dag(
         f"{app.name}__run",
@@ -183,7 +183,7 @@ def backfill(place: ProjectPlace, app: AppConfig) -> DAG:
 def release(place: ProjectPlace, app: AppConfig) -> DAG:
     """Return the DAG of releases, which is triggered by hand.
 
-    It reprocesses a new version, judges it, asks a person if the gate has warnings, switches over, and watches.
+    It reprocesses a new version, judges it, asks a user if the gate has warnings, switches over, and watches.
     """
     versions = _versions(app)
     params = {
@@ -279,14 +279,7 @@ def archive(place: ProjectPlace, config: ArchiveConfig) -> DAG:
 
 
 def refused(place: ProjectPlace, name: str, error: ConfigError, kind: str = "error") -> DAG:
-    """Return the DAG that stands for a declaration with an error: it shows the error, and can only fail.
-
-    Args:
-        place: The project.
-        name: The name of the application or the archive.
-        error: The error.
-        kind: The second part of the DAG's id.
-    """
+    """Return the DAG that stands for a declaration with an error: it shows the error, and can only fail."""
     with DAG(
         f"{name}__{kind}",
         description=error.message,
@@ -301,7 +294,7 @@ def refused(place: ProjectPlace, name: str, error: ConfigError, kind: str = "err
 
 
 def lag(place: ProjectPlace, app: AppConfig) -> DAG:
-    """Return the DAG that measures how far versions are behind, and notifies if one falls further and further behind."""
+    """Return the DAG that measures how far versions are behind, and notifies if the lag of one keeps growing."""
     notices = place.notices
     times = _times(app, notices.look_schedule or "")
     told: dict[str, Any] = {"on_failure_callback": list(notices.behind)} if notices.behind else {}
@@ -350,7 +343,7 @@ def _times(app: AppConfig, schedule: str) -> CronDataIntervalTimetable:
 
 
 def _moment(app: AppConfig, text: str) -> datetime:
-    """Return a time, which is one of the schedule's time zone unless it names another."""
+    """Return a time, which is in the schedule's time zone unless it names another."""
     time = datetime.fromisoformat(text)
     return time if time.tzinfo is not None else time.replace(tzinfo=ZoneInfo(app.schedule_timezone))
 

@@ -1,4 +1,4 @@
-"""Asks a person for an approval, which is bound to the verdict that the person was shown."""
+"""Asks a user for an approval, which is bound to the verdict that was shown."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ class ApprovalOperator(HITLOperator):
     approval, no person is asked. If another gate judges the candidate before the answer comes, the answer is refused.
 
     Args:
-        app: The application.
+        app: Name of the application, as in `[apps.NAME]`.
         verdict: The id of the verdict; by default, that of the last gate.
         config: Path of `streams.toml`; by default, as the connection says.
         rows: Maximum number of differing rows to show.
-        riverrun_conn_id: The connection.
+        riverrun_conn_id: Id of a connection of type `riverrun`; the default one may be missing.
     """
 
     template_fields: Sequence[str] = (
@@ -79,6 +79,8 @@ class ApprovalOperator(HITLOperator):
             self.log.info("No approval is needed: %s", verdict)
             return verdict.id
         store: Any = context["task_state_store"]
+        # Kept before asking: the answer approves what was shown, even if another gate has judged meanwhile (`approve`
+        # refuses then).
         store.set(_SHOWN_VERDICT, verdict.id)
         return super().execute(context)
 
@@ -114,12 +116,12 @@ class VerdictBranchOperator(BaseBranchOperator):
     """Skips the question to a person if a gate has passed without warnings.
 
     Args:
-        app: The application.
+        app: Name of the application, as in `[apps.NAME]`.
         verdict: The id of the gate's verdict.
         clean: The task that follows a verdict that has no warnings, or is approved.
         asking: The task that follows a verdict with warnings.
         config: Path of `streams.toml`; by default, as the connection says.
-        riverrun_conn_id: The connection.
+        riverrun_conn_id: Id of a connection of type `riverrun`; the default one may be missing.
     """
 
     template_fields: Sequence[str] = ("config", "app", "verdict", "riverrun_conn_id")
@@ -155,7 +157,7 @@ class SettlementOperator(HITLBranchOperator):
     """Asks a person what to do with the previous version, once the new one has been watched.
 
     Args:
-        app: The application.
+        app: Name of the application, as in `[apps.NAME]`.
         then: `ask`; or `retire` or `keep`, which ask only if the watch found something.
         found: Findings of the watch; empty if there are none.
         branches: The task of each answer.
@@ -193,15 +195,7 @@ def release_of(config: str, connection: str, app: str) -> Release:
 
 
 def verdict_of(release: Release, wanted: str) -> GateVerdict:
-    """Return the verdict of the last gate.
-
-    Args:
-        release: The release.
-        wanted: The id that the verdict must have; empty if any will do.
-
-    Raises:
-        AirflowFailException: If there is none, or another gate has judged since.
-    """
+    """Return the verdict of the last gate. Fail if it does not have the id `wanted`; an empty id accepts any."""
     verdict = release.verdict
     if verdict is None or (wanted and verdict.id != wanted):
         last = "no gate has judged the candidate" if verdict is None else f"the last gate's verdict is {verdict.id}"
@@ -211,12 +205,7 @@ def verdict_of(release: Release, wanted: str) -> GateVerdict:
 
 
 def said_of(verdict: GateVerdict, rows: Iterable[DifferentRow]) -> str:
-    """Return the description of a verdict for a person, as Markdown.
-
-    Args:
-        verdict: The verdict.
-        rows: Rows that differ.
-    """
+    """Return the description of a verdict, with rows that differ, as Markdown."""
     lines = [f"Verdict `{verdict.id}`, at `{verdict.at}`", "", "Failing expectations:", ""]
     lines += [f"- {_text(name)}: {_text(verdict.outcomes.get(name, ''))}" for name in verdict.warnings]
     passed = sum(outcome.startswith("passed") for outcome in verdict.outcomes.values())
@@ -238,6 +227,7 @@ def _fields(value: Any) -> str:
 
 
 def _text(text: Any) -> str:
-    """Return a text escaped for table cells: it neither ends a cell nor contains markup."""
+    """Return a text escaped for table cells."""
     plain = str(text).replace("\n", " ").replace("<", "&lt;")
+    # Rows have texts of the application's users: none may end a cell of the table, or add markup.
     return "".join(f"\\{each}" if each in "|\\`*_[]" else each for each in plain)

@@ -29,10 +29,10 @@ class ArchiveOperator(BaseOperator):
         topics: The topics, if they are not those of an application.
         url: Place of the archive: a path, or a URL of fsspec. Default: the application's `archive.url`.
         engine: `local` for the task's process, `spark` for executors. Default: the archive's, else `local`.
-        skip_lost: Whether to go on behind records that were deleted before they were archived; such a task fails otherwise.
+        skip_lost: Whether to skip records that were deleted before they were archived; otherwise such a task fails.
         skip_if_empty: Whether the task is skipped if nothing is new, and the tasks after it with it.
         config: Path of `streams.toml`; by default, as the connection says.
-        riverrun_conn_id: The connection.
+        riverrun_conn_id: Id of a connection of type `riverrun`; the default one may be missing.
     """
 
     template_fields: Sequence[str] = ("config", "name", "app", "topics", "url", "engine", "riverrun_conn_id")
@@ -95,11 +95,7 @@ class ArchiveOperator(BaseOperator):
         }
 
     def _require_no_other(self) -> None:
-        """Refuse what the declaration of an archive says already.
-
-        Raises:
-            ConfigError: If there is any.
-        """
+        """Refuse what the declaration of an archive says already."""
         if self.app or self.topics or self.url:
             message = f"Archive {self.name} has its topics and its URL from streams.toml"
             raise ConfigError(message, hint="Leave out app, topics and url, or name.")

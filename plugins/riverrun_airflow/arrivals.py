@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping, Sequence
 
 _HOUR_MS = 3_600_000
+# An event time that no record reaches.
 _NEVER = 1 << 62
-"""An event time that no record reaches."""
 
 
 class NewRecordsTrigger(BaseEventTrigger):
@@ -29,15 +29,15 @@ class NewRecordsTrigger(BaseEventTrigger):
     same start.
 
     Args:
-        topics: The topics.
+        topics: Names of the topics, whose new offsets count together.
         records: Number of new offsets that make an event; 0 if the number does not matter.
         minutes: Minutes since the event before, after which any new record makes one; 0 if time does not matter.
         event_hours: Period of event time, in hours of UTC, whose end makes an event once all partitions with new records have
             passed it: 24 for days. 0 if event time does not matter.
         start: Where the first event begins: `latest`, `earliest` or a vector.
         config: Path of `streams.toml`; by default, as the connection says.
-        riverrun_conn_id: The connection.
-        every_s: Seconds between two looks.
+        riverrun_conn_id: Id of a connection of type `riverrun`; the default one may be missing.
+        every_s: Seconds between two polls.
     """
 
     def __init__(
@@ -73,14 +73,17 @@ class NewRecordsTrigger(BaseEventTrigger):
         return f"{type(self).__module__}.{type(self).__qualname__}", arguments
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
-        """Look forever. A look that fails is repeated, as a trigger that ends would watch no more."""
+        """Poll forever."""
         state: dict[str, Any] = {}
         while True:
             try:
                 state = state or await self._known() or await asyncio.to_thread(self._begun)
-                await self._keep(state)  # only now: an event is stored soon after it was yielded
+                # One poll late: Airflow stores an event some time after it was yielded. If the triggerer dies before,
+                # the event comes twice instead of never.
+                await self._keep(state)
                 found = await asyncio.to_thread(self._look, state)
                 state = self._in_its_period(state, found)
+            # Whatever fails is tried again: a trigger that has ended would watch no more.
             except Exception as error:  # noqa: BLE001 - brokers, Airflow's API server, a file being edited
                 self.log.warning("Polling %s failed: %s", ", ".join(self.topics), error)
             else:
@@ -106,25 +109,23 @@ class NewRecordsTrigger(BaseEventTrigger):
             self._kept = dict(state)
 
     def _begun(self) -> dict[str, Any]:
-        """Return the position of a first watch."""
         project = located(self.config, self.riverrun_conn_id).project()
         return {"since": position(project, self.topics, self.start), "since_ms": now_ms(), "passed_ms": None}
 
     def _look(self, state: Mapping[str, Any]) -> Arrived:
-        """Look once. The event time to pass is the end of the period that follows the last one passed."""
         period, passed = self._period_ms, state["passed_ms"]
+        # The end of the period after the last one that was passed. Before that is known, no time can be passed.
         until = 0 if not period else _NEVER if passed is None else passed + period
         awaited = Awaited(self.topics, self.records, self.minutes, until, state["since"], state["since_ms"])
         return arrived(located(self.config, self.riverrun_conn_id).project(), awaited)
 
     def _in_its_period(self, state: dict[str, Any], found: Arrived) -> dict[str, Any]:
-        """Return the position; the first event time that is known says in which period the watch has begun."""
+        """Return the position; the first event time that is known decides in which period the watch has begun."""
         if not self._period_ms or state["passed_ms"] is not None or found.event_time_ms is None:
             return state
         return {**state, "passed_ms": found.event_time_ms // self._period_ms * self._period_ms}
 
     def _after(self, state: Mapping[str, Any], found: Arrived) -> dict[str, Any]:
-        """Return the position after an event."""
         passed = state["passed_ms"]
         if self._period_ms and found.event_time_ms is not None:
             passed = max(passed, found.event_time_ms // self._period_ms * self._period_ms)

@@ -1,7 +1,4 @@
-"""Topics and targets as assets: a task that writes to one makes an event of its asset, with the offsets that it wrote.
-
-Lineage in the form that OpenLineage's provider for Airflow asks for: topics are datasets, and runs have facts.
-"""
+"""Assets of topics and targets, whose events say which offsets were written, and lineage for OpenLineage's Airflow provider."""
 
 from __future__ import annotations
 
@@ -31,7 +28,7 @@ class TopicLineage:
         inputs: Topics that it has read.
         outputs: Topics that it has written.
         facet: Facts about the run: application, version, range, verdict.
-        judged: Outcomes of expectations in words, by topic.
+        judged: Outcomes of expectations, by topic.
         uris: URIs of what a transfer has read, and of what it has written; empty if the task is none.
     """
 
@@ -43,7 +40,8 @@ class TopicLineage:
     uris: tuple[str, str] | tuple[()] = ()
 
     def told(self) -> Any:
-        """Return the lineage as an object of OpenLineage's provider. Only that provider calls this, so it is installed."""
+        """Return the lineage as an object of OpenLineage's provider."""
+        # Only that provider calls this method, so it is installed.
         from airflow.providers.openlineage.extractors import OperatorLineage
         from openlineage.client.event_v2 import InputDataset, OutputDataset
         from openlineage.client.facet_v2 import RunFacet
@@ -69,11 +67,12 @@ class TopicLineage:
 
 
 def first_of(brokers: str) -> str:
-    """Return the broker that stands for a cluster: the first of `bootstrap.servers` by name.
+    """Return the broker that stands for a cluster.
 
     >>> first_of("b:9092, SSL://a:9092")
     'a:9092'
     """
+    # The first by name, not by place: two projects may list the same brokers in another order, and share their assets.
     return min(server.strip().rpartition("://")[2] for server in brokers.split(","))
 
 
@@ -91,13 +90,10 @@ def named(uri: str) -> tuple[str, str]:
 
 
 def judged_by_topic(outcomes: Mapping[str, str]) -> dict[str, dict[str, str]]:
-    """Group outcomes by topic.
+    """Group outcomes of a verdict (by expectation) by topic.
 
     >>> judged_by_topic({"sums: it has rows": "passed: 3", "sums, difference: same": "passed"})
     {'sums': {'it has rows': 'passed: 3', 'difference: same': 'passed'}}
-
-    Args:
-        outcomes: The outcomes of a verdict: expectation to outcome.
     """
     found: dict[str, dict[str, str]] = {}
     for name, outcome in outcomes.items():
@@ -130,7 +126,7 @@ def topic_asset(brokers: str, topic: str) -> Asset:
 
     Args:
         brokers: `bootstrap.servers`; their order does not matter.
-        topic: The topic.
+        topic: Name of the topic, as on the brokers.
     """
     uri = f"kafka://{first_of(brokers)}/{topic}"
     return Asset(name=uri, uri=uri, group="kafka")
@@ -148,7 +144,7 @@ def target_asset(target: str, format: str, options: Mapping[str, str] | None = N
 
     Args:
         target: A path, or the table of `jdbc`.
-        format: The format.
+        format: `jdbc`, or any other that Spark knows, for paths.
         options: Options of the format; those of `jdbc` have the database's `url`.
     """
     uri = _table_uri(target, options or {}) if format.lower() == "jdbc" else _path_uri(target)
@@ -164,6 +160,7 @@ def _path_uri(target: str) -> str:
     parts = urlsplit(target)
     if not parts.scheme:
         return f"file://{quote(str(Path(target).absolute()), _PARTS)}"
+    # A key with its secret is no part of an asset. But abfss has the container in front of the @: it becomes the path.
     user, _, host = parts.netloc.rpartition("@")
     inside = f"/{user}{parts.path}" if user and ":" not in user else parts.path
     return f"{'s3' if parts.scheme in _S3 else parts.scheme}://{host}{quote(inside.rstrip('/'), _PARTS)}"
@@ -221,20 +218,19 @@ def announce(
 ) -> None:
     """Make events, unless the task's author has given it outlets without this one.
 
-    The outlet is known only now if its name is a template, or is mapped. A mapped task has an empty list of outlets if its
-    author has given none.
-
     Args:
         task: The task, which keeps the outlets that its author gave it.
-        context: Its context.
+        context: Airflow's context of the task instance.
         outlet: The outlet through which it makes events.
         read: Assets that it has read.
         events: Assets that it has written, with the facts about each event.
     """
     own, is_mapped = task.own_outlets, bool(getattr(context["ti"], "is_mapped", False))
+    # A mapped task has an empty list of outlets if its author has given none.
     if own is not None and outlet not in own and (own or not is_mapped):
         return
     task.inlets = [*task.inlets, *read]
+    # Added only now: the name of the application may be a template, or mapped.
     if outlet not in task.outlets:
         task.outlets = [*task.outlets, outlet]
     for asset, facts in events:

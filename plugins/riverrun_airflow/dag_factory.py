@@ -51,7 +51,7 @@ def dags(
     Args:
         config: Path of `streams.toml`; by default, as the connection, the variable `riverrun_project` or `RIVERRUN_CONFIG`
             says.
-        riverrun_conn_id: The connection.
+        riverrun_conn_id: Id of a connection of type `riverrun`; the default one may be missing.
         default_args: Arguments of all tasks: owner, callbacks, retries.
         notices: Notifiers of failed gates and checks, late runs, and versions that fall behind.
         select: Names of applications and archives that get DAGs, or patterns such as `shop-*`; all by default.
@@ -112,13 +112,13 @@ def applications(
 
 
 def check_declarations(config: Path | str = "", *, riverrun_conn_id: str = CONNECTION) -> None:
-    """Raise the errors of a project's declarations, in a DAG file of its own: Airflow shows them as its import error.
+    """Raise the errors of a project's declarations, in a separate DAG file: Airflow shows them as its import error.
 
     The error of a file takes all DAGs of that file away. So the DAGs of the other applications stand in another file.
 
     Args:
         config: Path of `streams.toml`, as in `dags`.
-        riverrun_conn_id: The connection.
+        riverrun_conn_id: Id of a connection of type `riverrun`; the default one may be missing.
 
     Raises:
         ConfigError: If a declaration has an error, or the project cannot be used.
@@ -157,7 +157,7 @@ def selected(
     ['shop-eu']
 
     Args:
-        names: All names.
+        names: The names to choose from, in order.
         select: Names or patterns; all by default.
         exclude: Names or patterns of those to leave out.
         kind: What the names are names of, for messages.

@@ -2,8 +2,8 @@
 
 A driver does one piece of work, which is a value: a run over a range, a step of a release, a check, an import or an export.
 
-Driver and waiting task communicate through a topic. The driver records that it lives, and how it ended. Cancelling the task
-records that the driver is to end. So a triggerer may wait anywhere, and may be restarted.
+Driver and waiting task communicate through a topic. The driver records that it is alive, and how it ended. Cancelling the task
+records that the driver is to end. So the triggerer may run on any machine, and may be restarted.
 
 A driver imports no Airflow: what a task starts may not reach Airflow's database, and Airflow refuses to be imported there.
 """
@@ -54,22 +54,22 @@ log = logging.getLogger(__name__)
 
 RUNNING, DONE, FAILED, ENDED, DIED = "running", "done", "failed", "ended", "died"
 _HEARTBEAT_SECONDS = 5.0
+# A driver that is silent for this long is dead. Machines' clocks differ by less, and Spark starts within it.
 _SILENT_MS = 90_000
-"""A driver that is silent for this long is dead. Machines' clocks differ by less, and Spark starts within it."""
 _KEPT_MS = 30 * 86_400_000
 _END = "/end"
 
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """Complete instructions for a driver. They are passed through a pipe, since they may contain secrets.
+    """Complete instructions for a driver.
 
     Args:
         id: Identifies the driver.
         path: Path of `streams.toml`.
         request: The work.
-        kafka: Client properties of the connection.
-        master: Spark's master of the connection.
+        kafka: Client properties of the connection, which override those of the project.
+        master: Spark's master of the connection; empty if it has none.
     """
 
     id: str
@@ -108,39 +108,36 @@ _note = foreign_decoder(Note)
 
 
 def is_local(project: ProjectConfig, master: str) -> bool:
-    """Return whether Spark runs on this machine alone: then a separate driver has no advantage."""
+    """Return whether Spark runs on this machine alone."""
+    # As Spark itself: a Spark Connect server comes before a master, and without either, Spark is local.
     chosen = master or project.spark.get("spark.remote") or project.spark.get("spark.master") or "local"
+    # Then the task's own process may as well compute: a driver would take the same CPUs.
     return chosen.startswith("local")
 
 
 def start(location: Location, driver: str, request: Request) -> None:
-    """Start a driver, which outlives this process. Waits until it has read its instructions.
-
-    Args:
-        location: Where the project is.
-        driver: The driver's id, which is new.
-        request: The work.
-
-    Raises:
-        EngineError: If it ends before that: its log says why.
-    """
+    """Start a driver, which outlives this process. Wait until it has read its instructions."""
     directory = _directory(location.project(), request)
     directory.mkdir(parents=True, exist_ok=True)
     log_file = directory / f"{driver}.log"
     reading, writing = os.pipe()
     with log_file.open("wb") as written:
+        # A separate session: signals to this process's group must not end it.
         process = subprocess.Popen(
             [sys.executable, "-m", __name__, str(writing)],
             stdin=subprocess.PIPE,
             stdout=written,
             stderr=written,
-            start_new_session=True,  # signals to this process's group do not end it
+            start_new_session=True,
             pass_fds=(writing,),
         )
-    os.close(writing)  # otherwise the end of the driver would not end the read below
+    # Otherwise the read below would not end when the driver does.
+    os.close(writing)
     order = Order(driver, str(location.path), request, dict(location.kafka), location.master)
     assert process.stdin is not None  # noqa: S101 - as asked for
-    with suppress(BrokenPipeError), process.stdin as instructions:  # a pipe breaks if the driver has ended
+    # Through a pipe: instructions may contain secrets, which the command line would show to all users of the machine.
+    # The pipe breaks if the driver has ended; then the read below finds out.
+    with suppress(BrokenPipeError), process.stdin as instructions:
         instructions.write(msgspec.json.encode(order))
     with os.fdopen(reading, "rb") as answers:
         is_started = bool(answers.read(1))
@@ -153,37 +150,22 @@ def start(location: Location, driver: str, request: Request) -> None:
 
 
 def _directory(project: ProjectConfig, request: Request) -> Path:
-    """Return the directory of drivers' logs."""
-    if isinstance(request, TransferRequest):  # it is of no application
+    # Imports and exports belong to no application.
+    if isinstance(request, TransferRequest):
         return project.path.resolve().parent / ".riverrun" / "drivers"
     return project.state_directory(project.app(request.app)) / "drivers"
 
 
 def end(project: ProjectConfig, driver: str) -> None:
-    """Ask a driver to end, wherever it runs. Its commits stay.
-
-    Raises:
-        BrokerError: If brokers do not answer.
-    """
+    """Ask a driver to end, on whatever machine it runs. Its commits stay."""
     notes_of_drivers(project).put({f"{driver}{_END}": b"{}"})
 
 
 def look_at(project: ProjectConfig, driver: str, since_ms: int) -> Look:
-    """Look once at a driver's state.
-
-    Args:
-        project: The project.
-        driver: Its id.
-        since_ms: When it was started, ms since the epoch.
-
-    Returns:
-        The look. If the driver has ended, its text is the last note, as JSON.
-
-    Raises:
-        BrokerError: If brokers do not answer.
-    """
+    """Poll a driver's state; if it has ended, the finding is its last note as JSON."""
     value = notes_of_drivers(project).read().get(driver)
     known = None if value is None else _read(driver, value)
+    # Before its first note, the time of its start stands in: one that dies at once is silent, too.
     note = Note(RUNNING, since_ms) if known is None else known
     if note.state == RUNNING and now_ms() - note.at_ms > _SILENT_MS:
         note = Note(DIED, note.at_ms, "the driver stopped reporting")
@@ -194,7 +176,7 @@ def look_at(project: ProjectConfig, driver: str, since_ms: int) -> Look:
 
 
 def _read(driver: str, value: bytes) -> Note | None:
-    """Decode the note of a driver; None if it is not one."""
+    """Decode the note of a driver; None if it cannot be read."""
     try:
         return _note(value)
     except UnreadableError as error:
@@ -213,6 +195,7 @@ def drive(order: Order) -> None:
     watch = threading.Thread(target=_watch, args=(topic, order.id, ended, progress), daemon=True)
     with following(progress):
         note = replace(_noted(project, order.request, watch), spark=progress.page)
+    # The watch must be over before the last note: a later note that it is running would make the task wait for ever.
     ended.set()
     watch.join()
     topic.put({**_forgotten(topic), order.id: msgspec.json.encode(note)})
@@ -231,7 +214,8 @@ def _noted(project: ProjectConfig, request: Request, watch: threading.Thread) ->
         return Note(DONE, now_ms(), done.said, found=done.found, ranges=tuple(ranges))
     except (Exception, KeyboardInterrupt) as error:
         finished = tuple(ranges)
-        if of_an_interrupt(error):  # the bridge to Java answers an interrupt by failing
+        # The bridge to Java answers an interrupt by failing, with an error of another class.
+        if of_an_interrupt(error):
             said = "The driver was asked to end. What is committed stays; another attempt does the rest."
             return Note(ENDED, now_ms(), said, ranges=finished)
         error = missing_extra(error) or of_ended_java(error) or error
@@ -244,7 +228,6 @@ def _noted(project: ProjectConfig, request: Request, watch: threading.Thread) ->
 
 
 def _done(project: ProjectConfig, request: Request, keep: Callable[[str], None]) -> WorkOutcome:
-    """Do a piece of work."""
     if isinstance(request, StepRequest):
         return WorkOutcome(take(project, request))
     if isinstance(request, CheckRequest):
@@ -260,7 +243,7 @@ def _done(project: ProjectConfig, request: Request, keep: Callable[[str], None])
 
 
 def _forgotten(topic: ControlTopic) -> dict[str, None]:
-    """Return notes that no task waits for any more."""
+    """Return tombstones for notes so old that no task waits for them any more."""
     notes = {name: value for name, value in topic.read().items() if not name.endswith(_END)}
     old = [
         name
@@ -281,7 +264,9 @@ def _watch(topic: ControlTopic, driver: str, ended: threading.Event, progress: L
             topic.put({driver: msgspec.json.encode(note)})
             if not is_told and f"{driver}{_END}" in topic.read():
                 is_told = True
-                signal.pthread_kill(working, signal.SIGINT)  # also wakes a thread that waits for Spark
+                # To the main thread: kill() may pick any thread, and only a signal to its own wakes one that waits for
+                # Spark.
+                signal.pthread_kill(working, signal.SIGINT)
         except BrokerError as error:
             log.warning("the driver cannot report that it is alive: %s", error.message)
         if ended.wait(_HEARTBEAT_SECONDS):
@@ -292,7 +277,8 @@ if __name__ == "__main__":
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
     given = sys.stdin.buffer.read()
     os.close(sys.stdin.fileno())
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # the parent may ignore it: `_watch` sends it
+    # `_watch` sends it, and the parent may have ignored it: a child inherits that.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     instructions = json_decoder(Order).decode(given)
     with os.fdopen(int(sys.argv[1]), "wb") as answers:
         answers.write(b"\n")

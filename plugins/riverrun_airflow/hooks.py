@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from riverrun.config import ProjectConfig
 
 CONNECTION = "riverrun_default"
-"""The default connection. It may be missing."""
+"""The id of the default connection. It may be missing."""
 VARIABLE = "riverrun_project"
 ENVIRONMENT = "RIVERRUN_CONFIG"
 _ANSWER_SECONDS = 10.0
@@ -79,7 +79,7 @@ def located(config: str, connection: str = CONNECTION) -> Location:
 
     Args:
         config: Path of `streams.toml`, if it is known: it overrides the connection's.
-        connection: The connection.
+        connection: Id of the connection.
 
     Raises:
         ConfigError: If nothing says it, or the connection cannot be used.
@@ -127,10 +127,11 @@ def _checked(name: str, found: Any) -> Mapping[str, Any]:
 
 
 def _kafka(name: str, found: Any, extra: Mapping[str, Any]) -> dict[str, str]:
-    """Return the client properties of a connection: those of the form, then those of `extra`."""
+    """Return the client properties of a connection: those of the form, which `extra` overrides."""
     server = f"{found.host}:{found.port}" if found.host and found.port else found.host
     named = {"bootstrap.servers": server, "sasl.username": found.login, "sasl.password": found.password}
     given = extra.get("kafka") or {}
+    # Airflow's form keeps a field of extra as text; a connection in the environment may have the object itself.
     if isinstance(given, str):
         try:
             given = json.loads(given)

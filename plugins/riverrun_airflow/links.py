@@ -59,10 +59,12 @@ class SparkLink(BaseOperatorLink):
 
 
 def logged(task: Any, context: Context) -> LoggedProgress:
-    """Return what logs the progress of a task, and shows its Spark as soon as that has started."""
+    """Return the logger of a task's progress, which also shows its Spark as soon as that has started."""
 
     def show_spark(page: str) -> None:
         task.spark_page = page
+        # Airflow computes links when a task ends. With the XCom, the page can be opened while Spark runs, which is when
+        # it exists.
         context["ti"].xcom_push(SparkLink().xcom_key, page)
 
     return LoggedProgress(task.log, show_spark)
@@ -79,14 +81,7 @@ def page_of(app: str) -> str:
 
 
 def page_of_task(dag: str, run: str, task: str, map_index: int = -1) -> str:
-    """Return the address of a task instance in Airflow.
-
-    Args:
-        dag: The id of its DAG.
-        run: The id of the DAG's run.
-        task: The id of the task.
-        map_index: Its number among mapped ones; -1 if it is not mapped.
-    """
+    """Return the address of a task instance in Airflow; `map_index` is -1 if the task is not mapped."""
     mapped = "" if map_index < 0 else f"/mapped/{map_index}"
     return f"{page_of_run(dag, run)}/tasks/{quote(task)}{mapped}"
 
@@ -97,7 +92,7 @@ def page_of_run(dag: str, run: str) -> str:
 
 
 def address_of(app: str) -> str:
-    """Return the whole address of an application's page, for messages to people; its path if Airflow has no base URL."""
+    """Return the whole address of an application's page, for messages; its path if Airflow has no base URL."""
     return f"{_site()}{page_of(app)}"
 
 

@@ -33,11 +33,7 @@ class Location:
     master: str = ""
 
     def project(self) -> ProjectConfig:
-        """Read the project. Makes the modules next to `streams.toml` importable.
-
-        Raises:
-            ConfigError: If the file cannot be used.
-        """
+        """Read the project. Makes the modules next to `streams.toml` importable."""
         project = ProjectConfig.load(self.path, os.environ)
         for key in self.kafka:
             check_property(self.path, key)

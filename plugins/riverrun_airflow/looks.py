@@ -1,4 +1,4 @@
-"""Looks at the state of applications, and at what is new in topics, for tasks and triggers that wait. They change nothing."""
+"""Polls the state of applications, and what is new in topics, for tasks and triggers that wait. They change nothing."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ if TYPE_CHECKING:
     from riverrun.records import OffsetRange, TopicPartition
 
 _MINUTE_MS = 60_000
+# The last offsets of a partition, whose records give its event time. The very last ones may be transaction markers.
 _LAST_OFFSETS = 10
-"""Number of last offsets of a partition whose records say its event time. The very last ones may be marks of commits."""
 
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """The state of an application at one look.
+    """The result of one poll.
 
     Args:
-        said: The state in words.
+        said: The state, for the log.
         is_over: Whether the wait is over: the expected state is reached, or never will be.
-        found: The problem found; empty if there is none.
+        found: The finding; empty if there is none.
     """
 
     said: str
@@ -39,17 +39,7 @@ class Look:
 
 
 def look(project: ProjectConfig, kind: str, **wanted: Any) -> Look:
-    """Look once at the state of an application or of topics. Nothing is changed.
-
-    Args:
-        project: The project.
-        kind: `ready`, `watched`, `processed`, `idle` or `arrived`.
-        wanted: The arguments of the function of that kind below.
-
-    Raises:
-        StreamsError: If the state can never be reached.
-        BrokerError: If brokers do not answer.
-    """
+    """Poll once the state of an application or of topics. `wanted` are the arguments of the function of that kind."""
     kinds: dict[str, Callable[..., Look]] = {
         "ready": _ready,
         "watched": _watched,
@@ -61,7 +51,7 @@ def look(project: ProjectConfig, kind: str, **wanted: Any) -> Look:
 
 
 def _ready(project: ProjectConfig, app: str, max_lag: int) -> Look:
-    """Look whether workers of a candidate are at most `max_lag` offsets behind; without workers there is no wait."""
+    """Check whether workers of a candidate have a lag of at most `max_lag` offsets; without workers there is no wait."""
     releaser = releaser_of(project, app, "", "")
     if not releaser.is_followed():
         return Look("no workers of the candidate run", is_over=True)
@@ -70,7 +60,7 @@ def _ready(project: ProjectConfig, app: str, max_lag: int) -> Look:
 
 
 def _watched(project: ProjectConfig, app: str, version: str, until_ms: int, max_lag: int) -> Look:
-    """Look whether a version stays live until a time. A problem is that it is not live, or is behind; a bound of 0 is none."""
+    """Check whether a version stays live until a time; findings are that it is not, or its lag exceeds `max_lag` (0: any)."""
     from riverrun.hosting.process import SystemClock
 
     release = releaser_of(project, app, "", "").status()
@@ -82,20 +72,21 @@ def _watched(project: ProjectConfig, app: str, version: str, until_ms: int, max_
 
 
 def _processed(project: ProjectConfig, app: str, version: str, end: str) -> Look:
-    """Look whether an application has processed everything before a vector, wherever it runs."""
+    """Check whether an application has processed everything before a vector, wherever it runs."""
     from riverrun.hosting.kept_offsets import KeptOffsets
     from riverrun.records import OffsetVector
 
     wanted, admin = OffsetVector.parse(end).offsets, front_door(project).cluster.admin
     application_id = project.app(app).application_id(version)
     done = admin.committed(application_id, wanted)
+    # Committed offsets expire when a group is idle for long; copies of them are kept for that.
     done |= KeptOffsets(admin, application_id).last(wanted.keys() - done.keys())
     left = sum(max(0, offset - (done[tp].offset if tp in done else 0)) for tp, offset in wanted.items())
     return Look(f"{app} {version} has {left} offsets left", is_over=not left)
 
 
 def _idle(project: ProjectConfig, app: str) -> Look:
-    """Look whether the application has no bounded run under way."""
+    """Check whether the application has no bounded run under way."""
     from riverrun.spark.runs import RUNNING
 
     alive = [run for run in front_door(project).app(app).runs.history() if run.state == RUNNING]
@@ -103,7 +94,7 @@ def _idle(project: ProjectConfig, app: str) -> Look:
 
 
 def _arrived(project: ProjectConfig, **awaited: Any) -> Look:
-    """Look whether topics have the awaited new records; the finding is an `Arrived` as JSON."""
+    """Check whether topics have the awaited new records; the finding is an `Arrived` as JSON."""
     found = arrived(project, Awaited(**awaited))
     said = f"{found.records} new offsets{f' ({found.reason})' if found.reason else ''}: {found.offsets or 'none'}"
     return Look(said, bool(found.reason), msgspec.json.encode(found.told()).decode())
@@ -114,8 +105,7 @@ class Awaited:
     """The condition under which new records are reported; if it names several, the first that holds.
 
     Args:
-        topics: The topics.
-        records: Number of new offsets: records, and marks of commits. 0 if the number does not matter.
+        records: Number of new offsets: records, and transaction markers. 0 if the number does not matter.
         minutes: Minutes after which any new record is reported; 0 if time does not matter.
         event_time_ms: Event time, ms since the epoch, that all partitions with new records must have reached; 0 if it does not
             matter.
@@ -133,11 +123,11 @@ class Awaited:
 
 @dataclass(frozen=True, slots=True)
 class Arrived:
-    """New records of topics at one look.
+    """New records of topics at one poll.
 
     Args:
         offsets: The new offsets, as text (`clicks-0@5..9`); those of partitions without new records are left out.
-        end: The offsets behind the last records of all partitions, as text.
+        end: End offsets (exclusive) of all partitions, as text.
         records: Number of new offsets.
         event_time_ms: The lowest event time that partitions with new records have reached, ms since the epoch; None if it
             does not matter, or is unknown.
@@ -151,7 +141,7 @@ class Arrived:
     reason: str = ""
 
     def told(self) -> dict[str, Any]:
-        """Return the arrival as an object of JSON, with the event time as text."""
+        """Return it as JSON has it, with the event time as text."""
         known = self.event_time_ms is not None
         at = datetime.fromtimestamp((self.event_time_ms or 0) / 1000, UTC).isoformat() if known else None
         return {
@@ -164,12 +154,7 @@ class Arrived:
 
 
 def arrived(project: ProjectConfig, awaited: Awaited) -> Arrived:
-    """Look once at what is new in topics. Only committed records count.
-
-    Raises:
-        BrokerError: If brokers do not answer.
-        TopicError: If there is no such topic.
-    """
+    """Poll once what is new in topics. Only committed records count."""
     from riverrun.records import OffsetRange, OffsetVector
     from riverrun.spark.ranges import RunRange
 
@@ -190,12 +175,6 @@ def reason_of(awaited: Awaited, records: int, event_time_ms: int | None, at_ms: 
 
     >>> reason_of(Awaited(["clicks"], records=10, minutes=5), 3, None, 300_000)
     'minutes'
-
-    Args:
-        awaited: The conditions.
-        records: Number of new offsets.
-        event_time_ms: The event time that all partitions with new records have reached; None if it is unknown.
-        at_ms: The time of the look.
     """
     if not records:
         return ""
@@ -209,18 +188,7 @@ def reason_of(awaited: Awaited, records: int, event_time_ms: int | None, at_ms: 
 
 
 def position(project: ProjectConfig, topics: Sequence[str], text: str) -> str:
-    """Return offsets as text.
-
-    Args:
-        project: The project.
-        topics: The topics.
-        text: `latest`, `earliest` or a vector.
-
-    Raises:
-        BrokerError: If brokers do not answer.
-        TopicError: If there is no such topic.
-        RangeError: If it is not a vector.
-    """
+    """Return offsets as text: those of `latest` or `earliest`, or a vector after a check."""
     from riverrun.records import OffsetVector
 
     if text not in {"latest", "earliest"}:
@@ -260,7 +228,7 @@ def _event_time(
 
 
 def fields_of(awaited: Awaited) -> dict[str, Any]:
-    """Return a condition as the arguments of a trigger."""
+    """Return a condition as a trigger serializes it."""
     return {**asdict(awaited), "topics": list(awaited.topics)}
 
 
@@ -269,9 +237,6 @@ def time_ms(text: str) -> int:
 
     >>> time_ms("1970-01-01T00:01:00+00:00"), time_ms("")
     (60000, 0)
-
-    Raises:
-        RangeError: If the text is not a time.
     """
     from riverrun.spark.ranges import time_ms as parsed
 

@@ -31,9 +31,9 @@ class Notices:
 
     Args:
         failed: Airflow's notifiers, or other functions of a context, that are called when a gate or a check has failed.
-        behind: Likewise, when a version has fallen further behind at each of `looks` looks.
-        looks: Number of consecutive looks at which the lag must have grown.
-        look_schedule: Cron expression of these looks; by default, there are none.
+        behind: Likewise, when the lag of a version has grown at each of `looks` polls.
+        looks: Number of consecutive polls at which the lag must have grown.
+        look_schedule: Cron expression of these polls; by default, there are none.
         late: Airflow's callback for a scheduled run that is not done in time: `AsyncCallback(...)`, or `SyncCallback(...)`.
         late_after: Maximum time of a run, from when it is queued.
     """
@@ -54,7 +54,7 @@ class Notices:
 
     @property
     def of_failures(self) -> dict[str, Any]:
-        """Return arguments of tasks whose failures are notified."""
+        """Arguments of tasks whose failures are notified."""
         return {"on_failure_callback": list(self.failed)} if self.failed else {}
 
 
@@ -62,10 +62,10 @@ class LagOperator(BaseOperator):
     """Measures how far the live version and a release's candidate are behind. Fails if one falls further and further behind.
 
     Args:
-        app: The application.
-        looks: Number of consecutive looks at which the lag of a version must have grown for the task to fail.
+        app: Name of the application, as in `[apps.NAME]`.
+        looks: Number of consecutive polls at which the lag of a version must have grown for the task to fail.
         config: Path of `streams.toml`; by default, as the connection says.
-        riverrun_conn_id: The connection.
+        riverrun_conn_id: Id of a connection of type `riverrun`; the default one may be missing.
     """
 
     template_fields: Sequence[str] = ("config", "app", "looks", "riverrun_conn_id")
@@ -88,9 +88,10 @@ class LagOperator(BaseOperator):
         self.riverrun_conn_id = riverrun_conn_id
 
     def execute(self, context: Context) -> dict[str, int]:
-        """Return by version how many offsets it is behind. If a lag grows, the failure is not retried."""
+        """Return the lag in offsets, by version. If a lag grows, the failure is not retried."""
         now = acting(lambda: lags_of(located(self.config, self.riverrun_conn_id).project(), self.app))
         task: Any = context["ti"]
+        # The lags of earlier runs are in their XComs: Airflow keeps no other state from run to run.
         before = task.xcom_pull(self.task_id, key=_LOOKS, include_prior_dates=True, map_indexes=-1) or []
         looks = [*before, now][-int(self.looks) - 1 :]
         task.xcom_push(_LOOKS, looks)
@@ -104,14 +105,10 @@ class LagOperator(BaseOperator):
 
 
 def growing(looks: Sequence[dict[str, int]], times: int) -> dict[str, list[int]]:
-    """Return the lags of versions whose lag has grown at each of the last looks.
+    """Return the lags of versions whose lag has grown at each of the last `times` polls, oldest first, by version.
 
     >>> growing([{"v1": 5, "v2": 5}, {"v1": 7, "v2": 4}, {"v1": 9, "v2": 9}], 2)
     {'v1': [5, 7, 9]}
-
-    Args:
-        looks: Offsets that each version was behind, by version; oldest first.
-        times: The number of looks.
     """
     last = looks[-times - 1 :]
     found = {}

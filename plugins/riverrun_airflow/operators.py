@@ -49,8 +49,8 @@ if TYPE_CHECKING:
     from riverrun_airflow.drivers import Note
     from riverrun_airflow.sessions import Check
 
+# Keys of a task's state, which all its attempts share: its range, whether readers were notified, and its corrections.
 _RANGE, _TOLD, _CORRECTED = "range", "told", "corrected"
-"""Keys of a task's state: its range, whether readers have been notified, and its corrections."""
 _NOTHING: dict[str, Any] = {"compared": 0, "corrections": 0, "corrected": []}
 
 
@@ -61,7 +61,7 @@ class BoundedRunOperator(BaseOperator):
     Spark, nor does a small one if Spark would run on this machine.
 
     Args:
-        app: The application.
+        app: Name of the application, as in `[apps.NAME]`.
         config: Path of `streams.toml`; by default, as the connection says.
         start: `committed`, `earliest`, a vector or a time.
         end: `latest`, a vector or a time.
@@ -81,7 +81,7 @@ class BoundedRunOperator(BaseOperator):
         skip_if_empty: Whether the task is skipped if there was nothing to process, and the tasks after it with it.
         master: Spark's master URL, or that of a Spark Connect server; by default, as the connection or `[spark]` says.
         apart: Whether the driver is a separate process, and the task waits without a slot; by default, if Spark is a cluster.
-        riverrun_conn_id: The connection.
+        riverrun_conn_id: Id of a connection of type `riverrun`; the default one may be missing.
     """
 
     template_fields: Sequence[str] = (
@@ -176,12 +176,13 @@ class BoundedRunOperator(BaseOperator):
         return unless_empty(context, self._unless_another_runs(conclude), skip=self.skip_if_empty)
 
     def _keep_corrections(self, context: Context, found: dict[str, Any]) -> None:
-        """Keep with the task what was corrected: another attempt finds nothing left to correct."""
+        """Keep with the task what was corrected."""
         if found:
             compared, count = found["compared"], found["corrections"]
             self.log.info("%d rows compared that were computed again, %d corrections", compared, count)
             store: Any = context["task_state_store"]
             before = store.get(_CORRECTED) or _NOTHING
+            # Another attempt finds nothing left to correct, so it could not report these.
             ranges = [*before["corrected"], *map(list, found["corrected"].items())]
             count += before["corrections"]
             store.set(_CORRECTED, {"compared": compared, "corrections": count, "corrected": ranges})
@@ -193,7 +194,8 @@ class BoundedRunOperator(BaseOperator):
         except UnderWayError:
             wanted = {"kind": "idle", "app": self.app}
             first = acting(lambda: look(located(self.config, self.riverrun_conn_id).project(), **wanted))
-            if first.is_over:  # a worker has the application, or a switch is under way: a retry may succeed
+            # No bounded run is under way: a worker has the application, or a switch is. A retry may succeed.
+            if first.is_over:
                 raise
             self.log.info("%s", first.said)
         self.defer(trigger=LookTrigger(wanted, self.config, self.riverrun_conn_id), method_name="resume")
@@ -206,6 +208,7 @@ class BoundedRunOperator(BaseOperator):
         store: Any = context["task_state_store"]
         planned = bounded(project, self._request(context, store.get(_RANGE)))
         chosen = planned.range
+        # Before anything is processed: `latest` of a retry would be another range.
         store.set(_RANGE, str(chosen))
         self.log.info("%s processes %s", planned.application.id, chosen)
         if is_dry:
@@ -244,7 +247,7 @@ class BoundedRunOperator(BaseOperator):
         )
 
     def _author(self, context: Context) -> str:
-        """Return the name that the record of runs has for all attempts of this task, and for no other task."""
+        """Return the name of all attempts of this task, and of no other task, in the record of runs."""
         index = getattr(context.get("ti"), "map_index", None)
         return author_of(self.dag_id, context["run_id"], self.task_id, -1 if index is None else index)
 
@@ -255,7 +258,7 @@ class BoundedRunOperator(BaseOperator):
         return self._told(context, project, bounded(project, self._request(context, store.get(_RANGE))))
 
     def _told(self, context: Context, project: ProjectConfig, planned: BoundedRun) -> dict[str, Any]:
-        """Tell OpenLineage and readers of topics, once, what was done, and return the result."""
+        """Notify OpenLineage and readers of topics, once, of what was done, and return the result."""
         store: Any = context["task_state_store"]
         runs, version = runs_by(planned, self._author(context)), planned.application.version
         corrected = store.get(_CORRECTED) or _NOTHING
@@ -264,6 +267,7 @@ class BoundedRunOperator(BaseOperator):
         facet = {"app": self.app, "version": planned.application.version, "range": str(planned.range)}
         self.lineage = TopicLineage(project.kafka["bootstrap.servers"], *topics_of(planned.application), facet)
         is_told = store.get(_TOLD) is not None
+        # At most once: a task that is cleared returns its result again, but its readers have seen these records.
         if not is_told or corrected["corrected"]:
             written = [] if is_told else written_by(planned, self._author(context))
             corrections = [WrittenRecords(topic, ranges, "", "", None) for topic, ranges in corrected["corrected"]]
@@ -280,7 +284,7 @@ class BoundedRunOperator(BaseOperator):
         result: dict[str, Any],
         written: Sequence[WrittenRecords],
     ) -> None:
-        """Make an event of each range of a topic that an attempt of this task wrote, with the offsets that were processed."""
+        """Make an event for each range of a topic that this task wrote, with the offsets that were processed."""
         brokers, version = project.kafka["bootstrap.servers"], planned.application.version
         events = [
             (
@@ -305,14 +309,14 @@ class QualityOperator(BaseOperator):
     """Judges what the live version has published so far, by the expectations of its gate. Critical failures fail the task.
 
     Args:
-        app: The application.
+        app: Name of the application, as in `[apps.NAME]`.
         since: `last`, for records since the last check that passed; a vector of public topics, or a time. Empty for all.
         skip_if_judged: Whether the task is skipped if the last check has passed and nothing was published since, and the tasks
             after it with it. A skipped run does not skip this task: what an earlier attempt published may be unjudged.
         config: Path of `streams.toml`; by default, as the connection says.
         master: Spark's master URL, or that of a Spark Connect server; by default, as the connection or `[spark]` says.
         apart: As in `BoundedRunOperator`.
-        riverrun_conn_id: The connection.
+        riverrun_conn_id: Id of a connection of type `riverrun`; the default one may be missing.
     """
 
     template_fields: Sequence[str] = ("config", "app", "since", "master", "riverrun_conn_id")
@@ -402,11 +406,10 @@ class RefusalOperator(BaseOperator):
     """Stands for an application whose declaration in `streams.toml` has an error.
 
     Args:
-        told: The error.
+        told: The message of the error, with which each run of the task fails.
     """
 
     def __init__(self, *, told: str, **kwargs: Any) -> None:
-        """Keep the error."""
         super().__init__(**documented(self, kwargs))
         self.told = told
 

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from riverrun.spark.runs import RunRecord
 
 _RUNS, _CHECKS = 50, 10
-"""Numbers of the last runs and checks that are read."""
 DONE, GATED, RUNNING, FAILED, LEFT, EXPIRED = "done", "gated", "running", "failed", "left", "expired"
 _UNFINISHED = frozenset({FAILED, "died"})
 """States of runs that have ended without having done their range."""
@@ -34,7 +33,7 @@ class Stretch:
         state: `done`; `gated`, if they are done and a gate has judged the candidate there; `running`, `failed` or `left`; or
             `expired`, if retention has deleted them.
         start: The first offset.
-        end: The offset behind the last one.
+        end: End offset (exclusive).
     """
 
     state: str
@@ -80,11 +79,7 @@ class Overview:
     docs: Path | None = None
 
     def next_step(self, run: RunRecord) -> str:
-        """Return what a person can do about a run that has failed or died; empty if there is nothing to do.
-
-        Args:
-            run: One of the runs.
-        """
+        """Return what a user can do about a run that has failed or died; empty if there is nothing to do."""
         if run.state not in _UNFINISHED:
             return ""
         held, app = self.release.held, self.release.app
@@ -110,11 +105,7 @@ class Overview:
 
 
 def overview(project: ProjectConfig, app: str) -> Overview:
-    """Return the present state of an application. Nothing is changed.
-
-    Raises:
-        StreamsError: If brokers do not answer, or it cannot be loaded.
-    """
+    """Return the present state of an application. Nothing is changed."""
     from riverrun.hosting.control_topic import release_of  # not the releaser: a page loads no engine
     from riverrun.spark.ranges import RunRange
 
@@ -147,26 +138,21 @@ def _judged(release: Release) -> Mapping[TopicPartition, int]:
 def stretches_of(
     start: int, committed: int, end: int, runs: Iterable[tuple[str, OffsetRange]], judged: int = 0
 ) -> tuple[Stretch, ...]:
-    """Return the states of a partition's offsets. Committed offsets are done, even if a run that had them failed.
+    """Return the states of a partition's offsets, from `start`, the first that exists, to `end`, the last stable offset.
 
     >>> from riverrun.records import OffsetRange
     >>> [(each.state, each.start, each.end) for each in stretches_of(0, 5, 20, [("failed", OffsetRange(0, 9))])]
     [('done', 0, 5), ('failed', 5, 9), ('left', 9, 20)]
-
-    Args:
-        start: The first offset that still exists.
-        committed: The application's committed offset.
-        end: The last stable offset.
-        runs: States and ranges of runs, latest first: where two overlap, the later one's state holds.
-        judged: The offset up to which a gate has judged a candidate.
     """
     asked = [(RUNNING if state == RUNNING else FAILED, r) for state, r in runs if state != DONE]
     borders = {start, committed, judged, end, *(offset for _, r in asked for offset in (r.start, r.end))}
     cuts = sorted(offset for offset in borders if start <= offset <= end)
     found = [Stretch(EXPIRED, 0, start)] if start else []
     for first, behind in pairwise(cuts):
+        # Runs come latest first: where two overlap, the later one's state holds.
         covering = (state for state, r in asked if r.start <= first and behind <= r.end)
         done = GATED if behind <= judged else DONE
+        # Committed offsets are done, even if a run that had them has failed later.
         state = done if behind <= committed else next(covering, LEFT)
         if found and found[-1].state == state:
             found[-1] = Stretch(state, found[-1].start, behind)

@@ -35,10 +35,11 @@ _NO_PROJECT = (
     "This Airflow has no project: add a connection of type riverrun, or set riverrun_project or RIVERRUN_CONFIG."
 )
 _MANUAL = ("backfill", "release", "held", "quality")
+# Data Docs show text from users' records, and must not act as the user that looks at them.
 _APART = {"Content-Security-Policy": "sandbox allow-scripts allow-popups allow-popups-to-escape-sandbox"}
-"""Headers of Data Docs' pages: they show text from users' records, and must not act as the user that looks at them."""
+# Great Expectations' own styles and pictures below Data Docs. A sandboxed page asks for them without a cookie, so they
+# are served to everybody.
 _STYLES = "site/static/"
-"""Great Expectations' own styles and pictures below Data Docs: a sandboxed page asks for them without a cookie."""
 
 
 def application() -> FastAPI:
@@ -95,13 +96,11 @@ def application() -> FastAPI:
 
 
 def _projects() -> tuple[list[ProjectConfig], list[str]]:
-    """Return all projects of this Airflow, the default one first, and the reasons why others cannot be read.
-
-    DAG files may name further ones by their path. These are left out: this server imports the modules of applications that it
-    shows, and authors of DAG files may not run code in it. People who may make connections are trusted.
-    """
+    """Return all projects of this Airflow, the default one first, and the reasons why others cannot be read."""
     found: dict[Path, ProjectConfig] = {}
     problems: list[str] = []
+    # Not those that DAG files name by their path: this server imports the modules of applications that it shows, and
+    # authors of DAG files may not run code in it. Users who may make connections are trusted.
     for connection in dict.fromkeys((CONNECTION, *_connections())):
         try:
             location = location_if_known("", connection)
@@ -131,7 +130,8 @@ def _connections() -> list[str]:
 
 
 def _project_of(app: str) -> ProjectConfig:
-    """Return the first project that declares an application. DAGs' ids have its name, so there is one in an Airflow."""
+    """Return the first project that declares an application."""
+    # Ids of DAGs have its name, so no other project of this Airflow can declare it, too.
     for project in _projects()[0]:
         if app in project.apps or app in project.refused:
             return project
@@ -143,14 +143,12 @@ def _unknown(app: str) -> str:
 
 
 def _task_pages(authors: Collection[str]) -> dict[str, str]:
-    """Return the address of each task instance among the authors of runs, by author; of steps of releases, that of the run.
-
-    An author does not say where the id of its DAG ends, as both ids may have dots. The database does.
-    """
+    """Return the address of each task instance among the authors of runs, by author; of steps of releases, that of the run."""
     from airflow.models import TaskInstance
 
     parts = [author.removeprefix(_OF_AIRFLOW).split("/") for author in authors if author.startswith(_OF_AIRFLOW)]
     runs = {run for _, run, *_ in (part for part in parts if len(part) > 1)}
+    # An author does not say where the id of its DAG ends, as both ids may have dots: the database says which ones exist.
     dags = {
         ".".join(words[:end]) for words in (part[0].split(".") for part in parts) for end in range(1, len(words) + 1)
     }

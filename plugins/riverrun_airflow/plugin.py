@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Page:
-    """Creates the page on the first request: every task loads plugins, but none needs the page."""
+    """Creates the page on the first request."""
 
     def __init__(self) -> None:
         self._app: ASGIApp | None = None
@@ -22,6 +22,7 @@ class Page:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request."""
         if self._app is None:
+            # Not at the top: every task loads plugins, but only the web server needs the page.
             from riverrun_airflow.page import application
 
             self._app = application()

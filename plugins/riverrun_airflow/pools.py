@@ -1,6 +1,6 @@
 """One pool of one slot per application: its runs, backfills and releases take turns.
 
-Tasks whose pool does not exist never start, and only servers of Airflow may create one. The scheduler creates it here, when
+Tasks whose pool does not exist never start, and only Airflow's servers may create one. The scheduler creates it here, when
 it starts a run of a DAG. So applications that are declared while the scheduler is up get their pools, too.
 """
 
@@ -28,15 +28,10 @@ def pool_of(app: str) -> str:
 
 @hookimpl
 def on_dag_run_running(dag_run: DagRun) -> None:
-    """Create the pools that tasks of a run need, with one slot each. Existing pools stay as they are.
-
-    The pools are part of the transaction in which the scheduler starts the run.
-
-    Args:
-        dag_run: The run.
-    """
+    """Create the pools that tasks of a run need, with one slot each. Existing pools stay as they are."""
     from sqlalchemy.orm import object_session
 
+    # The scheduler's own transaction: the pools exist once the run has started, and not if that fails.
     session = object_session(dag_run)
     if session is None:
         return
@@ -57,11 +52,13 @@ def _missing(session: Session, dag_run: DagRun) -> list[str]:
 
 
 def _create(session: Session, name: str) -> None:
-    """Create a pool. An error would break the scheduler's transaction, which allows no savepoint."""
     from airflow.models import Pool
 
     said = "One run of a Riverrun application at a time"
+    # Another scheduler may create the pool at the same time. An error here would break the scheduler's transaction, which
+    # allows no savepoint: so the database has to ignore a second one.
     insert = _insert_unless_there(session.get_bind().dialect.name, Pool)
+    # `include_deferred`: a task whose driver computes is deferred, and must keep its slot.
     session.execute(insert.values(pool=name, slots=1, description=said, include_deferred=True))
 
 

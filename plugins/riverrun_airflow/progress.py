@@ -1,4 +1,4 @@
-"""Reports how far the work of a task is: in its log, and in the notes of a driver. Imports no Airflow, as drivers do not."""
+"""Reports the progress of a task's work: in its log, and in the notes of a driver. Imports no Airflow, as drivers do not."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ _of_this_task: ContextVar[LoggedProgress | None] = ContextVar("of_this_task", de
 
 @dataclass(slots=True)
 class _Work:
-    """A piece of work, as far as it was seen.
+    """A piece of work, as reported so far.
 
     Args:
-        doing: The work in words.
+        doing: Describes the work.
         began_s: When it was first seen, s.
         first: Records done at that time.
         done: Records done. It only rises: tasks that are tried again count from 0.
@@ -46,7 +46,7 @@ class _Work:
     percent: int = 0
 
     def see(self, done: int, everything: int | None) -> None:
-        """Take note of how far it is."""
+        """Record the progress."""
         self.done = max(self.done, done)
         if everything:
             self.everything = max(self.everything or 0, everything)
@@ -56,7 +56,7 @@ class _Work:
             self.percent = max(self.percent, share)
 
     def said(self, now_s: float) -> str:
-        """Return how far it is, in words."""
+        """Return the progress as text."""
         seconds = now_s - self.began_s
         rate = (self.done - self.first) / seconds if seconds > 0 else 0.0
         speed = f", {rate:,.0f}/s" if rate else ""
@@ -72,10 +72,10 @@ def _records(count: int) -> str:
 
 
 class LoggedProgress:
-    """Logs how far work is, every ten seconds and when it ends. Threads may call it. It never fails the work.
+    """Logs the progress of work, every ten seconds and when it ends. Threads may call it. It never fails the work.
 
     Args:
-        log: The log.
+        log: Logger of the task or the driver.
         on_spark: Called once with the web address of Spark's page, when there is one.
         clock: Returns a time, s.
     """
@@ -93,12 +93,13 @@ class LoggedProgress:
         self._logged, self._logged_s = "", clock()
 
     def show(self, progress: Progress) -> None:
-        """Take note of how far work is. Other work than before ends the work before."""
+        """Record the progress of work. Other work than before ends the work before."""
         try:
             self.see_spark()
             with self._lock:
                 self._see(progress)
-        except Exception:  # a wrong figure, a log that is full: the work goes on
+        # A wrong number or a full log must not fail the work.
+        except Exception:
             log.debug("progress cannot be reported", exc_info=True)
 
     def see_spark(self) -> None:
@@ -107,12 +108,14 @@ class LoggedProgress:
             page = "" if self.page else spark_page()
             if page:
                 self._on_spark(page)
+                # Only after it was passed on: if that fails, the next report tries again.
                 self.page = page
-        except Exception:  # Airflow's API server may not answer
+        # Airflow's API server may not answer, which must not fail the work either.
+        except Exception:
             log.debug("the address of Spark's page cannot be passed on", exc_info=True)
 
     def close(self) -> None:
-        """Log how far the last work has come."""
+        """Log the end of the last work."""
         try:
             with self._lock:
                 self._tell()
@@ -130,7 +133,7 @@ class LoggedProgress:
             self._tell()
 
     def _tell(self) -> None:
-        """Log the last words, unless they are logged."""
+        """Log the last text, unless it is logged."""
         self._logged_s = self._clock()
         if self.said != self._logged:
             self._logged = self.said
@@ -139,7 +142,7 @@ class LoggedProgress:
 
 @contextmanager
 def following(progress: LoggedProgress) -> Iterator[LoggedProgress]:
-    """Let an object follow the work of the body."""
+    """Report the progress of the work in this context."""
     from riverrun.hosting.progress import telling
 
     before = _of_this_task.set(progress)
@@ -160,9 +163,11 @@ def spark_has_started() -> None:
 
 def spark_page() -> str:
     """Return the web address of the Spark that runs in this process; empty if there is none."""
+    # Not an import: a task without Spark would load it just to learn that.
     pyspark = sys.modules.get("pyspark")
     context = None if pyspark is None else pyspark.SparkContext._active_spark_context  # noqa: SLF001 - others start one
-    if context is None or getattr(context, "_jsc", None) is None:  # a context is known before it has started
+    # PySpark sets the active context before it has started, and then it has no address yet.
+    if context is None or getattr(context, "_jsc", None) is None:
         return ""
     return context.uiWebUrl or ""
 

@@ -29,16 +29,15 @@ if TYPE_CHECKING:
     from riverrun_airflow.drivers import Note
 
 _RETIRED = "retired"
-"""Key of a task's state: the version that it retires."""
+# The other steps read, or change topics and records of releases, within seconds: a driver would take longer to start.
 _COMPUTING = frozenset({"reprocess", "gate", "cut", "rollback"})
-"""Steps that may compute on Spark. The others read, or change topics and records of releases, within seconds."""
 
 
 class ReleaseOperator(BaseOperator):
     """Takes one step of a release (`riverrun release STEP`). Each step may be repeated.
 
     Args:
-        app: The application.
+        app: Name of the application, as in `[apps.NAME]`.
         step: `plan`, `start`, `reprocess`, `gate`, `approve`, `cut`, `rollback`, `retire` or `abort`.
         config: Path of `streams.toml`; by default, as the connection says.
         to: The version that is to go live; for `plan` and `start`.
@@ -48,7 +47,7 @@ class ReleaseOperator(BaseOperator):
         master: Spark's master URL, or that of a Spark Connect server; by default, as the connection or `[spark]` says.
         apart: As in `BoundedRunOperator`, for steps that may compute on Spark: `reprocess`, `gate`, `cut`, `rollback`, and
             `start` if it carries state.
-        riverrun_conn_id: The connection.
+        riverrun_conn_id: Id of a connection of type `riverrun`; the default one may be missing.
     """
 
     template_fields: Sequence[str] = ("config", "app", "step", "to", "verdict", "carry", "master", "riverrun_conn_id")
@@ -126,8 +125,9 @@ class ReleaseOperator(BaseOperator):
         return StepRequest(self.app, self.step, about.get(self.step, ""), self.master, by, carries)
 
     def _retired(self, context: Context, project: ProjectConfig) -> str:
-        """Return the version to retire. A further attempt deletes what is left of it, though it has left the release."""
         store: Any = context["task_state_store"]
+        # The first attempt may have taken the version out of the release: a second one still has to delete what is left
+        # of it.
         version: str = store.get(_RETIRED) or retired_by(releaser_of(project, self.app, "", ""))
         store.set(_RETIRED, version)
         return version

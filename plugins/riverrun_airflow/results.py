@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from riverrun.spark.runs import RunRecord
     from riverrun_airflow.sessions import Check
 
+# Airflow's key of what a task returns.
 _RETURNED = "return_value"
-"""Airflow's key of what a task returns."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,8 +31,8 @@ class RunResult:
     Attempts that failed or died have no counts. What they committed is processed, and is in the events of their topics.
 
     Args:
-        app: The application.
-        version: Its version.
+        app: Name of the application.
+        version: Version of the application that ran.
         range: The range of offsets, as text.
         empty: Whether there was nothing to process: no record was read, written or corrected.
         records_in: Records read from the application's inputs.
@@ -74,19 +74,11 @@ class RunResult:
 def result_of_runs(
     app: str, version: str, chosen: RunRange, runs: Sequence[RunRecord], corrections: int = 0, compared: int = 0
 ) -> RunResult:
-    """Return the result of a task.
+    """Return the result of a task from its runs, earliest first.
 
     >>> from riverrun.spark.ranges import RunRange
     >>> result_of_runs("clicks", "v1", RunRange({}), []).empty
     True
-
-    Args:
-        app: The application.
-        version: Its version.
-        chosen: The range.
-        runs: The task's runs, earliest first.
-        corrections: Number of published corrections.
-        compared: Number of rows computed again and compared.
     """
     from riverrun.processor.handlers import DropReason
     from riverrun.spark.runs import DONE
@@ -94,6 +86,7 @@ def result_of_runs(
     done = [run for run in runs if run.state == DONE]
     written, dropped = _added(run.records_out_by_topic for run in done), _added(run.dropped for run in done)
     read = sum(run.records_in for run in done)
+    # A run that failed or died has no counts, so nobody knows whether it has committed something.
     is_known = len(done) == len(runs) if runs else not chosen.size
     return RunResult(
         app=app,
@@ -122,17 +115,11 @@ def result_of_rehearsal(app: str, version: str, chosen: RunRange, counts: Mappin
 
 
 def result_of_step(step: str, release: Release, docs_page: str = "") -> dict[str, Any]:
-    """Return the result of a step of a release.
+    """Return the result of a step of a release, after it.
 
-    Args:
-        step: The step.
-        release: The state of the release after it.
-        docs_page: The page of Data Docs that the step has built; empty if it has built none.
-
-    Returns:
-        `app`, `step`, `state` (of the release), `live`, `candidate` and `previous` (versions), `verdict` (id of the last
-        gate's), `critical` and `warnings` (its failing expectations). Also `lost_records` (deleted ones that the candidate
-        lacks), `corrections` (published by the last switch), `pause_ms` and `links`.
+    `state` is that of the release; `live`, `candidate` and `previous` are versions. `critical` and `warnings` are the failing
+    expectations of the last gate, whose id is `verdict`. `lost_records` are deleted ones that the candidate lacks,
+    `corrections` those that the last switch has published.
     """
     verdict = release.verdict
     return {
@@ -153,12 +140,7 @@ def result_of_step(step: str, release: Release, docs_page: str = "") -> dict[str
 
 
 def result_of_check(app: str, check: Check, docs_page: str = "") -> dict[str, Any]:
-    """Return the result of a check.
-
-    Returns:
-        `app`, `check` (its id), `at` (offsets up to which it judged), `topics`, `outcomes` (by expectation), `warnings`
-        (failing expectations) and `links`.
-    """
+    """Return the result of a check: `at` has the offsets up to which it judged, `warnings` the failing expectations."""
     return {
         "app": app,
         "check": check.id,
@@ -181,12 +163,9 @@ def links_of(app: str, run: str = "", docs_page: str = "") -> dict[str, str]:
 
 
 def unless_empty(context: Context, result: dict[str, Any], *, skip: bool) -> dict[str, Any]:
-    """Return the result of a task; if it is empty and `skip` is wanted, keep it and skip the task.
-
-    Raises:
-        AirflowSkipException: If the task is skipped.
-    """
+    """Return the result of a task; if it is empty and `skip` is set, keep it and skip the task."""
     if skip and result["empty"]:
+        # A skipped task returns nothing, but others may still read that its result is empty.
         context["ti"].xcom_push(_RETURNED, result)
         message = "there was nothing to process"
         raise AirflowSkipException(message)

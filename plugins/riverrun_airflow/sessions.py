@@ -43,7 +43,6 @@ _STEPS: dict[str, Callable[[Releaser, StepRequest], object]] = {
     "abort": lambda releaser, _: releaser.abort(),
 }
 STEPS = tuple(_STEPS)
-"""The steps of a release."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +50,7 @@ class WorkOutcome:
     """The outcome of a piece of work.
 
     Args:
-        said: What was done, in words.
+        said: What was done, for the log.
         found: Facts for the task's result: `check`, the id of a check; `read` and `written`, the records of a transfer.
     """
 
@@ -65,8 +64,8 @@ class Check:
 
     Args:
         id: Identifies it in the history of checks.
-        at: The offsets up to which the topics were judged, as text.
-        topics: The topics, in order.
+        at: The end offsets (exclusive) up to which the topics were judged, as text.
+        topics: The topics, sorted.
         verdict: The findings.
     """
 
@@ -77,17 +76,12 @@ class Check:
 
 
 def front_door(project: ProjectConfig, master: str = "", by: str = "") -> Riverrun:
-    """Return the object that does the work of a task.
-
-    Args:
-        project: The project.
-        master: Overrides the project's `spark.master`, if it is not empty.
-        by: Identifies the task in the history of releases and runs.
-    """
+    """Return the entry point for the work of a task; `by` identifies the task in the history of releases and runs."""
     from riverrun.project.riverrun import Riverrun
     from riverrun.spark.java import quiet_java
 
     found = Riverrun(project, master=master or None, by=by or None)
+    # Passes Java's output on without the lines of each start, with which every task's log would begin.
     found.spark_sessions.output = quiet_java
     found.spark_sessions.on_start = spark_has_started
     return found
@@ -97,11 +91,12 @@ def is_worth_another_attempt(error: Exception) -> bool:
     """Return whether waiting may resolve a failure."""
     from riverrun.spark.failures import another_attempt_may_help
 
+    # Errors of other libraries, such as those of the network, are unknown here: Airflow's retries decide about them.
     return not isinstance(error, StreamsError) or isinstance(error, _WAITING_HELPS) or another_attempt_may_help(error)
 
 
 def of_ended_java(error: BaseException) -> EngineError | None:
-    """Return an error that a person understands, if Spark's Java process has ended; None if something else has failed."""
+    """Return a readable error if Spark's Java process has ended; None if something else has failed."""
     from riverrun.spark.failures import of_ended_java as found
 
     return found(error)
@@ -113,12 +108,7 @@ def is_answered(project: ProjectConfig, within_s: float) -> bool:
 
 
 def bounded(project: ProjectConfig, request: RunRequest) -> BoundedRun:
-    """Return a run over the request's range, or else over the offsets that its start and end resolve to now.
-
-    Raises:
-        ConfigError: If there is no such application or version.
-        RangeError: If the request cannot be fulfilled.
-    """
+    """Return a run over the request's range, or else over the offsets that its start and end resolve to now."""
     from riverrun.project.runs import MAX_RECORDS_PER_SLICE
     from riverrun.spark.ranges import RunRange
 
@@ -135,23 +125,14 @@ def bounded(project: ProjectConfig, request: RunRequest) -> BoundedRun:
 
 
 def run(chosen: BoundedRun) -> RunSummary:
-    """Process a range, exactly once. An empty range starts no Spark.
-
-    Raises:
-        StreamsError: If it cannot be processed.
-    """
+    """Process a range, exactly once. An empty range starts no Spark."""
     return chosen.run()
 
 
 def recompute(project: ProjectConfig, request: RunRequest) -> dict[str, Any]:
     """Compute rows of an interval again that the live version has processed, and publish the differences.
 
-    Returns:
-        `compared`, the number of rows that were compared; `corrections`, the number of published records; and `corrected`,
-        their ranges by topic as text.
-
-    Raises:
-        StreamsError: If they cannot be computed again, or do not pass the gate.
+    Returns the numbers of rows `compared` and of published `corrections`, and by topic the ranges `corrected`, as text.
     """
     from riverrun.hosting.connected import ConnectedApplication
     from riverrun.spark.runs import ends_of_outputs, written_between
@@ -169,6 +150,7 @@ def recompute(project: ProjectConfig, request: RunRequest) -> dict[str, Any]:
         approve=request.approve,
     )
     live = ConnectedApplication(app.loaded(), riverrun.cluster.admin)
+    # Only one run writes at a time, so what lies between the ends before and after are these corrections.
     before = ends_of_outputs(live)
     done = backfill.recompute(lambda plan: log.info("%s", plan))
     log.info("%s", "nothing was recomputed" if done is None else done)
@@ -182,51 +164,28 @@ def recompute(project: ProjectConfig, request: RunRequest) -> dict[str, Any]:
 
 
 def held_by(project: ProjectConfig, app: str, by: str) -> GatedRuns:
-    """Return what the gate of an application's runs holds back.
-
-    Raises:
-        ConfigError: If there is no such application.
-    """
+    """Return what the gate of an application's runs holds back."""
     return front_door(project, by=by).app(app).runs.held
 
 
 def rehearse(chosen: BoundedRun) -> dict[str, int]:
-    """Process a range without committing anything.
-
-    Returns:
-        The number of records that would be written, by topic.
-
-    Raises:
-        StreamsError: If it cannot be processed.
-    """
+    """Count by topic the records that a range would write, without committing anything."""
     return {topic: frame.count() for topic, frame in chosen.dry_run().items()}
 
 
 def judge_live(project: ProjectConfig, request: CheckRequest) -> Check:
-    """Judge the public topics of an application by the expectations of its gate.
-
-    Raises:
-        StreamsError: If they cannot be judged.
-    """
+    """Judge the public topics of an application by the expectations of its gate."""
     found = front_door(project, request.master, request.by).app(request.app).checks.run(request.since)
     return _check(found.id, found.at, found.verdict)
 
 
 def is_judged(project: ProjectConfig, app: str) -> bool:
-    """Return whether the last check of an application has passed, and nothing was published since.
-
-    Raises:
-        StreamsError: If that cannot be told.
-    """
+    """Return whether the last check of an application has passed, and nothing was published since."""
     return front_door(project).app(app).checks.is_judged()
 
 
 def judged(project: ProjectConfig, app: str, check: str) -> Check:
-    """Return a check of the history.
-
-    Raises:
-        NotReadyError: If the history does not have it, as brokers could not store it.
-    """
+    """Return a check of the history."""
     from riverrun.quality.gate import Verdict
     from riverrun.records import OffsetVector
 
@@ -234,6 +193,7 @@ def judged(project: ProjectConfig, app: str, check: str) -> Check:
         if each.id == check:
             verdict = Verdict(each.outcomes, each.critical, each.warnings, each.pages)
             return _check(check, OffsetVector.parse(each.at), verdict)
+    # The check itself has passed or failed, but brokers could not store it.
     message = f"{app}: the history of checks does not have check {check}"
     raise NotReadyError(message)
 
@@ -243,18 +203,10 @@ def _check(check: str, at: OffsetVector, verdict: Verdict) -> Check:
 
 
 def transfer(project: ProjectConfig, request: TransferRequest, keep: Callable[[str], None]) -> WorkOutcome:
-    """Import or export.
-
-    Args:
-        project: The project.
-        request: The request.
-        keep: Called after each finished batch with the offsets that it has written, or exported, as text.
-
-    Raises:
-        StreamsError: If it cannot be done.
-    """
+    """Import or export; `keep` is called after each finished batch with its offsets as text."""
     riverrun = front_door(project, request.master)
-    spec = {**request.spec, "key": tuple(request.spec["key"])}  # JSON has lists only
+    # JSON has lists only, while keys of specs are tuples.
+    spec = {**request.spec, "key": tuple(request.spec["key"])}
 
     def on_batch(ranges: RunRange) -> None:
         keep(str(ranges))
@@ -276,14 +228,7 @@ def transfer(project: ProjectConfig, request: TransferRequest, keep: Callable[[s
 
 @dataclass(frozen=True, slots=True)
 class ArchivedTopics:
-    """The outcome of archiving topics.
-
-    Args:
-        url: Place of the archive.
-        offsets: Offsets that were added, by topic.
-        records: Records in them, by topic.
-        size: Bytes of the new files.
-    """
+    """The outcome of archiving topics: place of the archive, new offsets and records by topic, and bytes of the new files."""
 
     url: str
     offsets: dict[str, int]
@@ -292,17 +237,7 @@ class ArchivedTopics:
 
 
 def archive_declared(project: ProjectConfig, name: str, engine: str, *, may_skip: bool) -> ArchivedTopics:
-    """Archive the topics of `[archives.NAME]`.
-
-    Args:
-        project: The project.
-        name: The archive.
-        engine: `local` or `spark`; empty for the declared one.
-        may_skip: Whether to go on behind lost records, also if that is not declared.
-
-    Raises:
-        StreamsError: If it cannot be done.
-    """
+    """Archive the topics of `[archives.NAME]`; `may_skip` skips lost records even if that is not declared."""
     declared = front_door(project).archive(name)
     return _archived(declared.config.url, declared.write(engine=engine or None, may_skip=may_skip))
 
@@ -319,19 +254,7 @@ def _archived(url: str, done: list[Archived]) -> ArchivedTopics:
 def archive(
     project: ProjectConfig, app: str, topics: tuple[str, ...], url: str, engine: str, *, may_skip: bool
 ) -> ArchivedTopics:
-    """Archive topics, or the inputs of an application.
-
-    Args:
-        project: The project.
-        app: The application; empty if there are topics.
-        topics: The topics.
-        url: Place of the archive; empty for the application's.
-        engine: `local` or `spark`; empty for `local`.
-        may_skip: Whether to go on behind records that are lost.
-
-    Raises:
-        StreamsError: If it cannot be done.
-    """
+    """Archive topics, or the inputs of an application (with an empty `url`, at its `archive.url`)."""
     from riverrun.project.archives import Archives
     from riverrun.releases.topology import load_application
 
@@ -353,23 +276,12 @@ def releaser_of(project: ProjectConfig, app: str, master: str, by: str) -> Relea
 
 
 def take(project: ProjectConfig, request: StepRequest) -> str:
-    """Take a step of a release.
-
-    Returns:
-        The state of the release afterwards, or what the step has found, in words.
-
-    Raises:
-        StreamsError: If it cannot be taken, or has failed.
-    """
+    """Take a step of a release. Return the state of the release afterwards, or what the step has found, for the log."""
     return str(_STEPS[request.step](releaser_of(project, request.app, request.master, request.by), request))
 
 
 def retired_by(releaser: Releaser) -> str:
-    """Return the version that an application would retire now.
-
-    Raises:
-        ReleaseError: If there is none.
-    """
+    """Return the version that an application would retire now."""
     from riverrun.releases.step_checks import retired_of
 
     return retired_of(releaser.status(), None)
@@ -383,21 +295,10 @@ def topics_of(application: Application) -> tuple[tuple[str, ...], tuple[str, ...
 
 
 def moved_by_step(project: ProjectConfig, app: str, version: str, step: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the topics that a step of a release reads, and those that it writes; none if it moves no records.
-
-    `reprocess` computes staging topics from the inputs. `cut` and `rollback` publish what staging topics have.
-
-    Args:
-        project: The project.
-        app: The application.
-        version: The version whose outputs the step computes or publishes.
-        step: The step.
-
-    Raises:
-        StreamsError: If the version cannot be loaded.
-    """
+    """Return the topics that a step of a release reads, and those that it writes; none if it moves no records."""
     from riverrun.hosting.release import staging_name
 
+    # `reprocess` computes staging topics from the inputs; `cut` and `rollback` publish what staging topics have.
     if step not in {"reprocess", "cut", "rollback"}:
         return (), ()
     application = front_door(project).app(app, version=version)
@@ -408,11 +309,7 @@ def moved_by_step(project: ProjectConfig, app: str, version: str, step: str) -> 
 
 
 def published_by(project: ProjectConfig, app: str) -> frozenset[str]:
-    """Return the public topics of an application's live version.
-
-    Raises:
-        StreamsError: If brokers do not answer, or it cannot be loaded.
-    """
+    """Return the public topics of an application's live version."""
     return frozenset(front_door(project).app(app).topology().sink_topics)
 
 
@@ -436,11 +333,7 @@ class WrittenRecords:
 
 
 def runs_by(chosen: BoundedRun, by: str) -> list[RunRecord]:
-    """Return the runs of one author, earliest first: all attempts of a task.
-
-    Raises:
-        BrokerError: If brokers do not answer.
-    """
+    """Return the runs of one author, earliest first: all attempts of a task."""
     from riverrun.spark.runs import RunLog
 
     application = chosen.application
@@ -449,11 +342,7 @@ def runs_by(chosen: BoundedRun, by: str) -> list[RunRecord]:
 
 
 def written_by(chosen: BoundedRun, by: str) -> list[WrittenRecords]:
-    """Return the records that runs of one author wrote, by the record of runs: all attempts of a task, and no other host.
-
-    Raises:
-        BrokerError: If brokers do not answer.
-    """
+    """Return the records that all attempts of one task wrote, by the record of runs; other hosts write none of them."""
     from riverrun.spark.runs import DONE, RunLog
 
     application = chosen.application
@@ -475,11 +364,7 @@ def notes_of_drivers(project: ProjectConfig) -> ControlTopic:
 
 
 def lags_of(project: ProjectConfig, app: str) -> dict[str, int]:
-    """Return how many offsets the live version is behind, and the candidate of a release that is under way.
-
-    Raises:
-        StreamsError: If brokers do not answer, or it cannot be loaded.
-    """
+    """Return the lag in offsets of the live version, and of the candidate of a release that is under way."""
     from riverrun.hosting.control_topic import release_of
     from riverrun.hosting.release import SETTLED
 

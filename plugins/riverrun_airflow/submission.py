@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from riverrun_airflow.location import Location
     from riverrun_airflow.work_requests import Request
 
+# Key of a task's state: the driver that does its work, until the outcome is known.
 _DRIVER = "driver"
-"""Key of a task's state: the driver that does its work, until the outcome is known."""
 T = TypeVar("T")
 
 
@@ -50,7 +50,7 @@ class Computing(Protocol):
 
 
 def is_apart(task: Computing, project: ProjectConfig) -> bool:
-    """Return whether a driver does the work of a task: as it says, otherwise if Spark is a cluster."""
+    """Return whether a driver does the work of a task: as the task says, otherwise if Spark is a cluster."""
     return not is_local(project, task.master) if task.apart is None else task.apart
 
 
@@ -61,7 +61,8 @@ def submit(task: Computing, context: Context, location: Location, request: Reque
     try:
         if driver is None:
             driver = {"driver": uuid.uuid4().hex, "since_ms": now_ms()}
-            store.set(_DRIVER, driver)  # first, so that no attempt starts a second one
+            # Before the start: if this attempt dies in between, the next one must not start a second driver.
+            store.set(_DRIVER, driver)
             start(location, driver["driver"], request)
         else:
             task.log.info("the driver %s of an earlier attempt does the work", driver["driver"])
@@ -70,6 +71,7 @@ def submit(task: Computing, context: Context, location: Location, request: Reque
         store.delete(_DRIVER)
         raise
     except KeyboardInterrupt:
+        # A task that is cancelled before it defers has no trigger that would end the driver.
         end(location.project(), driver["driver"])
         raise
 
@@ -80,19 +82,7 @@ def note_of(event: dict[str, Any]) -> Note:
 
 
 def concluded(task: Computing, context: Context, event: dict[str, Any], conclude: Callable[[Note], T]) -> T:
-    """Return the result of a task whose driver has ended. A driver that was asked to end is replaced by another one.
-
-    Args:
-        task: The task.
-        context: Its context.
-        event: The event of the trigger.
-        conclude: Returns the result when the work is done, from the driver's last note.
-
-    Raises:
-        UnderWayError: If another run has to end first.
-        AirflowException: If the driver has failed or died, and another attempt may help.
-        AirflowFailException: If it has failed, and no other attempt helps.
-    """
+    """Return the result of a task whose driver has ended. A driver that was asked to end is replaced by another one."""
     store: Any = context["task_state_store"]
     note = note_of(event)
     task.spark_page = note.spark
@@ -100,12 +90,14 @@ def concluded(task: Computing, context: Context, event: dict[str, Any], conclude
     if note.state == DONE:
         try:
             found = acting(lambda: conclude(note))
-        except AirflowFailException:  # a cleared task works anew; a retry after another failure concludes again
+        # No retry follows, and a cleared task must work anew. After other failures, a retry concludes again.
+        except AirflowFailException:
             store.delete(_DRIVER)
             raise
         store.delete(_DRIVER)
         return found
     store.delete(_DRIVER)
+    # Somebody has ended the driver, not the task: another driver does the rest.
     if note.state == ENDED:
         again: T = task.execute(context)
         return again

@@ -1,4 +1,4 @@
-"""Tasks of an application for DAGs of other authors: chained as in the project's DAGs, or asked for by a decorated function."""
+"""Tasks of an application for DAGs of other authors: chained as in the project's DAGs, or made by a decorated function."""
 
 from __future__ import annotations
 
@@ -47,7 +47,6 @@ _KINDS: dict[str, Any] = {
     "settle": SettlementOperator,
     "keep": EmptyOperator,
 }
-"""The operator of each step."""
 STEPS = tuple(_KINDS)
 """Steps of task groups; they name the tasks."""
 _POOLED = BoundedRunOperator, ReleaseOperator
@@ -55,8 +54,8 @@ _ABOUT_A_VERSION = {"plan": "to", "start": "to", "watch": "version"}
 """The parameter of steps that are about the version to release."""
 _BRANCHES = {RETIRE: "retire", ROLL_BACK: "rollback", KEEP: "keep"}
 """The steps that follow `settle`, by the answer to it."""
+# Key of a task's state: what its function has returned.
 _ARGUMENTS = "arguments"
-"""Key of a task's state: what its function has returned."""
 _ASKED = tuple(name for name in BoundedRunOperator.template_fields if name not in {"config", "app"})
 """Arguments of a run that a decorated function may return."""
 _NOT_OF_A_GROUP = re.compile(r"[^\w-]")
@@ -73,7 +72,7 @@ class RiverrunTaskGroup(TaskGroup):
         group_id: Id of the group; by default, the application's name.
         operator_args: Arguments of the operators by step: `{"gate": {"retries": 0, "pool": "large"}}`.
         config: Path of `streams.toml`; by default, as the connection says.
-        riverrun_conn_id: The connection.
+        riverrun_conn_id: Id of a connection of type `riverrun`; the default one may be missing.
         kwargs: Arguments of Airflow's `TaskGroup`: `default_args`, `prefix_group_id`, `tooltip`.
 
     Raises:
@@ -104,9 +103,9 @@ class Tasks:
     """Makes tasks of an application.
 
     Args:
-        app: The application.
+        app: The application; it may be a template, or mapped.
         config: Path of `streams.toml`; empty if tasks are to ask the connection.
-        connection: The connection.
+        connection: Id of the connection.
         operator_args: Arguments of the operators by step.
         version: The version that a release is about.
     """
@@ -118,15 +117,7 @@ class Tasks:
     version: str = ""
 
     def chain(self, steps: Sequence[str], name: Callable[[str], str] = str) -> dict[str, BaseOperator]:
-        """Make a task for each step, one after the other, and return them by step.
-
-        Args:
-            steps: The steps.
-            name: Returns the id of the task of a step.
-
-        Raises:
-            ConfigError: If a step is unknown, or lacks one that it needs.
-        """
+        """Make a task for each step, one after the other, and return them by step; `name` returns the id of a step's task."""
         _check(steps)
         tasks = {step: self._task(step, self._own(step, steps, name)) for step in steps}
         before: list[BaseOperator] = []
@@ -136,6 +127,7 @@ class Tasks:
                 continue
             for each in before:
                 each >> task
+            # The branch: a verdict without warnings goes past `approve`, so what follows depends on both.
             before = [tasks["verdict"], task] if step == "approve" and "verdict" in tasks else [task]
         return tasks
 
@@ -146,6 +138,8 @@ class Tasks:
             of_all = {}
         elif kind is SettlementOperator:
             of_all = {"app": self.app}
+        # Runs of one application must not overlap. The name of a pool cannot be a template, which Airflow fills in too
+        # late.
         elif kind in _POOLED and not is_template(self.app):
             of_all["pool"] = pool_of(self.app)
         if kind is ReleaseOperator:
@@ -159,6 +153,7 @@ class Tasks:
         if step in _ABOUT_A_VERSION:
             own[_ABOUT_A_VERSION[step]] = self.version
         if step == "judge" and "run" in steps:
+            # A skipped run does not skip `judge`, which would then judge again what has passed a check.
             own["skip_if_judged"] = bool(self.operator_args.get("run", {}).get("skip_if_empty"))
         if step in {"verdict", "approve"} and "gate" in steps:
             own["verdict"] = f"{{{{ ti.xcom_pull(task_ids='{name('gate')}')['verdict'] }}}}"
@@ -169,6 +164,7 @@ class Tasks:
             if step == "verdict":
                 own |= {"asking": name("approve"), "clean": name(after)}
             elif step == after:
+                # One of the two tasks before it is skipped, and by default a skipped task skips what follows.
                 own["trigger_rule"] = TriggerRule.NONE_FAILED_MIN_ONE_SUCCESS
         if step == "settle":
             own["branches"] = {answer: name(branch) for answer, branch in _BRANCHES.items()}
@@ -181,11 +177,7 @@ class Tasks:
 
 
 def checked(operator_args: Mapping[str, Mapping[str, Any]], known: Iterable[str]) -> Mapping[str, Mapping[str, Any]]:
-    """Return arguments of operators, after a check of their keys.
-
-    Raises:
-        ConfigError: If there is no such key.
-    """
+    """Return arguments of operators, after a check that their keys are known."""
     for key in operator_args:
         if key not in known:
             message = f"operator_args has {key!r}, which is no step"
@@ -250,6 +242,7 @@ class DecoratedRunOperator(DecoratedOperator, BoundedRunOperator):
 
     def _ask(self, context: Context) -> None:
         store: Any = context["task_state_store"]
+        # Asked once: a retry with other arguments would process another range than its first attempt.
         asked = store.get(_ARGUMENTS)
         if asked is None:
             context_merge(context, self.op_kwargs)
@@ -273,7 +266,8 @@ def riverrun_run_task(python_callable: Callable[..., Any] | None = None, **kwarg
     """Return what Airflow calls for `@task.riverrun_run`: it makes a bounded run of a function that returns its arguments."""
     return task_decorator_factory(
         python_callable=python_callable,
-        multiple_outputs=False,  # a function's annotation says dict, of its arguments
+        # Airflow infers multiple outputs from a function's annotation `dict`, which here is about the task's arguments.
+        multiple_outputs=False,
         decorated_operator_class=DecoratedRunOperator,
         **kwargs,
     )

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from riverrun_airflow.drivers import Note
 
 
+# Key of a task's state: what it has transferred, and is in no event yet.
 _RANGES = "ranges"
-"""Key of a task's state: what it has transferred, and is in no event yet."""
 
 
 class ImportOperator(BaseOperator):
@@ -55,7 +55,7 @@ class ImportOperator(BaseOperator):
         apart: Whether the driver is a separate process, and the task waits without a slot; by default, if Spark is a cluster.
         skip_if_empty: Whether the task is skipped if nothing is new, and the tasks after it with it.
         config: Path of `streams.toml`; by default, as the connection says.
-        riverrun_conn_id: The connection.
+        riverrun_conn_id: Id of a connection of type `riverrun`; the default one may be missing.
     """
 
     template_fields: Sequence[str] = ("config", "source", "topic", "options", "name", "master", "riverrun_conn_id")
@@ -171,7 +171,7 @@ class ExportOperator(BaseOperator):
         apart: Whether the driver is a separate process, and the task waits without a slot; by default, if Spark is a cluster.
         skip_if_empty: Whether the task is skipped if nothing is new, and the tasks after it with it.
         config: Path of `streams.toml`; by default, as the connection says.
-        riverrun_conn_id: The connection.
+        riverrun_conn_id: Id of a connection of type `riverrun`; the default one may be missing.
     """
 
     template_fields: Sequence[str] = ("config", "topic", "target", "options", "name", "master", "riverrun_conn_id")
@@ -257,15 +257,7 @@ class ExportOperator(BaseOperator):
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """Tells readers of a topic or of a target about a transfer.
-
-    Args:
-        kind: `import` or `export`.
-        name: Its name.
-        read: The asset that it reads.
-        written: The asset that it writes.
-        topic: The topic that it reads or writes.
-    """
+    """What readers of a topic or target learn about a transfer: its kind (`import` or `export`), name, assets and topic."""
 
     kind: str
     name: str
@@ -302,31 +294,23 @@ def transferred_apart(task: ImportOperator | ExportOperator, context: Context, e
 
 
 def keep(context: Context, ranges: Iterable[str]) -> None:
-    """Keep what was transferred until the task succeeds: events of a task that fails are lost."""
+    """Keep what was transferred until an attempt succeeds."""
     store: Any = context["task_state_store"]
     kept = store.get(_RANGES) or []
+    # Airflow drops the asset events of a task that fails: the attempt that succeeds makes them for all.
     store.set(_RANGES, list(dict.fromkeys([*kept, *ranges])))
 
 
 def tell(
     task: ImportOperator | ExportOperator, context: Context, project: ProjectConfig, counts: Mapping[str, int]
 ) -> dict[str, Any]:
-    """Report to OpenLineage, and make an event for each batch that this task has finished and that has none yet.
-
-    Args:
-        task: The task.
-        context: Its context.
-        project: The project.
-        counts: Records that its last attempt has `read` and `written`.
-
-    Returns:
-        The result of the task.
-    """
+    """Report to OpenLineage, make an event for each finished batch that has none yet, and return the result of the task."""
     store: Any = context["task_state_store"]
     kept = store.get(_RANGES) or []
     try:
         told = task.told(project)
-    except ValueError as error:  # what was transferred stays
+    # Airflow refuses some URIs as assets. What was transferred stays, just without an event.
+    except ValueError as error:
         task.log.warning("No asset event: Airflow has no asset for this place: %s", error)
         return result_of(task.name or task.topic, "", kept, counts)
     result = result_of(told.name, told.written.uri, kept, counts)
@@ -347,7 +331,7 @@ def result_of(name: str, written: str, ranges: Sequence[str], counts: Mapping[st
     {'file:///srv/out': 4}
 
     Args:
-        name: Its name.
+        name: Name of the import or export; the topic if it has no other.
         written: URI of the topic or target that it writes; empty if Airflow has none for the place.
         ranges: Offsets of each batch that the task has finished, as text.
         counts: Records that its last attempt has `read` and `written`.

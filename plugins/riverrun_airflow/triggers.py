@@ -1,4 +1,4 @@
-"""Waits that take no slot. Each looks now and then, and keeps nothing in memory that a restart of the triggerer would lose."""
+"""Triggers of waits that take no slot. They poll, and keep nothing in memory that a restart of the triggerer would lose."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ class LookTrigger(BaseTrigger):
     Args:
         look: The arguments of the check: see `looks.look`.
         config: Path of `streams.toml`; empty if the connection says it.
-        riverrun_conn_id: The connection.
-        every_s: Seconds between two looks.
+        riverrun_conn_id: Id of a connection of type `riverrun`; the default one may be missing.
+        every_s: Seconds between two polls.
     """
 
     def __init__(
@@ -56,7 +56,8 @@ class LookTrigger(BaseTrigger):
         while True:
             try:
                 found = await asyncio.to_thread(self._look)
-            except BrokerError as error:  # they may answer the next look: a failed trigger would fail the task
+            # Brokers may answer the next poll, and a failed trigger would fail the task.
+            except BrokerError as error:
                 self.log.warning("Polling failed: %s", error.message)
             except StreamsError as error:
                 yield _event({"status": FAILED, "said": in_airflow(str(error))})
@@ -73,17 +74,18 @@ class LookTrigger(BaseTrigger):
 
 
 class DriverTrigger(LookTrigger):
-    """Waits until a Spark driver has ended, and ends it if a person cancels its task.
+    """Waits until a Spark driver has ended, and ends it if its task is cancelled.
 
     Args:
         look: The driver and its start time: the arguments of `drivers.look_at`.
         config: Path of `streams.toml`; empty if the connection says it.
-        riverrun_conn_id: The connection.
-        every_s: Seconds between two looks.
+        riverrun_conn_id: Id of a connection of type `riverrun`; the default one may be missing.
+        every_s: Seconds between two polls.
     """
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
-        """Look until the driver has ended, not at once: Airflow may take a task that is resumed at once for a failed one."""
+        """Poll until the driver has ended, not at once."""
+        # Airflow may take a task that is resumed right after it was deferred for a failed one.
         await asyncio.sleep(self.every_s)
         async for event in super().run():
             yield event
@@ -104,11 +106,7 @@ def _event(payload: dict[str, Any]) -> TriggerEvent:
 
 
 def ended(event: dict[str, Any]) -> str:
-    """Return the findings of a wait.
-
-    Raises:
-        AirflowFailException: If the wait failed.
-    """
+    """Return the findings of a wait; fail the task if the wait failed."""
     if event.get("status", OK) != OK:
         raise AirflowFailException(event["said"])
     found: str = event.get("found", "")

@@ -24,21 +24,16 @@ if TYPE_CHECKING:
 
 _STEPS = "planned", "reprocessed", "gated", "cutting", "live"
 SHOWN_RUNS = 10
+# Number of runs from which there is a trend.
 _LEAST = 2
-"""Number of runs from which there is a trend."""
 _MINUTE = 60
+# The base line of a trend's bars, and the height of the highest, as in charts of instances.
 _FLOOR, _ROOM = 76, 70
-"""The base line of a trend's bars, and the height of the highest, as in charts of instances."""
 _LOOK_ONLY = "<p>You may look at this application, not act on it.</p>"
 
 
 def document(name: str, body: str) -> str:
-    """Return a whole page.
-
-    Args:
-        name: The application that it shows; empty for all.
-        body: Its main part.
-    """
+    """Return a whole page; `name` is the application that it shows, empty for all."""
     shown, title = escape(name), escape(name) or "Riverrun"
     return page(body, "applications", "airflow.js", root=f"{base()}{PAGE}", title=title, name=shown, is_shown=True)
 
@@ -49,12 +44,7 @@ def problem(text: str) -> str:
 
 
 def applications(projects: Mapping[str, Iterable[str]], problems: Iterable[str] = ()) -> str:
-    """Return the tables of all applications, one for each project.
-
-    Args:
-        projects: Rows of applications by project: the path of its `streams.toml`.
-        problems: Reasons why further projects cannot be shown.
-    """
+    """Return the tables of all applications, one for each project, by the path of its `streams.toml`; first come problems."""
     head = "<tr><th>Application<th>Live<th>Release<th>Offsets behind<th>Last check</tr>"
     shown = "".join(map(problem, problems))
     for path, rows in projects.items():
@@ -64,12 +54,7 @@ def applications(projects: Mapping[str, Iterable[str]], problems: Iterable[str] 
 
 
 def row(name: str, found: Overview | str) -> str:
-    """Return an application's row.
-
-    Args:
-        name: The application.
-        found: Its state, or the reason why that is not known.
-    """
+    """Return an application's row; `found` may be the reason why its state is not known."""
     if isinstance(found, str):
         told = f"<td colspan=4>{problem(found)}"
     else:
@@ -79,14 +64,7 @@ def row(name: str, found: Overview | str) -> str:
 
 
 def application(app: AppConfig, found: Overview, allowed: frozenset[str], tasks: Mapping[str, str]) -> str:
-    """Return the page of an application.
-
-    Args:
-        app: The application.
-        found: Its state.
-        allowed: DAGs that the user may trigger.
-        tasks: Addresses of the task instances that have run it, by author of the run.
-    """
+    """Return the page of an application. `allowed` are DAGs that the user may trigger, `tasks` addresses by author of runs."""
     release = found.release
     summary = f"{release.live} is live; release: {found.step}; {found.lag} offsets behind"
     partitions = "".join(map(_partition, found.partitions))
@@ -126,7 +104,6 @@ def actions(app: AppConfig, allowed: frozenset[str]) -> str:
 
 
 def _table(what: str, head: str, rows: str) -> str:
-    """Return a table, which scrolls for itself if it is wide."""
     region = f'<div class="wide" tabindex=0 role=region aria-label="Table of {what}">'
     return f"{region}<table><thead>{head}</thead><tbody>{rows}</tbody></table></div>"
 
@@ -153,8 +130,8 @@ def _partition(each: Partition) -> str:
 
 
 def _stretch(part: Stretch, end: int) -> str:
-    """Return a part of a bar; expired offsets take a tenth of it at most, whatever their number."""
     size = part.end - part.start
+    # A tenth of the bar at most, whatever the number of expired offsets: the others would be too narrow to see.
     width = min(size, max(1, (end - part.end) // 9)) if part.state == EXPIRED else size
     return f'<span class="{part.state}" style="flex:{width}" title="{part.state} {part.start}..{part.end}"></span>'
 
@@ -202,8 +179,8 @@ def _failures(each: CheckRecord) -> str:
 
 
 def _pages(pages: Mapping[str, str], docs: str) -> str:
-    """Return links to Data Docs, in a tab of their own: they are not trusted with this page's rights."""
     shown = (
+        # In a separate tab, without access to this one: they show text of users' records, and are not trusted.
         f'<a target="_blank" rel="noopener" href="{docs}/{quote(path)}">{escape(name)}</a>'
         for name, path in pages.items()
     )
@@ -241,7 +218,7 @@ def _trends(runs: Iterable[RunRecord]) -> str:
 
 
 def _trend(name: str, values: Sequence[float], unit: str) -> str:
-    """Return a bar for each run, and the figures in words."""
+    """Return a bar for each run, with a summary as text."""
     most, width = max(values) or 1, 300 / len(values)
     heights = [_ROOM * value / most for value in values]
     bars = "".join(

@@ -23,19 +23,19 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
 _MINUTE_MS = 60_000
+# Key of a task's state: what a sensor waits for.
 _WANTED = "wanted"
-"""Key of a task's state: what a sensor waits for."""
 
 
 class AwaitOperator(BaseOperator):
     """Waits until workers of a release's candidate have caught up (`riverrun release await`). If none run, it ends at once.
 
     Args:
-        app: The application.
+        app: Name of the application, as in `[apps.NAME]`.
         config: Path of `streams.toml`; by default, as the connection says.
-        max_lag: Offsets that the candidate may be behind.
-        every_s: Seconds between two looks.
-        riverrun_conn_id: The connection.
+        max_lag: Highest lag of the candidate, in offsets, at which the wait ends.
+        every_s: Seconds between two polls.
+        riverrun_conn_id: Id of a connection of type `riverrun`; the default one may be missing.
     """
 
     template_fields: Sequence[str] = ("config", "app", "riverrun_conn_id")
@@ -75,13 +75,13 @@ class WatchOperator(BaseOperator):
     If there are none, the result is an empty text.
 
     Args:
-        app: The application.
+        app: Name of the application, as in `[apps.NAME]`.
         version: The version that is to be live.
         minutes: Duration of the watch.
-        max_lag: Offsets behind at the end of the watch, above which the lag is reported; 0 if lag does not matter.
+        max_lag: Lag in offsets at the end of the watch above which it is reported; 0 if lag does not matter.
         config: Path of `streams.toml`; by default, as the connection says.
-        every_s: Seconds between two looks.
-        riverrun_conn_id: The connection.
+        every_s: Seconds between two polls.
+        riverrun_conn_id: Id of a connection of type `riverrun`; the default one may be missing.
     """
 
     template_fields: Sequence[str] = ("config", "app", "version", "minutes", "max_lag", "riverrun_conn_id")
@@ -124,13 +124,13 @@ class ProcessedSensor(BaseSensorOperator):
     """Waits until an application has processed its topics up to an end, wherever it runs: in workers, or in a run elsewhere.
 
     Args:
-        app: The application.
+        app: Name of the application, as in `[apps.NAME]`.
         end: `latest` (as it is when the task starts), a vector or a time.
         version: The version; by default, the live one.
         config: Path of `streams.toml`; by default, as the connection says.
         deferrable: Whether it waits without a slot. Otherwise `mode` says how it waits.
-        poke_interval: Seconds between two looks.
-        riverrun_conn_id: The connection.
+        poke_interval: Seconds between two polls.
+        riverrun_conn_id: Id of a connection of type `riverrun`; the default one may be missing.
         kwargs: Arguments of Airflow's `BaseSensorOperator`: `timeout`, `soft_fail`, `mode`.
     """
 
@@ -198,15 +198,15 @@ class NewRecordsSensor(BaseSensorOperator):
     With several conditions, the first that holds ends it. Without any, one new record does.
 
     Args:
-        topics: The topics.
+        topics: Names of the topics, whose new offsets count together.
         records: Number of new offsets; 0 if it does not matter.
         minutes: Minutes after which any new record is enough; 0 if time does not matter.
         event_time: A time that all partitions with new records must have reached; empty if it does not matter.
         start: Offsets from which records are new: `latest` (as it is when the task starts), `earliest` or a vector.
         config: Path of `streams.toml`; by default, as the connection says.
         deferrable: Whether it waits without a slot. Otherwise `mode` says how it waits.
-        poke_interval: Seconds between two looks.
-        riverrun_conn_id: The connection.
+        poke_interval: Seconds between two polls.
+        riverrun_conn_id: Id of a connection of type `riverrun`; the default one may be missing.
         kwargs: Arguments of Airflow's `BaseSensorOperator`: `timeout`, `soft_fail`, `mode`.
     """
 
@@ -286,8 +286,9 @@ class NewRecordsSensor(BaseSensorOperator):
 
 
 def kept(context: Context, resolve: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-    """Return what a sensor waits for, as it was when the task started: further looks and attempts wait for it as well."""
+    """Return what a sensor waits for, as it was when the task started."""
     store: Any = context["task_state_store"]
+    # Resolved once: `latest` of a second attempt would be another one, and polls would chase a moving end.
     found: dict[str, Any] | None = store.get(_WANTED)
     if found is None:
         found = acting(resolve)
@@ -311,6 +312,7 @@ def sensed(sensor: ProcessedSensor | NewRecordsSensor, context: Context) -> Any:
     try:
         found = sensor.poke(context)
     except AirflowFailException as error:
+        # Airflow's sensors do so in `execute`, which a deferrable sensor does not call.
         if sensor.soft_fail:
             raise AirflowSkipException(str(error)) from error
         raise
@@ -323,13 +325,7 @@ def sensed(sensor: ProcessedSensor | NewRecordsSensor, context: Context) -> Any:
 
 
 def waited(task: AwaitOperator | WatchOperator, wanted: dict[str, Any], every_s: float) -> str:
-    """Look once, and return the finding if the wait is over; otherwise defer the task.
-
-    Args:
-        task: The task.
-        wanted: The arguments of the look: see `looks.look`.
-        every_s: Seconds between two looks.
-    """
+    """Poll once; return the finding if the wait is over, else defer the task. `wanted` are arguments of `looks.look`."""
     first = acting(lambda: look(located(task.config, task.riverrun_conn_id).project(), **wanted))
     task.log.info("%s", first.said)
     if first.is_over:

@@ -10,15 +10,15 @@ import msgspec
 PUBLISH, JUDGE, DISCARD = HELD_ACTIONS = ("publish", "judge", "discard")
 """Decisions on the outputs of a run that its gate holds back."""
 
+# Characters of an author's name that the record of runs keeps.
 _LONGEST = 300
-"""Characters of an author's name that the record of runs keeps."""
 
 
 class RunRequest(msgspec.Struct, frozen=True, tag="run"):
     """A request for a bounded run.
 
     Args:
-        app: The application.
+        app: Name of the application.
         start: `committed`, `earliest`, a vector or a time.
         end: `latest`, a vector or a time.
         version: The version; empty for the live one. Another one writes to its staging topics.
@@ -73,14 +73,7 @@ class StepRequest(msgspec.Struct, frozen=True, tag="step"):
 
 
 class CheckRequest(msgspec.Struct, frozen=True, tag="check"):
-    """The request for a check of the live version's public topics.
-
-    Args:
-        app: The application.
-        since: As in `App.check`.
-        master: Spark's master URL; if empty, as the project says.
-        by: The author of the check, for the history of checks.
-    """
+    """The request for a check of the live version's public topics; an empty `master` leaves Spark's to the project."""
 
     app: str
     since: str = ""
@@ -108,19 +101,14 @@ Request = RunRequest | StepRequest | CheckRequest | TransferRequest
 
 
 def author_of(dag: str, run: str, task: str, map_index: int = -1) -> str:
-    """Return the author of a task instance's runs: at most 300 characters, as the record of runs keeps no more.
+    """Return the author of a task instance's runs: at most 300 characters. `map_index` is -1 if the task is not mapped.
 
     >>> author_of("clicks__run", "manual_1", "run"), author_of("own", "manual_1", "run", 2)
     ('airflow:clicks__run.run/manual_1', 'airflow:own.run/manual_1/2')
     >>> len(author_of("own", "x" * 900, "run")), author_of("own", "x" * 900, "run") == author_of("own", "x" * 901, "run")
     (300, False)
-
-    Args:
-        dag: The id of its DAG.
-        run: The id of the DAG's run.
-        task: The id of the task.
-        map_index: Its number among mapped ones; -1 if it is not mapped.
     """
     instance = f"{dag}.{task}/{run}" if map_index < 0 else f"{dag}.{task}/{run}/{map_index}"
     found = f"airflow:{instance}"
+    # A digest keeps authors apart that are equal in their first characters: retries find their runs by this name.
     return found if len(found) <= _LONGEST else f"{found[: _LONGEST - 17]}~{sha256(instance.encode()).hexdigest()[:16]}"

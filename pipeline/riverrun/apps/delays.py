@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 FLIGHTS, PLANES, AIRLINES, OUTPUT = "flights", "planes", "airlines", "delays"
 STORE = "delays-per-hour"
 HOUR = timedelta(hours=1)
+# A worker that catches up reads each partition at its own speed, and Kafka Streams' rule drops what comes later than
+# grace behind the fastest. With a year's grace a backlog of a year loses nothing.
 GRACE = timedelta(days=366)
-"""A worker that catches up reads each partition at its own speed, and Kafka Streams' rule drops what comes later than grace
-behind the fastest. With a year's grace a backlog of a year loses nothing."""
 LATE_MINUTES = 15
 
 

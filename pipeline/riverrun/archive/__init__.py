@@ -1,1 +1,1 @@
-"""Archives: the records of topics in Parquet on any file store, which bounded runs read in front of what brokers still have."""
+"""Archives: records of topics as Parquet on any file store, which bounded runs read before what brokers still have."""

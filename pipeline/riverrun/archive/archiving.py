@@ -1,7 +1,7 @@
-"""Writes what topics have had since they were archived last: pieces of ranges, each into files of its own.
+"""Archives what topics have got since they were archived last, in pieces of ranges with separate files.
 
 The manifest of a topic is written after the files that it lists. So an interrupted archiver leaves files that nobody reads, and
-the next one continues behind the last range that a manifest has.
+the next one continues after the last range that a manifest has.
 """
 
 from __future__ import annotations
@@ -26,17 +26,12 @@ if TYPE_CHECKING:
     from riverrun.records import Whole
 
 PIECE = 1_000_000
-"""Offsets of a piece, at most: what is written again after an interruption."""
+"""Offsets of a piece, at most. An interruption loses the pieces that no manifest lists yet."""
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A range of offsets that is written at a time.
-
-    Args:
-        tp: The partition.
-        range: The offsets.
-    """
+    """A range of offsets of one partition that is written at a time."""
 
     tp: TopicPartition
     range: OffsetRange
@@ -48,8 +43,8 @@ class Archived:
 
     Args:
         manifest: The topic's manifest now.
-        offsets: Offsets that were added.
-        records: Records in them.
+        offsets: Number of offsets that were added.
+        records: Number of records in them.
         size: Bytes of the new files.
     """
 
@@ -68,13 +63,7 @@ class WritesPieces(Protocol):
 
 
 def write_piece(piece: Piece, url: str, admin: Admin) -> tuple[ArchivedFile, ...]:
-    """Write the files of a piece.
-
-    Raises:
-        ArchiveError: If the archive refuses them.
-        RangeError: If records of the range do not exist any more.
-        BrokerError: If brokers do not answer.
-    """
+    """Write the files of a piece, and return how a manifest lists them."""
     from riverrun.archive.parquet import FileWriter  # noqa: PLC0415 - pyarrow loads for long
 
     with FileWriter(ArchiveStore(url), piece.tp.topic, piece.tp.partition, piece.range.start) as writer:
@@ -106,28 +95,11 @@ def archive_topic(
 ) -> Archived:
     """Archive the records of a topic from the end of the archive up to the last stable offset of each partition.
 
-    Args:
-        store: The archive.
-        admin: Asks the brokers.
-        topic: The topic.
-        write: Writes pieces.
-        at_once: Number of pieces after which a manifest is written.
-        by: The user, for the manifest.
-        now_ms: The time, ms since the epoch.
-        may_skip: Whether records that are in neither archive nor topic may be missing from now on.
-        on_offsets: Called with the number of archived offsets and all that there are to archive.
-
-    Returns:
-        What was added, and the manifest.
-
-    Raises:
-        ArchiveError: If the topic was created again, another archiver is at work, records are missing, or the archive refuses.
-        RangeError: If this took so long that brokers may have removed tombstones meanwhile.
-        TopicError: If the topic does not exist.
-        BrokerError: If brokers do not answer.
+    A manifest is written after every `at_once` pieces. `on_offsets` gets the number of archived offsets, and of all to archive.
     """
     admin.require([topic], "are archived")
     found = begun(admin, topic, store.manifest(topic), store.url)
+    # The time before the ends: once the archive has reached these ends, it has everything up to `now`.
     now = whole_now(admin, [topic])
     todo = _ranges(admin, found, may_skip=may_skip)
     pieces = [
@@ -140,13 +112,17 @@ def archive_topic(
     last = max(len(pieces) - 1, 0) // at_once * at_once
     begun_with = {number: since(found.whole_at(number), now) for number in range(manifest.partitions)}
     known = oldest(begun_with.values())
+    # A quiet topic has nothing to archive. The note that the archive is whole must still not become older than brokers keep
+    # deletions; a quarter of that time keeps manifests few.
     if not pieces and found.files and known is not None and now.time_ms - known.time_ms > now.kept_ms // 4:
-        manifest = _noted(manifest, dict.fromkeys(begun_with, now))  # also archivers of quiet topics were there
+        manifest = _noted(manifest, dict.fromkeys(begun_with, now))
         done = Archived(store.commit(manifest))
     for first in range(0, len(pieces), at_once):
         some = pieces[first : first + at_once]
         files = [file for each in write(some) for file in each]
+        # Before the manifest: once its ranges are listed, nothing shows that they were read too late.
         require_recent(admin, None if may_skip else known)
+        # Only the last pieces reach the ends that were asked for after `now`.
         manifest = _noted(manifest, dict.fromkeys(begun_with, now) if first == last else begun_with)
         manifest = store.commit(manifest.with_files(files), files)
         done = Archived(
@@ -160,24 +136,13 @@ def archive_topic(
 
 
 def _noted(manifest: TopicManifest, wholes: Mapping[int, Whole]) -> TopicManifest:
-    """Return the manifest with when each partition was whole, if brokers forget deletions of the topic."""
+    """Return the manifest with the time at which each partition was whole, if brokers forget deletions of the topic."""
     known = {number: (each.time_ms, each.kept_ms) for number, each in wholes.items() if each.kept_ms != FOREVER_MS}
     return replace(manifest, whole={**manifest.whole, **known})
 
 
 def begun(admin: Admin, topic: str, found: TopicManifest | None, url: str) -> TopicManifest:
-    """Return the manifest of a topic to continue from, as brokers describe the topic now.
-
-    Args:
-        admin: Asks the brokers.
-        topic: The topic.
-        found: Its latest manifest; None if there is nothing of it.
-        url: Place of the archive, for messages.
-
-    Raises:
-        ArchiveError: If the archive is of an earlier topic of that name.
-        BrokerError: If brokers do not answer.
-    """
+    """Return the manifest of a topic to continue from, as brokers describe the topic now."""
     described = admin.topics([topic])[topic]
     times = admin.topic_configs([topic]).get(topic, {}).get("message.timestamp.type", "CreateTime")
     found = found or nothing_of(topic)
@@ -186,11 +151,7 @@ def begun(admin: Admin, topic: str, found: TopicManifest | None, url: str) -> To
 
 
 def require_same_topic(manifest: TopicManifest, topic_id: str, url: str) -> None:
-    """Make sure that an archive is of the topic that brokers have now, if anything of it was archived.
-
-    Raises:
-        ArchiveError: If the topic was deleted and created again since.
-    """
+    """Refuse the archive of an earlier topic of the same name."""
     if manifest.topic_id not in {"", topic_id}:
         message = (
             f"The archive at {url} is of an earlier topic {manifest.topic} (id {manifest.topic_id}, now {topic_id})"
@@ -208,17 +169,7 @@ def _ranges(admin: Admin, manifest: TopicManifest, *, may_skip: bool) -> Mapping
 
 
 def continued(admin: Admin, manifest: TopicManifest, *, may_skip: bool) -> dict[TopicPartition, int]:
-    """Return by partition the first offset that is to be archived next.
-
-    Args:
-        admin: Asks the brokers.
-        manifest: The topic's manifest.
-        may_skip: Whether to go on behind records that are in neither archive nor topic any more.
-
-    Raises:
-        ArchiveError: If there are such records.
-        BrokerError: If brokers do not answer.
-    """
+    """Return by partition the next offset to archive; `may_skip` allows records that archive and topic both lack."""
     tps = [TopicPartition(manifest.topic, number) for number in range(manifest.partitions)]
     starts = admin.log_starts(tps)
     reached = {tp: manifest.end(tp.partition) for tp in tps}
@@ -229,17 +180,7 @@ def continued(admin: Admin, manifest: TopicManifest, *, may_skip: bool) -> dict[
 
 
 def require_deletions(admin: Admin, manifest: TopicManifest, ends: Mapping[TopicPartition, int]) -> None:
-    """Make sure that a compacted topic still has the deletions that follow what is archived.
-
-    Args:
-        admin: Asks the brokers.
-        manifest: The topic's manifest.
-        ends: Where the archive ends, by partition.
-
-    Raises:
-        ArchiveError: If brokers may have removed some.
-        BrokerError: If brokers do not answer.
-    """
+    """Make sure that a compacted topic still has the deletions that follow `ends`, the end offsets of the archive."""
     now = whole_now(admin, [manifest.topic])
     reasons = (why_incomplete(admin, manifest.whole_at(tp.partition), now, {tp: end}) for tp, end in ends.items())
     reason = next(filter(None, reasons), None)
@@ -259,11 +200,6 @@ def _require_whole(
     *,
     may_skip: bool,
 ) -> None:
-    """Refuse to continue behind records that are gone, unless that is allowed.
-
-    Raises:
-        ArchiveError: If there are.
-    """
     lost = {tp: (end, starts[tp]) for tp, end in reached.items() if end is not None and end < starts[tp]}
     if lost and not may_skip:
         places = "; ".join(f"{tp} {end}..{start}" for tp, (end, start) in sorted(lost.items()))
@@ -279,14 +215,7 @@ def _require_whole(
 def on_spark(
     url: str, kafka: Mapping[str, str], spark: Any, client: Callable[[Mapping[str, str]], Admin]
 ) -> WritesPieces:
-    """Return the function that writes pieces on Spark's executors, a task each.
-
-    Args:
-        url: Place of the archive.
-        kafka: Settings of the brokers.
-        spark: A Spark session.
-        client: Returns the client that all tasks of an executor's process share.
-    """
+    """Return the function that writes pieces on Spark's executors, one task each; `client` is shared by an executor's tasks."""
     return partial(_on_spark, url, dict(kafka), spark, client)
 
 
@@ -301,6 +230,8 @@ def _on_spark(
                 files = write_piece(pieces[number], url, client(kafka))
                 yield pa.RecordBatch.from_pydict({"piece": [number], "files": [msgspec.json.encode(files)]})
 
+    # As many partitions as pieces, so that Spark repeats only the piece that failed. Names of files are random: a repetition
+    # never overwrites the files of the attempt before, which nothing lists.
     rows = spark.range(0, len(pieces), 1, len(pieces)).mapInArrow(process, "piece long, files binary").collect()
     decode = json_decoder(tuple[ArchivedFile, ...]).decode
     return iter([decode(bytes(row["files"])) for row in sorted(rows, key=lambda row: row["piece"])])

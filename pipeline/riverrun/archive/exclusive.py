@@ -16,19 +16,11 @@ if TYPE_CHECKING:
     from typing_extensions import TypeIs
 
 LEFTOVER = ".tmp"
-"""The end of the name of a file that a dead writer has not completed. It begins with a dot."""
+"""Suffix of a file that a dead writer has not completed. Its name begins with a dot."""
 
 
 def creator(files: Any, place: str) -> Callable[[str, bytes], None]:
-    """Return the function that creates a whole file at a path, or raises `FileExistsError`.
-
-    Args:
-        files: A file store of fsspec.
-        place: The place in it, for messages.
-
-    Raises:
-        ConfigError: If the store has no such operation.
-    """
+    """Return the function that creates a whole file at a path, or raises `FileExistsError`; `place` is for messages."""
     from fsspec.implementations.local import LocalFileSystem
 
     if isinstance(files, LocalFileSystem):
@@ -42,17 +34,12 @@ def creator(files: Any, place: str) -> Callable[[str, bytes], None]:
 
 
 def _is_own(method: Any) -> TypeIs[Callable[..., Any]]:
-    """Return whether a store has its own way to create files: the general one looks first, and writes later."""
+    # fsspec's general implementation of `mode="create"` checks first and writes later, so two writers could both succeed.
     return method is not None and not method.__module__.startswith(("fsspec.spec", "fsspec.asyn"))
 
 
 def _link(path: str, data: bytes) -> None:
-    """Create a file by a second name of one that is complete and on the disk.
-
-    Raises:
-        FileExistsError: If there is one, or another writer has removed the incomplete file.
-        ConfigError: If the disk cannot hold hard links.
-    """
+    """Create a file as a hard link to one that is complete and on the disk."""
     place = Path(path)
     begun = place.parent / f".{place.name}.{uuid.uuid4().hex[:8]}{LEFTOVER}"
     try:
@@ -60,8 +47,10 @@ def _link(path: str, data: bytes) -> None:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
+        # Unlike a rename, a link refuses an existing name.
         try:
             os.link(begun, place)
+        # Another writer takes an unfinished file for that of a dead one, and removes it: this one has lost.
         except FileNotFoundError as error:
             message = f"Another writer has removed {begun.name}"
             raise FileExistsError(message) from error
@@ -74,6 +63,7 @@ def _link(path: str, data: bytes) -> None:
             ) from error
     finally:
         begun.unlink(missing_ok=True)
+    # The name itself survives a power failure only if the directory is on the disk.
     flush(place.parent)
 
 

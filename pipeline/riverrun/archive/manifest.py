@@ -1,7 +1,7 @@
 """The files of an archived topic, and the store of its manifests.
 
 A manifest lists all files of a topic. Each change writes the next one, under a name that must not exist yet, so of two
-archivers that work at once one is refused. A file that no manifest lists is not part of the archive.
+concurrent archivers one is refused. A file that no manifest lists is not part of the archive.
 """
 
 from __future__ import annotations
@@ -38,24 +38,25 @@ _DAMAGED = (
     " this one added."
 )
 _MANIFESTS, _DATA, _SUFFIX = "manifests", "data", ".json"
+# Readers list the manifests first and read one later; it must still be there.
 _KEPT = 3
-"""Number of manifests that stay, for readers that have just looked at an earlier one."""
+# An entry of a file takes about 300 bytes, so this is enough for 900,000 files.
 _LONGEST = 256 * 2**20
-"""Bytes of the longest manifest; a file takes about 300."""
 
 _MOST_PARTITIONS = 1_000_000
 _LARGEST_FILE = 16 * 2**30
+# Disks keep coarse times. A younger file could change again and keep the time of its last change.
 _SETTLED_SECONDS = 2.0
-"""Age from which a file on a disk cannot change without another time of its last change: disks keep coarse times."""
 
 _FILE = r"[0-9]{5,6}/[0-9]{20}-[0-9]{20}-[0-9a-f]{8}\.parquet"
 _NAME = rf"^(?:{_FILE})?\Z"
 _IS_FILE = re.compile(rf"{_FILE}\Z")
 _IS_MANIFEST = re.compile(rf"([0-9]{{12}}){re.escape(_SUFFIX)}")
 FileName = Annotated[str, msgspec.Meta(pattern=rf"^{_FILE}\Z")]
-"""The name of a file below `data`: partition, first offset, end, and letters that no other file has."""
+"""The name of a file below `data`: partition, first offset, end, and random letters."""
+# Producers may set any time, also one before 1970.
 RecordTime = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
-"""A time of a record, ms since the epoch: whatever its producer has made of it."""
+"""A time of a record, ms since the epoch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,14 +64,13 @@ class ArchivedFile:
     """One file: a range of offsets of one partition.
 
     Args:
-        partition: The partition.
         start: The first offset.
-        end: The offset behind the last one. Offsets without records were compacted away, aborted, or markers.
+        end: End offset (exclusive). Offsets without records were compacted away, aborted, or markers.
         records: Number of records.
         size: Size, bytes.
         sha256: Digest of its bytes, hexadecimal.
         first_ms: The lowest time of its records, ms since the epoch; 0 without records.
-        last_ms: The highest one.
+        last_ms: The highest time of its records, ms since the epoch.
         name: Its name below the topic's `data`; empty without records.
     """
 
@@ -91,7 +91,7 @@ class ArchivedFile:
 
     @property
     def is_possible(self) -> bool:
-        """Return whether its numbers fit each other, and its name."""
+        """Return whether its numbers fit each other and its name."""
         if not 0 <= self.records <= self.end - self.start or bool(self.records) != bool(self.name):
             return False
         if not self.name:
@@ -111,20 +111,18 @@ class TopicManifest:
     """The archived part of a topic.
 
     Args:
-        topic: Its name.
-        topic_id: The brokers' id of it: a topic that is created again has another one. Empty if nothing was archived yet, so
-            that any topic of that name may be.
+        topic_id: The brokers' id of the topic; a topic that is created again has another one. Empty if nothing was archived
+            yet: then any topic of that name fits.
         partitions: Number of partitions when it was archived last.
         timestamp_type: Meaning of its records' times: `CreateTime` or `LogAppendTime`.
-        number: Number of the manifest.
+        number: Number of the manifest, from 1; 0 if it has not been written.
         written_ms: When it was written, ms since the epoch.
         by: The user that wrote it.
         files: The files, by partition and offset.
         replaced: Names of files that the last compaction has joined, which readers may still need.
-        swept: Number of the manifest before which files that no manifest listed were removed last.
+        swept: Number of the manifest that the last sweep of unlisted files has written (`upkeep`).
         whole: By partition of a compacted topic, when the archive had all of it: brokers' time (ms), and how long brokers
             kept deletions then (ms).
-        format: Version of this format.
     """
 
     topic: Name
@@ -159,21 +157,17 @@ class TopicManifest:
         return found
 
     def end(self, partition: int) -> int | None:
-        """Return the offset behind the last archived one; None if there is nothing of the partition."""
+        """Return the end offset (exclusive) of a partition; None if nothing of it was archived."""
         files = self.of(partition)
         return files[-1].end if files else None
 
     def whole_at(self, partition: int) -> Whole | None:
-        """Return when the archive had all of a partition; None if that is unknown."""
+        """Return the time at which the archive had all of a partition; None if it is unknown."""
         found = self.whole.get(partition)
         return None if found is None else Whole(*found)
 
     def with_files(self, added: Iterable[ArchivedFile], without: Iterable[ArchivedFile] = ()) -> TopicManifest:
-        """Return the manifest with other files.
-
-        Raises:
-            ArchiveError: If files of a partition overlap.
-        """
+        """Return the manifest with other files; those of a partition must not overlap."""
         gone = set(without)
         files = sorted({*(each for each in self.files if each not in gone), *added}, key=_place)
         for one, other in pairwise(files):
@@ -186,7 +180,7 @@ class TopicManifest:
         return replace(self, files=tuple(files), _by_partition={})
 
     def encode(self) -> bytes:
-        """Return the manifest as JSON, the form in which it is kept and sealed."""
+        """Return the manifest as JSON, as it is stored and sealed."""
         fields = asdict(self)
         del fields["_by_partition"]
         return msgspec.json.encode(fields)
@@ -231,11 +225,7 @@ def _place(file: ArchivedFile) -> tuple[int, int, int]:
 
 
 def _decoded(data: bytes, place: str, topic: str, number: int) -> TopicManifest:
-    """Read a manifest. Everyone with access to the file store can write it, so all content is checked.
-
-    Raises:
-        ArchiveError: If the bytes are not a manifest that this version can read, or one of another place.
-    """
+    # Everyone with access to the file store can write a manifest, so all of its content is checked.
     try:
         found = _decode(data)
     except ValueError as error:
@@ -257,26 +247,16 @@ def _decoded(data: bytes, place: str, topic: str, number: int) -> TopicManifest:
 
 
 class ArchiveStore:
-    """The archived topics at a URL.
-
-    Args:
-        url: Place of the archive: any URL of fsspec, or a path.
-    """
+    """The archived topics at a URL of fsspec, or a path; some kinds of stores connect at once."""
 
     def __init__(self, url: str) -> None:
-        """Open the file system; some kinds connect at once.
-
-        Raises:
-            ArchiveError: If it cannot be reached, or there is no such kind.
-            MissingExtraError: If a package is not installed.
-        """
         require_extra("snapshots")
         import fsspec
 
         self.url = url
         try:
             self.files, self._root = fsspec.url_to_fs(url)
-        except Exception as error:  # every kind of file store has errors of its own
+        except Exception as error:  # every kind of file store has different errors
             message = f"There can be no archive at {url}: {error}"
             raise ArchiveError(message, hint="Is the URL right, and the package for its kind installed?") from error
 
@@ -285,19 +265,11 @@ class ArchiveStore:
         return sorted(name for name in self._names() if self._manifests(name))
 
     def unlisted(self) -> list[str]:
-        """Return the sorted names of the topics that have data files and no manifest: their first archivers died, or work.
-
-        Raises:
-            ArchiveError: If the file store does not answer.
-        """
+        """Return the sorted names of topics with data files and no manifest: their first archivers died, or are running."""
         return sorted(name for name in self._names() if not self._manifests(name) and self.data(name))
 
     def manifest(self, topic: str) -> TopicManifest | None:
-        """Return the latest manifest of a topic; None if there is nothing of it.
-
-        Raises:
-            ArchiveError: If it cannot be read.
-        """
+        """Return the latest manifest of a topic; None if there is nothing of it."""
         numbers = self._manifests(topic)
         if not numbers:
             return None
@@ -307,20 +279,9 @@ class ArchiveStore:
         return _decoded(data, place, topic, numbers[-1])
 
     def commit(self, manifest: TopicManifest, added: Iterable[ArchivedFile] = ()) -> TopicManifest:
-        """Write the next manifest of a topic, and remove those that nobody needs any more.
-
-        Args:
-            manifest: The manifest, with the number of the one that it replaces.
-            added: Files that only this manifest lists. They are removed if another archiver was faster. After other errors
-                they stay, as the manifest may have been written.
-
-        Returns:
-            The written manifest.
-
-        Raises:
-            ArchiveError: If another archiver has written one in between, or the file store refuses.
-        """
+        """Write the next manifest of a topic, and remove those that nobody needs any more; only it lists `added`."""
         written = self.commit_unless_taken(manifest)
+        # Only now are the files certainly unlisted. After an error of the store they stay: the manifest may have been written.
         if written is None:
             self.remove(manifest.topic, [file.name for file in added if file.name])
             message = f"Another archiver has written manifest {manifest.number + 1} of {manifest.topic} at {self.url}"
@@ -328,15 +289,7 @@ class ArchiveStore:
         return written
 
     def commit_unless_taken(self, manifest: TopicManifest) -> TopicManifest | None:
-        """Write the next manifest of a topic. Return None if another archiver was faster: the archive is as it has left it.
-
-        Args:
-            manifest: The manifest, with the number of the one that it replaces.
-
-        Raises:
-            ArchiveError: If the file store refuses. The manifest may have been written nevertheless.
-            ConfigError: If it cannot create a file only if there is none.
-        """
+        """Write the next manifest of a topic; return None, and change nothing, if another archiver was faster."""
         written = replace(manifest, number=manifest.number + 1)
         place = self._place(manifest.topic, _MANIFESTS, _manifest_name(written.number))
         with _Answering(f"{place} cannot be written"):
@@ -350,39 +303,34 @@ class ArchiveStore:
         return written
 
     def _remove_earlier(self, topic: str) -> None:
-        """Remove manifests that nobody needs any more, and what dead archivers have left. Without the right to, they stay."""
+        """Remove manifests that nobody needs any more, and what dead archivers have left."""
         try:
             numbers = self._manifests(topic)
             obsolete = [_manifest_name(number) for number in numbers[:-_KEPT]]
             begins = f".{_manifest_name(numbers[-1])}"
+            # Unfinished files of this number and later ones may belong to archivers that are running.
             left = [each for each in self._names(topic, _MANIFESTS) if each.endswith(LEFTOVER) and each < begins]
             for name in (*obsolete, *left):
                 self.files.rm_file(self._place(topic, _MANIFESTS, name))
-        except Exception as error:  # noqa: BLE001 - every kind of file store has errors of its own
+        # The manifest is written. Archivers may lack the right to delete, and more files do no harm.
+        except Exception as error:  # noqa: BLE001 - every kind of file store has different errors
             log.warning("earlier manifests of %s at %s stay: %s", topic, self.url, error)
 
     def upload(self, local: str, topic: str, name: str) -> None:
-        """Bring a finished file to its place below a topic's data.
-
-        Raises:
-            ArchiveError: If the file store refuses.
-        """
+        """Upload a finished file to its place below a topic's data."""
         place = self.path(topic, name)
         with _Answering(f"{place} cannot be written"):
             require_no_links(self.files, self._root, place)
             self.files.makedirs(place.rsplit("/", 1)[0], exist_ok=True)
             self.files.put_file(local, place)
+            # A manifest is on the disk once it is written, so the files that it lists have to be there before.
             if is_local(self.files):
                 flush(Path(place))
 
     def identity(self, topic: str, file: ArchivedFile) -> str | None:
-        """Make sure that a file belongs to the archive and has the listed size.
+        """Check that a file is one of the archive's and has the listed size.
 
-        Returns:
-            What tells its present bytes from later ones in its place. None if it is so young that this could not.
-
-        Raises:
-            ArchiveError: If it is missing, no regular file, behind a symbolic link, or has another size.
+        Returns what distinguishes its bytes from later ones in its place; None if it is too young for that.
         """
         place = self.path(topic, file.name)
         with self.reading(topic, file):
@@ -395,16 +343,12 @@ class ArchiveStore:
         return str(found)
 
     def open(self, topic: str, file: ArchivedFile) -> Any:
-        """Open a file for reading. `verified.opened` makes sure that its bytes are those that the manifest means.
-
-        Raises:
-            ArchiveError: If it cannot be opened.
-        """
+        """Open a file for reading, without a check of its bytes (`verified.opened` checks them)."""
         with self.reading(topic, file):
             return self.files.open(self.path(topic, file.name), "rb")
 
     def reading(self, topic: str, file: ArchivedFile) -> AbstractContextManager[None]:
-        """Return what turns errors of the file store while a file is read into `ArchiveError`s."""
+        """Return the context manager that turns errors of the file store into `ArchiveError`s while a file is read."""
         return _Answering(f"File {self.path(topic, file.name)} of the archive cannot be read", hint=BRING_BACK)
 
     @property
@@ -413,11 +357,7 @@ class ArchiveStore:
         return is_local(self.files)
 
     def remove(self, topic: str, files: Iterable[str]) -> None:
-        """Remove files below a topic's data; those that are gone already are fine.
-
-        Raises:
-            ArchiveError: If the file store refuses.
-        """
+        """Remove files below a topic's data; those that are gone already are fine."""
         for name in files:
             with _Answering(f"{self.path(topic, name)} cannot be removed"):
                 require_no_links(self.files, self._root, self.path(topic, name))
@@ -425,43 +365,34 @@ class ArchiveStore:
                     self.files.rm_file(self.path(topic, name))
 
     def forget(self, topic: str) -> None:
-        """Remove everything of a topic: first its manifests, so that nobody reads files that vanish.
-
-        Raises:
-            ArchiveError: If the file store refuses.
-        """
+        """Remove everything of a topic."""
         with _Answering(f"{self._place(topic)} cannot be removed"):
             require_no_links(self.files, self._root, self._place(topic, _MANIFESTS))
+            # The manifests first, so that nobody begins to read files that are about to vanish.
             for number in self._manifests(topic):
                 self.files.rm_file(self._place(topic, _MANIFESTS, _manifest_name(number)))
             self.files.rm(self._place(topic), recursive=True)
 
     def data(self, topic: str) -> dict[str, int]:
-        """Return the data files of a topic that there are, listed or not, by name with their sizes in bytes.
-
-        Raises:
-            ArchiveError: If the file store does not answer.
-        """
+        """Return the sizes (bytes) of a topic's data files by name, listed in a manifest or not."""
         place = self._place(topic, _DATA)
         with _Answering(f"{place} cannot be listed"):
             self.files.invalidate_cache()
             require_no_links(self.files, self._root, place)
-            found = self.files.find(place, maxdepth=2, detail=True)  # what links lead to may have no end
+            # Limited, as symbolic links may lead to directories without end.
+            found = self.files.find(place, maxdepth=2, detail=True)
         names = {"/".join(path.rsplit("/", 2)[-2:]): each["size"] for path, each in found.items()}
         return {name: size for name, size in names.items() if _IS_FILE.match(name)}
 
     def modified_ms(self, topic: str, name: str) -> int | None:
-        """Return when a data file was written, ms since the epoch; None if it is gone.
-
-        Raises:
-            ArchiveError: If the file store does not answer, or does not keep such times.
-        """
+        """Return when a data file was written, ms since the epoch; None if it is gone."""
         place = self.path(topic, name)
         with _Answering(f"The time of {place} cannot be read"):
             try:
                 found: datetime = self.files.modified(place)
             except FileNotFoundError:
                 return None
+        # Some file stores return UTC without a zone.
         return int((found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp() * 1000)
 
     def path(self, topic: str, name: str) -> str:
@@ -475,6 +406,7 @@ class ArchiveStore:
     def _names(self, *parts: str) -> Iterator[str]:
         place = self._place(*parts)
         with _Answering(f"{place} cannot be listed"):
+            # fsspec caches listings, and other processes write here.
             self.files.invalidate_cache()
             try:
                 found = self.files.ls(place, detail=False)
@@ -488,20 +420,16 @@ class ArchiveStore:
 
 @dataclass(frozen=True, slots=True)
 class _Answering:
-    """Turns errors of a file store, of which every kind has its own, into `ArchiveError`s."""
+    """Turns errors of a file store into `ArchiveError`s; every kind of store has its own errors."""
 
     what: str
     hint: str | None = None
 
     def __enter__(self) -> None:
-        """Start to ask."""
+        """Do nothing."""
 
     def __exit__(self, _type: object, error: BaseException | None, _trace: object) -> None:
-        """Raise the error in words.
-
-        Raises:
-            ArchiveError: If there is one.
-        """
+        """Translate the error."""
         if isinstance(error, Exception) and not isinstance(error, ArchiveError | ConfigError):
             message = f"{self.what}: {str(error) or type(error).__name__}"
             raise ArchiveError(message, hint=self.hint) from error

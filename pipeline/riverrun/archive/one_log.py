@@ -1,4 +1,4 @@
-"""An archive and a topic as one log: offsets come from the archive as far as it goes, and from brokers behind it."""
+"""An archive and a topic as one log: the archive has the records up to its end, and brokers have the rest."""
 
 from __future__ import annotations
 
@@ -20,70 +20,52 @@ if TYPE_CHECKING:
     from riverrun.records import RawFields
 
 _INTERNAL = ("-changelog", "-repartition", "-committed-offsets")
-"""How topics end that belong to an application: they are never looked for."""
+"""Suffixes of an application's own topics, which no archive is asked for."""
 _COMPARED = 100
-"""Records of each partition, the last archived ones, that are compared with those that brokers still have."""
+"""Number of records at the end of each archived partition that are compared with those that brokers still have."""
 
 
 class ArchivedLog:
-    """The records that an archive has in front of topics (`EarlierRecords`).
+    """The archived records that precede those of topics (`EarlierRecords`).
 
     Manifests are read when a topic is asked for. They are read again if a range needs more than they list, or if one of their
     files is gone: a process may live longer than files that are compacted.
-
-    Args:
-        url: Place of the archive.
     """
 
     def __init__(self, url: str) -> None:
-        """Start without a connection: most of those that could ask never do."""
         self._url = url
         self._manifests: dict[str, TopicManifest | None] = {}
         self._checked: set[TopicPartition] = set()
         self._lock = threading.Lock()
 
+    # Opened on demand: some file systems connect at once, and most processes never ask for archived records.
     @cached_property
     def _store(self) -> ArchiveStore:
         return ArchiveStore(self._url)
 
     def ranges(self, admin: Admin, starts: Mapping[TopicPartition, int]) -> dict[TopicPartition, OffsetRange]:
-        """Return the archived ranges that reach the logs of partitions without a hole.
-
-        Args:
-            admin: Asks the brokers.
-            starts: The first offset that brokers have of each partition.
-
-        Raises:
-            ArchiveError: If the archive cannot be reached, is of another topic, or its last records are not those of the topic.
-        """
+        """Return the archived ranges that reach the starts of partitions' logs without a hole."""
         found: dict[TopicPartition, OffsetRange] = {}
         for topic in {tp.topic for tp in starts if not tp.topic.endswith(_INTERNAL)}:
             own = {tp: start for tp, start in starts.items() if tp.topic == topic}
             reaching = self._reaching(admin, topic, own)
+            # An archiver may have added files since the manifest was read.
             if len(reaching) < sum(start > 0 for start in own.values()):
-                self._forget(topic)  # it may have got more since
+                self._forget(topic)
                 reaching = self._reaching(admin, topic, own)
             found |= reaching
         self._check(admin, found, starts)
         return found
 
     def check_seam(self, admin: Admin, tp: TopicPartition) -> None:
-        """Make sure that brokers still have the deletions that follow the last archived record.
-
-        Raises:
-            ArchiveError: If they may not: rows of the archive would come back.
-        """
+        """Make sure that brokers still have the deletions that follow the last archived record."""
         manifest = self._manifest(admin, tp.topic)
         end = None if manifest is None else manifest.end(tp.partition)
         if manifest is not None and end is not None:
             require_deletions(admin, manifest, {tp: end})
 
     def read(self, tp: TopicPartition, wanted: OffsetRange) -> Iterator[list[RawFields]]:
-        """Yield the records of a range, in batches.
-
-        Raises:
-            ArchiveError: If the archive lacks a part of the range, or a file is missing or damaged.
-        """
+        """Yield the records of a range, in batches."""
         from riverrun.archive.parquet import read_file  # noqa: PLC0415 - pyarrow loads for long
 
         manifest: TopicManifest | None = self._covering(tp, wanted)
@@ -92,6 +74,7 @@ class ArchivedLog:
                 for file in _overlapping(manifest, tp, wanted):
                     for batch in read_file(self._store, tp.topic, file, wanted):
                         yield batch
+                        # If a compaction removes the next file, another manifest continues here, without a record twice.
                         wanted = OffsetRange(batch[-1][RAW_OFFSET] + 1, wanted.end) if batch else wanted
             except ArchiveError:
                 manifest = self._later(manifest, tp, wanted)
@@ -101,11 +84,7 @@ class ArchivedLog:
                 return
 
     def offset_at(self, tp: TopicPartition, wanted: OffsetRange, time_ms: int) -> int | None:
-        """Return the offset of the first record of a range with a time or a later one; None if there is none.
-
-        Raises:
-            ArchiveError: If the archive lacks a part of the range, or a file is missing or damaged.
-        """
+        """Return the offset of the first record of a range with a time or a later one; None if there is none."""
         from riverrun.archive.parquet import offset_at  # noqa: PLC0415 - pyarrow loads for long
 
         manifest: TopicManifest | None = self._covering(tp, wanted)
@@ -141,12 +120,13 @@ class ArchivedLog:
         if found is not None:
             topic_id = admin.topic_ids([topic]).get(topic)
             if topic_id is not None and topic_id != found.topic_id:
-                self._forget(topic)  # it may be archived anew
+                # The next question reads the manifest again: by then, the new topic may have been archived.
+                self._forget(topic)
                 require_same_topic(found, topic_id, self._url)
         return found
 
     def _covering(self, tp: TopicPartition, wanted: OffsetRange) -> TopicManifest:
-        """Return a manifest that has a whole range; it is read again if the one at hand has not."""
+        """Return a manifest with a whole range; it is read again if the known one lacks a part."""
         for look_again in (False, True):
             with self._lock:
                 if look_again or tp.topic not in self._manifests:
@@ -159,13 +139,10 @@ class ArchivedLog:
         raise ArchiveError(message, hint=f"riverrun archive list {self._url} shows its ranges.")
 
     def _later(self, known: TopicManifest, tp: TopicPartition, wanted: OffsetRange) -> TopicManifest | None:
-        """Return a manifest that has a range, if it is another one than that which has just named a file in vain.
-
-        Raises:
-            ArchiveError: If the archive lacks a part of the range by now.
-        """
+        """Return a newer manifest with a range; None if `known`, one of whose files is missing, is the latest."""
         with self._lock:
-            if self._manifests.get(tp.topic) == known:  # another thread may have read a later one
+            # Another thread may have read a later one meanwhile, which stays.
+            if self._manifests.get(tp.topic) == known:
                 self._manifests.pop(tp.topic)
         found = self._covering(tp, wanted)
         return None if found == known else found
@@ -182,6 +159,7 @@ class ArchivedLog:
         seams = {tp: seam for tp, seam in seams.items() if seam.size}
         if seams:
             kept: dict[TopicPartition, list[RawFields]] = {tp: [] for tp in seams}
+            # `alone`: the records of brokers only, as `admin` itself may read this archive.
             for tp, batch in read_fields(admin.alone(), seams):
                 kept[tp] += batch
             for tp, seam in seams.items():
@@ -189,8 +167,9 @@ class ArchivedLog:
         self._checked |= found.keys()
 
     def _compare(self, tp: TopicPartition, kept: list[RawFields], archived: list[RawFields]) -> None:
-        """Refuse records of brokers that the archive does not have, or has otherwise; compaction may have removed some."""
+        """Refuse records of brokers that the archive lacks, or that differ."""
         known = {record[RAW_OFFSET]: record for record in archived}
+        # Only in this direction: brokers may have compacted archived records away.
         other = next((record for record in kept if known.get(record[RAW_OFFSET]) != record), None)
         if other is not None:
             message = f"The archive at {self._url} has another record at {tp}@{other[RAW_OFFSET]} than the topic"
@@ -209,11 +188,11 @@ def archived_log(url: str) -> ArchivedLog:
 
 
 def with_archive(admin: Admin, url: str) -> Admin:
-    """Return a client that reads records of an archive in front of those that brokers have; the client itself without a URL."""
+    """Return a client that reads archived records before those of brokers; the client itself without a URL."""
     return admin.behind(archived_log(url)) if url else admin
 
 
 def archived_ranges(url: str, admin: Admin, tps: Iterable[TopicPartition]) -> dict[TopicPartition, OffsetRange]:
-    """Return the archived ranges that reach the logs of partitions."""
+    """Return the archived ranges that reach the starts of partitions' logs; none without a URL."""
     partitions = list(tps)
     return archived_log(url).ranges(admin, admin.log_starts(partitions)) if url else {}

@@ -1,4 +1,4 @@
-"""Records as rows of Parquet: key, value and header bytes as they are, nulls kept apart from empty bytes."""
+"""Writes and reads records as rows of Parquet: bytes of keys, values and headers as they are, null apart from empty bytes."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 
 _ROWS, _BYTES = GROUP_ROWS, GROUP_BYTES
 FILE_BYTES = 256 * 2**20
-"""Bytes of keys and values after which a file ends, and another one begins."""
+"""Bytes of keys and values after which another file begins."""
 _BATCH = 1_000
-"""Records that are handed on at a time, as of brokers."""
+"""Records of a batch, about as many as brokers return."""
 
 
 @dataclass(slots=True)
@@ -55,10 +55,7 @@ class FileWriter:
     """Writes records of a partition from an offset on into files of useful size, and uploads each when it is complete.
 
     Args:
-        store: The archive.
-        topic: The topic.
-        partition: The partition.
-        start: The first offset.
+        start: The first offset, also if no record has it.
         file_bytes: Bytes of keys and values after which another file begins.
     """
 
@@ -88,11 +85,7 @@ class FileWriter:
         self._directory.cleanup()
 
     def write(self, records: Iterable[RawFields]) -> None:
-        """Add records, in order of their offsets.
-
-        Raises:
-            ArchiveError: If the archive refuses a file.
-        """
+        """Add records, in order of their offsets."""
         for record in records:
             self._group.add(record)
             if self._group.is_full:
@@ -104,18 +97,16 @@ class FileWriter:
         return tuple(file.name for file in self._done if file.name)
 
     def files(self, end: int) -> tuple[ArchivedFile, ...]:
-        """Complete the last file, and return all: together they are the range from the first offset to `end`.
-
-        Raises:
-            ArchiveError: If the archive refuses it.
-        """
+        """Complete the last file, and return all: together they are the range from the first offset to `end`."""
         if self._group.rows:
             self._end_group()
         if self._open is not None:
             self._end_file(end)
         elif not self._done:
             self._done.append(ArchivedFile(self._partition, self._start, end, 0))
-        elif self._start < end:  # nothing but offsets without records followed
+        # Only offsets without records followed. The range grows, and the uploaded file keeps the end in its name, which may be
+        # lower (`ArchivedFile.is_possible`).
+        elif self._start < end:
             last = self._done[-1]
             self._done[-1] = replace(last, end=end)
         return tuple(self._done)
@@ -124,7 +115,7 @@ class FileWriter:
         if self._open is None:
             path = Path(self._directory.name) / f"{self._start}.parquet"
             schema = SCHEMA.with_metadata({TOPIC: self._topic})
-            # Without dictionaries files are smaller here, and tell the room that their rows take.
+            # Without dictionaries, files are smaller here, and their footers show how much memory their rows take (`verified`).
             writer = pq.ParquetWriter(path, schema, compression="zstd", use_dictionary=False, write_page_checksum=True)
             self._open = _OpenFile(path, writer)
         group, self._group = self._group, _Group([])
@@ -137,7 +128,9 @@ class FileWriter:
             return
         opened, self._open = self._open, None
         opened.writer.close()
+        # Random letters: two archivers of one range must not overwrite each other's file, of which one will be listed.
         name = f"{self._partition:05d}/{self._start:020d}-{end:020d}-{uuid.uuid4().hex[:8]}.parquet"
+        # Of the local file: an upload that damages bytes is noticed when the file is read.
         with opened.path.open("rb") as content:
             digest: Any = hashlib.file_digest(content, "sha256")
         file = ArchivedFile(
@@ -189,11 +182,7 @@ def _header(pair: tuple[str, bytes | None]) -> dict[str, Any]:
 
 
 def read_file(store: ArchiveStore, topic: str, file: ArchivedFile, wanted: OffsetRange) -> Iterator[list[RawFields]]:
-    """Yield the records of a file within a range, in order of their offsets.
-
-    Raises:
-        ArchiveError: If the file is missing or damaged, before any record of it was yielded.
-    """
+    """Yield the records of a file within a range, in order of their offsets."""
     if not file.records:
         return
     with opened(store, topic, file) as content:
@@ -202,22 +191,14 @@ def read_file(store: ArchiveStore, topic: str, file: ArchivedFile, wanted: Offse
 
 
 def read_keys(store: ArchiveStore, topic: str, file: ArchivedFile) -> list[bytes | None]:
-    """Return the keys of a file's records, in order of their offsets.
-
-    Raises:
-        ArchiveError: If the file is missing or damaged.
-    """
+    """Return the keys of a file's records, in order of their offsets."""
     with opened(store, topic, file) as content:
         groups = (content.rows(number, "key")["key"] for number in content.groups(file.range))
         return [key for group in groups for key in group.to_pylist()]
 
 
 def offset_at(store: ArchiveStore, topic: str, file: ArchivedFile, wanted: OffsetRange, time_ms: int) -> int | None:
-    """Return the offset of the first record of a file in a range with a time or a later one; None if there is none.
-
-    Raises:
-        ArchiveError: If the file is missing or damaged.
-    """
+    """Return the offset of a file's first record in a range that is not before a time; None if there is none."""
     if not file.records or file.last_ms < time_ms:
         return None
     with opened(store, topic, file) as content:

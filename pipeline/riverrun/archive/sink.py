@@ -1,8 +1,8 @@
 """An archive as the target of a follower: each commit lists new files in the manifests of topics.
 
-A manifest is written only if nobody has written its number. The one before it must end where this owner of a partition has
-begun, and the archive must not have been swept since (`upkeep`). So a record is in the archive once, whatever other owners,
-`riverrun archive write`, compactions and sweeps do at that moment.
+A manifest is written only if its number is free. The one before it must end where this owner of a partition has begun, and the
+archive must not have been swept since (`upkeep`). So a record is in the archive once, whatever other owners,
+`riverrun archive write`, compactions and sweeps do meanwhile.
 """
 
 from __future__ import annotations
@@ -26,17 +26,12 @@ if TYPE_CHECKING:
     from riverrun.records import OffsetRange, RawFields
 
 _ATTEMPTS = 100
-"""How often a manifest is written again because others have written theirs."""
+"""Attempts to write a manifest while other processes write theirs."""
 
 
 @dataclass(frozen=True, slots=True)
 class RawBatch:
-    """Records of one partition, in order of offsets, as they are.
-
-    Args:
-        tp: The partition.
-        records: The records.
-    """
+    """Records of one partition, in order of offsets, as they are."""
 
     tp: TopicPartition
     records: Sequence[RawFields]
@@ -46,11 +41,8 @@ class ArchiveSink:
     """Archives partitions of topics.
 
     Args:
-        store: The archive.
-        admin: Asks the brokers.
-        by: The user, for manifests.
         now_ms: Returns the time, ms since the epoch.
-        may_skip: Whether to go on behind records that are in neither archive nor topic any more.
+        may_skip: Whether to continue after records that neither the archive nor the topic has any more.
         on_listed: Called with a topic after each manifest that this owner has written.
     """
 
@@ -76,13 +68,7 @@ class ArchiveSink:
         """By compacted topic, the time (ms) that the manifest has last got from this owner, and `delete.retention.ms`."""
 
     def begin(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
-        """Take over exactly these partitions, and return the first offset of each that is not archived.
-
-        Raises:
-            ArchiveError: If records were deleted before they were archived, or a topic was created again.
-            EngineError: If the archive does not answer.
-            BrokerError: If brokers do not answer.
-        """
+        """Take over exactly these partitions, and return the first offset of each that is not archived."""
         self._discard()
         self._first, self._listed, self._starts = {}, {}, {}
         self._following, self._noted = {}, {}
@@ -91,6 +77,7 @@ class ArchiveSink:
                 stored = self._store.manifest(topic)
             found = begun(self._admin, topic, stored, self._store.url)
             starts = continued(self._admin, found, may_skip=self._may_skip)
+            # A later manifest with `swept` above this number may have removed files that this owner is still to list.
             self._first[topic], self._known[topic] = found, found.number
             now = whole_now(self._admin, [topic])
             for tp in starts.keys() & {*partitions}:
@@ -101,11 +88,7 @@ class ArchiveSink:
         return dict(self._starts)
 
     def write(self, batch: RawBatch) -> None:
-        """Add records to the next file of a partition.
-
-        Raises:
-            EngineError: If the archive refuses a file.
-        """
+        """Add records to the next file of a partition."""
         tp = batch.tp
         with self._answering():
             if tp not in self._writers:
@@ -113,18 +96,13 @@ class ArchiveSink:
             self._writers[tp].write(batch.records)
 
     def commit(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Complete files, and list them: for each topic all or nothing.
-
-        Raises:
-            TaskMigratedError: If another owner has archived one of the partitions.
-            EngineError: If the archive does not answer, or is full.
-            BrokerError: If brokers do not answer. Nothing was listed of the topic, and another call may do it.
-        """
+        """Complete files, and list them: for each topic all or nothing."""
         written: dict[str, list[TopicPartition]] = defaultdict(list)
         for tp in sorted(self._writers):
             written[tp.topic].append(tp)
         for topic, own in written.items():
-            wholes = self._wholes({tp: offsets[tp] for tp in own})  # first: if brokers do not answer, nothing is lost
+            # Before the files are completed: if brokers do not answer now, the writers still have every record.
+            wholes = self._wholes({tp: offsets[tp] for tp in own})
             with self._answering():
                 files = [file for tp in own for file in self._writers[tp].files(offsets[tp])]
                 for tp in own:
@@ -139,34 +117,25 @@ class ArchiveSink:
         return {}
 
     def require_recent(self) -> None:
-        """Make sure that nothing was missed among what was read just now.
-
-        Raises:
-            RangeError: If brokers may have removed tombstones meanwhile.
-            BrokerError: If brokers do not answer.
-        """
+        """Make sure that nothing was missed among what was read just now."""
         for following in () if self._may_skip else self._following.values():
             require_recent(self._admin, following.whole)
 
     def look(self, reached: Mapping[TopicPartition, int]) -> None:
-        """Note how far the archive is, unless files are being written. Tells the manifest of it now and then.
-
-        Raises:
-            TaskMigratedError: If another owner has archived one of the partitions.
-            EngineError: If the archive does not answer.
-            BrokerError: If brokers do not answer.
-        """
+        """Note how far the archive is, and write it to the manifest from time to time."""
+        # An open writer has records that no manifest lists, so `reached` is ahead of the archive.
         if self._writers:
             return
         for topic, (listed, kept_ms) in list(self._noted.items()):
             wholes = self._wholes({tp: offset for tp, offset in reached.items() if tp.topic == topic})
             oldest_ms = min((time_ms for time_ms, _ in wholes.values()), default=listed)
+            # A quiet topic costs four manifests per `delete.retention.ms`, and its noted time never becomes too old.
             if oldest_ms - listed > kept_ms // 4:
                 with self._answering():
                     self._list(topic, [], [tp for tp in reached if tp.topic == topic], wholes)
 
     def note(self) -> str:
-        """Return nothing: the manifest tells when the archive was whole."""
+        """Return nothing: the manifest says when the archive was whole."""
         return ""
 
     def _wholes(self, archived: Mapping[TopicPartition, int]) -> dict[int, tuple[int, int]]:
@@ -198,13 +167,15 @@ class ArchiveSink:
             require_same_topic(found, self._first[topic].topic_id, self._store.url)
             migrated = [tp for tp in own if found.end(tp.partition) != self._listed[tp]]
             if migrated or found.swept > self._known[topic]:
+                # No manifest lists these files, so no reader can have them.
                 self._store.remove(topic, [file.name for file in files if file.name])
                 doing = (
                     f"has archived {', '.join(map(str, migrated))}" if migrated else f"has swept the files of {topic}"
                 )
                 message = f"Another archiver {doing}"
                 raise TaskMigratedError(message)
-            if not found.topic_id:  # leftovers were swept before anything was archived
+            # The first manifest may be that of a sweep, which has neither files nor the topic's id.
+            if not found.topic_id:
                 first = self._first[topic]
                 found = replace(found, topic_id=first.topic_id, timestamp_type=first.timestamp_type)
             partitions = max(found.partitions, self._first[topic].partitions)
@@ -229,7 +200,7 @@ class ArchiveSink:
 
     @contextmanager
     def _answering(self) -> Iterator[None]:
-        """Say that the archive does not answer, so that the follower tries again."""
+        # A follower retries an `EngineError`, and ends at any other error.
         try:
             yield
         except ArchiveError as error:

@@ -1,6 +1,6 @@
 """Keeps an archive in order: checks its files, joins small ones, drops the oldest, and sweeps what killed archivers have left.
 
-A file without a manifest may also belong to an archiver at work, or to one that was paused and goes on in a week. So a sweep
+A file without a manifest may also belong to a running archiver, or to one that was paused and resumes in a week. So a sweep
 first takes away their chance to list it, and does not trust clocks for that:
 
 1. It reads manifest N, then lists the data. It chooses the files that N neither lists nor has replaced.
@@ -10,15 +10,15 @@ first takes away their chance to list it, and does not trust clocks for that:
 
 An archiver or a compaction that had uploaded such a file has read manifest N or an earlier one. It lists files in the next
 number only, which is taken, so it is refused. A follower lists its files in any later manifest, so it compares. If `swept` is
-above the number that it knew before it wrote them, they may be gone. It then begins again behind the last listed offset.
+above the number that it knew before it wrote them, they may be gone. It then begins again after the last listed offset.
 A topic without a manifest has number 0. Its sweep writes number 1, without files and without the topic's id, and the first
-archiver goes on from there. That manifest stays: without it, an archiver that was paused could write number 1.
+archiver continues from there. That manifest stays: without it, an archiver that was paused could write number 1.
 
 A list of files may lack a file, which then stays. It may not lack a manifest; lists of S3, Google Cloud Storage, Azure Blob
 Storage and local disks do not.
 
-The age of files is a courtesy: a sweep that leaves young files alone disturbs no archiver that works. It also covers followers
-of earlier versions, which do not compare.
+The age of files only avoids disturbance: a sweep that leaves young files alone refuses no running archiver. It also covers
+followers of earlier versions, which do not compare.
 """
 
 from __future__ import annotations
@@ -51,13 +51,7 @@ class Damage:
 def verify(
     store: ArchiveStore, manifest: TopicManifest, on_file: Callable[[ArchivedFile], None] = lambda _file: None
 ) -> Iterator[Damage]:
-    """Yield the files of a topic that are missing or damaged. All bytes are read, whatever this process knows of them.
-
-    Args:
-        store: The archive.
-        manifest: The topic's manifest.
-        on_file: Called after each file.
-    """
+    """Yield the files of a topic that are missing or damaged. All bytes are read, even those that this process has checked."""
     for file in manifest.files:
         if file.records:
             try:
@@ -76,44 +70,26 @@ def _verify(store: ArchiveStore, topic: str, file: ArchivedFile) -> None:
 
 
 def compact(store: ArchiveStore, manifest: TopicManifest, *, below: int, now_ms: int, by: str) -> TopicManifest:
-    """Join files of a partition that follow each other and are smaller than `below` bytes, until none are left.
-
-    Readers that have an earlier manifest find their files until the next compaction: the files that were replaced stay for one.
-
-    Args:
-        store: The archive.
-        manifest: The topic's manifest.
-        below: Size of a small file, bytes.
-        now_ms: The time, ms since the epoch.
-        by: The user, for the manifest.
-
-    Returns:
-        The manifest now; the given one, if there is nothing to join.
-
-    Raises:
-        ArchiveError: If a file is damaged, another archiver is at work, or the archive refuses.
-    """
+    """Join files of a partition that follow each other and are smaller than `below` bytes, until none are left."""
     _require_replacements(store, manifest)
     added: list[ArchivedFile] = []
     joined: list[ArchivedFile] = []
     for some in _runs(manifest, below):
         added += _joined(store, manifest.topic, some)
         joined += some
+    # Without a file to join, a manifest is still due if the last compaction has left replaced files to remove.
     if not joined and not manifest.replaced:
         return manifest
     names = tuple(file.name for file in joined if file.name)
     changed = replace(manifest.with_files(added, without=joined), written_ms=now_ms, by=by, replaced=names)
     found = store.commit(changed, added)
+    # Files replaced by this compaction stay until the next one, for readers that have an earlier manifest.
     store.remove(manifest.topic, manifest.replaced)
     return found
 
 
 def _require_replacements(store: ArchiveStore, manifest: TopicManifest) -> None:
-    """Make sure that the files of the last compaction are whole, before those that they have replaced are removed.
-
-    Raises:
-        ArchiveError: If one is damaged.
-    """
+    """Make sure that the files of the last compaction are whole, before those that they have replaced are removed."""
     from riverrun.archive.verified import opened  # noqa: PLC0415 - pyarrow loads for long
 
     for name in manifest.replaced:
@@ -160,21 +136,8 @@ def compact_by_key(
 ) -> TopicManifest:
     """Drop the records that a later one in the archive with their key has superseded, as brokers compact topics.
 
-    The last record of each key stays with its offset, also if it is a tombstone; so do records without a key. Files that change
-    are joined with changed neighbours. Replaced files stay until the next compaction.
-
-    Args:
-        store: The archive.
-        manifest: The topic's manifest.
-        now_ms: The time, ms since the epoch.
-        by: The user, for the manifest.
-        most_keys: Number of keys that are in memory at a time; the keys are read again for as many others.
-
-    Returns:
-        The manifest now; the given one, if no record is superseded.
-
-    Raises:
-        ArchiveError: If a file is damaged, another archiver is at work, or the archive refuses.
+    The last record of each key stays with its offset, even if it is a tombstone; so do records without a key. Files that change
+    are joined with changed neighbours. `most_keys` bounds the keys in memory.
     """
     _require_replacements(store, manifest)
     added: list[ArchivedFile] = []
@@ -200,9 +163,12 @@ def _superseded(
     from riverrun.archive.parquet import read_keys  # noqa: PLC0415 - pyarrow loads for long
 
     found = {file: bytearray(file.records) for file in files if file.records}
+    # The number of distinct keys is unknown, so memory is planned for as many as records. Each pass reads all keys again, and
+    # keeps those whose digest belongs to it.
     passes = 1 + sum(file.records for file in files) // most_keys
     for number in range(passes):
         seen: set[bytes] = set()
+        # From the end: the first record seen of a key is the one that stays.
         for file in reversed(found):
             keys = read_keys(store, topic, file)
             for row in range(file.records - 1, -1, -1):
@@ -240,6 +206,7 @@ def _kept(
         for file in files:
             rows = iter(superseded[file])
             for batch in read_file(store, topic, file, file.range):
+                # `batch` comes first: `zip` stops at its end without taking a flag that belongs to the next batch.
                 writer.write(record for record, is_gone in zip(batch, rows) if not is_gone)  # noqa: B905 - of one batch
         return writer.files(files[-1].end)
 
@@ -247,31 +214,17 @@ def _kept(
 def drop_before(
     store: ArchiveStore, manifest: TopicManifest, time_ms: int, *, now_ms: int, by: str
 ) -> tuple[TopicManifest, list[ArchivedFile]]:
-    """Drop the oldest files whose records are all earlier than a time.
-
-    A file stays if an earlier one of its partition does, so that no hole comes up.
-
-    Args:
-        store: The archive.
-        manifest: The topic's manifest.
-        time_ms: The time, ms since the epoch.
-        now_ms: The present, ms since the epoch.
-        by: The user, for the manifest.
-
-    Returns:
-        The manifest now, and the files that are gone.
-
-    Raises:
-        ArchiveError: If another archiver is at work, or the archive refuses.
-    """
+    """Drop the oldest files whose records are all earlier than a time."""
     gone: list[ArchivedFile] = []
     for _, files in groupby(manifest.files, lambda file: file.partition):
         for file in files:
+            # All later files stay as well, even older ones: a partition must not get a hole.
             if file.records and file.last_ms >= time_ms:
                 break
             gone.append(file)
     if not gone:
         return manifest, []
+    # The manifest first: an interrupted drop leaves files that nothing lists, never listed files that are missing.
     found = store.commit(replace(manifest.with_files((), without=gone), written_ms=now_ms, by=by))
     store.remove(manifest.topic, [file.name for file in gone if file.name])
     return found, gone
@@ -284,7 +237,7 @@ class Leftover:
     Args:
         name: Its name below the topic's `data`.
         size: Size, bytes.
-        modified_ms: When it was written, by the file store's clock, ms since the epoch.
+        modified_ms: Time of its last change by the file store's clock, ms since the epoch.
     """
 
     name: str
@@ -293,15 +246,7 @@ class Leftover:
 
 
 def leftovers(store: ArchiveStore, manifest: TopicManifest) -> list[Leftover]:
-    """Return the data files that a manifest does not know, by name.
-
-    Args:
-        store: The archive.
-        manifest: The topic's latest manifest.
-
-    Raises:
-        ArchiveError: If the file store does not answer.
-    """
+    """Return the data files that a manifest does not know, by name."""
     known = {file.name for file in manifest.files} | {*manifest.replaced}
     sizes = store.data(manifest.topic)
     found = {name: store.modified_ms(manifest.topic, name) for name in sorted(sizes.keys() - known)}
@@ -311,24 +256,11 @@ def leftovers(store: ArchiveStore, manifest: TopicManifest) -> list[Leftover]:
 def sweep(
     store: ArchiveStore, manifest: TopicManifest, before_ms: int, *, now_ms: int, by: str
 ) -> tuple[TopicManifest, list[Leftover]]:
-    """Remove the leftovers that are older than a time.
-
-    Args:
-        store: The archive.
-        manifest: The topic's manifest.
-        before_ms: Time before which they were written, ms since the epoch.
-        now_ms: The present, ms since the epoch.
-        by: The user, for the manifest.
-
-    Returns:
-        The manifest now, and the files that are gone; the given one, if there are none.
-
-    Raises:
-        ArchiveError: If another archiver is at work, or the archive refuses.
-    """
+    """Remove the leftovers that are older than a time, and return them with the new manifest."""
     old = [each for each in leftovers(store, manifest) if each.modified_ms < before_ms]
     if not old:
         return manifest, []
+    # Taking the number refuses all who could still list one of the files; only then can they go.
     found = store.commit(replace(manifest, swept=manifest.number + 1, written_ms=now_ms, by=by))
     store.remove(manifest.topic, [each.name for each in old])
     return found, old

@@ -1,9 +1,8 @@
 """Files of an archive, opened only if they are what their manifest says.
 
-Each process looks at a file once, in this order. Its bytes have the listed digest: before that the library that reads Parquet
-sees none of them, as there are bytes at which it ends the process. Its columns and groups of rows are such as an archiver
-writes, and take no more room than these. Its partition, its topic, the number of its records and their times are the listed
-ones, and its offsets rise within the listed range. A file that has changed since is looked at again.
+Each process checks a file once, in this order. Its bytes have the listed digest. Its columns and row groups are such as an
+archiver writes, and take no more memory than these. Its partition, its topic, the number of its records and their times are the
+listed ones, and its offsets rise within the listed range. A file that has changed since is checked again.
 """
 
 from __future__ import annotations
@@ -40,40 +39,30 @@ SCHEMA = pa.schema(
 )
 """Columns of a file. Times are ms since the epoch; their meaning is in the manifest, one for the topic."""
 TOPIC = b"riverrun.topic"
-"""Name of the file's property that says whose records it has. Earlier versions did not write it."""
+"""Name of the file's property with the topic of its records. Earlier versions did not write it."""
 GROUP_ROWS = 65_536
 """Rows of a row group: what is decoded at a time, and skipped if a range does not need it."""
 GROUP_BYTES = 64 * 2**20
-"""Bytes of keys, values and headers after which a row group ends before."""
+"""Bytes of keys, values and headers after which a row group ends, if it has fewer rows."""
 _LARGEST_RECORD = 1_000_000_000
-"""Bytes of the longest record that clients of Kafka send."""
+"""Bytes of the longest record that Kafka clients send."""
 _VALUE_BYTES = 8
 """Bytes that a value takes in memory without its content, at most."""
 _PLAIN = frozenset({"PLAIN", "RLE", "BIT_PACKED"})
+# Earlier versions wrote these. A value is stored once but decoded in every row, so sizes in the footer say little about memory.
 _DICTIONARIES = frozenset({"PLAIN_DICTIONARY", "RLE_DICTIONARY"})
-"""Encodings of earlier versions: a value is stored once, and takes its room in each row."""
 _OF_ANY_LENGTH = ("key", "value", "headers.list.element.name", "headers.list.element.value")
 _CHUNK = 2**20
 _MOST_KNOWN = 100_000
 
 
 _known: dict[tuple[str, str, ArchivedFile, str], tuple[OffsetRange, ...]] = {}
-"""Offsets of each row group of files whose content is right: the first one, and that behind the last one."""
+"""Offsets of each row group of the files that were found right."""
 
 
 @contextmanager
 def opened(store: ArchiveStore, topic: str, file: ArchivedFile, *, again: bool = False) -> Iterator[VerifiedFile]:
-    """Open a file with records for reading.
-
-    Args:
-        store: The archive.
-        topic: The topic.
-        file: The file, as the manifest lists it.
-        again: Whether to look at all of it, also if it is known to be right.
-
-    Raises:
-        ArchiveError: If it is missing, or not what the manifest says.
-    """
+    """Open a file with records for reading; `again` checks all of it even if this process has done so."""
     identity = store.identity(topic, file)
     key = (store.url, topic, file, identity or "")
     ranges = None if again else _known.get(key)
@@ -81,14 +70,16 @@ def opened(store: ArchiveStore, topic: str, file: ArchivedFile, *, again: bool =
         content = stack.enter_context(store.open(topic, file))
         stack.enter_context(_Told(store.path(topic, file.name)))
         if ranges is None:
-            # An open file on a disk keeps its bytes. What other stores have is copied, as it would be read twice.
+            # An open file on a disk keeps its bytes. A file of another store is copied: a second read could get other bytes.
             copy = None if store.is_local else stack.enter_context(tempfile.TemporaryFile(prefix="riverrun-archive-"))
+            # Until the digest matches, pyarrow sees none of the bytes: with some damaged files it ends the process.
             with store.reading(topic, file):
                 digest = _digest(content, file.size, copy)
             _require(digest == file.sha256, f"its digest is {digest}, not {file.sha256}")
             content = copy or content
             content.seek(0)
             ranges = _check(content, topic, file)
+            # None: the file is so young that a later change could leave its time as it is (`ArchiveStore.identity`).
             if identity is not None:
                 if len(_known) >= _MOST_KNOWN:
                     _known.clear()
@@ -99,10 +90,10 @@ def opened(store: ArchiveStore, topic: str, file: ArchivedFile, *, again: bool =
 
 @dataclass(frozen=True, slots=True)
 class VerifiedFile:
-    """An open file with the content that its manifest means.
+    """An open file with the content that its manifest lists.
 
     Args:
-        parquet: The file.
+        parquet: A `pyarrow.parquet.ParquetFile`.
         ranges: Offsets of each row group.
     """
 
@@ -114,11 +105,7 @@ class VerifiedFile:
         return (n for n, has in enumerate(self.ranges) if has.start < wanted.end and has.end > wanted.start)
 
     def rows(self, number: int, *columns: str) -> Any:
-        """Return columns of a row group.
-
-        Raises:
-            ArchiveError: If a header has no name.
-        """
+        """Return columns of a row group."""
         table = self.parquet.read_row_group(number, list(columns))
         if "headers" in columns:
             is_named = not any(_has_nameless(chunk) for chunk in table["headers"].chunks)
@@ -136,7 +123,7 @@ def _require(holds: bool, otherwise: str) -> None:  # noqa: FBT001 - private
 
 
 class _Told:
-    """Says which file has an error."""
+    """Adds the place of the file to errors."""
 
     def __init__(self, place: str) -> None:
         self._place = place
@@ -145,11 +132,7 @@ class _Told:
         """Begin."""
 
     def __exit__(self, _type: object, error: BaseException | None, _trace: object) -> None:
-        """Translate what is wrong with the file.
-
-        Raises:
-            ArchiveError: If anything is.
-        """
+        """Translate errors of the file."""
         if isinstance(error, _Unlike):
             message = f"File {self._place} of the archive is not what its manifest says: {error}"
             raise ArchiveError(message, hint=BRING_BACK) from error
@@ -159,8 +142,9 @@ class _Told:
 
 
 def _digest(content: Any, longest: int, copy: Any) -> str:
-    """Return the SHA-256 sum of a file, whose bytes are copied if there is a copy. A longer one is not read to its end."""
+    """Return the SHA-256 sum of a file, and copy its bytes to `copy` unless that is None."""
     digest, size = hashlib.sha256(), 0
+    # A file that grows while it is read, or never ends, is wrong as soon as it is longer than listed.
     while size <= longest and (chunk := content.read(_CHUNK)):
         digest.update(chunk)
         size += len(chunk)
@@ -174,6 +158,7 @@ def _check(content: Any, topic: str, file: ArchivedFile) -> tuple[OffsetRange, .
     columns = parquet.schema_arrow
     _require(columns.equals(SCHEMA), f"it has other columns: {', '.join(columns.names)}")
     metadata = parquet.metadata
+    # Files of earlier versions have no name, and pass.
     named = (metadata.metadata or {}).get(TOPIC, topic.encode()).decode(errors="replace")
     _require(named == topic, f"it has records of topic {named}")
     _require(metadata.num_rows == file.records, f"it has {metadata.num_rows} records, not {file.records}")
@@ -192,7 +177,7 @@ def _check(content: Any, topic: str, file: ArchivedFile) -> tuple[OffsetRange, .
 
 
 def _check_room(group: Any) -> Iterator[str]:
-    """Refuse a row group that could take more room than those of archivers, and yield its columns with dictionaries."""
+    """Refuse a row group that could take more memory than those of archivers, and yield its columns with dictionaries."""
     _require(0 < group.num_rows <= GROUP_ROWS, f"it has a group of {group.num_rows} rows")
     room = 0
     for number in range(group.num_columns):
@@ -207,14 +192,15 @@ def _check_room(group: Any) -> Iterator[str]:
 
 
 def _check_rows(rows: Any, file: ArchivedFile, first: int) -> OffsetRange:
-    """Return the range of a group's offsets, which rise behind those before."""
+    """Return the range of a group's offsets, which have to rise from `first` on."""
     is_whole = not any(column.null_count for column in rows.columns)
     _require(is_whole, "it has a record without partition, offset or time")
     is_own = {*pc.min_max(rows["partition"]).as_py().values()} == {file.partition}
     _require(is_own, f"it has records of another partition than {file.partition}")
     offsets = rows["offset"].combine_chunks()
     start, end = offsets[0].as_py(), offsets[-1].as_py() + 1
-    rise = pc.all(pc.greater(offsets[1:], offsets[:-1])).as_py() is not False  # None of a single one
+    # `all` of nothing is null: a single offset rises.
+    rise = pc.all(pc.greater(offsets[1:], offsets[:-1])).as_py() is not False
     _require(
         rise and first <= start and end <= file.end,
         f"its offsets {start}..{end} do not rise within {first}..{file.end}",
@@ -223,7 +209,7 @@ def _check_rows(rows: Any, file: ArchivedFile, first: int) -> OffsetRange:
 
 
 def _check_dictionaries(content: Any, columns: list[str]) -> None:
-    """Refuse a file of an earlier version whose rows take more room than those of an archiver, with values in each of them."""
+    """Refuse a file of an earlier version whose rows, decoded from dictionaries, take more memory than those of an archiver."""
     content.seek(0)
     parquet = pq.ParquetFile(content, page_checksum_verification=True, read_dictionary=columns)
     for number in range(parquet.metadata.num_row_groups):
@@ -234,7 +220,9 @@ def _check_dictionaries(content: Any, columns: list[str]) -> None:
                     sizes = pc.take(pc.binary_length(leaf.dictionary), leaf.indices)
                     room += pc.sum(sizes).as_py() or 0
                     largest = max(largest, pc.max(sizes).as_py() or 0)
-            most = _LARGEST_RECORD if is_list else GROUP_BYTES  # earlier versions did not count headers
+            # Earlier versions did not count headers. A group ends after the record that exceeds the limit, so the largest value
+            # is not counted here.
+            most = _LARGEST_RECORD if is_list else GROUP_BYTES
             _require(room - largest <= most, f"a group of rows takes {room} bytes")
 
 

@@ -1,8 +1,4 @@
-"""The command `riverrun`, also as `python -m riverrun.cli`: defers signals while slow modules load.
-
-Without this, a SIGTERM during the imports would end the process without a message. While the package itself loads, it
-still does.
-"""
+"""The command `riverrun`, also as `python -m riverrun.cli`: defers signals while slow modules load."""
 
 from __future__ import annotations
 
@@ -11,6 +7,7 @@ import signal
 
 def main() -> None:
     """Run the command, which accepts signals as soon as it can handle them (`riverrun.cli.signals`)."""
+    # Otherwise a SIGTERM during the slow imports would end the process without a message.
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGINT})
     from riverrun.cli.main import main as command
 

@@ -82,11 +82,7 @@ def write(
 
 
 def _chosen(project: Riverrun, names: list[str], url: str | None) -> tuple[list[str], list[str]]:
-    """Return the archives that are meant, and the topics.
-
-    Raises:
-        ConfigError: If nothing is meant.
-    """
+    """Return the declared archives among the names, and all other names: those of topics."""
     known = project.config.archives
     if not names and (url is not None or not known):
         message = "No topic is named" if url is not None else f"{project.config.path} declares no archive"
@@ -237,11 +233,7 @@ def _archives(context: typer.Context, url: str | None, master: str | None = None
 
 
 def url_of(project: Riverrun, url: str | None) -> str:
-    """Return the place of the archive: the given one, or the only one of the project.
-
-    Raises:
-        ConfigError: If the project has none, or several.
-    """
+    """Return the URL of the archive: the given one, or the only one of the project."""
     if url is not None:
         return url
     declared = {each.url for each in project.config.archives.values() if not isinstance(each, ConfigError)}
@@ -273,12 +265,13 @@ def _lines(manifest: TopicManifest) -> list[str]:
 
 
 def _time(time_ms: int) -> str:
-    """Return a time as text. Producers may have chosen one that no calendar has.
+    """Return a time as text.
 
     >>> _time(0), _time(2**62)
     ('1970-01-01T00:00:00+00:00', '4611686018427387904 ms')
     """
     try:
         return datetime.fromtimestamp(time_ms / 1000, UTC).isoformat(timespec="seconds")
+    # Producers may set a time that no calendar has.
     except (OverflowError, ValueError):
         return f"{time_ms} ms"

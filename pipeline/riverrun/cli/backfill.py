@@ -69,6 +69,7 @@ def backfill(
     if plan:
         report(planned, as_json=as_json)
         return
+    # The plan is shown before the question. With --yes, `filled` shows it as it begins.
     if not yes:
         found = wanted.plan()
         typer.echo(str(found), err=as_json)

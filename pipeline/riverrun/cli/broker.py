@@ -72,11 +72,7 @@ def logs(
 
 
 def local_port(project: ProjectConfig) -> int:
-    """Return the port at which a project looks for a broker on this machine.
-
-    Raises:
-        ConfigError: If its brokers are elsewhere, or several.
-    """
+    """Return the port of the project's only broker, which must be on this machine."""
     servers = project.kafka["bootstrap.servers"]
     host, _, port = servers.rpartition(":")
     if host not in _HERE or not whole_number(port, 65_534):

@@ -86,6 +86,7 @@ def run(
     steps, console = Steps(), _console()
     if begun is not None:
         steps.seconds["Python and the first packages"] = time.time() - begun
+    # Without an installation, missing packages are reported before the first act, not after it.
     if install is None:
         _require_extras()
     held = _first_act(install, scratch, steps, console)
@@ -111,7 +112,7 @@ def run(
 
 
 def _first_act(install: str | None, scratch: Path, steps: Steps, console: Console) -> bool:
-    """Show the first act, and install the other packages meanwhile; return whether its hosts agree."""
+    """Run the first act, and install the other packages meanwhile; return whether all results agree."""
     from riverrun.demo.first_act import FirstAct
     from riverrun.demo.installing import installed
 

@@ -1,4 +1,4 @@
-"""`riverrun dev`: a worker in this process that starts again, with the new code, whenever a file of the project is saved."""
+"""`riverrun dev`: a worker in this process that restarts with the new code whenever a file of the project is saved."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
     from riverrun.worker.worker import Worker
 
+# Files that are saved within this time are one change.
 _LOOK_SECONDS = 0.3
-"""How often files are looked at. Files that are saved together are one change."""
 _WATCHED = frozenset({".py", ".sql", ".toml", ".json"})
 _PASSED_OVER = frozenset({"__pycache__", "node_modules", "site-packages", "spark-warehouse"})
 _NO_TESTS = 5
@@ -53,8 +53,10 @@ def dev(
     settings = settings_of(context)
     if tests is not None:
         _require_tests(tests)
-    sys.dont_write_bytecode = True  # files saved twice within a second would be taken for unchanged
-    settings.project().app(app, version=version)  # a name that does not exist ends the command
+    # Cached bytecode is valid for a time in seconds and a size: of two saves within a second, the second could be missed.
+    sys.dont_write_bytecode = True
+    # A name that does not exist ends the command; later errors of loading only wait for the next save.
+    settings.project().app(app, version=version)
 
     def load() -> Worker:
         chosen = settings.project().app(app, version=version)
@@ -66,10 +68,9 @@ def dev(
 
 
 class DevSession:
-    """Runs a worker again and again: each save of a file ends one and starts the next.
+    """Runs one worker after the other: each save of a file in the project's directory ends one and starts the next.
 
     Args:
-        directory: The project's directory, whose files are watched.
         load: Loads the application, and returns its worker.
         tests: Tests that must pass before a worker starts; None for none.
     """
@@ -135,7 +136,8 @@ class DevSession:
         return code in {0, _NO_TESTS}
 
     def _may_be_stopped_by(self, stop: Callable[[], None]) -> bool:
-        """Let a change and the end call a function. Return False if there was one already."""
+        """Let a change, or the end, call `stop`. Return False if there was one already."""
+        # Together under the lock: a change either finds `stop`, or is found here.
         with self._lock:
             self._stop = stop
             return not self._news.is_set()
@@ -150,7 +152,8 @@ class DevSession:
             found = self._look()
             if found == self._seen:
                 continue
-            while (later := self._look()) != found:  # editors write in several steps
+            # Editors write in several steps: wait until two looks are equal.
+            while (later := self._look()) != found:
                 found = later
             changed = sorted(str(path.relative_to(self._directory)) for path in differing(self._seen, found))
             self._seen = found
@@ -169,7 +172,8 @@ def files_in(directory: Path) -> Seen:
         folders[:] = [name for name in folders if _is_looked_into(Path(root, name))]
         for path in (Path(root, name) for name in names):
             if path.suffix in _WATCHED:
-                with suppress(OSError):  # it has been deleted meanwhile
+                # It may have been deleted meanwhile.
+                with suppress(OSError):
                     status = path.stat()
                     found[path] = status.st_mtime_ns, status.st_size
     return found
@@ -192,6 +196,7 @@ def forget_modules(directory: Path) -> None:
         if file is not None and _belongs_to(directory, Path(file)):
             del sys.modules[name]
     importlib.invalidate_caches()
+    # Otherwise tracebacks would show lines of the old files.
     linecache.checkcache()
 
 
@@ -212,7 +217,8 @@ def _require_tests(tests: Path) -> None:
 
 
 def _show_line(error: Exception) -> None:
-    """Print the line of the project's code that failed with a record; errors of loading name theirs in their hints."""
+    """Print the line of the project's code that failed with a record."""
+    # Errors of loading name theirs in their hints.
     line = users_line(error.__cause__) if isinstance(error, RecordError) and error.__cause__ is not None else None
     if line is not None:
         typer.echo(line, err=True)

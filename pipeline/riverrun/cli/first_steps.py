@@ -153,6 +153,7 @@ def init(
 
 
 def _is_taken(module: str) -> bool:
-    """Return whether Python has such a module. Folders without code do not count."""
+    """Return whether Python has such a module."""
+    # Folders without code are namespace packages: they have no origin, and do not count.
     found = find_spec(module)
     return module in sys.stdlib_module_names or (found is not None and found.origin is not None)

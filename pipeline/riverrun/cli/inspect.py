@@ -25,7 +25,7 @@ Code = Annotated[
 
 
 class Format(StrEnum):
-    """How a topology is shown."""
+    """A way to show a topology."""
 
     TEXT = "text"
     MERMAID = "mermaid"

@@ -74,7 +74,6 @@ app.add_typer(demo.app, name="demo")
 
 
 def _show_version(is_wanted: bool) -> None:  # noqa: FBT001 - a callback
-    """Print the version and exit."""
     if is_wanted:
         typer.echo(f"riverrun {riverrun.__version__}")
         raise typer.Exit
@@ -112,16 +111,19 @@ def settings(
     ] = False,
 ) -> None:
     """Read the options that come before the command."""
-    if context.invoked_subcommand not in {"dev", "worker"}:  # which have ends of their own
+    # These two handle signals by `Ending`.
+    if context.invoked_subcommand not in {"dev", "worker"}:
         interrupt_on_sigterm()
     start_logging(LogStyle(logging.INFO if verbose else logging.WARNING, log_json))
     context.obj = Settings(config, home.expanduser(), dict(os.environ), prepare_spark)
-    os.environ.pop(TOKEN, None)  # processes that run users' code do not need it
+    # Processes that this one starts inherit the environment, and those that run users' code need no token.
+    os.environ.pop(TOKEN, None)
 
 
 def main() -> None:
     """Run `riverrun`, and show errors that users can act on without a traceback."""
-    sys.path.insert(0, str(Path.cwd()))  # after the directory of streams.toml (`Settings.project`)
+    # `Settings.project` puts the directory of streams.toml before it.
+    sys.path.insert(0, str(Path.cwd()))
     try:
         app()
     except KeyboardInterrupt:

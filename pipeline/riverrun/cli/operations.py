@@ -87,7 +87,8 @@ def reset(
             typer.echo(f"The reset is refused while the group has members: {', '.join(plan.members)}")
         typer.echo("Nothing was done")
         return
-    if not plan.members:  # otherwise it is refused
+    # With members the reset is refused anyway, so nobody is asked.
+    if not plan.members:
         confirm(f"Delete all that {plan.application_id} has computed?", yes=yes)
     chosen.state.reset(plan)
     typer.echo(f"{plan.application_id} starts over")
@@ -164,7 +165,8 @@ def _show_instance(status: Any) -> None:
     typer.echo(f"  active: {' '.join(status['active']) or 'none'}")
     for task, missing in status["restoring"].items():
         typer.echo(f"  restoring: {task}, {'an unknown number of' if missing is None else missing} records missing")
-    for task, waiting in status.get("waiting", {}).items():  # an instance of an older version does not report it
+    # Instances of earlier versions report neither this nor warnings.
+    for task, waiting in status.get("waiting", {}).items():
         typer.echo(f"  waiting: {task}, since {_time(waiting['since'])}, for {_waited_for(waiting)}")
     for task, behind in status["standby"].items():
         typer.echo(f"  standby: {task}, {behind} records behind")
@@ -204,11 +206,6 @@ def skip(
 
 
 def _place(text: str) -> tuple[TopicPartition, int]:
-    """Return the partition and the offset of a record.
-
-    Raises:
-        RangeError: If the text does not name a record.
-    """
     name, _, offset = text.rpartition("@")
     try:
         tp = TopicPartition.parse(name)

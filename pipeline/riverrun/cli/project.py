@@ -76,7 +76,7 @@ def code_of(error: StreamsError) -> int:
 
 
 def told(error: Exception) -> int | None:
-    """Print an error that the user can act on, and return the exit code; None for other errors."""
+    """Print an error that the user can resolve, and return the exit code; None for other errors."""
     from riverrun.spark.failures import of_ended_java
 
     if of_an_interrupt(error):
@@ -93,7 +93,8 @@ def told(error: Exception) -> int | None:
 
 
 def _say(error: StreamsError) -> None:
-    if current_style().as_json:  # collectors of the lines accept nothing else
+    # Collectors of JSON lines accept nothing else.
+    if current_style().as_json:
         logging.getLogger("riverrun").error("%s", error)
         return
     console = Console(stderr=True, emoji=False)
@@ -103,16 +104,13 @@ def _say(error: StreamsError) -> None:
 
 
 App = Annotated[str, typer.Argument(help="Name of the application in streams.toml.")]
-"""The argument of commands for one application."""
 Version = Annotated[str | None, typer.Option(help="Version of the application; the live one if left out.")]
-"""The option `--version` of all commands."""
 Master = Annotated[
     str | None,
     typer.Option(
         help="Spark's master URL, or sc://host:port of a Spark Connect server; that of streams.toml if left out."
     ),
 ]
-"""The option `--master`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +120,6 @@ class Settings:
     Args:
         config: Path of `streams.toml`.
         home: Directory of downloads and of the embedded broker.
-        environ: The environment variables.
         prepares_spark: Whether the first session on this machine is followed by `riverrun prepare-spark` in the background.
     """
 
@@ -132,14 +129,7 @@ class Settings:
     prepares_spark: bool = False
 
     def project(self, master: str | None = None) -> Riverrun:
-        """Return the project.
-
-        Args:
-            master: Spark's master URL, which overrides `streams.toml`.
-
-        Raises:
-            ConfigError: If `streams.toml` cannot be read, or has unknown keys or impossible values.
-        """
+        """Return the project; `master`, Spark's URL, overrides `streams.toml`."""
         from riverrun.config.code import look_beside
         from riverrun.project.riverrun import Riverrun
         from riverrun.spark.java import quiet_java
@@ -160,7 +150,7 @@ class Settings:
         return project
 
     def _prepare_spark_later(self, sessions: SparkSessions) -> None:
-        """Have Spark's archive of classes made once this process ends, if sessions on this machine lack it."""
+        """Make Spark's archive of classes once this process ends, if sessions on this machine lack it."""
         if sessions.lacks_archive:
             atexit.register(_start_preparing_spark, self.home)
 
@@ -176,21 +166,17 @@ _LOWEST_PRIORITY = 19
 
 
 def _start_preparing_spark(home: Path) -> None:
-    """Start `riverrun prepare-spark` as a process that outlives this one, at the lowest priority. A failure has no effect."""
+    """Start `riverrun prepare-spark` as a process that outlives this one, at the lowest priority."""
     command = [sys.executable, "-m", "riverrun.cli", "--home", str(home), "prepare-spark"]
     nothing = subprocess.DEVNULL
+    # Only the next start of Spark is slower if this fails.
     with suppress(OSError):
         made = subprocess.Popen(command, stdin=nothing, stdout=nothing, stderr=nothing, start_new_session=True)
         os.setpriority(os.PRIO_PROCESS, made.pid, _LOWEST_PRIORITY)
 
 
 def confirm(question: str, *, yes: bool) -> None:
-    """Ask for confirmation before something is changed for good.
-
-    Raises:
-        ConfigError: If there is no terminal.
-        Abort: If the answer is no.
-    """
+    """Ask for confirmation before something is changed that cannot be undone; without a terminal, refuse."""
     if yes:
         return
     if not sys.stdin.isatty():

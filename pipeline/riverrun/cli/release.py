@@ -1,7 +1,4 @@
-"""`riverrun release`: from one version of an application to the next, and back.
-
-Reports the result of a step of `riverrun release`, or its error, in words or as one JSON document.
-"""
+"""`riverrun release`: from one version of an application to the next, and back; reports each step as text or JSON."""
 
 from __future__ import annotations
 
@@ -37,13 +34,7 @@ NEXT: Mapping[str, str] = {
 
 @dataclass(frozen=True, slots=True)
 class CommandOutcome:
-    """The result of a command.
-
-    Args:
-        text: In words.
-        document: As JSON.
-        code: The exit code.
-    """
+    """The result of a command, as text and as a JSON document, with the exit code."""
 
     text: str
     document: Any
@@ -51,18 +42,14 @@ class CommandOutcome:
 
 
 def report(action: Callable[[], CommandOutcome], *, as_json: bool) -> None:
-    """Run an action and report its result. Errors go to the error output, and into the document.
-
-    Args:
-        action: The action.
-        as_json: Whether the standard output is one JSON document.
-    """
+    """Run an action and report its result as text, or as one JSON document."""
     from riverrun.project.progress_bar import progress_bar
 
     try:
         with progress_bar():
             outcome = action()
     except StreamsError as error:
+        # Readers of JSON get a document in any case. `main` also prints the error to the error output.
         if as_json:
             told = {"error": type(error).__name__, "message": error.message, "hint": error.hint}
             typer.echo(_encoded({**told, "exit_code": code_of(error)}))
@@ -73,12 +60,7 @@ def report(action: Callable[[], CommandOutcome], *, as_json: bool) -> None:
 
 
 def told(release: Release, *, asks: bool = False) -> CommandOutcome:
-    """Describe the state of a release, and the next command.
-
-    Args:
-        release: The state.
-        asks: Whether the exit code says that an approval is needed.
-    """
+    """Describe the state of a release, and the next command; with `asks`, the exit code says if an approval is needed."""
     following = next_step(release)
     needs = asks and release.verdict is not None and release.verdict.needs_approval
     document = {**msgspec.to_builtins(release), "next": following}
@@ -86,11 +68,12 @@ def told(release: Release, *, asks: bool = False) -> CommandOutcome:
 
 
 def next_step(release: Release) -> str:
-    """Return the next command."""
+    """Return the command that comes next in a release."""
     verdict = release.verdict
     if release.step.value == "gated" and verdict is not None and verdict.needs_approval:
         return f"riverrun release approve {release.app} --verdict {verdict.id}"
-    if release.step.value == "reprocessed" and verdict is not None and verdict.critical:  # it has failed the gate
+    # A verdict at this step is that of a gate that has failed.
+    if release.step.value == "reprocessed" and verdict is not None and verdict.critical:
         return f"riverrun release abort {release.app}, then correct {release.candidate} and start again"
     return NEXT[release.step.value].format(app=release.app)
 
@@ -174,6 +157,7 @@ def start(
             rehearsal, planned = _rehearsed(releaser, "start", to), _planned(releaser.plan(to, carry=carry))
             document = {**rehearsal.document, "through": through, "plan": planned.document}
             return CommandOutcome(f"{planned.text}\n{rehearsal.text}", document)
+        # With --json, the standard output is one document, so progress goes to the error output.
         tell: Callable[[str], None] = lambda line: typer.echo(line, err=as_json)  # noqa: E731
         if through == Through.START.value:
             return told(releaser.start(to, carry=carry))
@@ -232,6 +216,7 @@ def diff(
 
     def differing() -> CommandOutcome:
         releaser = _releaser(context, app)
+        # One more than is shown, to say whether there are more.
         rows = list(releaser.diff(limit + 1))
         shown, more, compared = rows[:limit], len(rows) > limit, releaser.compared()
         lines = [str(row) for row in shown] or [f"{app}: no row differs"]

@@ -29,18 +29,12 @@ if TYPE_CHECKING:
 
 
 def dropped_text(dropped: Mapping[str, int]) -> str:
-    """Return the number of dropped records by reason."""
+    """Return the numbers of dropped records by reason, as text."""
     return ", ".join(f"{reason}: {count}" for reason, count in sorted(dropped.items())) or "none"
 
 
 def show_figures(done: str, dropped: Mapping[str, int], totals: Mapping[str, float]) -> None:
-    """Print the work done, the dropped records, and the totals of processors' sensors.
-
-    Args:
-        done: The work done, in words.
-        dropped: Numbers of dropped records by reason.
-        totals: Totals of processors' sensors by the text of their names.
-    """
+    """Print the work done, the dropped records by reason, and the totals of processors' sensors by name."""
     typer.echo(f"{done}; dropped: {dropped_text(dropped)}")
     for name, value in totals.items():
         typer.echo(f"{name}: {value:g}")
@@ -98,7 +92,7 @@ def summary_table(summary: RunSummary) -> Table:
 
 
 def runs_table(app: str, runs: Iterable[RunRecord], *, wide: bool = False) -> Table:
-    """Return the history of an application's runs for 80 columns; with `wide`, all of it in lines of any length."""
+    """Return the history of an application's runs as a table for 80 columns; with `wide`, in full."""
     table = Table(title=f"runs of {app}", title_justify="left", box=None)
     table.add_column("started (UTC)", no_wrap=True)
     table.add_column("version", overflow="fold", min_width=len("version"))
@@ -129,7 +123,7 @@ def _cells(task: TaskResult) -> tuple[str, ...]:
 
 
 def utc(time_ms: int) -> str:
-    """Return a time, to the second."""
+    """Return a time in UTC, to the second."""
     return datetime.fromtimestamp(time_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")
 
 
@@ -267,7 +261,7 @@ def _dry_run(bounded: BoundedRun, console: Console, answers: Path | None) -> Non
 
 
 def _shown(topic: str, rows: list[Any]) -> Table:
-    """Show some records of a topic: key, value and the window if there is one, then place and time."""
+    """Return a table of records of a topic: key, value and the window if there is one, then place and time."""
     from rich.markup import escape
     from rich.table import Table
 
@@ -287,8 +281,8 @@ def _readable(value: Any) -> str:
     return str(value.asDict(recursive=True)) if hasattr(value, "asDict") else str(value)
 
 
+# Columns of a console that never breaks a line.
 _NO_LIMIT = 100_000
-"""Columns: lines are as long as they must be."""
 
 
 def runs(

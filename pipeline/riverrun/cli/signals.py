@@ -24,10 +24,8 @@ _ENDING = frozenset({signal.SIGTERM, signal.SIGINT})
 
 
 def interrupt_on_sigterm() -> None:
-    """From now on, treat SIGTERM like SIGINT: it raises `KeyboardInterrupt`, at once if one was deferred.
-
-    If none is deferred, the process does not belong to the command, and its signals belong to others.
-    """
+    """From now on, treat SIGTERM like SIGINT: it raises `KeyboardInterrupt`, at once if one was deferred."""
+    # `riverrun.cli.__main__` defers signals. If they are not deferred, the process, and its handlers, belong to others.
     if signal.SIGTERM in signal.pthread_sigmask(signal.SIG_BLOCK, ()):
         signal.signal(signal.SIGTERM, signal.default_int_handler)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, _ENDING)
@@ -36,32 +34,32 @@ def interrupt_on_sigterm() -> None:
 class Ending:
     """Ends a worker on signals: they end the process while it starts, and later request a stop.
 
-    At the start there is nothing to clean up, but brokers may be awaited. A thread receives the signals, because Python
-    runs handlers between two instructions of the main thread, which may spend many seconds in a library.
+    At the start there is nothing to clean up, but brokers may be awaited.
     """
 
     def __init__(self) -> None:
-        """Start to receive signals; a deferred one ends the process."""
         self._stop: Callable[[], None] = end_now
         heard, told = os.pipe()
-        os.set_blocking(told, False)  # `set_wakeup_fd` requires it
+        # `set_wakeup_fd` requires this.
+        os.set_blocking(told, False)
+        # A thread receives the signals: Python runs handlers between two instructions of the main thread, which may spend many
+        # seconds in a library.
         signal.set_wakeup_fd(told)
         self._listen()
         threading.Thread(target=self._hear, args=(heard,), name="signals", daemon=True).start()
+        # Only now: a deferred signal arrives at once.
         signal.pthread_sigmask(signal.SIG_UNBLOCK, _ENDING)
 
     def ask(self, stop: Callable[[], None]) -> None:
-        """From now on, request a stop on signals.
-
-        Args:
-            stop: Called from another thread, for every signal.
-        """
+        """From now on, call `stop` for every signal, from another thread."""
         self._stop = stop
-        self._listen()  # an engine loaded meanwhile may have replaced the handlers
+        # An engine that was loaded meanwhile may have replaced the handlers.
+        self._listen()
 
     def _listen(self) -> None:
+        # With a default handler, Python writes no byte to the pipe.
         for number in _ENDING:
-            signal.signal(number, lambda _number, _frame: None)  # with a default handler, no byte would be written
+            signal.signal(number, lambda _number, _frame: None)
 
     def _hear(self, pipe: int) -> None:
         while number := os.read(pipe, 1):
@@ -70,14 +68,12 @@ class Ending:
 
 
 def stop_then_end(stop: Callable[[], None]) -> Callable[[], None]:
-    """Return a handler that requests a stop on the first signal, and ends the process at once on the second.
-
-    The successor then processes the uncommitted records again, as after a kill.
-    """
+    """Return a handler that requests a stop on the first signal, and ends the process at once on the second."""
     is_asked = False
 
     def ask() -> None:
         nonlocal is_asked
+        # As after a kill, the next worker processes the uncommitted records again.
         if is_asked:
             os.write(sys.stderr.fileno(), _ENDED_AT_ONCE)
             os._exit(INTERRUPTED)
@@ -88,7 +84,7 @@ def stop_then_end(stop: Callable[[], None]) -> Callable[[], None]:
 
 
 class Follows(Protocol):
-    """Follows topics until `ends` returns true, and tells its progress to `on_report`."""
+    """Follows topics until `ends` returns True, and reports progress to `on_report`."""
 
     def __call__(self, *, ends: Callable[[], bool], on_report: Callable[[FollowReport], None]) -> FollowReport:
         """Return the last report."""
@@ -96,19 +92,13 @@ class Follows(Protocol):
 
 
 def follow_until_stopped(name: str, follow: Follows) -> None:
-    """Follow until a signal requests the end, and show the progress. A second signal ends the process at once.
-
-    So does the first one while brokers are awaited.
-
-    Args:
-        name: The name of what is followed, for people.
-        follow: Follows it.
-    """
+    """Follow until a signal requests the end, and show the progress. A second signal ends the process at once."""
     begun, stopped = threading.Event(), threading.Event()
 
     def stop() -> None:
         stopped.set()
-        if not begun.is_set():  # it waits for brokers
+        # It waits for brokers, and has nothing to commit.
+        if not begun.is_set():
             end_now()
 
     def ends() -> bool:
@@ -122,5 +112,6 @@ def follow_until_stopped(name: str, follow: Follows) -> None:
 
 def end_now() -> None:
     """End this process, which has not begun its work, with a message."""
-    os.write(sys.stdout.fileno(), _ENDED_EARLY)  # the stream itself may be in use
+    # Not through `sys.stdout`, which the main thread may be using.
+    os.write(sys.stdout.fileno(), _ENDED_EARLY)
     os._exit(0)

@@ -114,11 +114,6 @@ def _resolve(config: AppConfig, version: str | None) -> None:
 
 
 def _file_of(config: AppConfig, version: str) -> str:
-    """Return the file of a version's statements.
-
-    Raises:
-        ConfigError: If its topology is none.
-    """
     path = config.statements_of(version)
     if path is None:
         message = f"The topology of {config.name} is not a file of statements"
@@ -140,7 +135,7 @@ class _Shell:
     def __init__(
         self, statements: Statements, selecting: Selecting, pull: Callable[[str], Rows] | None, *, as_json: bool
     ) -> None:
-        """Start without connections; `pull` queries instances, and is None if they must not be queried."""
+        # `pull` queries instances; None if they must not be queried.
         self.statements = statements
         self._selecting = selecting
         self._pull = pull
@@ -160,11 +155,7 @@ class _Shell:
         return cls(statements, selecting, pull, as_json=as_json)
 
     def run(self, text: str) -> None:
-        """Run the commands of a text.
-
-        Raises:
-            SqlError: If a command has a mistake.
-        """
+        """Run the commands of a text."""
         from riverrun.sql.commands import parse_commands
         from riverrun.sql.statements import SqlError
 
@@ -206,7 +197,8 @@ class _Shell:
 
         if self._pull is None or not is_pull(select, self.statements.catalog):
             return self._selecting.selected(select, self._properties.get("auto.offset.reset", "latest"))
-        pull_query(select, self.statements.catalog)  # mistakes are reported with their place
+        # Before an instance is asked: here, mistakes are reported with their place in the text.
+        pull_query(select, self.statements.catalog)
         try:
             return self._pull(select.text)
         except StreamsError as error:
@@ -259,6 +251,7 @@ def _prompt(shell: _Shell, history: Path) -> None:
             if not text.endswith(";"):
                 continue
             shell.run(text)
+        # Ctrl-C ends a query, or discards what was typed; Ctrl-D ends the prompt.
         except KeyboardInterrupt:
             pass
         except EOFError:

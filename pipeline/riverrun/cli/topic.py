@@ -168,11 +168,7 @@ def write(
 
 
 def _opened(file: Path | None) -> AbstractContextManager[Any]:
-    """Open the lines of a file, or of the standard input.
-
-    Raises:
-        ConfigError: If the file cannot be read.
-    """
+    # The standard input stays open: `nullcontext` does not close it.
     if file is None:
         return nullcontext(sys.stdin.buffer)
     try:
@@ -191,7 +187,7 @@ def _serdes(
     version: str | None,
     window: str | None,
 ) -> tuple[Serde[Any], Serde[Any]]:
-    """Return the serdes of the options, otherwise those of the application, or text."""
+    """Return the serdes of the options, or else those of the application, or else text."""
     from riverrun.serde.serdes import STRING
     from riverrun.transfers.topic_serdes import serde_named, serdes_of
 
@@ -206,7 +202,7 @@ def _serdes(
 
 
 def shown_line(record: ReadRecord, *, as_json: bool) -> str:
-    """Return a record as a line for people, or as JSON."""
+    """Return a record as a readable line, or as JSON."""
     return _json(record) if as_json else _line(record)
 
 
@@ -417,7 +413,6 @@ def export_topic(
 
 
 def _follow(context: typer.Context, name: str, *, is_endless: bool, only_status: bool) -> None:
-    """Follow an export of `streams.toml`, or show its state."""
     export = settings_of(context).project().export(name)
     if only_status:
         _show_status(export.status())
@@ -426,7 +421,6 @@ def _follow(context: typer.Context, name: str, *, is_endless: bool, only_status:
 
 
 def _poll(context: typer.Context, name: str, *, is_endless: bool, only_status: bool) -> None:
-    """Poll the source of an import of `streams.toml`, or show its state."""
     declared = settings_of(context).project().declared_import(name)
     if only_status:
         found = declared.status()
@@ -451,7 +445,8 @@ def _show_status(found: ExportStatus) -> None:
 
 
 def _pairs(context: typer.Context, options: list[str] | None) -> dict[str, str]:
-    """Return options by name, with `${NAME}` replaced by environment variables, as all users of a machine can see arguments."""
+    """Return options by name, with `${NAME}` replaced by environment variables."""
+    # All users of a machine can see the arguments of a process, so passwords come from variables, and stay out of errors.
     environ = settings_of(context).environ
     pairs = {}
     for option in options or []:

@@ -16,6 +16,7 @@ from riverrun.errors import ConfigError
 from riverrun.records import counted
 
 _DAY_MS = timedelta(days=1) // timedelta(milliseconds=1)
+# The end of the year 9999, the last time that Python's calendar has.
 _LAST_MS = 253_402_300_799_999
 
 

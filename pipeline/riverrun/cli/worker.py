@@ -1,4 +1,4 @@
-"""`riverrun worker`."""
+"""`riverrun worker` runs an application: in this process, alone or in a group, or on a Spark cluster."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ if TYPE_CHECKING:
 _RESTORE_LINES = 100_000
 """Number of records between two lines about a restore."""
 _LEAST_SHARE = 0.005
-"""Nodes that take less of the time are not shown, as in the console."""
+"""Share of the time below which nodes are not shown, as in the console."""
 _SHOWN_NODES = 5
 
 
 class WorkerHost(StrEnum):
-    """A place to run instances."""
+    """A place to run workers."""
 
     SPARK = "spark"
 
@@ -106,11 +106,7 @@ def worker(
 
 
 def _refuse(options: Mapping[str, object], why: str, hint: str) -> None:
-    """Refuse options that would have no effect.
-
-    Raises:
-        ConfigError: If one of them is set.
-    """
+    """Refuse options that would have no effect."""
     for name, given in options.items():
         if given is not None:
             message = f"{name} {why}"
@@ -125,7 +121,8 @@ def _alone(running: Worker, ending: Ending, *, until_caught_up: bool) -> WorkerS
 
     def stop() -> None:
         running.stop()
-        if not running.has_begun:  # it waits for brokers, or fills global tables
+        # It waits for brokers, or fills global tables, and would see the request only afterwards. Nothing is lost.
+        if not running.has_begun:
             end_now()
 
     ending.ask(stop_then_end(stop))
@@ -146,13 +143,10 @@ def run_sampled(running: Worker) -> WorkerSummary:
 
 
 def busy_text(shares: Mapping[str, float]) -> str:
-    """Return the busiest nodes with their shares of the time, in words; empty if none was busy.
+    """Return the busiest nodes, in the order of `shares`, with their shares of the time; empty if none was busy.
 
     >>> busy_text({"totals": 0.384, "a-sink": 0.012, "a-source": 0.004})
     'totals 38.4 %, a-sink 1.2 %'
-
-    Args:
-        shares: Shares of the time by node, the largest one first.
     """
     busy = [f"{node} {share:.1%}".replace("%", " %") for node, share in shares.items() if share >= _LEAST_SHARE]
     return ", ".join(busy[:_SHOWN_NODES])
@@ -164,7 +158,8 @@ def _in_group(running: AppWorker, ending: Ending) -> WorkerSummary:
 
     def stop() -> None:
         running.close(0)
-        if not running.has_begun:  # it waits for brokers
+        # It waits for brokers, and would see the request only once they answer.
+        if not running.has_begun:
             end_now()
 
     ending.ask(stop)
@@ -181,7 +176,8 @@ def _on_spark(deployment: Deployment, ending: Ending) -> WorkerSummary:
         ending.ask(deployment.stop)
         return deployment.run()
     finally:
-        with suppress(OSError):  # Java may have ended already
+        # Java may have ended already; then there is nothing left to stop.
+        with suppress(OSError):
             deployment.spark.stop()
 
 
@@ -199,6 +195,7 @@ def show_state(state: WorkerState) -> None:
 
 
 def show_restore(changelog: TopicPartition, done: int, expected: int) -> None:
-    """Print how far a restore is, now and then."""
+    """Print the progress of a restore, about every `_RESTORE_LINES` records."""
+    # Records come in batches, so no call may hit a multiple exactly.
     if done == expected or done % _RESTORE_LINES < _RESTORE_LINES // 10:
         typer.echo(f"Restored {done} of {expected} offsets, now {changelog}")

@@ -1,8 +1,4 @@
-"""The driver of a deployment: starts instances as Spark tasks, restarts those that die, and stops them all.
-
-Each instance is a job with one task, so each is retried, restarted and reported on its own. A barrier stage would end all
-instances when one executor dies.
-"""
+"""The driver of a deployment: starts instances as Spark tasks, restarts those that die, and stops them all."""
 
 from __future__ import annotations
 
@@ -36,17 +32,17 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+# A task that lasts for ever is not slow, and a speculative copy would only fence it.
 DEPLOYMENT_SETTINGS: Mapping[str, str] = {"spark.speculation": "false"}
-"""Settings of the session: a task that lasts for ever is not slow, and a speculative copy would only fence it."""
 
 _HEAR_SECONDS = 0.5
+# Longer than an instance gives its stream threads to commit (60 s): after that, Spark ends it.
 _STOP_SECONDS = 90.0
-"""Time that instances have to commit and to hand over before Spark ends them."""
+# Instances that still wait for a core have nothing to commit.
 _NEVER_STARTED_SECONDS = 10.0
-"""Time that instances have to end if all that are left still wait for a core."""
 _CORE_SECONDS = 60.0
+# Spark has tried each of them several times before: more than this within `_DEATHS_SECONDS` have a cause that remains.
 _DEATHS_ALLOWED = 10
-"""Number of instances that Spark may give up within `_DEATHS_SECONDS`; one more is too many."""
 _DEATHS_SECONDS = 300.0
 
 
@@ -64,16 +60,12 @@ class Deployment:
 
     Args:
         connected: The application to run. Its state directory is a path on the machines of the cluster.
-        spark: A Spark session, of a cluster or of Spark Connect.
+        spark: A session of a cluster or of Spark Connect.
         build: Builds the topology on executors; must be importable there.
         instances: Number of instances; each takes one core.
-        token: Token that callers of an instance must present.
         on_report: Called with each report of an instance.
         complete: Completes a switch of versions whose coordinator has died, in this process, which has the whole project;
             None to leave that to others.
-
-    Raises:
-        ConfigError: If the number of instances is impossible.
     """
 
     def __init__(
@@ -115,14 +107,7 @@ class Deployment:
         self._stops.set()
 
     def run(self) -> WorkerSummary:
-        """Run until asked to stop, or until no instance is left.
-
-        Returns:
-            The summed work of the instances that reported their end.
-
-        Raises:
-            StreamsError: The error of the first instance that failed, after all have ended; `EngineError` if Spark failed.
-        """
+        """Run until asked to stop, or until no instance is left."""
         channel = Channel(self._admin, self.id)
         self._listener.start()
         for number in range(self._instances):
@@ -137,7 +122,8 @@ class Deployment:
                         self._take_leave(number, end)
                 self._speak_of_waiting()
         finally:
-            with suppress(Exception):  # Java may be gone, and its jobs with it
+            # Java may be gone, and its jobs with it.
+            with suppress(Exception):
                 self.spark.interruptAll()
             self._listener.close()
             channel.close()
@@ -151,7 +137,6 @@ class Deployment:
         threading.Thread(target=self._host, args=(number,), name=f"instance-{number}", daemon=True).start()
 
     def _host(self, number: int) -> None:
-        """Submit an instance to Spark and wait until it ends."""
         app = self.application
         try:
             job = StreamJob(app.config, app.version, app.kafka, app.state_directory, app.published)
@@ -184,14 +169,16 @@ class Deployment:
             self._fail(number, rebuilt_error(end.error))
 
     def _bury(self, number: int, end: _Died) -> None:
-        """Restart an instance that Spark has tried several times, unless it has been restarted too often."""
+        """Restart an instance that Spark has given up, unless it has been restarted too often."""
         del self._running[number]
         if self._stops.is_set():
             log.warning("instance %d was ended before it handed over its tasks: %s", number, cause_of(end.error))
             return
+        # Nothing can be started any more without the Java process.
         if isinstance(end.error, ConnectionError):
             self._fail(number, EngineError("Spark's driver, a Java process of this machine, has ended"))
             return
+        # A module that executors lack will be missing at each attempt.
         if (missing := missing_module(str(end.error))) is not None:
             self._fail(number, missing)
             return
@@ -217,7 +204,6 @@ class Deployment:
                 self._running[number] = now
 
     def _is_too_late(self) -> bool:
-        """Return whether the instances that still run have used up their time to end."""
         if self._deadline is None:
             return False
         allowed_s = 0.0 if self._heard & self._running.keys() else _STOP_SECONDS - _NEVER_STARTED_SECONDS
@@ -228,7 +214,9 @@ class Deployment:
 
 
 def _run_on_spark(spark: Any, work: InstanceJob, build: Callable[[StreamJob], Topology]) -> str:
-    """Run one instance as a job with one task, and return its `InstanceEnd` as JSON."""
+    """Run one instance, and return its `InstanceEnd` as JSON."""
+    # A job with one task, so that each instance is retried, restarted and reported separately. In a barrier stage, one dying
+    # executor would end all; in one job of many tasks, a result would arrive only when all have ended.
 
     def process(batches: Iterable[Any]) -> Iterator[Any]:
         for _ in batches:

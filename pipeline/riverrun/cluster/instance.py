@@ -1,8 +1,4 @@
-"""One instance of a deployment, as it runs in a Spark task, and its messages with the driver. Imports no pyspark.
-
-Messages go over a topic. All are known to reach the brokers, and perhaps nothing else: executors may not reach a client of
-Spark Connect, and Spark ends tasks by killing their processes.
-"""
+"""One instance of a deployment, as it runs in a Spark task, and its messages with the driver. Imports no pyspark."""
 
 from __future__ import annotations
 
@@ -38,6 +34,8 @@ if TYPE_CHECKING:
     from riverrun.worker.stream_thread.protocol import StreamJob
     from riverrun.worker.streams_instance import StreamsInstance
 
+# A topic, as brokers are the only machines that both driver and executors are known to reach. Executors may not reach a client
+# of Spark Connect, and Spark ends tasks by killing their processes.
 DEPLOYMENTS_TOPIC = "riverrun-deployments"
 log = logging.getLogger(__name__)
 
@@ -55,9 +53,7 @@ class InstanceReport(msgspec.Struct, frozen=True, tag=True):
 
     Args:
         number: Number of the instance within the deployment, from 0.
-        host: The machine on which it runs.
-        state: Name of its `WorkerState`.
-        server: `host:port` where it answers queries; empty if it has no server.
+        server: `host:port` where it answers queries; empty if it does not.
         processed: Records processed since its start on this machine.
         commits: Commits of tasks since then.
     """
@@ -75,12 +71,7 @@ _message = foreign_decoder(Message)
 
 
 class Channel:
-    """The messages of one deployment, from its beginning on.
-
-    Args:
-        admin: Client for requests to the brokers.
-        deployment: Name of the deployment.
-    """
+    """The messages of one deployment, from its beginning on."""
 
     def __init__(self, admin: Admin, deployment: str) -> None:
         self._admin = admin
@@ -89,12 +80,7 @@ class Channel:
         self._producer: IdempotentProducer | None = None
 
     def tell(self, message: Message) -> None:
-        """Send a message to all. After an error it may be sent again: receivers act on a repeated message only once.
-
-        Raises:
-            BrokerError: If brokers refuse or do not answer.
-            UnknownOutcomeError: If a producer became unusable; the next call makes a new one.
-        """
+        """Send a message to all. May be repeated after an error: receivers act on a repeated message only once."""
         if self._producer is None:
             _create(self._admin)
             self._producer = IdempotentProducer(self._admin.kafka, admin=self._admin)
@@ -103,19 +89,17 @@ class Channel:
             self._producer.send(DEPLOYMENTS_TOPIC, self._key, msgspec.json.encode(message), now_ms, (), 0)
             self._producer.flush()
         except StreamsError:
+            # A producer may be unusable after an error, so the next call makes a new one.
             self._fall_silent()
             raise
 
     def hear(self, timeout_s: float) -> list[Message]:
-        """Return the messages since the last call; wait for them up to a timeout.
-
-        Raises:
-            BrokerError: If brokers refuse or do not answer.
-        """
+        """Return the messages since the last call; wait for them up to a timeout."""
         consumer = self._consumer or self._listen()
         try:
             polled = consumer.poll(_BATCH, timeout_s)
-        except RangeError:  # the next record to read has been deleted meanwhile
+        except RangeError:
+            # Retention has deleted the next record meanwhile; the next consumer begins with the oldest one.
             self._forget()
             return []
         except StreamsError:
@@ -146,7 +130,7 @@ class Channel:
             self._producer = None
 
     def _listen(self) -> RecordConsumer:
-        """Return a consumer from the oldest record on: an instance that starts late must still read the order to stop."""
+        # From the oldest record on: an instance that gets its core late must still read the order to stop.
         _create(self._admin)
         start = self._admin.beginning_offsets([_TP])
         self._consumer = consumer = RecordConsumer(self._admin.kafka)
@@ -164,8 +148,8 @@ def _create(admin: Admin) -> None:
 
 
 _HEAR_SECONDS = 0.5
+# For the processes of a killed attempt on the same machine to end, so that its state can be continued.
 _PREDECESSOR_SECONDS = 10.0
-"""Time that the processes of a killed attempt on the same machine have to end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,11 +157,9 @@ class InstanceJob:
     """The work that the driver sends to a task.
 
     Args:
-        job: The application.
-        fingerprint: Fingerprint of the driver's topology.
-        deployment: Name of the deployment.
+        fingerprint: Of the driver's topology.
         number: Number of the instance within the deployment, from 0.
-        token: Token that callers of the instance must present.
+        token: What callers of the instance must present.
         logs: Logging settings; logs go to the standard error output of the executor.
     """
 
@@ -193,7 +175,6 @@ class InstanceEnd(msgspec.Struct, frozen=True):
     """The outcome that a task sends back.
 
     Args:
-        summary: Counts of the instance's work.
         error: The error that ended it, as `describe_error` writes it; None if the driver stopped it.
     """
 
@@ -202,22 +183,12 @@ class InstanceEnd(msgspec.Struct, frozen=True):
 
 
 def host_instance(work: InstanceJob, build: Callable[[StreamJob], Topology]) -> str:
-    """Run an instance until the deployment is asked to stop.
-
-    Args:
-        work: The instance to run.
-        build: Builds the topology; must be importable here.
-
-    Returns:
-        The `InstanceEnd` as JSON. It contains errors that another attempt would meet again.
-
-    Raises:
-        StreamsError: If another attempt may succeed, so that Spark retries the task.
-    """
+    """Run an instance until the deployment is asked to stop. Returns its `InstanceEnd` as JSON."""
     start_logging(work.logs, work.job.config.logging)
     try:
         end = _run(_with_directory(_application(work, build), work.number), work, build)
     except StreamsError as error:
+        # Raised, an error makes Spark try the task again. Returned, it ends the instance for good.
         if another_attempt_may_help(error):
             raise
         end = InstanceEnd(error=describe_error(error))
@@ -225,7 +196,7 @@ def host_instance(work: InstanceJob, build: Callable[[StreamJob], Topology]) -> 
 
 
 def _application(work: InstanceJob, build: Callable[[StreamJob], Topology]) -> Application:
-    """Return the application that the instance runs, after a check that it is the driver's."""
+    """Return the application, after a check that its topology is the driver's."""
     job, topology = work.job, build(work.job)
     if topology.fingerprint() != work.fingerprint:
         message = f"The topology of {job.config.name} on {socket.gethostname()} differs from the driver's"
@@ -234,14 +205,7 @@ def _application(work: InstanceJob, build: Callable[[StreamJob], Topology]) -> A
 
 
 def _with_directory(application: Application, number: int) -> Application:
-    """Return the application with a state directory for this instance alone, as instances may share a machine.
-
-    The directory with the instance's number holds the state of its earlier attempts. If an instance of another deployment
-    has locked it, the next free directory is used.
-
-    Raises:
-        StateError: If no directory can be made.
-    """
+    """Return the application with a state directory for this instance alone, as instances may share a machine."""
     root = application.state_directory
 
     def numbered(number: int) -> Application:
@@ -249,6 +213,8 @@ def _with_directory(application: Application, number: int) -> Application:
         with locked(found.directory, group_writes=found.config.streams.allow_os_group_write_access):
             return found
 
+    # The directory with the instance's number has the state of its earlier attempts, which may still be ending. If it
+    # stays locked, its owner belongs to another deployment.
     with suppress(StateInUseError):
         return after_predecessor(lambda: numbered(number), within_s=_PREDECESSOR_SECONDS, retry_s=_HEAR_SECONDS)
     for other in count(number + 1):
@@ -256,7 +222,8 @@ def _with_directory(application: Application, number: int) -> Application:
             found = numbered(other)
             log.warning("another instance uses %s/instance-%d: state is in instance-%d", root, number, other)
             return found
-    raise AssertionError  # the loop has no end, which the type checker does not know
+    # The loop has no end, which the type checker does not know.
+    raise AssertionError
 
 
 def _run(application: Application, work: InstanceJob, build: Callable[[StreamJob], Topology]) -> InstanceEnd:
@@ -278,7 +245,7 @@ def _run(application: Application, work: InstanceJob, build: Callable[[StreamJob
 def _attending(
     channel: Channel, instance: StreamsInstance, reports: deque[InstanceReport], report: Callable[[], None]
 ) -> Iterator[None]:
-    """Report to the driver, and listen for the order to stop, in a thread of its own."""
+    """Report to the driver, and listen for the order to stop, in a thread."""
     ended = threading.Event()
     interval_s = instance.application.config.streams.log_summary_interval_ms / 1000
 
@@ -290,6 +257,7 @@ def _attending(
                 report()
             try:
                 while reports:
+                    # Removed only once it is sent: after an error it is sent again.
                     channel.tell(reports[0])
                     reports.popleft()
                 if not ended.is_set() and any(
@@ -297,6 +265,7 @@ def _attending(
                 ):
                     instance.stop()
             except StreamsError as error:
+                # The instance runs on: it needs brokers for its tasks, and waits for these itself.
                 log.warning("messages of the driver cannot be read: %s", error.message)
                 if ended.wait(_HEAR_SECONDS):
                     return

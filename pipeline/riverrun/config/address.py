@@ -44,6 +44,7 @@ class ServerAddress(NamedTuple):
             raise ValueError(_refused(text, "it has no port"))
         if not _is_host(host):
             raise ValueError(_refused(text, "the host is not valid"))
+        # The slice keeps int() short, whatever another process has sent.
         if not (port.isascii() and port.isdecimal() and int(port[:6]) <= _MAX_PORT):
             raise ValueError(_refused(text, f"ports are numbers from 0 to {_MAX_PORT}"))
         return cls(host.strip("[]"), int(port))
@@ -69,7 +70,7 @@ def is_loopback(host: str) -> bool:
 
 
 def checked_address(where: str, text: str) -> ServerAddress:
-    """Return an address that a person has configured.
+    """Return an address from the configuration.
 
     Args:
         where: Name of the setting, for messages.
@@ -91,7 +92,8 @@ def _is_host(host: str) -> bool:
             return "%" not in host and bool(ipaddress.IPv6Address(host[1:-1]))
         except ValueError:
             return False
-    if _NUMBERS.fullmatch(host):  # no name of a host is made of numbers alone
+    # No host name is made of numbers alone: resolvers would read 127.1 or 2130706433 as an address, too.
+    if _NUMBERS.fullmatch(host):
         try:
             return bool(ipaddress.IPv4Address(host))
         except ValueError:

@@ -112,11 +112,7 @@ def archive_config(path: Path, name: str, table: Any, environ: Mapping[str, str]
 
 
 def _tables(path: Path, where: str, table: Mapping[str, Any], environ: Mapping[str, str]) -> dict[str, Any]:
-    """Return what says where tables of Iceberg are.
-
-    Raises:
-        ConfigError: If something is missing or impossible.
-    """
+    """Return the settings that locate tables of Iceberg."""
     if ("catalog" in table) != ("namespace" in table):
         has, lacks = ("catalog", "namespace") if "catalog" in table else ("namespace", "catalog")
         message = f"{path}: [{where}] has {has}, and needs {lacks}"

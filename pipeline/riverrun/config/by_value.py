@@ -38,6 +38,7 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc] # untyped
     def reducer_override(self, value: Any) -> Any:
         """Reduce a struct defined in a notebook or a script to its fields and methods."""
         if isinstance(value, type(msgspec.Struct)) and not _is_importable(value):
+            # In two steps: methods may refer to the class itself, which must exist before they are unpickled.
             return _struct, _parts(value), _methods(value), None, None, _with_methods
         return super().reducer_override(value)
 
@@ -60,6 +61,7 @@ def _parts(kind: Any) -> tuple[Any, ...]:
     config = kind.__struct_config__
     options = {name: getattr(config, name) for name in _OPTIONS}
     options["rename"] = dict(zip(kind.__struct_fields__, kind.__struct_encode_fields__, strict=True))
+    # msgspec does not keep this option; fields that are not in `__match_args__` were given by keyword.
     options["kw_only"] = not own.keys() & set(kind.__match_args__)
     options["bases"] = tuple(base for base in kind.__bases__ if base is not Generic)
     return kind.__name__, fields, {name: vars(kind)[name] for name in _AT_CREATION if name in vars(kind)}, options
@@ -81,7 +83,8 @@ def _methods(kind: Any) -> dict[str, Any]:
     return {
         name: value
         for name, value in own.items()
-        if name not in kind.__struct_fields__ and not name.startswith("__annot")  # Python 3.14 has several
+        # Python 3.14 has several attributes for annotations, and makes them anew.
+        if name not in kind.__struct_fields__ and not name.startswith("__annot")
     }
 
 

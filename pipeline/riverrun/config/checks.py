@@ -25,13 +25,7 @@ if TYPE_CHECKING:
 
 
 def check_keys(path: Path, where: str, table: Mapping[str, Any], allowed: Iterable[str]) -> None:
-    """Check that a table has no unknown keys.
-
-    Args:
-        path: The file, for messages.
-        where: Name of the table; empty for the whole file.
-        table: The table.
-        allowed: The known keys.
+    """Check that a table has no unknown keys; `where` names the table, and is empty for the whole file.
 
     Raises:
         ConfigError: If the table has an unknown key.
@@ -51,22 +45,23 @@ _IN_TOML: Mapping[type, str] = {
     list: "an array",
     str: "a string",
 }
-"""Types as the people that write TOML know them. A number may be true or false in Python, but not here."""
+"""Types in TOML's terms."""
 
 
 def check_type(path: Path | str, where: str, value: Any, expected: type, *, hint: str | None = None) -> None:
-    """Check the type of a value.
+    """Check the type of a value, one of `bool`, `dict`, `float`, `int`, `list` and `str`.
 
     Args:
         path: The file, for messages.
         where: Place in the file.
-        value: The value.
-        expected: The type: `bool`, `dict`, `float`, `int`, `list` or `str`.
+        value: The value, which messages show unless `where` names a secret.
+        expected: The type.
         hint: What to write instead.
 
     Raises:
         ConfigError: If the value has another type.
     """
+    # In Python, True is an int; in TOML it is no number.
     if not isinstance(value, expected) or (isinstance(value, bool) and expected is not bool):
         message = (
             f"{path}: {where} is {kind_of(value) if is_secret(where) else _as_in_toml(value)}, not {_IN_TOML[expected]}"
@@ -108,13 +103,14 @@ def check_path(where: str, value: object) -> None:
 
 
 def read_text(path: Path) -> str:
-    """Return the text of a person's file: UTF-8, with or without the byte order mark that editors on Windows write.
+    """Return the text of a user's file: UTF-8, with or without the byte order mark that editors on Windows write.
 
     Raises:
         ConfigError: If its path or its bytes are not text.
         OSError: If it cannot be read.
     """
     check_path("The path of a file", str(path))
+    # Not read_text(): Python would use the encoding of the machine.
     raw = path.read_bytes()
     if raw.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         message = f"{path} is encoded as UTF-16"
@@ -128,7 +124,7 @@ def read_text(path: Path) -> str:
 
 
 def expanded_user(where: str, text: str) -> Path:
-    """Return a path in which a leading `~` is a person's home directory.
+    """Return a path in which a leading `~` is a user's home directory.
 
     Args:
         where: The setting or option, for the message.
@@ -139,7 +135,8 @@ def expanded_user(where: str, text: str) -> Path:
     """
     try:
         return Path(text).expanduser()
-    except RuntimeError as error:  # of pathlib, for a user that does not exist
+    # pathlib raises it for a user that does not exist.
+    except RuntimeError as error:
         message = f"{where} is {text!r}: {error}"
         raise ConfigError(message, hint="Write the path out.") from error
 
@@ -170,11 +167,7 @@ def wrong_in_schedule(schedule: str) -> str | None:
 
 
 def check_schedule(where: str, schedule: str) -> None:
-    """Check a schedule of Airflow's.
-
-    Args:
-        where: Name of the key, for messages.
-        schedule: The schedule.
+    """Check a schedule of Airflow's; `where` names its key, for messages.
 
     Raises:
         ConfigError: If it is not valid.
@@ -186,11 +179,7 @@ def check_schedule(where: str, schedule: str) -> None:
 
 
 def check_zone(where: str, zone: str) -> None:
-    """Check the name of a time zone.
-
-    Args:
-        where: Name of the key, for messages.
-        zone: The name.
+    """Check the name of a time zone; `where` names its key, for messages.
 
     Raises:
         ConfigError: If this machine knows no such zone.
@@ -203,12 +192,7 @@ def check_zone(where: str, zone: str) -> None:
 
 
 def check_name(path: Path, kind: str, name: str) -> None:
-    """Check the name of an export or an archive.
-
-    Args:
-        path: The file, for messages.
-        kind: Which of them it is, for messages.
-        name: The name.
+    """Check the name of an export or an archive; `kind` says which, for messages.
 
     Raises:
         ConfigError: If it has other characters than a-z A-Z 0-9 . _ -, or more than 100.
@@ -219,13 +203,7 @@ def check_name(path: Path, kind: str, name: str) -> None:
 
 
 def check_number(where: str, value: Any, lowest: int, highest: int) -> None:
-    """Check that a value is a whole number within bounds.
-
-    Args:
-        where: Name of the parameter, for messages.
-        value: The value.
-        lowest: The lowest number allowed.
-        highest: The highest number allowed.
+    """Check that a value is a whole number within bounds (inclusive); `where` names the parameter, for messages.
 
     Raises:
         ConfigError: If it is not.

@@ -58,6 +58,7 @@ def reference_of(function: Callable[..., Any] | str) -> str | PickledFunction:
         )
     module, name = getattr(function, "__module__", ""), getattr(function, "__qualname__", type(function).__qualname__)
     reference = f"{module}:{name}"
+    # `__main__` is another module in other processes. A function inside of another one, or of that name, is not importable.
     if module != "__main__" and getattr(sys.modules.get(module), name, None) is function:
         return reference
     from riverrun.config.by_value import dumps  # noqa: PLC0415 - as above
@@ -143,7 +144,8 @@ def call_attribute(reference: str | PickledFunction, *arguments: object) -> Any:
     except StreamsError as error:
         error.hint = error.hint or users_line(error)
         raise
-    except USER_ERRORS as error:  # a user's function may raise anything
+    # A user's function may raise anything.
+    except USER_ERRORS as error:
         as_exception(error)
         message = f"{reference} raised {_described(error)}"
         raise ConfigError(
@@ -152,7 +154,7 @@ def call_attribute(reference: str | PickledFunction, *arguments: object) -> Any:
 
 
 def _refuse_main(reference: str, module_name: str, attribute: str) -> None:
-    """Refuse functions of a script or a notebook: `__main__` is another module in processes that run tasks."""
+    # `__main__` is another module in processes that run tasks.
     if module_name == "__main__":
         message = f"{reference} is defined in a script or notebook, which other processes cannot import"
         raise ConfigError(message, hint=f"Move it to a file of its own, my_module.py, and name my_module:{attribute}.")
@@ -161,6 +163,7 @@ def _refuse_main(reference: str, module_name: str, attribute: str) -> None:
 def _refuse_shadow() -> None:
     """Refuse a user's module that other processes would import instead of this library."""
     for entry in map(Path, sys.path):
+        # Python searches in this order: entries after Riverrun's cannot hide it.
         if (entry / _LIBRARY.name).resolve() == _LIBRARY:
             return
         found = [entry / f"{_LIBRARY.name}.py", entry / _LIBRARY.name / "__init__.py"]

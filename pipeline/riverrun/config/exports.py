@@ -167,11 +167,7 @@ def _check_values(path: Path, where: str, table: Mapping[str, Any]) -> None:
 
 
 def _check_together(path: Path, where: str, table: Mapping[str, Any]) -> None:
-    """Check that there is one kind of target, and everything that it needs.
-
-    Raises:
-        ConfigError: If not.
-    """
+    """Check that there is one kind of target, and everything that it needs."""
     if not table.get("topic"):
         message = f"{path}: [{where}] needs topic"
         raise ConfigError(message, hint='For example topic = "totals".')
@@ -194,11 +190,6 @@ def _check_together(path: Path, where: str, table: Mapping[str, Any]) -> None:
 
 
 def _check_iceberg(path: Path, where: str, table: Mapping[str, Any]) -> None:
-    """Check what goes with a catalogue.
-
-    Raises:
-        ConfigError: If something does not.
-    """
     if "." not in table.get("table", ""):
         message = f"{path}: [{where}] has a catalog, and needs table with a namespace"
         raise ConfigError(message, hint='For example table = "shop.orders".')
@@ -233,7 +224,7 @@ def catalog_of(path: Path, where: str, table: Any, environ: Mapping[str, str]) -
     if relative := _FILE.fullmatch(found.get("uri", "")):
         found["uri"] = f"{relative[1]}{(path.parent / relative[2]).resolve()}"
     if "warehouse" in found and "://" not in found["warehouse"] and found.get("type") != "rest":
-        # As it is: pyiceberg would take %20 for a part of the name.
+        # Not escaped: pyiceberg would take %20 for a part of the name.
         found["warehouse"] = f"file://{(path.parent / found['warehouse']).resolve()}"
     return found
 
@@ -258,13 +249,7 @@ def below(path: Path, url: str, *, has_files: bool) -> str:
 
 
 def metrics_of(path: Path, where: str, table: Mapping[str, Any], environ: Mapping[str, str]) -> dict[str, str]:
-    """Return where a follower serves its figures, and the token for them.
-
-    Args:
-        path: The file, for messages.
-        where: Name of the table, for messages.
-        table: The table.
-        environ: Replaces `${NAME}`.
+    """Return where a follower serves its metrics, and the token for them, with `${NAME}` replaced from `environ`.
 
     Raises:
         ConfigError: If the address is none, or others could read it without a token.
@@ -284,12 +269,6 @@ def properties_of_consumer(
     path: Path, where: str, table: Mapping[str, Any], environ: Mapping[str, str]
 ) -> tuple[dict[str, str], dict[str, Any]]:
     """Return the consumer's properties in a table, without their prefix, and the rest of the table.
-
-    Args:
-        path: The file, for messages.
-        where: Name of the table, for messages.
-        table: The table.
-        environ: Replaces `${NAME}`.
 
     Raises:
         ConfigError: If a property cannot be set, or is not one value.

@@ -179,11 +179,7 @@ def _check_values(path: Path, where: str, table: Mapping[str, Any]) -> None:
 
 
 def _check_together(path: Path, where: str, table: Mapping[str, Any]) -> None:
-    """Check that there is one kind of source, and everything that it needs.
-
-    Raises:
-        ConfigError: If not.
-    """
+    """Check that there is one kind of source, and everything that it needs."""
     for key, example in (("topic", "orders"), ("source", "postgresql+psycopg2://user@db/shop")):
         if not table.get(key):
             message = f"{path}: [{where}] needs {key}"

@@ -46,6 +46,7 @@ def streams_config(path: Path | str, where: str, table: Mapping[str, Any]) -> St
     """
     known = _known()
     given: dict[str, Any] = {}
+    # As in Kafka Streams, whose default interval depends on the guarantee. An explicit setting below overrides it.
     if table.get("processing.guarantee") == AT_LEAST_ONCE:
         given["commit_interval_ms"] = _AT_LEAST_ONCE_COMMIT_INTERVAL_MS
     for key, value in table.items():
@@ -55,6 +56,8 @@ def streams_config(path: Path | str, where: str, table: Mapping[str, Any]) -> St
             if prefix == "topic.":
                 _check_topic(path, where, key)
             given.setdefault(underscored(prefix[:-1]), {})[key[len(prefix) :]] = (
+                # Kafka's clients take text only; `user.` settings are for processors, which get values as they were
+                # written.
                 value if prefix == "user." else str(value)
             )
             continue
@@ -66,11 +69,6 @@ def streams_config(path: Path | str, where: str, table: Mapping[str, Any]) -> St
 
 
 def _checked_together(path: Path | str, where: str, streams: StreamsConfig) -> StreamsConfig:
-    """Check settings that depend on each other.
-
-    Raises:
-        ConfigError: If they do not fit.
-    """
     if streams.server_token and streams.server_token == streams.server_read_token:
         message = (
             f"{path}: {where}.server.read.token is equal to server.token, so callers that only read may do anything"
@@ -90,15 +88,16 @@ def _checked_together(path: Path | str, where: str, streams: StreamsConfig) -> S
 
 
 def _may_have_key(certificate: Path) -> bool:
-    """Return whether a file of certificates holds a key as well; a file that cannot be read here may be on another machine."""
+    """Return whether a file of certificates may hold a key as well."""
     try:
         return b"PRIVATE KEY-----" in certificate.read_bytes()
+    # It may be on another machine, where the worker will run.
     except (OSError, ValueError):
         return True
 
 
 def setting_named(key: str) -> str | None:
-    """Return the setting that a person meant by a name with dots or underscores; None if there is none."""
+    """Return the setting that a user meant by a name with dots or underscores; None if there is none."""
     name = dotted(key)
     return name if name in _known() or name.startswith(PREFIXES) else None
 
@@ -124,11 +123,9 @@ _ELSEWHERE = {
     "default.value.serde": "There are no default serdes: each source names its own.",
     "dsl.store.suppliers.class": "Write default.dsl.store.",
 }
-"""Settings of Kafka Streams that have another name here, or cannot be set."""
 
 
 def _hint(key: str, value: Any) -> str:
-    """Return a hint for an unknown setting."""
     if isinstance(value, dict):
         return f'Names with dots are quoted: "{as_written(key, value)}".'
     return _ELSEWHERE.get(key) or nearest(key, _known())
@@ -157,8 +154,8 @@ def _unsafe(path: Path | str, where: str, key: str) -> ConfigError:
     )
 
 
+# Checked here; the client library checks all others.
 _MEMBERSHIP = frozenset({"consumer.session.timeout.ms", "consumer.heartbeat.interval.ms"})
-"""Properties that are checked here; the library checks the others."""
 
 
 OAUTH_CALLBACK = "oauth_cb"
@@ -172,10 +169,10 @@ _OIDC_NEEDS = tuple(f"{_OAUTH}{name}" for name in ("client.id", "client.secret",
 _TOKEN_URL = re.compile(r"https?://[^\s/]+\S*")
 ALLOWED_PROPERTIES = "unsafe.properties"
 """Names the properties of clients in `[kafka]` that may load code or run commands."""
+# By these, librdkafka loads libraries or runs commands in every process with a client.
 UNSAFE = frozenset(
     {"plugin.library.paths", "sasl.kerberos.kinit.cmd", "ssl.engine.id", "ssl.engine.location", "ssl.providers"}
 )
-"""Properties of librdkafka by which it loads libraries, or runs commands, in every process with a client."""
 
 
 def check_property(path: Path, key: str, allowed: Collection[str] = ()) -> None:
@@ -245,6 +242,7 @@ def _check_oidc(path: Path, kafka: Mapping[str, str]) -> None:
         raise ConfigError(message, hint="For example https://login.example.org/oauth2/token.")
 
 
+# Settings of `TopicConfig`. Brokers refuse others as well, but only when the next internal topic is created.
 _TOPIC_SETTINGS = frozenset(
     """
     cleanup.policy compression.gzip.level compression.lz4.level compression.type compression.zstd.level delete.retention.ms
@@ -255,13 +253,11 @@ _TOPIC_SETTINGS = frozenset(
     segment.bytes segment.index.bytes segment.jitter.ms segment.ms unclean.leader.election.enable
     """.split()  # noqa: SIM905 - as a list it takes a page
 )
-"""Settings of `TopicConfig`. Brokers refuse others as well, but only when the next internal topic is created."""
+# Prefixes of settings that other vendors' brokers add.
 _VENDORS = ("confluent.", "redpanda.")
-"""Prefixes of settings that other vendors' brokers add."""
 
 
 def _check_topic(path: Path | str, where: str, key: str) -> None:
-    """Check that topics have such a setting."""
     name = key.removeprefix("topic.")
     if name not in _TOPIC_SETTINGS and not name.startswith(_VENDORS):
         message = f"{path}: {where}.{key} is not a setting of topics"
@@ -269,7 +265,6 @@ def _check_topic(path: Path | str, where: str, key: str) -> None:
 
 
 def _check_client(path: Path | str, where: str, key: str, value: Any) -> None:
-    """Check that a client's property may be set, and that its value is possible."""
     if key in NOT_THE_USERS:
         message = f"{path}: {where}.{key} cannot be set"
         raise ConfigError(message, hint=NOT_THE_USERS[key])
@@ -315,8 +310,9 @@ LOWEST = {
 }
 
 _INT, _LONG = 2**31 - 1, 2**63 - 1
+# About the longest time that threads of Python can wait: 285 years.
 _LONGEST_MS = 9_000_000_000_000
-"""About the longest time that threads of Python can wait, ms: 285 years."""
+# Settings that Kafka, Python or this machine limits below a long.
 HIGHEST = {
     "bounded.buffer.max.bytes": 2**50,
     "buffered.records.per.partition": _INT,
@@ -343,7 +339,6 @@ HIGHEST = {
     "task.timeout.ms": _LONGEST_MS,
     "window.idle.close.ms": _LONGEST_MS,
 }
-"""Upper bounds of settings that Kafka, Python or this machine limits below a long."""
 
 
 def _names(*names: str) -> dict[str, str]:
@@ -480,11 +475,11 @@ def _server(path: Path | str, where: str, value: Any) -> str:
 
 
 def _directory(path: Path | str, where: str, value: Any) -> str:
-    """Return the directory of local state, with `~` replaced, as shells do."""
     text = _text(path, where, value)
     if not text:
         message = f"{path}: {where} is empty"
         raise ConfigError(message, hint='Leave it out for ".riverrun/state", or name a directory.')
+    # `~` is replaced as shells do: nobody wants a directory of that name.
     return str(expanded_user(f"{path}: {where}", text))
 
 

@@ -199,7 +199,7 @@ class ProjectConfig:
         """Return the project with one more application, which replaces one with the same name.
 
         Args:
-            name: Its name.
+            name: Name of the application, as in `[apps.NAME]`.
             table: Content of `[apps.NAME]`; functions are allowed in place of their names.
             environ: Replaces `${NAME}` in secrets.
 
@@ -261,7 +261,8 @@ def _declared(
     for name, table in tables.items():
         try:
             found[name] = read(path, name, table)
-        except ConfigError as error:  # stops only what asks for it
+        # An error in one declaration must not stop the others: it is raised when that one is asked for.
+        except ConfigError as error:
             found[name] = error
     return found
 
@@ -277,17 +278,14 @@ def _found(path: Path, kind: str, name: str, declared: Mapping[str, Declared | C
 
 
 def _check_numbers(path: Path, content: Mapping[str, Any]) -> None:
-    """Make sure that whole numbers can be shown.
-
-    Raises:
-        ConfigError: If one is too long.
-    """
+    """Make sure that whole numbers can be shown."""
     held: list[Any] = [content]
     for each in held:
         if isinstance(each, dict):
             held += each.values()
         elif isinstance(each, list):
             held += each
+        # Python refuses to make text of numbers with thousands of digits, which messages would have to.
         elif isinstance(each, int) and each.bit_length() > _MOST_BITS:
             raise ConfigError(_long_number(path))
 
@@ -297,7 +295,7 @@ def _long_number(path: Path) -> str:
 
 
 def _declared_ids(name: str, table: Any) -> tuple[str, ...]:
-    """Return the ids of the versions that a table declares, however wrong the rest of it is."""
+    """Return the ids of the versions that a table declares."""
     if not isinstance(table, dict):
         return (f"{name}-v1",)
     versions = table.get("versions", {})
@@ -318,7 +316,8 @@ def _kafka(path: Path, table: Any, environ: Mapping[str, str]) -> dict[str, str]
         if not isinstance(value, str | int | float):
             message = f"{path}: [kafka] {key} is {kind_of(value)}, not one value"
             raise ConfigError(message, hint='Several are one string, such as "kafka-1:9092,kafka-2:9092".')
-        check_path(f"{path}: [kafka] {key}", value)  # librdkafka would read up to there
+        # librdkafka takes C strings, and would read up to a NUL.
+        check_path(f"{path}: [kafka] {key}", value)
         check_property(path, key, allowed)
     if "bootstrap.servers" not in table:
         message = f'{path}: [kafka] needs "bootstrap.servers"'
@@ -331,9 +330,10 @@ def _kafka(path: Path, table: Any, environ: Mapping[str, str]) -> dict[str, str]
 
 
 def _check_server(path: Path, server: str) -> None:
-    """Check that a broker's address has a port, because clients disagree on the default."""
+    """Check that a broker's address has a port."""
     protocol, _, address = server.rpartition("://")
     host, _, port = address.rpartition(":")
+    # Clients disagree on the default port.
     if protocol.upper() not in _PROTOCOLS or not (host and whole_number(port, _HIGHEST_PORT)):
         message = f"{path}: [kafka] bootstrap.servers has {server!r}, which is not host:port"
         raise ConfigError(message, hint="For example kafka-1.example.org:9092,kafka-2.example.org:9092.")
@@ -523,7 +523,7 @@ def _versions(path: Path, where: str, first: str, table: Any) -> dict[str, str |
 
 
 def _suites(path: Path, quality: str | PickledFunction) -> str | PickledFunction:
-    """Return where expectations are; the path of files is relative to this one's directory."""
+    """Return where expectations are; the path of files is relative to the directory of `streams.toml`."""
     if isinstance(quality, str) and ":" not in quality:
         return str((path.parent / quality).resolve())
     return quality

@@ -37,6 +37,7 @@ _PAIRS = frozenset({
     ("key", "pem"),
     ("user", "info"),
 })  # fmt: skip
+# Last words of settings that are about a secret, and hold none: `password.file`.
 _DESCRIPTIONS = frozenset(
     """
     algorithm alias bytes class count deserializer dir directory enable enabled endpoint expires expiry file filename host
@@ -44,20 +45,19 @@ _DESCRIPTIONS = frozenset(
     timeout ttl type uri url
     """.split()  # noqa: SIM905 - as a list it takes a page
 )
-"""Last words of settings that are about a secret, and hold none: `password.file`."""
 _PART = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
+# Words before `token` in messages of parsers.
 _PROSE = frozenset({"current", "expected", "illegal", "invalid", "last", "next", "no", "unexpected", "unknown"})
-"""Words before `token` in messages of parsers."""
 
 
 _HIDDEN = "***"
+# Characters of a quoted value: further ones of a longer value are searched for secrets like other text.
 _LONGEST = 4_000
-"""Characters of a quoted value: further ones of a longer value are searched for secrets like other text."""
 
 _URL = re.compile(r"(?<![\w+.-])(?P<scheme>[A-Za-z][\w+.-]*)://(?P<rest>[^\s\"'<>`]+)")
 _CREDENTIALS = re.compile(r"(?!\[)[^/?#;@,]*:(?!\d{1,5}(?:[/?#;,]|$))")
+# Schemes of URLs with the name of a container before `@`.
 _CONTAINERS = frozenset({"abfs", "abfss", "wasb", "wasbs"})
-"""Schemes of URLs with the name of a container before `@`."""
 _ORACLE = re.compile(r"(?i)(?<=:)(thin|oci8?):(?:[^\s\"]|\"[^\"\n]{0,200}\"){1,300}@")
 _BARE_USER = re.compile(
     r"(?<![\w/:@.%+-])(?!mailto:)[\w.%+-]{1,200}:(?!//)[^\s\"'/\\]{1,300}@(?=[A-Za-z\[]|\d+\.\d+\.)"
@@ -80,6 +80,7 @@ _LOGIN = re.compile(r"((?<!\S)(?:-u|--user|--proxy-user)(?: +|=)[\"']?)[^\s\"':]
 _NAME = r"(?P<name>(?<![\w.-])(?:[A-Za-z]+ )?[A-Za-z_][\w.-]*)"
 _ELEMENT = re.compile(r"<(?:\w+:)?(?P<name>[\w.-]{1,200})(?:\s[^<>]*)?>")
 _CONTENT = re.compile(rf"[^<]{{0,{_LONGEST}}}")
+# Ways in which a name comes before its value: `name=`, a pair, a name and a value by name, XML, an option.
 _OPENINGS = (
     re.compile(_NAME + r"(?:\[[^\]\s]{0,30}\])?\\*[\"']?[ \t]*(?:=>|->|:=|==?|:(?!//))[ \t]*"),
     re.compile(r"[(\[]\s*\\*[\"'](?P<name>[\w. -]{1,200})\\*[\"']\s*,\s*"),
@@ -92,10 +93,9 @@ _OPENINGS = (
         r"(?<![\w-])--?(?P<name>[A-Za-z][\w.-]*)[ ]+(?!-|(?:and|cannot|for|from|has|if|in|is|must|needs|of|or|to|was|with)\b)"
     ),
 )
-"""Ways in which a name comes before its value: `name=`, a pair, a name and a value by name, XML, an option."""
 _QUOTE = re.compile(r"\\*[\"']")
+# What follows a delimiter that ends a value; before anything else, the delimiter is a part of the value.
 _ENDS = r"(?=\s|$|[;&,)(}\]\"'`|\\]|/|[\w.-]+\\*[\"']?[ \t]*=)"
-"""Characters behind a delimiter that ends a value; before any other, the delimiter is a part of the value."""
 _VALUE = re.compile(
     rf"""
     [bru]{{0,2}}(?:
@@ -165,8 +165,8 @@ def expanded(where: str, value: str, environ: Mapping[str, str]) -> str:
 
 
 def _content(where: str, path: Path) -> str:
-    """Return the content of a file without a final line end, which editors add."""
     try:
+        # Editors add a final line end, which is no part of a secret.
         return path.read_text("utf-8").rstrip("\r\n")
     except OSError as error:
         message = f"{where} needs the file {path}, which cannot be read: {error.strerror}"
@@ -219,21 +219,23 @@ def redacted(text: str) -> str:
     text = _LOGIN.sub(rf"\1{_HIDDEN}", text)
     for opening in _OPENINGS:
         text = _without_values(text, opening)
+    # Last: values by name, which may have held `@`, are hidden now.
     return _URL.sub(_without_token, text)
 
 
 def _without_user(match: re.Match[str]) -> str:
-    """Return a URL without its user and password. A password may hold any character, even those that end it elsewhere."""
+    """Return a URL without its user and password."""
     rest = match["rest"]
     if not _CREDENTIALS.match(rest):
         return match[0]
     path = rest.partition("?")[0]
+    # The last `@`: a password may hold any character, even those that end it elsewhere.
     end = (path if "@" in path else rest).rfind("@")
     return match[0] if end < 0 else f"{match['scheme']}://{_HIDDEN}{rest[end:]}"
 
 
 def _without_token(match: re.Match[str]) -> str:
-    """Return a URL without a token before its host; values by name are hidden already, and may have held `@`."""
+    """Return a URL without a token before its host."""
     if match["scheme"].lower() in _CONTAINERS:
         return match[0]
     end = re.split(r"[/?#;]", match["rest"], maxsplit=1)[0].rfind("@")
@@ -246,7 +248,7 @@ def _without_bare_user(match: re.Match[str]) -> str:
 
 
 def _without_values(text: str, opening: re.Pattern[str]) -> str:
-    """Hide the values behind names of secrets."""
+    """Hide the values after names of secrets."""
     parts, done, at = [], 0, 0
     while (found := opening.search(text, at)) is not None:
         at = found.end()
@@ -280,7 +282,8 @@ def make_directory(path: Path) -> None:
     try:
         path.mkdir(_MODE)
     except FileExistsError:
-        if not path.is_dir():  # else another process created it first
+        # Another process may have created it first.
+        if not path.is_dir():
             raise
 
 
@@ -298,5 +301,6 @@ def close_to_others(path: Path, *, group_writes: bool = False) -> None:
     mode = _GROUP_WRITES if group_writes else _MODE
     try:
         path.chmod(mode)
-    except PermissionError:  # owned by another user, who grants access
+    # Another user owns it, and decides who has access.
+    except PermissionError:
         return

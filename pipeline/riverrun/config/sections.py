@@ -278,7 +278,8 @@ def _checked(path: Path, key: str, value: Any, environ: Mapping[str, str]) -> An
     if isinstance(value, str):
         value = expanded(where, value, environ)
     expected = _SETTINGS[key].kind
-    is_flag = isinstance(value, bool)  # Python counts True as an int
+    # In Python, True is an int.
+    is_flag = isinstance(value, bool)
     if not isinstance(value, expected) or (is_flag and expected is not bool):
         kinds = expected if isinstance(expected, tuple) else (expected,)
         message = f"{where} must be {' or '.join(kind.__name__ for kind in kinds)}"

@@ -1,5 +1,4 @@
-"""The console of a whole project: a page over all applications, their instances, bounded runs and releases.
+"""The console of a whole project: a page over all applications, their workers, bounded runs and releases.
 
-It only reads: from brokers, from the control topic and the record of runs, and from instances over HTTP.
-It answers over HTTP with the parts of `service`.
+It only reads: from brokers, from the control topic and the record of runs, and from workers over HTTP.
 """

@@ -56,13 +56,7 @@ class Differences(Protocol):
 
 
 def new_api(watch: ProjectWatch, differences: Differences, access: Access) -> FastAPI:
-    """Return the HTTP interface of a console.
-
-    Args:
-        watch: Looks at the project.
-        differences: Finds rows that differ.
-        access: Decides which callers are admitted.
-    """
+    """Return the HTTP interface of a console; `access` decides which callers are admitted."""
     api = FastAPI(title="Riverrun console", docs_url=None, redoc_url=None, openapi_url=None)
     api.add_middleware(Admission, access=access, clock=SystemClock(), open_paths=PATHS | OPEN_PATHS)
     show_errors(api)
@@ -73,8 +67,9 @@ def new_api(watch: ProjectWatch, differences: Differences, access: Access) -> Fa
 
 
 def _watch(api: FastAPI, watch: ProjectWatch) -> None:
-    """Serve the last look at the project. `api.state.events` ends all streams when the server stops."""
+    """Serve the last state of the project."""
     events = Streams(watch.event, _EVENT_SECONDS)
+    # When the server stops, it ends all streams through this attribute (`console.serving`).
     api.state.events = events
 
     @api.get("/health")
@@ -95,7 +90,8 @@ def _watch(api: FastAPI, watch: ProjectWatch) -> None:
 
 
 def _compare(api: FastAPI, differences: Differences) -> None:
-    """Serve the rows in which versions differ. Questions are answered one at a time, since each updates an index on disk."""
+    """Serve the rows in which versions differ."""
+    # One question at a time, since each updates an index on disk.
     busy = threading.Lock()
 
     @api.exception_handler(StreamsError)

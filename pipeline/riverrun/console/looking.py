@@ -1,10 +1,6 @@
-"""One look at a project: the present state of brokers, the control topic, the record of runs, and instances.
+"""Polls the state of a project for the console: brokers, the control topic, the record of runs, and instances.
 
-A failure is reported in its place, and the rest is read regardless.
-
-Asks the instances of an application for their status, for pages.
-
-Looks at a project repeatedly in a thread of its own, as long as a page shows it.
+A thread polls while a page shows the state. A failure is reported in its place, and the rest is read regardless.
 """
 
 from __future__ import annotations
@@ -46,14 +42,13 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _MOST_ASKED = 64
-"""Maximum number of instances that are asked; of further ones only the address is shown."""
+"""Maximum number of workers that are asked; of further ones only the address is shown."""
 
 
 class Instances:
-    """Instances of one application, in all its versions.
+    """The workers of one application, in all its versions.
 
     Args:
-        app: The application.
         threads: Threads in which questions wait for answers.
     """
 
@@ -69,15 +64,7 @@ class Instances:
         return "https" if self._streams.server_ssl_certificate_location else "http"
 
     def found(self, application_id: str, servers: list[str]) -> list[dict[str, Any]]:
-        """Ask instances for their status.
-
-        Args:
-            application_id: Their version.
-            servers: Their addresses.
-
-        Returns:
-            The status of each; for an instance that does not answer, the reason.
-        """
+        """Return the status of the workers of a version, or the reason why one does not answer."""
         members = self._members_of(application_id)
         known = self._threads.map(lambda server: _asked(members, server), servers[:_MOST_ASKED])
         return [
@@ -101,7 +88,8 @@ def _asked(members: Members, server: str) -> dict[str, Any]:
         return instance_object(server, members.ask(server, "/status"))
     except NoAnswerError as error:
         return _silent(server, str(error))
-    except (AttributeError, KeyError, TypeError):  # something else answers there, or another version of Riverrun
+    # Another program answers there, or another version of Riverrun.
+    except (AttributeError, KeyError, TypeError):
         return _silent(server, "it does not answer like an instance")
 
 
@@ -118,11 +106,7 @@ _MOST_CHANGES = 100
 
 
 class Looking:
-    """Reads the state of a project, without changing anything.
-
-    Args:
-        project: The project.
-    """
+    """Reads the state of a project, without changing anything."""
 
     def __init__(self, project: Riverrun) -> None:
         self._cluster = project.cluster
@@ -144,14 +128,16 @@ class Looking:
         }
 
     def look(self) -> dict[str, Any]:
-        """Return the state of the project, as JSON shows it."""
+        """Return the state of the project as a JSON object."""
         now_ms = self._clock.now_ms()
         try:
             admin = self._cluster.admin
+            # A short question first: without brokers, each read would wait for its full timeout.
             if not admin.is_answered(_BROKER_SECONDS):
                 admin.require_answer()
             notes, runs = ControlTopic(admin, CONTROL_TOPIC).read(), RunLog(admin).runs()[:_MOST_RUNS]
-        except StreamsError as error:  # the last state stays visible, with its time
+        # The last state stays visible, with its time.
+        except StreamsError as error:
             return self._seen | {"at": now_ms, "error": _told(error)}
         apps = [*self._threads.map(lambda app: app.look(admin, notes), self._apps.values()), *self._refused]
         known = [run_object(run) for run in runs if run.app in self._apps]
@@ -167,7 +153,7 @@ class Looking:
 
 
 class _Read:
-    """The records of releases as they were read once, for all applications."""
+    """The records of releases as they were read once for all applications (`Notes`)."""
 
     def __init__(self, notes: Mapping[str, bytes]) -> None:
         self._notes = notes
@@ -177,17 +163,13 @@ class _Read:
         return dict(self._notes)
 
     def write(self, lock: str, values: Mapping[str, bytes | None], check: Callable[[], None]) -> None:  # noqa: ARG002 - as `Notes`
-        """Refuse.
-
-        Raises:
-            ReleaseError: Always: the console only reads.
-        """
+        """Refuse: the console only reads."""
         message = "The console is read-only"
         raise ReleaseError(message)
 
 
 class _AppLook:
-    """Reads the state of one application."""
+    """Reads the state of one application; threads of `Looking` call it one at a time."""
 
     def __init__(self, project: Riverrun, name: str, asking: ThreadPoolExecutor) -> None:
         self._project = project.config
@@ -197,7 +179,7 @@ class _AppLook:
         self._loaded: dict[str, Application] = {}
 
     def look(self, admin: Admin, notes: Mapping[str, bytes]) -> dict[str, Any]:
-        """Return the state of the application, as JSON shows it."""
+        """Return the state of the application as a JSON object."""
         registry = ReleaseRegistry(_Read(notes))
         found: dict[str, Any] = {"name": self._name, "schedule": self._config.schedule, "error": None, "versions": []}
         try:
@@ -234,7 +216,7 @@ class _AppLook:
         return found
 
     def _application(self, version: str) -> Application:
-        """Return the application with its topology. It is loaded once, and user code is not run again."""
+        # Loaded once: loading runs users' code, which may be slow or have effects.
         if version not in self._loaded:
             self._loaded[version] = load_application(self._project, self._name, version=version)
         return self._loaded[version]
@@ -252,21 +234,22 @@ def _told(error: StreamsError) -> str:
 
 
 EVERY_SECONDS = 5.0
+# The pause is this multiple of the CPU time of a poll, up to the longest pause, so that polling takes about a fifth of a core.
+# Time spent waiting for brokers does not count: it is no load.
 _SHARE = 4
-"""The pause after a look, as a multiple of the processor's time that it took: what it waits for is no load."""
 _LONGEST_PAUSE_SECONDS = 10.0
 _UNWATCHED_SECONDS = 30.0
 _MOST_APPS = 200
-"""Greatest number of applications whose lag is remembered."""
+"""Maximum number of applications whose lag is remembered."""
 _END_SECONDS = 2.0
 
 
 class ProjectWatch:
-    """Keeps the last look at a project.
+    """Keeps the last state of a project, and polls for it while it is wanted.
 
     Args:
-        look: Looks once; may take any time.
-        every_s: The time between two looks (seconds).
+        look: Returns the state; may take any time.
+        every_s: Least time between two polls, s.
     """
 
     def __init__(self, look: Callable[[], dict[str, Any]], every_s: float = EVERY_SECONDS) -> None:
@@ -282,25 +265,26 @@ class ProjectWatch:
 
     @property
     def latest(self) -> dict[str, Any]:
-        """Return the last look; its `at` is None before the first. Each call keeps the looks going."""
+        """Return the last state; its `at` is None before the first. Each call keeps the polling going."""
         self._wanted_at = time.monotonic()
         self._is_wanted.set()
         return self._latest
 
     async def event(self) -> bytes:
-        """Return the last look as a server-sent event."""
+        """Return the last state as a server-sent event."""
         _ = self.latest
         return self._encoded
 
     def since(self, at_ms: int) -> dict[str, Any]:
-        """Return the lags of live versions at looks after a time (ms), as JSON shows them."""
+        """Return the lags of live versions at the polls after a time (ms since the epoch), as a JSON object."""
         looked_ms = self._latest["at"] or 0
         every_ms = int(self._latest.get("every_s", self._every_s) * 1000)
         return {"looked_at": looked_ms, "every_ms": every_ms, "kept_ms": KEPT_MS, **self._ring.since(at_ms)}
 
     def close(self) -> None:
-        """Stop looking."""
+        """Stop polling."""
         self._ends.set()
+        # The thread may be waiting for a page.
         self._is_wanted.set()
         self._thread.join(_END_SECONDS)
 
@@ -323,7 +307,8 @@ class ProjectWatch:
     def _looked(self) -> dict[str, Any]:
         try:
             return self._look()
-        except Exception as error:  # a page that stops without explanation would be worse
+        # The thread must go through: without it, the page would stand still without an explanation.
+        except Exception as error:
             log.exception("cannot inspect the project")
             return self._latest | {"error": f"{type(error).__name__}: {error}"}
 

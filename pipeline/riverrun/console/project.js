@@ -108,7 +108,7 @@ function showApp() {
 }
 
 function show(state) {
-  if (state.at === null) { // the first look takes a while
+  if (state.at === null) { // the first poll takes a while
     setText(byId("looked"), "Looking at the project");
     return;
   }

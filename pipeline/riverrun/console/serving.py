@@ -17,19 +17,12 @@ if TYPE_CHECKING:
 
 @contextmanager
 def console(project: Riverrun, server: str | None = None, token: str = "") -> Iterator[str]:
-    """Serve within this context.
+    """Serve within this context, and yield the address of the page.
 
     Args:
         project: The project.
-        server: `host:port`; by default, as `[console]` says.
-        token: Callers must show it, if `[console]` names no token.
-
-    Yields:
-        The address of the page.
-
-    Raises:
-        ConfigError: If the address cannot be used, or others could reach it without a token.
-        MissingExtraError: If the packages for that are not installed.
+        server: `host:port`; defaults to the address in `[console]`.
+        token: Token that callers must show if `[console]` names none.
     """
     require_extra("http")
     from riverrun.console.api import new_api  # noqa: PLC0415 - needs the extra

@@ -1,4 +1,4 @@
-"""Runs, releases and differences in the form that the page gets: JSON values, with texts in place of arbitrary ones."""
+"""Converts runs, releases and differences to the JSON objects of the page, with texts in place of arbitrary values."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
     from riverrun.spark.runs import RunRecord
 
 _MOST_PARTITIONS = 200
-"""Maximum number of partitions listed: those that are furthest behind."""
+"""Maximum number of partitions to list: those with the highest lag."""
 
 
 def run_object(run: RunRecord) -> dict[str, Any]:
-    """Return a bounded run as JSON shows it."""
+    """Return a bounded run as a JSON object."""
     return {
         "id": run.id,
         "app": run.app,
@@ -39,7 +39,7 @@ def run_object(run: RunRecord) -> dict[str, Any]:
 
 
 def release_object(release: Release) -> dict[str, Any]:
-    """Return the state of a release as JSON shows it."""
+    """Return the state of a release as a JSON object."""
     return {
         "live": release.live,
         "step": release.step.value,
@@ -60,7 +60,7 @@ def release_object(release: Release) -> dict[str, Any]:
 
 
 def verdict_object(verdict: GateVerdict) -> dict[str, Any]:
-    """Return a gate's verdict as JSON shows it."""
+    """Return a gate's verdict as a JSON object."""
     return {
         "id": verdict.id,
         "at": verdict.at,
@@ -74,7 +74,7 @@ def verdict_object(verdict: GateVerdict) -> dict[str, Any]:
 
 
 def held_object(held: HeldRun, app: str) -> dict[str, Any]:
-    """Return a run whose outputs a gate holds back as JSON shows it."""
+    """Return a run whose outputs a gate holds back as a JSON object."""
     return {
         "id": held.id,
         "version": held.version,
@@ -87,7 +87,7 @@ def held_object(held: HeldRun, app: str) -> dict[str, Any]:
 
 
 def change_object(change: ReleaseChange) -> dict[str, Any]:
-    """Return one action on a release as JSON shows it."""
+    """Return one action on a release as a JSON object."""
     return {
         "revision": change.revision,
         "at_ms": change.at_ms,
@@ -104,7 +104,7 @@ def change_object(change: ReleaseChange) -> dict[str, Any]:
 
 
 def lag_object(lags: list[InputLag]) -> dict[str, Any]:
-    """Return the lag of a version, with the partitions that are furthest behind."""
+    """Return the lag of a version, with the partitions of the highest lag."""
     furthest = sorted(lags, key=lambda each: (-each.lag, each.tp))[:_MOST_PARTITIONS]
     return {
         "lag": sum(each.lag for each in lags if not each.is_internal),
@@ -118,7 +118,7 @@ def lag_object(lags: list[InputLag]) -> dict[str, Any]:
 
 
 def instance_object(server: str, status: Mapping[str, Any]) -> dict[str, Any]:
-    """Return an instance, from its own status."""
+    """Return a worker as a JSON object, from its own status."""
     missing = [count for count in status["restoring"].values() if count is not None]
     return {
         "server": server,
@@ -136,7 +136,7 @@ def instance_object(server: str, status: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def row_object(row: DifferentRow) -> dict[str, Any]:
-    """Return a row that differs, with texts for all values."""
+    """Return a row that differs as a JSON object, with texts for all values."""
     sides = {"key": row.key, "old": row.old, "new": row.new}
     return {"topic": row.topic, "change": row.change} | {side: _texts(values) for side, values in sides.items()}
 

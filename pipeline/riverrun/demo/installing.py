@@ -1,8 +1,4 @@
-"""Installs the demo's packages while its first act is shown.
-
-The size of an installation is that of the directories that uv adds to its cache. uv itself reports a download when it is
-complete, and one package is most of them.
-"""
+"""Installs the demo's packages while its first act is shown."""
 
 from __future__ import annotations
 
@@ -34,13 +30,10 @@ _NEW = (".tmp*", "archive-v*/*", "builds-v*/.tmp*", "sdists-v*/.tmp*", "sdists-v
 
 
 @dataclass(frozen=True)
+# uv reports a download only when it is complete, and one package is most of them. So progress is the size of the directories
+# that it adds to its cache.
 class CacheGrowth:
-    """Measures how much an installation has written to uv's cache.
-
-    Args:
-        directory: The cache.
-        known: The directories that were there before.
-    """
+    """Measures how much an installation has written to uv's cache, since the directories in `known` were there."""
 
     directory: Path
     known: frozenset[Path]
@@ -55,8 +48,9 @@ class CacheGrowth:
         return cls(directory, frozenset(_places(directory)))
 
     def bytes(self) -> int:
-        """Return the size of all directories that are new, also of those that are gone again."""
+        """Return the size of all directories that are new, even if they are gone again."""
         for place in _places(self.directory):
+            # uv moves unpacked archives there as a whole, so they are measured once.
             is_complete = place in self._sizes and place.parent.name.startswith("archive")
             if place not in self.known and not is_complete:
                 self._sizes[place] = _size(place)
@@ -69,31 +63,18 @@ def _places(cache: Path) -> Iterator[Path]:
 
 
 def _size(directory: Path) -> int:
-    """Return the size of all files below a directory, as far as they are there."""
+    """Return the size of all files below a directory, in bytes."""
     size = 0
     for root, _, files in os.walk(directory):
         for name in files:
-            with suppress(OSError):  # moved meanwhile
+            # uv may have moved it meanwhile.
+            with suppress(OSError):
                 size += Path(root, name).lstat().st_size
     return size
 
 
 def installed(command: Sequence[str], log: Path, meanwhile: Callable[[], bool], steps: Steps, console: Console) -> bool:
-    """Run a command that installs packages by uv, and other work meanwhile.
-
-    Args:
-        command: The command; its process inherits this one's environment.
-        log: The file for its output.
-        meanwhile: The work, which needs none of the packages.
-        steps: Is told how long the rest of the installation took.
-        console: The place where the rest of the installation is shown.
-
-    Returns:
-        The result of that work.
-
-    Raises:
-        ProcessingError: If the command failed; with the end of the log.
-    """
+    """Run a command that installs packages by uv, and other work `meanwhile`; return the result of that work."""
     growth = CacheGrowth.from_now_on()
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("w") as output, subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT) as installing:
@@ -109,5 +90,6 @@ def installed(command: Sequence[str], log: Path, meanwhile: Callable[[], bool], 
         tail = "\n".join(log.read_text().splitlines()[-_LOG_LINES:])
         message = f"{' '.join(command)} ended with exit code {code}\n{tail}"
         raise ProcessingError(message, hint=f"The full output is in {log}. Check the network, then retry.")
+    # The import system has listed site-packages before the packages came.
     importlib.invalidate_caches()
     return held

@@ -1,4 +1,4 @@
-"""The steps of the demo: how far each of them is while it runs, and how long it took."""
+"""Measures the steps of the demo, and shows their progress."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _SHORTEST_SECONDS = 0.05
 
 @dataclass(frozen=True)
 class Steps:
-    """The steps so far, with their seconds."""
+    """The seconds of each step so far."""
 
     seconds: dict[str, float] = field(default_factory=dict)
 
@@ -40,7 +40,7 @@ class Steps:
             self.seconds[name] = self.seconds.get(name, 0) + time.monotonic() - begun
 
     def table(self) -> Table:
-        """Return the seconds of each step that took any time, and of all."""
+        """Return the seconds of the steps that took any time, and their sum."""
         shown = Table("step", box=None, padding=(0, 0, 0, 2), header_style="dim", show_footer=True)
         shown.columns[0].footer = "all"
         total = sum(self.seconds.values())
@@ -52,19 +52,14 @@ class Steps:
 
 
 class _Rate(ProgressColumn):
-    """How much is done per second."""
+    """Shows the amount done per second."""
 
     def render(self, task: Task) -> Text:
         return Text(f"{task.speed or 0:,.0f}/s", style="dim")
 
 
 def progress_of(console: Console, unit: str) -> Progress:
-    """Return a progress bar with size, rate and remaining time; it shows nothing where there is no terminal.
-
-    Args:
-        console: The place where it is shown.
-        unit: Unit of its amounts.
-    """
+    """Return a progress bar with size, rate and remaining time; it shows nothing where there is no terminal."""
     amount = TextColumn(f"{{task.completed:,.0f}} of {{task.total:,.0f}} {unit}")
     columns = (TextColumn("{task.description}"), BarColumn(None), amount, _Rate(), TimeRemainingColumn(compact=True))
     return Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
@@ -72,21 +67,14 @@ def progress_of(console: Console, unit: str) -> Progress:
 
 @contextmanager
 def following(console: Console, what: str, total: float, unit: str, done: Callable[[], float]) -> Iterator[None]:
-    """Show how far a step is while the block runs.
-
-    Args:
-        console: The place where it is shown.
-        what: What the step does.
-        total: The amount that is to be done.
-        unit: Unit of the amounts.
-        done: Returns the amount that is done. Called by another thread; may fail as long as there is nothing to see.
-    """
+    """Show the progress of a step while the block runs; `done` returns the amount, and another thread calls it."""
     ended = threading.Event()
     with progress_of(console, unit) as bar:
         task = bar.add_task(what, total=total)
 
         def look() -> None:
             while not ended.wait(_LOOK_SECONDS):
+                # `done` may fail as long as there is nothing to see.
                 with suppress(StreamsError):
                     bar.update(task, completed=min(done(), total))
 

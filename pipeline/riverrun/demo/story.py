@@ -1,7 +1,7 @@
 """The demo's story in a terminal: live, archived, bounded, reprocessed, gated, switched, rolled back, and checked.
 
 Every step uses the commands that users have, and deleting records does what retention does. The demo can be repeated at any
-time, also after an interruption: it first deletes the application's earlier results, and loads what input data is missing.
+time, even after an interruption: it first deletes the application's earlier results, and loads missing input data.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _LOOK_SECONDS = 0.1
 _STOP_SECONDS = 60.0
 _LOG_LINES = 30
 _SUMMARY = re.compile(r"\d+ records processed, dropped: \{.*?\}(?:, engine: \w+ \([^)]*\))?")
-"""The line of a bounded run in Airflow's log, with the engine that it ran on."""
+"""The line of a bounded run in Airflow's log, with its engine."""
 
 
 @dataclass(frozen=True)
@@ -56,10 +56,8 @@ class Story:
     Args:
         project: The project with the application `delays`.
         config: Path of `streams.toml`.
-        broker: The embedded broker.
         environ: Environment of the commands that it starts.
         scratch: Directory of Airflow's database and of its log.
-        console: Shows the story.
         steps: The steps before it, with their seconds.
         days: Number of days of flights to load; None for the whole year.
     """
@@ -74,15 +72,9 @@ class Story:
     days: int | None = None
 
     def tell(self) -> bool:
-        """Run all steps.
-
-        Returns:
-            Whether every check passed.
-
-        Raises:
-            ProcessingError: If a command failed.
-        """
+        """Run all steps; return whether every check passed."""
         self.scratch.mkdir(parents=True, exist_ok=True)
+        # The migration takes a while, so it runs next to the steps that need no Airflow.
         with self._started_airflow("db", "migrate") as migrating:
             try:
                 self._set_the_scene()
@@ -130,7 +122,7 @@ class Story:
 
     @contextmanager
     def _writing(self) -> Iterator[Callable[[str, int, int], None]]:
-        """Yield the function that shows how many records of a topic are written."""
+        """Yield a function that shows the number of records written to a topic."""
         with self.steps.timed("Writing the data to Kafka"), progress_of(self.console, "records") as bar:
             tasks: dict[str, TaskID] = {}
 
@@ -201,6 +193,7 @@ class Story:
     @contextmanager
     def _at_work(self) -> Iterator[None]:
         """Run a worker of version 1 in the background."""
+        # Its output goes to a file: nobody reads a pipe during the steps, and a full one would block the worker.
         self._say("A worker of version 1 continues: it runs during all following steps")
         starting = self.steps.timed("A worker of version 1 starts")
         with starting, self._worker_log.open("w") as log, self.console.status("Starting the worker"):
@@ -235,7 +228,7 @@ class Story:
         )
 
     def _tell_sources(self, version: str) -> None:
-        """Show where a version's input came from: the archive as far as it goes, then the topic."""
+        """Show how much of a version's input came from the archive, and how much from the topic."""
         tps, url = self._flights(), self.project.app(APP).streams.archive_url
         archived, starts = archived_ranges(url, self._admin, tps), self._admin.log_starts(tps)
         from_archive = sum(found.size for found in archived.values())
@@ -262,11 +255,7 @@ class Story:
             self._command("release", "rollback", APP)
 
     def _command(self, *arguments: str) -> None:
-        """Run a command, and show the first line of its output.
-
-        Raises:
-            ProcessingError: If it failed.
-        """
+        """Run a command, and show the first line of its output."""
         done = subprocess.run(
             self._riverrun(*arguments), env=dict(self.environ), capture_output=True, text=True, check=False
         )
@@ -319,11 +308,7 @@ class Story:
         return self.scratch / "airflow.log"
 
     def _followed_airflow(self, what: str, version: str, *arguments: str) -> None:
-        """Run a command of Airflow, and show how many flights a version has processed meanwhile.
-
-        Raises:
-            ProcessingError: If the command failed; with the end of its output.
-        """
+        """Run an Airflow command, and show how many flights a version has processed meanwhile."""
         flights, before = sum(self._ends().values()), sum(self._committed(version).values())
 
         def done() -> int:
@@ -334,7 +319,7 @@ class Story:
             self._ended(running, *arguments)
 
     def _started_airflow(self, *arguments: str) -> subprocess.Popen[bytes]:
-        """Start a command of Airflow, with its output in a file."""
+        """Start an Airflow command, with its output in a file."""
         settings = {
             "AIRFLOW_HOME": str(self.scratch / "airflow"),
             "AIRFLOW__CORE__DAGS_FOLDER": str(self.config.resolve().parent / "dags"),
@@ -346,11 +331,7 @@ class Story:
             return subprocess.Popen(command, env={**self.environ, **settings}, stdout=log, stderr=subprocess.STDOUT)
 
     def _ended(self, process: subprocess.Popen[bytes], *arguments: str) -> None:
-        """Wait for the end of a command of Airflow.
-
-        Raises:
-            ProcessingError: If the command failed; with the end of its output.
-        """
+        """Wait for the end of an Airflow command, and raise if it has failed."""
         if code := process.wait():
             tail = "\n".join(self._airflow_log.read_text().splitlines()[-_LOG_LINES:])
             message = f"airflow {' '.join(arguments)} ended with exit code {code}\n{tail}"

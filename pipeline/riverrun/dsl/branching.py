@@ -41,7 +41,6 @@ class Branched(Generic[K, V]):
     consumer: Callable[[KStream[K, V]], object] | None = None
 
     def __post_init__(self) -> None:
-        """Check the name."""
         validate_name(self.name)
         if self.function is not None and self.consumer is not None:
             message = "Branched takes a function or a consumer, not both"
@@ -127,7 +126,8 @@ class BranchedKStream(Generic[K, V]):
         options: Branched[K, V] = branched or Branched()
         child = f"{self._splitter}{options.name if options.name is not None else index}"
         self._children.append(child)
-        self._plan.counter += 1  # Kafka Streams generates a name here that it does not use
+        # Kafka Streams generates a name here that it does not use.
+        self._plan.counter += 1
         splitter = self._splitter
         self._plan.add_step(lambda topology: topology.add_processor(child, PassThrough, splitter, functions=()))
         stream = self._stream_of(child)
@@ -144,5 +144,6 @@ class BranchedKStream(Generic[K, V]):
         self._streams[child] = result
 
     def _write(self, topology: Topology, parent: str) -> None:
+        # Only at `build()`: branches are added after the step.
         predicates, children = tuple(self._predicates), tuple(self._children)
         topology.add_processor(self._splitter, lambda: Branch(predicates, children), parent, functions=predicates)

@@ -1,7 +1,4 @@
-"""`StreamsBuilder`: the entry point of every topology of the DSL.
-
-The sources of a builder's streams: one per set of topics (`InternalStreamsBuilder.mergeDuplicateSourceNodes`).
-"""
+"""`StreamsBuilder`: the entry point of every topology of the DSL, with the sources of its streams."""
 
 from __future__ import annotations
 
@@ -42,18 +39,14 @@ Topics = frozenset[str] | tuple[str, int]
 
 @dataclass(slots=True)
 class StreamSources:
-    """The sources added so far, by their topics."""
+    """The sources so far, one per set of topics (`InternalStreamsBuilder.mergeDuplicateSourceNodes`)."""
 
     _known: dict[Topics, tuple[str, Consumed[Any, Any]]] = field(default_factory=dict)
 
     def source_of(
         self, name: str, topics: str | tuple[str, ...] | re.Pattern[str], consumed: Consumed[Any, Any]
     ) -> str:
-        """Return the source of these topics: an existing one, or a new one with this name.
-
-        Raises:
-            TopologyError: If the existing source starts elsewhere, or has other serdes: records are deserialized once.
-        """
+        """Return the source of these topics: an existing one, or a new one with this name."""
         if isinstance(topics, re.Pattern):
             key: Topics = (topics.pattern, topics.flags)
         else:
@@ -62,6 +55,7 @@ class StreamSources:
         if first.offset_reset_policy != consumed.offset_reset_policy:
             message = "Can't configure different offset reset policies on the same input topic(s)"
             raise TopologyError(message)
+        # Records are deserialized once, for all streams of the source.
         for one, other in ((first.key_serde, consumed.key_serde), (first.value_serde, consumed.value_serde)):
             if one.name != other.name:
                 message = f"Can't configure different serdes on the same input topic(s): {one.name} and {other.name}"
@@ -71,11 +65,7 @@ class StreamSources:
         return known
 
     def check(self) -> None:
-        """Check that no topic is part of two sets.
-
-        Raises:
-            TopologyError: If a topic is.
-        """
+        """Check that no topic is part of two sets."""
         sets = [topics for topics in self._known if isinstance(topics, frozenset)]
         if any(one & other for one, other in combinations(sets, 2)):
             message = "Two source nodes are subscribed to overlapping but not equal input topics"
@@ -114,7 +104,7 @@ class StreamsBuilder:
         Args:
             topics: A topic, several, or a pattern that must match whole names. Workers also find topics that are
                 created later (`metadata.max.age.ms`).
-            consumed: How to read them.
+            consumed: Serdes of keys and values, event times, and where to start without committed offsets.
 
         Raises:
             TopologyError: If the topics are read twice with different offset resets or serdes; at `build()`, if there is no
@@ -137,7 +127,7 @@ class StreamsBuilder:
 
         Args:
             topic: The topic, usually compacted.
-            consumed: How to read it.
+            consumed: Serdes, time and start of its records, as for `stream`.
             materialized: How to store it. Without a name, it is stored only if a downstream operator needs it.
 
         Raises:
@@ -162,7 +152,8 @@ class StreamsBuilder:
         def write(topology: Topology) -> None:
             add_node(topology, source)
             topology.add_processor(name, operator, source_name, functions=lived.functions, lineage=Lineage.TABLE)
-            if node.is_materialized:  # the topic lacks the deletions of rows that expire
+            if node.is_materialized:
+                # A table with a ttl cannot be restored from its topic, which lacks the deletions of rows that expire.
                 kept = store if options.ttl is not None else _restored_from(topic, store, plan)
                 topology.add_state_store(kept, name)
 
@@ -219,13 +210,14 @@ class StreamsBuilder:
 
         Args:
             topic: The topic, usually compacted.
-            consumed: How to read it.
+            consumed: Serdes and event times of its records.
             materialized: How to store it. Only the name has an effect.
 
         Raises:
             TopologyError: If the options ask for a versioned store; at `build()`, if the topic has another source.
         """
         given: Materialized[K, V] = materialized or Materialized()
+        # Its topic is its changelog.
         options = replace(given, caching=False, logging=False)
         if options.is_versioned:
             message = "GlobalKTables cannot be versioned."
@@ -264,8 +256,8 @@ class StreamsBuilder:
 
         Args:
             store: The store. It has no changelog, as its topic serves as one.
-            topic: The topic.
-            consumed: How to read it.
+            topic: Name of the topic, from which the store is also restored.
+            consumed: Serdes and event times of its records.
             processor_supplier: Returns a processor that writes the store and forwards nothing.
 
         Raises:

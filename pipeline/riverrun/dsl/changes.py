@@ -20,16 +20,12 @@ if TYPE_CHECKING:
     from riverrun.records import Record
     from riverrun.topology.topology import Topology
 
+# Keys of a truncated table that are held in memory: forwarding deletes from the store that is being iterated.
 _DELETED_AT_ONCE = 10_000
-"""Keys of a truncated table that are held in memory."""
 
 
 class _Rows(Processor[Any, Any, Any, Any]):
-    """Forwards the row after each change; for a truncation, a deletion of every row that the table has.
-
-    Args:
-        store: The table's store.
-    """
+    """Forwards the row after each change; for a truncation, a deletion of every row that the table has."""
 
     def __init__(self, store: str) -> None:
         self._store = store
@@ -61,19 +57,7 @@ def table_of_changes(
     repartition: bool,
     truncates: bool,
 ) -> KTable[Any, Any]:
-    """Read a stream of changes as a table.
-
-    Args:
-        plan: Receives the steps.
-        changes: The stream.
-        consumed: How it is read.
-        materialized: How to store the table.
-        repartition: Whether rows are sent to the partitions of their keys as the table writes them.
-        truncates: Whether a truncation deletes all rows. There is one partition then.
-
-    Raises:
-        TopologyError: If the stream has no changes, or the store of a table that truncations empty has no name.
-    """
+    """Read a stream of changes as a table. With `truncates`, a truncation deletes all rows; there is one partition then."""
     given: Materialized[Any, Any] = materialized or Materialized()
     try:
         keys, rows = rows_serdes(consumed.key_serde, consumed.value_serde)
@@ -89,6 +73,7 @@ def table_of_changes(
         message = "A table that truncations empty needs a name of its store"
         raise TopologyError(message, hint="Materialized(name=...)")
     node = plan.processor_name("KSTREAM-PROCESSOR-", consumed.name and f"{consumed.name}-rows")
+    # In two steps: the processor reads the table's store, which the table below it adds only later.
     parent = changes._node  # noqa: SLF001 - part of the same room
     plan.add_step(lambda topology: _add(topology, node, parent, store))
     table = replace(changes, _node=node).to_table(options, named=named("table"))

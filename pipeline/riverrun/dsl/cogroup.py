@@ -70,11 +70,7 @@ class Cogrouping:
         return self.members[0][0].key_serde
 
     def plus(self, member: Member) -> Cogrouping:
-        """Return the streams plus another one, which replaces an earlier member of the same stream.
-
-        Raises:
-            TopologyError: If it belongs to another `StreamsBuilder`.
-        """
+        """Return the streams plus another one, which replaces an earlier member of the same stream."""
         first = self.members[0][0]
         first.plan.check_same(member[0].plan, first.origin, member[0].origin)
         return replace(self, members=(*(known for known in self.members if known[0] is not member[0]), member))
@@ -90,20 +86,7 @@ class Cogrouping:
         covers: tuple[Any, ...],
         given: str | None,
     ) -> KTable[Any, Any]:
-        """Add one aggregation per stream, and the node that merges their results.
-
-        Args:
-            store: The shared store.
-            node_of: Creates the table's node from its name.
-            key_serde: Serde of the table's keys.
-            initializer: Returns the initial aggregate.
-            operator_of: Returns the supplier of a stream's operator.
-            covers: Parts of the fingerprint other than the user's functions.
-            given: Prefix of the names of the nodes.
-
-        Raises:
-            TopologyError: If a serde is missing.
-        """
+        """Add one aggregation per stream, and the node that merges their results."""
         plan = self.plan
         parents = [self._parent(grouping, store.name) for grouping, _ in self.members]
         sources = frozenset().union(*(sources for _, sources in parents))
@@ -135,19 +118,7 @@ class Cogrouping:
         materialized: Materialized[Any, Any] | None,
         named: Named | None,
     ) -> KTable[Any, Any]:
-        """Aggregate per key and window, or session.
-
-        Args:
-            windows: The windows.
-            initializer: Returns the initial aggregate.
-            operator_of: Returns the supplier of a stream's operator.
-            functions: Further functions of the user.
-            materialized: How to store the windows.
-            named: Prefix of the names of the nodes.
-
-        Raises:
-            TopologyError: If a serde is missing, or the options do not fit the windows.
-        """
+        """Aggregate per key and window, or session."""
         plan, options = self.plan, materialized or Materialized()
         store = windowed_store(plan, plan.table_name(options, _PREFIX), options, self.key_serde, windows)
         return self.aggregate(
@@ -166,6 +137,7 @@ class Cogrouping:
             return grouping.node, grouping.sources
         prefix = grouping.name or store_name
         is_named = store_name not in self.plan.unnamed.stores or grouping.name is not None
+        # By identity: equal groupings of one stream have a topic each.
         known = self.sources.get(id(grouping))
         if known is None:
             known = self.sources[id(grouping)] = grouping.repartitioned(prefix, is_named=is_named)

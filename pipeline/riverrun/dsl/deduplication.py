@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from riverrun.topology.topology import Topology
 
 DEDUPLICATE = "KSTREAM-DEDUPLICATE-"
+# The stretch before a record includes its first millisecond.
 _BOTH_ENDS_MS = 1
-"""The stretch before a record includes its first millisecond."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class Repetitions:
     Args:
         identity: `(key, value) -> identity`; None for the key.
         within_ms: How far apart they are at most, ms.
-        grace_ms: How far a record may lag behind stream time, ms.
+        grace_ms: How far a record may lag behind stream time, ms; defaults to `within_ms`.
     """
 
     identity: Callable[[Any, Any], Any] | None
@@ -42,11 +42,7 @@ class Repetitions:
 
     @classmethod
     def of(cls, identity: Callable[[Any, Any], Any] | None, within: timedelta, grace: timedelta | None) -> Repetitions:
-        """Check the times.
-
-        Raises:
-            TopologyError: If one is negative, or not a whole number of ms.
-        """
+        """Check the times."""
         within_ms = millis(within, "within")
         grace_ms = within_ms if grace is None else millis(grace, "grace")
         return cls(identity, within_ms, grace_ms)
@@ -65,22 +61,7 @@ def drop_repetitions(
     key_serde: Serde[Any] | None,
     materialized: Materialized[Any, Any] | None,
 ) -> str:
-    """Add the operator and its store.
-
-    Args:
-        plan: Receives the steps.
-        parent: The node of the stream.
-        name: The user's name of the node.
-        repetitions: What counts as one.
-        key_serde: Serde of the stream's keys.
-        materialized: Options of the store.
-
-    Returns:
-        Name of the node.
-
-    Raises:
-        TopologyError: If the serde of identities is missing, or an option does not fit a store of windows.
-    """
+    """Add the operator and its store, and return the node's name."""
     options: Materialized[Any, Any] = materialized or Materialized()
     node = plan.processor_name(DEDUPLICATE, name)
     store = _store(plan, plan.table_name(options, DEDUPLICATE), repetitions, key_serde, options)

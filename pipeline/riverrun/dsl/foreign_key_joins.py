@@ -123,6 +123,7 @@ def joined_by_foreign_key(
     """Add the join, and return the joined table with the sources of its records."""
     primary, foreign = join.primary.node, join.foreign.node
     foreign.enable_sending_old_values(force=True)
+    # The old row shows which foreign key it left, so that its subscription there can be deleted.
     primary.enable_sending_old_values(force=True)
     foreign.materialize()
     primary.materialize()
@@ -250,7 +251,7 @@ def _asking(names: _Names, serdes: _Serdes) -> Callable[[OperatorContext], Askin
 
 
 def _to_asker(_topic: str, _key: Any, response: Any, _partitions: int) -> int | None:
-    """Return the partition that sent the subscription."""
+    # Not by the key's hash: the primary table's topic may be partitioned otherwise, and the answer has to reach its task.
     partition: int | None = response.primary_partition
     return partition
 
@@ -258,5 +259,5 @@ def _to_asker(_topic: str, _key: Any, response: Any, _partitions: int) -> int | 
 def _by_key(
     partitioner: Callable[[str, Any, Any, int], int | None],
 ) -> Callable[[str, Any, Any, int], int | None]:
-    """Adapt the user's partitioner to the join's own values: it sees keys only."""
+    """Adapt the user's partitioner, which sees keys only, to the join's values."""
     return lambda topic, key, _value, partitions: partitioner(topic, key, None, partitions)

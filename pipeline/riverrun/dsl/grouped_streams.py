@@ -1,7 +1,4 @@
-"""`KGroupedStream`: a stream grouped by key, to be aggregated into a table, or to be put into windows first.
-
-`Grouping` writes their steps into the builder's plan.
-"""
+"""`KGroupedStream`: a stream grouped by key, to be aggregated into a table, or to be put into windows first."""
 
 from __future__ import annotations
 

@@ -184,6 +184,7 @@ class KGroupedTable(Generic[K, V]):
         plan, given = self._plan, name_of(named)
         store_name = plan.table_name(options, "KTABLE-AGGREGATE-")
         sink = plan.processor_name("KSTREAM-SINK-", given and f"{given}-sink")
+        # Sink and source are counted even if an earlier aggregation has the topic.
         source = plan.processor_name("KSTREAM-SOURCE-", given and f"{given}-source")
         name = plan.processor_name(prefix, given)
         store = table_store(plan, store_name, options, self._options.key_serde, None, expires=True)
@@ -203,8 +204,8 @@ class KGroupedTable(Generic[K, V]):
         return self._table(plan, node, frozenset({source}), store.key_serde, store.value_serde)
 
     def _repartitioned(self, store_name: str, sink: str, source: str) -> str:
-        """Return the source that reads the changes back. If the user named the topic, all aggregations share it."""
         prefix = self._options.name or store_name
+        # If the user named the topic, all aggregations share it.
         if prefix in self._named_sources:
             return self._named_sources[prefix]
         topic = f"{prefix}-repartition"

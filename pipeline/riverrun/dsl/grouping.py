@@ -1,8 +1,6 @@
-"""The common part of aggregations over a grouped stream: the origin of their records, and the steps they add to the plan.
+"""The common part of aggregations over a grouped stream, with and without windows: the steps that they add to the plan.
 
-Callers pass the class of the tables to create, which is in a layer above: a table can become a stream again, and be grouped.
-
-The common part of windowed aggregations: stores, nodes, operators, serdes, and the numbers they take from the counter.
+Callers pass the class of the tables to create. It is in a layer above: a table can become a stream again, and be grouped.
 """
 
 from __future__ import annotations
@@ -48,11 +46,10 @@ FixedWindows = TimeWindows | SlidingWindows | UnlimitedWindows | OwnWindows
 """Windows that their start identifies."""
 
 Windows = FixedWindows | SessionWindows
-"""All kinds of windows for streams."""
 
 _COUNT_WINDOWS = "KSTREAM-COUNT-WINDOWS-"
+# Windows that include their end are over this many ms after it.
 _AFTER_END_MS = 1
-"""How far behind its end a window begins to be over that includes its end, ms."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,10 +90,8 @@ def session_reducer(reducer: Callable[[Any, Any], Any]) -> SessionAggregator:
 
 
 def burn_store_name(plan: Plan, materialized: Materialized[Any, Any] | None) -> None:
-    """Consume one more number for a `count` whose options name no store, unless windows slide.
-
-    Kafka Streams does so for compatibility (`KGroupedStreamImpl.count`); later generated names depend on it.
-    """
+    """Consume one more number for a `count` whose options name no store, unless windows slide."""
+    # Kafka Streams does so for compatibility (`KGroupedStreamImpl.count`); later generated names depend on it.
     if materialized is not None and materialized.name is None:
         plan.store_name("KSTREAM-AGGREGATE-")
 
@@ -109,12 +104,7 @@ def windowed_store(
     windows: Windows,
     emit: EmitStrategy = EmitStrategy.ON_WINDOW_UPDATE,
 ) -> StoreBuilder:
-    """Return the store of a windowed aggregation, with timestamps (`WindowStoreMaterializer` and its siblings).
-
-    Raises:
-        TopologyError: If the retention is shorter than windows can change; if the options ask for a history or a number of
-            entries; if the supplier is one for other windows; if a serde is missing.
-    """
+    """Return the store of a windowed aggregation, with timestamps (`WindowStoreMaterializer` and its siblings)."""
     _check_supplied(options, windows)
     check_without_ttl(options, NoTtl.WINDOWS)
     if options.is_versioned:
@@ -158,15 +148,13 @@ def _check_supplied(options: Materialized[Any, Any], windows: Windows) -> None:
 
 
 def _slack_ms(windows: Windows, emit: EmitStrategy) -> int:
-    """Return how long beyond their retention windows can still be found.
-
-    Stores of closed windows find 1 ms more, as they are ordered by time (`AbstractDualSchemaRocksDBSegmentedBytesStore`). Those
-    of sessions do not: a record could change a session that was forwarded.
-    """
+    """Return how long beyond their retention windows can still be found."""
     if isinstance(windows, SlidingWindows | OwnWindows):
         return windows.slack_ms
     if isinstance(windows, SessionWindows):
+        # Not those of sessions: a record could change a session that was forwarded.
         return 0
+    # Stores of closed windows find 1 ms more, as they are ordered by time (`AbstractDualSchemaRocksDBSegmentedBytesStore`).
     return int(emit is EmitStrategy.ON_WINDOW_CLOSE)
 
 
@@ -176,34 +164,31 @@ def covered(
     """Return the part of a windowed aggregation that the fingerprint covers."""
     if isinstance(windows, OwnWindows):
         return (*functions, *_own(windows.given), windows.size_ms, windows.grace_ms, emit.value)
+    # A class derived from built-in windows may compute other windows from the same fields.
     own = () if type(windows).__module__ == TimeWindows.__module__ else (type(windows),)
     return (*functions, type(windows).__name__, *astuple(windows), *own, emit.value)
 
 
 def _own(windows: object) -> tuple[Any, ...]:
-    """Describe custom windows by the code of their class and its settings."""
+    # Custom windows change with the code of their class and with its settings.
     told = asdict(windows) if is_dataclass(windows) and not isinstance(windows, type) else vars(windows)
     return type(windows), tuple(f"{name}={value}" for name, value in sorted(told.items()))
 
 
 def windowed_node(plan: Plan, name: str, store: StoreBuilder, windows: Windows) -> TableNode:
-    """Return a new table of windows, looked up in its store, and record in the plan when they close.
-
-    Sliding windows and sessions include their end: a record may change them when their time of closing is reached, not after.
-    """
+    """Return a new table of windows, looked up in its store, and record in the plan when they close."""
     if isinstance(windows, SessionWindows):
         plan.closing_ms[name] = _changeable_ms(windows, store.retention_ms) + _AFTER_END_MS
         return TableNode(name, store.name, lambda c: session_store_getter(c, store.name), is_materialized=True)
+    # Sliding windows include their end: a record may change them when their time of closing is reached, not after.
     plan.closing_ms[name] = windows.grace_ms + (_AFTER_END_MS if isinstance(windows, SlidingWindows) else 0)
     return TableNode(name, store.name, lambda c: window_store_getter(c, store.name), is_materialized=True)
 
 
 def _changeable_ms(windows: SessionWindows, kept_ms: int) -> int:
-    """Return how far stream time may pass a session's end, ms, while a record can still extend the session.
-
-    A record that joins a session may end one gap after it, and counts for gap plus grace after that. By then the store has
-    usually forgotten the session.
-    """
+    """Return how far stream time may pass a session's end, ms, while a record can still extend the session."""
+    # A record that joins a session may end one gap after it, and counts for gap plus grace after that. By then the store
+    # has usually forgotten the session.
     return min(kept_ms, windows.gap_ms + windows.retention_ms)
 
 
@@ -271,8 +256,8 @@ class Grouping(Generic[K, V]):
         plan: Receives the steps.
         node: Name of the stream's node.
         sources: The sources above it.
-        key_serde: Serde of its keys.
-        value_serde: Serde of its values.
+        key_serde: Serde of keys; None if unknown.
+        value_serde: Serde of values; None if unknown.
         name: The user's name of the grouping.
         repartition_required: Whether keys may have changed since the records were read.
         repartitions: Sources that read it back, by the grouping's name: its aggregations share the topic.
@@ -302,18 +287,7 @@ class Grouping(Generic[K, V]):
         options: Materialized[Any, Any],
         named: Named | None,
     ) -> KTable[K, Any]:
-        """Aggregate per key.
-
-        Args:
-            prefix: Prefix of generated names.
-            operator: Creates the operator.
-            functions: The functions that the fingerprint covers.
-            options: How to store the result.
-            named: Name of the node.
-
-        Raises:
-            TopologyError: If a serde is missing.
-        """
+        """Aggregate per key. `functions` are what the fingerprint covers, `prefix` begins generated names."""
         self._check_serdes()
         store_name = self.plan.table_name(options, prefix)
         name = self.plan.processor_name(prefix, name_of(named))
@@ -340,21 +314,7 @@ class Grouping(Generic[K, V]):
         named: Named | None,
         late: Late | None,
     ) -> KTable[Any, Any]:
-        """Aggregate per key and window, or session; otherwise as `aggregate`.
-
-        Args:
-            windows: The windows.
-            emit: When to forward them.
-            prefix: Prefix of generated names.
-            operator: Creates the operator.
-            functions: The functions that the fingerprint covers, in addition to the windows.
-            options: How to store the result.
-            named: Name of the node.
-            late: The use of late records; None to drop them.
-
-        Raises:
-            TopologyError: If a serde is missing, or the options do not fit the windows.
-        """
+        """Aggregate per key and window, or session, as `aggregate` does; `late` is None to drop late records."""
         self._check_serdes()
         store_name = self.plan.table_name(options, prefix)
         name = self.plan.processor_name(prefix, name_of(named))
@@ -377,19 +337,9 @@ class Grouping(Generic[K, V]):
         result: Callable[[Any], Any],
         results: Serde[Any] | None,
     ) -> KStream[K, Any]:
-        """Aggregate per key and number of records.
+        """Aggregate per key and number of records; `result` makes the result of an aggregate, with the serde `results`.
 
-        Args:
-            windows: The windows.
-            aggregator: The user's functions.
-            functions: The functions that the fingerprint covers.
-            options: How to store windows that are not full; its value serde is that of aggregates.
-            named: Name of the node.
-            result: Makes the result of an aggregate.
-            results: Serde of results.
-
-        Raises:
-            TopologyError: If a serde is missing, or the options ask for a history or a number of entries.
+        The value serde of `options` is that of aggregates.
         """
         self._check_serdes()
         store_name = self.plan.table_name(options, _COUNT_WINDOWS)
@@ -398,6 +348,7 @@ class Grouping(Generic[K, V]):
             message = f"Store {store_name} has windows that are not full: their number cannot be limited"
             raise TopologyError(message, hint="Leave history_retention and max_entries out. A ttl forgets quiet keys.")
         store = table_store(self.plan, store_name, options, self.key_serde, None, expires=True)
+        # The store has lists of open windows, the user's serde is one of aggregates.
         aggregates = store.value_serde
         store = replace(store, value_serde=open_windows(aggregates), table_expires=False)
 
@@ -410,7 +361,7 @@ class Grouping(Generic[K, V]):
         return self.stream(self.plan, name, sources, store.key_serde, results)
 
     def _add_late(self, late: Late, store: str, parent: str, sources: frozenset[str]) -> None:
-        """Add the node of late records behind that of the aggregation, below their common parent."""
+        """Add the node of late records after that of the aggregation, below their common parent."""
         node = self.plan.processor_name("KSTREAM-LATE-", late.name)
         self.plan.add_step(
             lambda topology: topology.add_processor(node, lambda: LateRecords(store), parent, functions=("late",))
@@ -419,22 +370,14 @@ class Grouping(Generic[K, V]):
         refuse_unstarted(late.consumer(stream), f"The consumer of {node}", TopologyError)
 
     def repartitioned(self, prefix: str, *, is_named: bool) -> str:
-        """Write the stream to a repartition topic, and return the source that reads it back.
-
-        Raises:
-            TopologyError: If a serde is missing.
-        """
+        """Write the stream to a repartition topic, and return the source that reads it back."""
         return repartition(
             self.plan, self.node, prefix, (self.key_serde, self.value_serde), is_named=is_named, option="Grouped"
         )
 
     def _check_serdes(self) -> None:
-        """Ask for the serdes of a repartition topic before those of the store, which may take them over from it.
-
-        Raises:
-            TopologyError: If one is missing.
-        """
         if self.repartition_required:
+            # Before the serdes of the store, which may take them over from it: the message must name the call to change.
             where = f"The keys of {self.origin} may have changed: the repartition topic of the grouping"
             serde_of(self.key_serde, "keys", where, "group_by or group_by_key: Grouped(key_serde, value_serde)")
             serde_of(self.value_serde, "values", where, "group_by or group_by_key: Grouped(key_serde, value_serde)")
@@ -456,11 +399,11 @@ class Grouping(Generic[K, V]):
         return parent, sources
 
     def _shared_repartition(self, prefix: str, *, is_named: bool) -> str:
-        """Return the source of the repartition topic, which is created once if the grouping has a name."""
         if prefix in self.repartitions:
             self.plan.repartition_again(prefix, is_named=is_named)
             return self.repartitions[prefix]
         source = self.repartitioned(prefix, is_named=is_named)
+        # As in Kafka Streams: without a name, the topic is named after the store, so each aggregation has its own.
         if prefix == self.name:
             self.repartitions[prefix] = source
         return source

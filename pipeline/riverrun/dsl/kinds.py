@@ -1,8 +1,7 @@
 """The kinds of arguments that methods of the DSL take, by parameter name; `checked` checks each call.
 
-Distinguishes functions of the value alone from functions of key and value, by their number of parameters.
-
-Kafka Streams has two interfaces for each (`ValueMapper` and `ValueMapperWithKey`); here the signature decides.
+The number of parameters distinguishes functions of the value alone from functions of key and value, for which Kafka Streams
+has two interfaces (`ValueMapper` and `ValueMapperWithKey`).
 """
 
 from __future__ import annotations
@@ -53,7 +52,7 @@ _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_O
 
 
 def required_arguments(function: Callable[..., Any]) -> int | None:
-    """Return the number of positional parameters without a default; None if Python cannot tell."""
+    """Return the number of positional parameters without a default; None if Python does not know it, as for some builtins."""
     try:
         parameters = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):
@@ -69,11 +68,7 @@ def with_key(mapper: Callable[..., Any]) -> Callable[[Any, Any], Any]:
 
 
 def mapper_of(mapper: Callable[..., Any] | None, columns: Mapping[str, Any]) -> Callable[..., Any]:
-    """Return the mapper of a call: a function, or the row of named expressions.
-
-    Raises:
-        TopologyError: If there are both or none, or a column is no expression.
-    """
+    """Return the mapper of a call: a function, or the row of named expressions."""
     if (mapper is None) == (not columns):
         message = "map_values: mapper must be a function, not None"
         if columns:
@@ -85,16 +80,14 @@ def mapper_of(mapper: Callable[..., Any] | None, columns: Mapping[str, Any]) -> 
 
 
 def negation_of(predicate: Callable[..., Any]) -> Callable[..., Any]:
-    """Return what fingerprints cover of the predicate of `filter_not`: that of a function is the function, as it always was."""
+    """Return what fingerprints cover of the predicate of `filter_not`."""
+    # Of a function it is the function, as it always was: another fingerprint would refuse the state of existing
+    # applications.
     return ~predicate if isinstance(predicate, Expression) else predicate
 
 
 def check_columns(given: object, serde: Serde[Any] | None) -> None:
-    """Make sure that an expression can be computed, and that values have its columns, as far as their serde tells.
-
-    Raises:
-        TopologyError: If it is nested too deeply, or values lack a column.
-    """
+    """Make sure that an expression can be computed, and that values have its columns, if their serde has a known type."""
     if not isinstance(given, Expression | Row):
         return
     given.check()
@@ -224,11 +217,7 @@ BY_NAME: dict[str, Kind] = {
 
 
 def checked(**own: Kind) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Check the arguments of a method of the DSL.
-
-    Args:
-        own: Kinds of parameters that `BY_NAME` lacks or defines differently.
-    """
+    """Check the arguments of a method of the DSL; `own` has kinds of parameters that `BY_NAME` lacks or defines differently."""
 
     def check(called: Callable[P, R]) -> Callable[P, R]:
         return takes(**_kinds(called, own))(called)

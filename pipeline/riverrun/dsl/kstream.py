@@ -227,7 +227,7 @@ class KStream(Generic[K, V]):
         >>> from riverrun import STRING, Consumed, StreamsBuilder
         >>> from riverrun.testing import TopologyTestDriver
         >>> async def country_of(city):
-        ...     return {"Oslo": "Norway"}.get(city)  # in earnest: await client.get(...)
+        ...     return {"Oslo": "Norway"}.get(city)  # in production: await client.get(...)
         >>> builder = StreamsBuilder()
         >>> cities = builder.stream("cities", Consumed(STRING, STRING))
         >>> cities.map_values_async(country_of).to("countries", Produced(STRING, STRING))
@@ -334,6 +334,7 @@ class KStream(Generic[K, V]):
         """
         self._plan.check_same(other._plan, self._origin, other._origin)
         name = self._plan.processor_name("KSTREAM-MERGE-", name_of(named))
+        # A stream merged with itself has one parent.
         parents = dict.fromkeys((self._node, other._node))
         self._plan.add_step(
             lambda topology: topology.add_processor(name, PassThrough, *parents, functions=(), lineage=Lineage.KEPT)
@@ -415,6 +416,7 @@ class KStream(Generic[K, V]):
                 topology.connect_processor_and_state_stores(name, *state_stores)
 
         self._plan.add_step(write)
+        # A processor may change keys and values.
         self._plan.changes.of_values.add(name)
         return self._rekeyed(name, None, None)
 
@@ -761,9 +763,8 @@ class KStream(Generic[K, V]):
         lineage: Lineage = Lineage.OTHER,
     ) -> str:
         name = self._plan.processor_name(prefix, name_of(named))
-        self._add(
-            name, supplier, prefix, *functions, lineage=lineage
-        )  # a name of the user's does not tell what it does
+        # The fingerprint covers the prefix, too: the user's name does not say what the node does.
+        self._add(name, supplier, prefix, *functions, lineage=lineage)
         return name
 
     def _add(

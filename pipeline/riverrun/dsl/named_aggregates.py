@@ -1,7 +1,7 @@
 """Several aggregates of one grouping by name: `aggregate(n=Count(), total=Sum("amount"))`.
 
-The store has a row of their states, as a JSON object with a field for each name. The table has a row of their results. Queries
-of the store show results, too.
+The store has a row of their states, as a JSON object with a field for each name. The table has a row of their results, which
+queries of the store show as well.
 """
 
 from __future__ import annotations
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
 _OWN = "Pass initializer and aggregator, or named aggregates: aggregate(n=Count(), total=Sum('amount'))."
 Functions = tuple[tuple[str, AggregateFunction], ...]
-"""Aggregates with their names, in the order of the call."""
 _to_row = cache(converter)
 
 
@@ -49,16 +48,7 @@ class NamedAggregates:
     def of(
         cls, given: Mapping[str, Any], own: tuple[Any, ...], materialized: Materialized[Any, Any] | None
     ) -> NamedAggregates:
-        """Check the arguments of a call.
-
-        Args:
-            given: The aggregates by name.
-            own: The functions of an unnamed aggregate, each of which must be None.
-            materialized: Options of the result.
-
-        Raises:
-            TopologyError: If both kinds of aggregates are given, one of them is none, or the rows do not fit their serde.
-        """
+        """Check the arguments of a call; each of `own`, the functions of an unnamed aggregate, must be None."""
         if any(each is not None for each in own):
             message = f"aggregate() cannot have an own aggregator and named ones: {', '.join(given)}"
             raise TopologyError(message, hint=_OWN)
@@ -93,11 +83,7 @@ class NamedAggregates:
         )
 
     def table_aggregator(self) -> TableAggregator:
-        """Return the functions of an aggregation of a table.
-
-        Raises:
-            TopologyError: If rows cannot be taken out of one of the aggregates.
-        """
+        """Return the functions of an aggregation of a table."""
         undos = []
         for name, function in self.functions:
             if not isinstance(function, SubtractableAggregateFunction):
@@ -134,11 +120,7 @@ class NamedAggregates:
 
 
 def unnamed(*functions: Any) -> None:
-    """Refuse an aggregation that lacks functions.
-
-    Raises:
-        TopologyError: If one of them is None.
-    """
+    """Refuse an aggregation that lacks functions."""
     if None in functions:
         message = "aggregate() has nothing to aggregate by"
         raise TopologyError(message, hint=_OWN)
@@ -179,7 +161,7 @@ def shown_states(functions: Functions, states: Any) -> dict[str, Any]:
 
 
 def _row_of(functions: Functions) -> type[msgspec.Struct]:
-    """Return the class of rows of states, one in a process: stores compare what they read with what they wrote."""
+    # One class in a process for equal fields: stores compare what they read with what they wrote.
     return _row_class(tuple((name, _state_type(function)) for name, function in functions))
 
 
@@ -192,16 +174,12 @@ def _state_type(function: AggregateFunction) -> Any:
     """Return the type of an aggregate's states, to which `initial` is annotated."""
     try:
         return get_type_hints(function.initial, include_extras=True).get("return", Any)
+    # Annotations may have names that only type checkers import; then the state is decoded without a type.
     except Exception:  # noqa: BLE001 - names that only type checkers know
         return Any
 
 
 def _check(name: str, function: Any) -> None:
-    """Refuse what is no aggregate.
-
-    Raises:
-        TopologyError: If it lacks methods, or its name cannot be a field's.
-    """
     if name.startswith("_") or not name.isidentifier():
         message = f"aggregate() cannot name a field {name!r}"
         raise TopologyError(message, hint="Names of aggregates are identifiers that do not begin with _.")
@@ -216,11 +194,7 @@ def _check(name: str, function: Any) -> None:
 
 
 def _rows_of(materialized: Materialized[Any, Any] | None, names: tuple[str, ...]) -> type | None:
-    """Return the class to make of results, given the value serde; None for dicts.
-
-    Raises:
-        TopologyError: If its fields are not the aggregates.
-    """
+    """Return the class to make of results, given the value serde; None for dicts."""
     serde = None if materialized is None else materialized.value_serde
     if serde is None:
         return None

@@ -1,9 +1,7 @@
 """`topology.optimization`: Kafka Streams' rewrites of a topology before it is built (`InternalStreamsBuilder`).
 
 `StreamsBuilder.table` decides about restoring a table from its source topic. The other two rules rewrite the finished
-topology.
-
-Descriptions of nodes for the optimisations (the flags of `GraphNode`).
+topology, by descriptions of its nodes (the flags of `GraphNode`).
 """
 
 from __future__ import annotations
@@ -33,8 +31,6 @@ class Repartition:
         filter: Name of the node that drops records without a key, unless a downstream node uses them.
         sink: Name of the node that writes the topic.
         source: Name of the node that reads the topic.
-        key_serde: Serde of its keys.
-        value_serde: Serde of its values.
         is_optimizable: Whether it may be merged with others. Topics that users asked for are not
             (`OptimizableRepartitionNode`).
     """
@@ -50,7 +46,7 @@ class Repartition:
 
 @dataclass(frozen=True, slots=True)
 class SelfJoin:
-    """A join of a stream with itself.
+    """A join of two streams that may be one, and what replaces its nodes then.
 
     Args:
         this_windowed: Node that stores the left stream.
@@ -99,18 +95,14 @@ def merge_repartitions(
 
     The topic is directly below the change of keys, and keeps the name of the first topic that it replaces
     (`InternalStreamsBuilder.mergeRepartitionTopics`).
-
-    Args:
-        topology: The original topology.
-        changes: Effects of its nodes, and its repartitions.
-        new: Returns the merged repartition and its filter, given the parent and the first repartition replaced.
     """
     graph = _Graph.of(topology, changes)
     parts = topology.parts()
     names: dict[str, str] = {}
     for parent, replaced in graph.below_changes(changes).items():
         merged, null_key_filter = new(parent, replaced[0])
-        mark = f"{merged.source} below {parent}"  # it may have the name of a repartition that it replaces
+        # Not its own name: it may have that of a repartition that it replaces.
+        mark = f"{merged.source} below {parent}"
         names[mark], graph.parents[mark] = merged.source, {}
         for repartition in replaced:
             graph.replace(repartition.source, parent, mark)
@@ -131,6 +123,7 @@ def rewrite_self_joins(topology: Topology, joins: tuple[SelfJoin, ...]) -> Topol
     parts = topology.parts()
     for join in joins:
         this, other = parts.nodes[join.this_windowed], parts.nodes[join.other_windowed]
+        # `joins` has all joins of two streams: only now it is known whether both sides have the same parents.
         if this.parents != other.parents:
             continue
         parts.remove(join.other_windowed, join.this_join, join.other_join)
@@ -187,6 +180,7 @@ class _Graph:
 
     def _key_change_above(self, source: str, changes: Changes) -> str | None:
         any_change = self._find(source, lambda name: name in changes.of_keys or name in changes.of_values)
+        # If a node that changes values comes first, the topic must not move above it.
         key_change = self._find(source, lambda name: name in changes.of_keys)
         return key_change if key_change == any_change else None
 
@@ -222,13 +216,15 @@ class _Graph:
             if accept(name):
                 return name
             seen.add(name)
+            # Reversed onto the stack: Kafka Streams recurses into the first parent first.
             waiting += reversed(tuple(self.parents[name]))
         return None
 
     def replace(self, source: str, parent: str, merged: str) -> None:
         """Remove a repartition, and connect the path from `parent` to the merged one instead."""
         child = self._child_of(parent, source)
-        if child is not None:  # otherwise it moved together with another repartition
+        # Otherwise it moved together with another repartition.
+        if child is not None:
             del self.parents[child][parent]
             self.parents[child][merged] = None
         elif self._find(source, lambda name: merged in self.parents[name]) is None:

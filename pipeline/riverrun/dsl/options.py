@@ -51,8 +51,9 @@ class EmitStrategy(Enum):
 
 @dataclass(frozen=True, slots=True)
 class JoinKind:
-    """Says which sides appear in the result without a partner. Its text is part of fingerprints."""
+    """Whether each side appears in the result without a partner."""
 
+    # The repr is part of fingerprints: names and order of the fields must stay.
     left_outer: bool
     right_outer: bool
 
@@ -63,11 +64,7 @@ OUTER = JoinKind(left_outer=True, right_outer=True)
 
 
 def validate_name(name: str | None) -> None:
-    """Refuse names that cannot be part of a topic's name (`Named.validate`).
-
-    Raises:
-        TopologyError: If the name is empty, `.`, `..`, too long, or has characters other than `a-zA-Z0-9._-`.
-    """
+    """Refuse names that cannot be part of a topic's name (`Named.validate`)."""
     if name is not None and not is_legal_topic(name):
         message = f"Name {name!r} is illegal: 1 to 249 characters out of a-z A-Z 0-9 . _ - and neither '.' nor '..'"
         raise TopologyError(message)
@@ -109,7 +106,6 @@ class Consumed(Generic[K, V]):
     name: str | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
-        """Check the name."""
         validate_name(self.name)
 
     @staticmethod
@@ -176,7 +172,6 @@ class Produced(Generic[K, V]):
     name: str | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
-        """Check the name."""
         validate_name(self.name)
 
 
@@ -199,7 +194,6 @@ class Grouped(Generic[K, V]):
     name: str | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
-        """Check the name."""
         validate_name(self.name)
 
 
@@ -214,7 +208,8 @@ class Materialized(Generic[K, V]):
 
     Args:
         key_serde: Serde of the keys. Default: the stream's.
-        value_serde: Serde of the values.
+        value_serde: Serde of the values. Default: the stream's for reductions and `to_table`, `LONG` for counts. Results of
+            other functions need it if they are stored.
         caching: Whether to hold back updates and forward one per key and commit.
         logging: Whether to write changes to a changelog topic. Without one the state cannot be restored.
         log_config: Topic settings of the changelog.
@@ -252,7 +247,6 @@ class Materialized(Generic[K, V]):
     ttl: timedelta | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
-        """Check the name, and combinations of options."""
         if self.supplier is not None:
             self._take_over(self.supplier)
         validate_name(self.name)
@@ -280,6 +274,7 @@ class Materialized(Generic[K, V]):
             if getattr(self, option) not in {None, value}:
                 message = f"Cannot set {option} when store supplier is pre-configured."
                 raise TopologyError(message, hint=f"The supplier of {supplier.name} determines it.")
+            # The class is frozen, and this is still part of its construction.
             object.__setattr__(self, option, value)
 
     @property
@@ -310,7 +305,6 @@ class Joined(Generic[K, V, VO]):
     grace_period: timedelta | None = None
 
     def __post_init__(self) -> None:
-        """Check the name."""
         validate_name(self.name)
 
 
@@ -334,7 +328,6 @@ class TableJoined(Generic[K, KO]):
     name: str | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
-        """Check the name."""
         validate_name(self.name)
 
 
@@ -377,7 +370,6 @@ class StreamJoined(Generic[K, V, VO]):
     other_late: Callable[[Any], object] | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
-        """Check the names."""
         validate_name(self.name)
         validate_name(self.store_name)
         this, other = self.this_store_supplier, self.other_store_supplier
@@ -409,7 +401,6 @@ class Repartitioned(Generic[K, V]):
     partitioner: Callable[[str, K, V, int], Partitions] | None = None
 
     def __post_init__(self) -> None:
-        """Check the name and the number of partitions."""
         validate_name(self.name)
         given = self.number_of_partitions
         if given is not None and not 1 <= given <= MOST_PARTITIONS:
@@ -438,7 +429,6 @@ class Printed(Generic[K, V]):
     name: str | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
-        """Check the name."""
         validate_name(self.name)
 
 
@@ -461,7 +451,6 @@ class Named:
     name: str
 
     def __post_init__(self) -> None:
-        """Check the name."""
         validate_name(self.name)
 
 

@@ -2,10 +2,6 @@
 
 Each call of the DSL appends one or more steps. Steps are written into the topology at `build()`, because only then is
 it known whether a table must be materialised or must forward old values.
-
-Collects names that Kafka Streams generates because users left them out (`InternalResourcesNaming`, KIP-1111).
-
-Generated names contain a number that changes when operators are added upstream. The application then loses its state.
 """
 
 from __future__ import annotations
@@ -35,11 +31,13 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Unnamed:
-    """Stores and topics with generated names, in order of creation. A table counts even if no store is needed.
+    """Stores and topics with generated names, in order of creation (`InternalResourcesNaming`, KIP-1111).
+
+    Generated names contain a number that changes when operators are added upstream: the application then loses its state.
 
     Args:
         changelogs: Changelog topics, without the application's prefix.
-        stores: State stores.
+        stores: State stores. A table counts even if no store is needed.
         repartitions: Repartition topics, without the application's prefix.
     """
 
@@ -58,11 +56,7 @@ class Unnamed:
         self.changelogs.append(f"{store}-changelog")
 
     def check(self) -> None:
-        """Refuse generated names (`ensure.explicit.internal.resource.naming`).
-
-        Raises:
-            TopologyError: If there are any (`InternalTopologyBuilder.checkUnprovidedNames`).
-        """
+        """Refuse generated names (`ensure.explicit.internal.resource.naming`)."""
         kinds = (
             ("changelog topic(s)", self.changelogs),
             ("state store(s)", self.stores),
@@ -81,8 +75,13 @@ class Plan:
     Args:
         steps: The steps of `build`, in order, each with the line of the user's code that caused it.
         counter: The next number.
-        closing_ms: How long after its end a window may still change, by the node that aggregates it
-            (`GracePeriodGraphNode`).
+        closing_ms: How long after its end a window may still change, by the node that aggregates it (`GracePeriodGraphNode`).
+        is_persistent: Whether stores are in RocksDB unless their options say otherwise (`default.dsl.store`).
+        null_key_joins: Nodes of left and outer joins, which use records without a key.
+        join_repartitions: Source that reads a stream back for joins, by stream node; the latest one if there are several.
+        keeps_null_keys: Nodes upstream of those joins; known during a build.
+        optimization: The active rules; known during a build.
+        topics: Topics by source name, for messages.
     """
 
     steps: list[tuple[Callable[[Topology], object], str | None]] = field(default_factory=list)
@@ -97,24 +96,15 @@ class Plan:
     keeps_null_keys: frozenset[str] = frozenset()
     """Nodes upstream of those joins; known during a build."""
     optimization: frozenset[Optimization] = frozenset()
-    """The active rules; known during a build."""
     changes: Changes = field(default_factory=Changes)
-    """Effects of nodes on records, for the optimisations."""
     unnamed: Unnamed = field(default_factory=Unnamed)
-    """Stores and topics with generated names."""
     self_joins: list[SelfJoin] = field(default_factory=list)
-    """Joins of two streams, some of which may be self-joins."""
     topics: dict[str, str] = field(default_factory=dict)
-    """Topics by source name, for messages."""
     is_built: bool = False
-    """Whether a topology has been built from these steps."""
 
     def add_step(self, step: Callable[[Topology], object]) -> None:
-        """Append a step.
-
-        Raises:
-            TopologyError: If the topology has been built already, and would lack the step.
-        """
+        """Append a step."""
+        # The steps are written once: the built topology would silently lack this one.
         if self.is_built:
             message = "The topology is already built: it would lack operators that are added to its StreamsBuilder now"
             raise TopologyError(message, hint="Call build() last.")
@@ -125,22 +115,15 @@ class Plan:
         return f"{node} (of {', '.join(sorted(self.topics.get(source, source) for source in sources))})"
 
     def check_same(self, other: Plan, this: str, that: str) -> None:
-        """Check that two inputs belong to one `StreamsBuilder`. In another builder, generated names belong to other nodes.
-
-        Args:
-            other: The other input's plan.
-            this: An input of this plan, as `origin` describes it.
-            that: The other input.
-
-        Raises:
-            TopologyError: If they belong to different builders.
-        """
+        """Check that two inputs belong to one `StreamsBuilder`; `this` and `that` are descriptions from `origin`."""
+        # In another builder, generated names belong to other nodes.
         if other is not self:
             message = f"{this} and {that} belong to different StreamsBuilders: one topology cannot have both"
             raise TopologyError(message, hint="Read all topics with one StreamsBuilder.")
 
     def processor_name(self, prefix: str, given: str | None = None) -> str:
         """Return the given name, or a generated one. The counter advances either way (`NamedInternal`)."""
+        # The number is used up even if the name is not: names that follow must be those of Kafka Streams.
         generated = f"{prefix}{self.counter:010d}"
         self.counter += 1
         return given if given is not None else generated
@@ -162,23 +145,18 @@ class Plan:
         return name
 
     def repartition_again(self, prefix: str, *, is_named: bool) -> None:
-        """Count another use of an existing repartition topic: Kafka Streams numbers and lists one that it does not create."""
+        """Count another use of an existing repartition topic."""
+        # Kafka Streams numbers a sink, a filter and a source, and lists the topic, although it creates none of them again.
         self.counter += 3
         if not is_named:
             self.unnamed.repartitions.append(f"{prefix}-repartition")
 
     def build(self, optimization: frozenset[Optimization]) -> Topology:
-        """Write all steps, in order, into a new topology, and optimise it.
-
-        Repartition topics keep records without a key only if a left or outer join is downstream (KIP-962,
-        `NodesWithRelaxedNullKeyJoinDownstream`). This is known once everything is written, so the topology may be
-        written twice.
-
-        Args:
-            optimization: The rules to apply.
-        """
+        """Write all steps, in order, into a new topology, and optimise it."""
         self.optimization, self.keeps_null_keys = optimization, frozenset()
         topology = self._written()
+        # Repartition topics keep records without a key only if a left or outer join is downstream (KIP-962,
+        # `NodesWithRelaxedNullKeyJoinDownstream`). That is known once everything is written: then it is written again.
         if self.null_key_joins:
             self.keeps_null_keys = upstream_of(topology, self.null_key_joins)
             topology = self._written()
@@ -240,7 +218,7 @@ class TableNode:
 
     @property
     def looks_up_versions(self) -> bool:
-        """Whether a lookup may take a time, because the store behind it is versioned (`KTableValueGetter.isVersioned`)."""
+        """Whether a lookup may take a time, because its store is versioned (`KTableValueGetter.isVersioned`)."""
         if self.parents and not self.is_materialized:
             return not self.is_join and self.parents[0].looks_up_versions
         return self.is_versioned
@@ -254,14 +232,12 @@ class TableNode:
         return (self.store,)
 
     def enable_sending_old_values(self, *, force: bool) -> bool:
-        """Make updates carry the values that they replace (`KTableImpl.enableSendingOldValues`).
+        """Make updates carry the values that they replace (`KTableImpl.enableSendingOldValues`). Return whether they will.
 
-        Args:
-            force: Whether a store may be added for it.
-
-        Returns:
-            Whether updates will carry old values.
+        `force` adds a store if that is needed for it.
         """
+        # Old values come from the nearest store above. Nodes in between pass them on, so all must know, but only if
+        # one has them.
         chain = [self]
         while (top := chain[-1]).parents and not (top.is_join or top.is_materialized):
             chain.append(top.parents[0])
@@ -289,24 +265,18 @@ def repartition(
     is_named: bool,
     option: str,
 ) -> str:
-    """Write `parent` to an internal topic and read it back (`KStreamImpl.createRepartitionedSource`).
+    """Write `parent` to an internal topic and read it back (`KStreamImpl.createRepartitionedSource`). Return its source.
 
     Args:
         plan: Receives the steps.
         parent: The node to repartition.
         prefix: Name of the topic before `-repartition`; generated prefixes lead to generated node names.
         serdes: Serdes of keys and values.
-        partitions: Fixed number of partitions.
+        partitions: Fixed number of partitions; None for as many as upstream.
         partitioner: Chooses partitions instead of Kafka's default.
         is_optimizable: Whether it may be merged with others.
         is_named: Whether the prefix comes from the user.
         option: The option that takes missing serdes, for messages.
-
-    Returns:
-        Name of the source that reads the records back.
-
-    Raises:
-        TopologyError: If a serde is missing.
     """
     where = f"repartition topic {prefix}"
     key_serde, value_serde = serde_of(serdes[0], "keys", where, option), serde_of(serdes[1], "values", where, option)
@@ -337,7 +307,8 @@ def repartition(
             )
         topology.add_repartition_topic(RepartitionTopic(topic, partitions))
         filtered = ProcessorNode(null_key_filter, (parent,), lambda: Filter(accept), (accept,), Lineage.KEPT)
-        topology.keep_processor(filtered)  # rows of tables have keys
+        # `keep_processor`: the filter drops no row of a table, since rows have keys.
+        topology.keep_processor(filtered)
         topology.add_sink(
             sink, topic, null_key_filter, key_serde=key_serde, value_serde=value_serde, partitioner=partitioner
         )
@@ -350,24 +321,9 @@ def repartition(
 def repartition_for_join(
     plan: Plan, parent: str, prefix: str, serdes: tuple[Serde[Any] | None, Serde[Any] | None], *, is_named: bool
 ) -> str:
-    """Repartition a stream for a join (`KStreamImpl.repartitionForJoin`).
-
-    Joins without a name share the latest topic of a stream. The counter of names advances nevertheless.
-
-    Args:
-        plan: Receives the steps.
-        parent: The stream's node.
-        prefix: Name of the topic before `-repartition`: the name of the stream's node, or of the join.
-        serdes: Serdes of keys and values.
-        is_named: Whether the join has a name.
-
-    Returns:
-        Name of the source that reads the records back.
-
-    Raises:
-        TopologyError: If a serde is missing.
-    """
+    """Repartition a stream for a join (`KStreamImpl.repartitionForJoin`). Return the source that reads it back."""
     known = plan.join_repartitions.get(parent)
+    # Joins without a name share the latest topic of a stream. Kafka Streams' counter advances nevertheless.
     if known is not None and prefix == parent:
         plan.repartition_again(prefix, is_named=is_named)
         return known
@@ -404,15 +360,10 @@ def upstream_of(topology: Topology, nodes: Iterable[str]) -> frozenset[str]:
 
 
 TABLE_OPTION = "Materialized(key_serde, value_serde) of the operator that creates the table"
-"""The option that takes a table's serdes, for messages about missing ones."""
 
 
 def serde_of(serde: Serde[Any] | None, what: str, where: str, option: str) -> Serde[Any]:
-    """Return the serde, or raise an error that names the option for it.
-
-    Raises:
-        TopologyError: If the serde is missing.
-    """
+    """Return the serde, or raise an error that names the option for it."""
     if serde is None:
         message = f"{where} needs a serde for its {what}"
         raise TopologyError(message, hint=f"Pass it in {option}.")

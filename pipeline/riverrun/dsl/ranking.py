@@ -36,11 +36,7 @@ class Ranking:
 
     @classmethod
     def of(cls, count: int, by: Field, *, largest: bool) -> Ranking:
-        """Check the count.
-
-        Raises:
-            TopologyError: If it is below 1.
-        """
+        """Check the count."""
         if count < 1:
             message = f"top() takes the first 1 or more values, not {count}"
             raise TopologyError(message)
@@ -62,6 +58,7 @@ class Ranking:
         return TableAggregator(
             list,
             lambda _key, value, values: self._with(values, value),
+            # None deletes a group without rows.
             lambda _key, value, values: _without(values, value) or None,
         )
 
@@ -82,6 +79,7 @@ class Ranking:
         low, high = 0, len(values)
         while low < high:
             middle = (low + high) // 2
+            # Strictly ahead: of equal ranks, the value that arrived first stays first.
             if self._is_ahead(rank, read(self.by, values[middle])):
                 high = middle
             else:
@@ -98,21 +96,19 @@ class Ranking:
     def stored(
         self, materialized: Materialized[Any, Any] | None, value_serde: Serde[Any] | None
     ) -> Materialized[Any, Any]:
-        """Return the options of the store of lists, whose serde is JSON if that is known to have such values.
-
-        Raises:
-            TopologyError: If the options lack a serde of lists, and none follows from that of the values.
-        """
+        """Return the options of the store of lists."""
         options: Materialized[Any, Any] = materialized or Materialized()
         if options.value_serde is not None:
             return options
+        # JSON if that is known to have such values: no list serde follows from other serdes.
         kind = None if value_serde is None or value_serde.plain is not None else value_serde.value_type
         lists: Serde[Any] | None = None if kind is None else JSON(list[kind])  # type: ignore[valid-type]
         return replace(options, value_serde=serde_of(lists, "lists of values", "top()", "Materialized"))
 
 
 def _without(values: list[Any], value: Any) -> list[Any]:
-    """Return the values without the last one that equals `value`, which none need be: it may have had no rank."""
+    """Return the values without one that equals `value`, if there is one: it may have had no rank."""
+    # The last of equal values: they cannot be distinguished, and the order of the others stays.
     for at in range(len(values) - 1, -1, -1):
         if values[at] == value:
             return values[:at] + values[at + 1 :]

@@ -38,11 +38,7 @@ class JoinArguments:
     named: Named | None
 
     def of_stream(self) -> tuple[JoinWindows, StreamJoined[Any, Any, Any]]:
-        """Return windows and options of a join with a stream.
-
-        Raises:
-            TopologyError: If windows are missing, or there are arguments for other kinds of joins.
-        """
+        """Return windows and options of a join with a stream."""
         self._refuse(
             "stream", "select_key() first to join by another key", key_selector=self.key_selector, named=self.named
         )
@@ -55,11 +51,7 @@ class JoinArguments:
         return self.windows, self.joined or StreamJoined()
 
     def of_table(self) -> Joined[Any, Any, Any]:
-        """Return the options of a join with a table.
-
-        Raises:
-            TopologyError: If there are arguments for other kinds of joins.
-        """
+        """Return the options of a join with a table."""
         hint = "select_key() first to join a table by another key"
         self._refuse("table", hint, windows=self.windows, key_selector=self.key_selector, named=self.named)
         if isinstance(self.joined, StreamJoined):
@@ -68,11 +60,7 @@ class JoinArguments:
         return self.joined or Joined()
 
     def of_global_table(self) -> tuple[Callable[[Any, Any], Any], Named | None]:
-        """Return the key function and the name of a join with a global table.
-
-        Raises:
-            TopologyError: If the key function is missing, or there are arguments for other kinds of joins.
-        """
+        """Return the key function and the name of a join with a global table."""
         self._refuse("global table", "named= to name it", windows=self.windows, joined=self.joined)
         if self.key_selector is None:
             message = "A join with a global table needs key_selector=, a function of (key, value) that returns a key"
@@ -98,7 +86,11 @@ class JoinInput:
 
 @dataclass(frozen=True, slots=True)
 class _Names:
-    """Names of a join's nodes and stores. `shared` is the store of records without a partner so far, if there is one."""
+    """Names of a join's nodes and stores.
+
+    Args:
+        shared: The store of records without a partner so far; None if both sides are inner.
+    """
 
     this_windowed: str
     other_windowed: str
@@ -120,19 +112,9 @@ def join_streams(
     windows: JoinWindows,
     joined: StreamJoined[Any, Any, Any],
 ) -> tuple[str, str, str]:
-    """Join two co-partitioned streams.
+    """Join two co-partitioned streams (the right one may be the left one).
 
-    Args:
-        plan: Receives the steps.
-        kind: Inner, left or outer.
-        left: The left stream.
-        right: The right stream; may be the left one.
-        joiner: `(left, right)` or `(key, left, right)`, depending on its parameters.
-        windows: Limits how far apart records may be.
-        joined: Names, and options of the stores.
-
-    Returns:
-        Names of the node that forwards the results, and of the stores of both sides.
+    Returns the names of the node that forwards the results, and of the stores of both sides.
     """
     names, persistent = _names(plan, kind, joined), joined.persistent
     joined = replace(joined, persistent=plan.persists(persistent))
@@ -145,7 +127,7 @@ def join_streams(
     left_outer, right_outer = kind.left_outer, kind.right_outer
     this = StreamJoinSide(True, left_outer, names.other_store, names.shared, windows, function)  # noqa: FBT003 - the left one
     other = StreamJoinSide(False, right_outer, names.this_store, names.shared, windows, function)  # noqa: FBT003
-    # Mirrors `OuterStreamJoinStoreFactory.builder`:
+    # As `OuterStreamJoinStoreFactory.builder`: without the user's choice, it is stored like the left stream.
     shared_persistent = this_store.persistent if persistent is None else persistent
     covered = (joiner, (left_outer, right_outer), windows.before_ms, windows.after_ms, windows.grace_ms)
 
@@ -175,13 +157,14 @@ def join_streams(
     _note_unnamed(plan, names, joined)
     alone = StreamJoinSide(True, False, names.this_store, None, windows, function)  # noqa: FBT003
     plan.self_joins.append(_self_join(names, alone, covered))
+    # A full outer join is a left join, too. Their records without a key have results, so repartitions must keep them.
     if left_outer:
         plan.null_key_joins.add(names.merge)
     return names.merge, names.this_store, names.other_store
 
 
 def add_late_records(plan: Plan, store: str, parent: str) -> str:
-    """Add the node of records that a store refuses as late, behind the operator of the store, and return its name."""
+    """Add the node of records that a store refuses as late, after the operator of the store, and return its name."""
     node = plan.processor_name("KSTREAM-LATE-")
     plan.add_step(
         lambda topology: topology.add_processor(node, lambda: LateRecords(store), parent, functions=("late",))
@@ -190,7 +173,7 @@ def add_late_records(plan: Plan, store: str, parent: str) -> str:
 
 
 def _note_unnamed(plan: Plan, names: _Names, joined: StreamJoined[Any, Any, Any]) -> None:
-    """Record the stores whose names Kafka Streams generates, as neither the join nor a supplier names them."""
+    """Record the stores that neither the join nor a supplier names."""
     if joined.store_name is not None:
         return
     this_named, other_named = joined.this_store_supplier is not None, joined.other_store_supplier is not None
@@ -201,7 +184,7 @@ def _note_unnamed(plan: Plan, names: _Names, joined: StreamJoined[Any, Any, Any]
 
 
 def _self_join(names: _Names, side: StreamJoinSide, covered: tuple[Any, ...]) -> SelfJoin:
-    """Describe the join of a stream with itself, for `topology.optimization`."""
+    """Describe the join as one of a stream with itself, for `topology.optimization`."""
     return SelfJoin(
         this_windowed=names.this_windowed,
         other_windowed=names.other_windowed,
@@ -222,13 +205,15 @@ def _names(plan: Plan, kind: JoinKind, joined: StreamJoined[Any, Any, Any]) -> _
     other_suffix = "-outer-other-join" if left_outer else "-other-join"
     this_windowed = _named(plan, joined.name, "-this-windowed", "KSTREAM-WINDOWED-")
     other_windowed = _named(plan, joined.name, "-other-windowed", "KSTREAM-WINDOWED-")
+    # The shared store has the number of the next node: Kafka Streams does not count it.
     number = f"{plan.counter:010d}"
     this_generated = plan.processor_name("KSTREAM-OUTERTHIS-" if right_outer else "KSTREAM-JOINTHIS-")
     other_generated = plan.processor_name("KSTREAM-OUTEROTHER-" if left_outer else "KSTREAM-JOINOTHER-")
     base = joined.store_name
     shared_suffix = "-outer-shared-join" if right_outer else "-left-shared-join"
     this, other = joined.this_store_supplier, joined.other_store_supplier
-    shared_base = base if this is None else this.name  # `OuterStreamJoinStoreFactory.buildOuterJoinWindowStoreName`
+    # `OuterStreamJoinStoreFactory.buildOuterJoinWindowStoreName`.
+    shared_base = base if this is None else this.name
     shared = f"{shared_base}{shared_suffix}-store" if shared_base else f"KSTREAM-OUTERSHARED-{number}-store"
     this_store = f"{base}{this_suffix}-store" if base else f"{this_generated}-store"
     other_store = f"{base}{other_suffix}-store" if base else f"{other_generated}-store"

@@ -41,7 +41,7 @@ class VersionedJoin:
 
     Args:
         name: Name of the node.
-        table: The table.
+        table: The versioned table, in which records are looked up by key and time.
         joiner: `(value, table_value)` or `(key, value, table_value)`.
         grace_period: How long records wait; None if they do not.
         left_join: Whether records without a match are joined with None.
@@ -64,11 +64,7 @@ class VersionedJoin:
 
 
 def write_versioned_join(topology: Topology, join: VersionedJoin, parent: str, sources: frozenset[str]) -> None:
-    """Write the join below `parent`.
-
-    Raises:
-        TopologyError: If there is a grace period and the table is not versioned, or its history is shorter.
-    """
+    """Write the join below `parent`."""
     open_table, function, left_join = join.table.open_getter, joiner_with_key(join.joiner), join.left_join
     covered = ("left" if left_join else "inner", "versioned", join.joiner)
     lineage = Lineage.KEPT if left_join else Lineage.OTHER
@@ -116,20 +112,7 @@ def join_table(
     joiner: Callable[..., Any],
     joined: Joined[Any, Any, Any],
 ) -> str:
-    """Look records up in a table by their key (`KStreamImpl.doStreamTableJoin`).
-
-    Args:
-        plan: Receives the steps.
-        kind: Inner or left.
-        stream: The stream.
-        table: The table.
-        sources: Sources of both.
-        joiner: `(value, table_value)` or `(key, value, table_value)`.
-        joined: Name and grace period.
-
-    Returns:
-        Name of the node.
-    """
+    """Look records up in a table by their key (`KStreamImpl.doStreamTableJoin`), and return the node's name."""
     is_left, operator = kind is LEFT, _operator(kind)
     name = plan.processor_name("KSTREAM-LEFTJOIN-" if is_left else "KSTREAM-JOIN-", joined.name)
     table.materialize()
@@ -176,22 +159,10 @@ def join_global_table(
     key: Callable[[Any, Any], Any],
     named: Named | None,
 ) -> str:
-    """Look records up in a global table, by any key (`KStreamImpl.doGlobalTableJoin`).
-
-    Args:
-        plan: Receives the steps.
-        kind: Inner or left.
-        parent: The stream's node.
-        open_getter: Opens the lookup of the table's values.
-        joiner: `(value, table_value)` or `(key, value, table_value)`.
-        key: `(key, value) -> key` to look up.
-        named: Name of the node.
-
-    Returns:
-        Name of the node.
-    """
+    """Look records up in a global table by any key (`KStreamImpl.doGlobalTableJoin`), and return the node's name."""
     operator, function = _operator(kind), joiner_with_key(joiner)
-    name = plan.processor_name("KSTREAM-LEFTJOIN-", name_of(named))  # Kafka Streams names inner joins so as well
+    # Kafka Streams names inner joins so as well.
+    name = plan.processor_name("KSTREAM-LEFTJOIN-", name_of(named))
     plan.add_step(
         lambda topology: topology.add_processor(
             name,
@@ -223,17 +194,7 @@ def read_as_table(
     serdes: tuple[Serde[Any] | None, Serde[Any] | None],
     options: Materialized[Any, Any],
 ) -> TableNode:
-    """Read the output of `parent` as updates of a table.
-
-    Args:
-        plan: Receives the step.
-        parent: The stream's node.
-        name: Name of the table's node.
-        store_name: Name of its store. Unless the options have a name, the store exists only if a downstream operator
-            needs it.
-        serdes: Serdes of keys and values.
-        options: How to store it.
-    """
+    """Read the output of `parent` as updates of a table, which is stored if it has a name or a downstream operator needs it."""
     lived, is_stored = TimeToLive.of(options), options.name is not None or options.ttl is not None
     node = stored_node(name, store_name, is_materialized=is_stored, is_versioned=options.is_versioned)
 

@@ -53,7 +53,7 @@ class BufferConfig:
 
     @staticmethod
     def unbounded() -> BufferConfig:
-        """Let the buffer grow as far as memory allows."""
+        """Let the buffer grow without a limit: it may use up memory."""
         return BufferConfig()
 
     def with_max_records(self, record_limit: int) -> BufferConfig:
@@ -110,7 +110,6 @@ class Suppressed:
     name: str | None = None
 
     def __post_init__(self) -> None:
-        """Check the name."""
         validate_name(self.name)
 
     @staticmethod
@@ -176,11 +175,8 @@ class Suppressed:
 
 
 def suppressed_table(plan: Plan, parent: Derived, suppressed: Suppressed) -> Derived:
-    """Return the table with the updates that pass (`KTableImpl.suppress`).
-
-    Raises:
-        TopologyError: If the table is versioned: a buffer keeps one version of a key (KIP-914).
-    """
+    """Return the table with the updates that pass (`KTableImpl.suppress`)."""
+    # A buffer keeps one version of a key (KIP-914).
     if parent.node.is_versioned:
         message = "suppress() is only supported for non-versioned KTables"
         raise TopologyError(message, hint="Tables derived from a versioned one are versioned, unless stored.")
@@ -197,7 +193,8 @@ def suppressed_table(plan: Plan, parent: Derived, suppressed: Suppressed) -> Der
     )
     if suppressed.name is None and config.logging:
         plan.unnamed.add_changelog(store.name)
-    above.enable_sending_old_values(force=True)  # the buffer remembers the last value of a key that it forwarded
+    # The buffer remembers the last value of a key that it forwarded.
+    above.enable_sending_old_values(force=True)
 
     def write(topology: Topology) -> None:
         rules = suppressed.rules(topology, plan.closing_ms, above.name)
@@ -219,11 +216,7 @@ def suppressed_table(plan: Plan, parent: Derived, suppressed: Suppressed) -> Der
 
 
 def find_closing_ms(topology: Topology, closing_ms: Mapping[str, int], node: str, chain: str = "") -> int:
-    """Return how long after its end a window from which `node` is computed may change, ms (`GraphGraceSearchUtil`).
-
-    Raises:
-        TopologyError: If an ancestor without windows is reached.
-    """
+    """Return how long after its end a window from which `node` is computed may change, ms (`GraphGraceSearchUtil`)."""
     if node in closing_ms:
         return closing_ms[node]
     path = f"{node}->{chain}" if chain else node

@@ -57,19 +57,7 @@ def table_store(
     *,
     expires: bool = False,
 ) -> StoreBuilder:
-    """Return the store of a table, with the serdes of its options or else the given ones.
-
-    Args:
-        plan: The plan.
-        name: Name of the store.
-        options: Its options.
-        key_serde: Serde of the keys if the options have none.
-        value_serde: Serde of the values if the options have none.
-        expires: Whether rows may have a time to live.
-
-    Raises:
-        TopologyError: If a serde is missing, or the supplier is one for windows, or rows cannot have a time to live.
-    """
+    """Return the store of a table, with the serdes of its options or else the given ones."""
     if not expires:
         check_without_ttl(options)
     ttl_ms = ttl_millis(options.ttl)
@@ -92,7 +80,7 @@ def table_store(
 
 
 class NoTtl(Enum):
-    """Tells why rows cannot have a time to live, and what to do instead."""
+    """Why rows cannot have a time to live, and what to do instead."""
 
     DERIVED = (
         "Rows can have a ttl in StreamsBuilder.table, to_table and aggregations without windows only",
@@ -109,11 +97,7 @@ class NoTtl(Enum):
 
 
 def check_without_ttl(options: Materialized[Any, Any] | None, why: NoTtl = NoTtl.DERIVED) -> None:
-    """Refuse a time to live where rows cannot have one.
-
-    Raises:
-        TopologyError: If there is one.
-    """
+    """Refuse a time to live where rows cannot have one."""
     if options is not None and options.ttl is not None:
         message, hint = why.value
         raise TopologyError(message, hint=hint)
@@ -121,21 +105,13 @@ def check_without_ttl(options: Materialized[Any, Any] | None, why: NoTtl = NoTtl
 
 @dataclass(frozen=True, slots=True)
 class TimeToLive:
-    """The time to live of a table's rows.
-
-    Args:
-        ttl_ms: The time, ms; None for rows that stay.
-    """
+    """The time to live of a table's rows, ms; None for rows that stay."""
 
     ttl_ms: int | None
 
     @classmethod
     def of(cls, options: Materialized[Any, Any]) -> TimeToLive:
-        """Return that of a table's options.
-
-        Raises:
-            TopologyError: If it is no positive whole number of ms.
-        """
+        """Return that of a table's options."""
         return cls(ttl_millis(options.ttl))
 
     @property
@@ -151,11 +127,7 @@ class TimeToLive:
 
 
 def check_supplied(options: Materialized[Any, Any], *kinds: StoreKind) -> None:
-    """Check that a supplied store is of a fitting kind.
-
-    Raises:
-        TopologyError: If it is of another kind.
-    """
+    """Check that a supplied store is of a fitting kind."""
     supplier = options.supplier
     if supplier is not None and supplier.kind not in kinds:
         wanted = " or ".join(kind.value for kind in kinds)
@@ -164,14 +136,7 @@ def check_supplied(options: Materialized[Any, Any], *kinds: StoreKind) -> None:
 
 
 def stored_node(name: str, store: str, *, is_materialized: bool = True, is_versioned: bool) -> TableNode:
-    """Return a table whose values are looked up in its own store.
-
-    Args:
-        name: Name of the node that forwards its updates.
-        store: Name of the store.
-        is_materialized: Whether the store exists even if no downstream operator needs it.
-        is_versioned: Whether the store keeps the history of each key.
-    """
+    """Return a table whose values are looked up in its store; `is_materialized` if it exists even without a lookup."""
     return TableNode(
         name,
         store,
@@ -220,7 +185,7 @@ def filtered(
         named=named,
         value_serde=parent.value_serde,
     )
-    # Old values avoid deletions of rows that never existed.
+    # With old values, a row that never passed is not deleted downstream. Not worth a store, though (`force`).
     made.node.sends_old_values = above.enable_sending_old_values(force=False)
     return made
 
@@ -315,8 +280,9 @@ def joined(
     named: Named | None,
     sources: frozenset[str],
 ) -> Derived:
-    """Join rows of two tables with equal keys (`KTableImpl.doJoin`). Any `Materialized`, named or not, creates a store."""
+    """Join rows of two tables with equal keys (`KTableImpl.doJoin`)."""
     given = name_of(named)
+    # Unlike for other operators, any `Materialized`, named or not, creates a store.
     store_name = None if options is None else plan.table_name(options, "KTABLE-MERGE-")
     name = plan.processor_name("KTABLE-MERGE-", given)
     if kind.left_outer:
@@ -359,7 +325,8 @@ class _Side:
     side: TableJoinSide
 
     def operator(self, result: TableNode) -> Callable[[], Operator]:
-        """Return a supplier of the operator. It reads when called whether old values are needed."""
+        """Return a supplier of the operator."""
+        # Called after `build`: a later call of the DSL may still ask this table for old values.
         return lambda: TableTableJoin(
             self.other.open_getter,
             self.side,
@@ -402,7 +369,8 @@ def _derived(
     """Return a table that is computed value by value: with a store if the options name one, else looked up in the parent."""
     check_without_ttl(options)
     if options is not None and options.name is None:
-        plan.store_name(prefix)  # Kafka Streams counts a store that it never creates
+        # Kafka Streams counts a store that it never creates.
+        plan.store_name(prefix)
     name = plan.processor_name(prefix, name_of(named))
     given: Materialized[Any, Any] = options or Materialized()
     key_serde, value_serde = given.key_serde or parent.key_serde, given.value_serde or value_serde

@@ -1,7 +1,4 @@
-"""Grouped streams in windows of time and in sessions, to be aggregated into tables of keys and windows.
-
-`Grouping` writes their steps into the builder's plan.
-"""
+"""Grouped streams in windows of time and in sessions, to be aggregated into tables of keys and windows."""
 
 from __future__ import annotations
 

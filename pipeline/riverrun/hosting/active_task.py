@@ -40,23 +40,20 @@ log = logging.getLogger(__name__)
 
 
 class TaskState(Enum):
-    """The state of an active task (`Task.State`).
+    """The state of an active task (`Task.State`)."""
 
-    Attributes:
-        CREATED: The task is taken over. Nothing is restored yet.
-        RESTORING: Its state is being brought to the committed point.
-        RUNNING: It processes; while a commit waits for brokers, it rests.
-        SUSPENDED: It processes nothing more, and its producer and its state are still open.
-        CLOSED: Everything is released; another process may own the task.
-    """
-
+    # Taken over; nothing is restored yet.
     CREATED = "created"
     RESTORING = "restoring"
+    # It processes; while a commit waits for brokers, it rests.
     RUNNING = "running"
+    # It processes nothing more, and its producer and its state are still open.
     SUSPENDED = "suspended"
+    # Everything is released; another process may own the task.
     CLOSED = "closed"
 
 
+# A task that fails is not revived, unlike in Kafka Streams: the claim to it makes another one.
 TRANSITIONS: Mapping[TaskState, frozenset[TaskState]] = {
     TaskState.CREATED: frozenset({TaskState.RESTORING, TaskState.SUSPENDED}),
     TaskState.RESTORING: frozenset({TaskState.RUNNING, TaskState.SUSPENDED}),
@@ -64,17 +61,14 @@ TRANSITIONS: Mapping[TaskState, frozenset[TaskState]] = {
     TaskState.SUSPENDED: frozenset({TaskState.CLOSED}),
     TaskState.CLOSED: frozenset(),
 }
-"""The legal transitions. A task that fails is not revived, as in Kafka Streams: the claim to it makes another one."""
 
 
 class ActiveTask:
     """A task that this process runs, from its takeover until it is closed (`StreamTask`).
 
     Args:
-        claimed: The task as it was taken over.
-        global_stores: The global stores by name, filled by the host.
         decorate: Wraps the collector, for hosts that add to records that are sent.
-        pause: Called now and then while a commit is prepared, for hosts that answer queries meanwhile (`Ports`).
+        pause: Called repeatedly while a commit is prepared, for hosts that answer queries meanwhile (`Ports`).
     """
 
     def __init__(
@@ -92,7 +86,6 @@ class ActiveTask:
         self.state = TaskState.CREATED
         self.restored_records = 0
         self.publication = claimed.publication
-        """Its present publication."""
         self.counts_since_ms = self.claim.clock.now_ms()
         """When its counts began: when it was started, ms of the wall clock."""
         self._connected = claimed.claim.connected
@@ -113,7 +106,6 @@ class ActiveTask:
         self._changelog_ends: Mapping[TopicPartition, int] = {}
         self._whole: Whole | None = None
         self.tables = claimed.tables
-        """Its inputs that are tables."""
 
     # States
 
@@ -123,25 +115,14 @@ class ActiveTask:
         return self._opened.missing
 
     def start_over(self) -> Missing:
-        """Begin to restore once more, as records have been deleted meanwhile. Returns the records that its state lacks now.
-
-        Raises:
-            BrokerError: If the brokers do not answer.
-        """
+        """Begin to restore once more, as records have been deleted meanwhile. Returns the records that its state lacks now."""
         self.task.close()
         self._opened = self._opened.again()
         self.task = self._new_task(self._opened)
         return self._opened.missing
 
     def restore(self, on_restore: OnRestore = silently) -> None:
-        """Bring its state to the committed point, and wait for that.
-
-        Args:
-            on_restore: Called with changelog, records so far and records expected, as the restore proceeds.
-
-        Raises:
-            BrokerError: If the brokers do not answer.
-        """
+        """Bring its state to the committed point, and wait for that."""
         missing, admin, kafka = self.initialize(), self._connected.admin, self._connected.application.kafka
         while True:
             try:
@@ -167,21 +148,19 @@ class ActiveTask:
         self._move_to(TaskState.SUSPENDED)
 
     def close(self, *, abort: bool = True) -> None:
-        """Close the task, and discard uncommitted work. A task with its own producer closes it. Idempotent.
-
-        Args:
-            abort: Whether its own producer aborts the open transaction at once.
-        """
+        """Close the task, and discard uncommitted work. A task with its own producer closes it. Idempotent."""
         if self.state is TaskState.CLOSED:
             return
         if self.state is not TaskState.SUSPENDED:
             self.suspend()
         self._move_to(TaskState.CLOSED)
+        # Without `abort`, the next owner or the brokers abort the open transaction.
         if self._is_sole and abort:
             self.producer.abort()
         try:
             self.task.close()
-        except StreamsError as error:  # commits stay valid, and the task ends for another reason
+        # Commits stay valid, and the task ends for another reason.
+        except StreamsError as error:
             log.error("%s", error, extra={"task": str(self.id)})  # noqa: TRY400 - the message says what happened
         self._opened.close()
         if self._is_sole:
@@ -262,29 +241,21 @@ class ActiveTask:
         self.publication = publication
 
     def may_follow(self, publication: Publication) -> bool:
-        """Return whether a record can take effect at once; if outputs change, it has to wait until the next commit.
-
-        No transaction may write to both old and new outputs.
-        """
+        """Return whether a record can take effect at once; if outputs change, it has to wait until the next commit."""
+        # No transaction may write to both old and new outputs.
         return self.publication.topics == publication.topics or not self.task.needs_commit
 
     # Commits
 
     def commit(self) -> None:
-        """Commit all progress since the last commit: records, changelogs and input offsets together, then the local state.
-
-        For a task with its own producer. The steps are methods as well, and `send_commits`. Errors are those of the steps.
-        """
+        """Commit records, changelogs and input offsets together, then the local state, of a task with its own producer."""
         self.prepare_commit()
         send_commits(self.producer, [self])
         self.finish_commit()
 
     def prepare_commit(self) -> None:
-        """Flush the stores, which may process records, and send their changelog records.
-
-        Raises:
-            BrokerError: If brokers may have removed tombstones that the task has not read.
-        """
+        """Flush the stores, which may process records, and send their changelog records."""
+        # First, as it raises: brokers may have removed tombstones that the task has not read.
         self.tables.require_recent(self._connected.admin)
         if self._is_sole:
             self.tables.reach(self.task)
@@ -300,16 +271,7 @@ class ActiveTask:
     # Snapshots
 
     def publish_snapshot(self) -> Manifest:
-        """Publish the state at the last commit.
-
-        Returns:
-            The snapshot.
-
-        Raises:
-            SnapshotError: If it cannot be published.
-            TaskMigratedError: If another owner has taken over.
-            BrokerError: If brokers do not answer.
-        """
+        """Publish the state at the last commit."""
         self.confirm_commit()
         return publish_checkpoint(self.checkpoint())
 
@@ -317,24 +279,14 @@ class ActiveTask:
         """Make sure before a `checkpoint` that the state is as committed, and that no successor has committed since.
 
         Only right after a commit: later records would be committed without the input offsets that they come from.
-
-        Raises:
-            TaskMigratedError: If another owner has taken over.
-            BrokerError: If brokers do not answer.
         """
         if self._commit.changelogs:
             self._opened.backend.write({}, self._settled_ends())
 
     def checkpoint(self) -> TaskCheckpoint:
-        """Copy the state at the last commit.
-
-        Returns:
-            The copy.
-
-        Raises:
-            SnapshotError: If it cannot be copied.
-        """
-        self._opened.backend.write({}, {}, whole=self._whole)  # also after commits that left the state as it was
+        """Copy the state at the last commit."""
+        # Also after commits that left the state as it was, and did not write this.
+        self._opened.backend.write({}, {}, whole=self._whole)
         offsets = _offsets(self.claim.newest_commit)
         return take_checkpoint(self._connected, self.id, self._clock, self._opened.backend, offsets)
 
@@ -349,14 +301,13 @@ class ActiveTask:
         kept_ms = self._opened.missing.since.kept_ms
         if kept_ms != FOREVER_MS:
             now = Whole(self._connected.admin.clock.reckoned_ms(), kept_ms)
+            # Stores whose changelog is an input are no more whole than what was read of that input.
             self._whole = oldest([now, self.tables.whole] if self.claim.spec.source_changelogs else [now])
 
     def _settled_ends(self) -> Mapping[TopicPartition, int]:
-        """Return the ends of the changelogs at the last commit; its markers may have been written after its acknowledgement.
-
-        Records of a successor must not count. Committing the same offsets once more proves that there was none.
-        """
+        """Return the ends of the changelogs at the last commit; its markers may have been written after its acknowledgement."""
         ends = self._connected.admin.settled_end_offsets(self._commit.changelogs)
+        # Records of a successor must not count. Committing the same offsets once more proves that there was none.
         self.producer.commit(self._commit.offsets)
         return ends
 
@@ -368,15 +319,8 @@ def send_commits(
 ) -> None:
     """Make prepared commits durable in Kafka, in one transaction. Waits for brokers; may run in another thread.
 
-    Args:
-        producer: The producer of the tasks; of its tasks, only the given ones have sent records since the last commit.
-        tasks: The tasks, whose commits are prepared.
-        released: Last commits of tasks that this process lets go.
-
-    Raises:
-        TaskMigratedError: If another owner has taken over a task: close all tasks of the producer, and do nothing else.
-        UnknownOutcomeError: If it is unknown whether the commit succeeded: close them, and take them over again.
-        BrokerError: If brokers refused it: close them, and take them over again.
+    Of the producer's tasks, only the given ones may have sent records since the last commit. After an error, all of them have
+    to be closed, and taken over again unless another owner has them.
     """
     producer.flush()
     changelogs = [changelog for active in tasks for changelog in active.prepared.changelogs]
@@ -396,22 +340,8 @@ def start_task(
     backend: StateBackend | None = None,
     decorate: Callable[[RecordCollector], RecordCollector] = lambda collector: collector,
 ) -> ActiveTask:
-    """Take a task over, bring its state to the committed point, and start it, for hosts that wait for that.
-
-    Args:
-        claim: The claim to the task.
-        global_stores: The global stores by name, filled by the host.
-        on_restore: Called with changelog, records so far and records expected, as the restore proceeds.
-        backend: Its local state, if a standby has it open; this task then owns and closes it.
-        decorate: Wraps the collector, for hosts that add to records that are sent.
-
-    Returns:
-        The running task.
-
-    Raises:
-        BrokerError: If the brokers do not answer.
-        StateError: If the local state is in use by another process.
-    """
+    """Take a task over, bring its state to the committed point, and start it, for hosts that wait for that."""
+    # From here on, the task owns and closes the local state that a standby may have opened.
     claimed = claim.take_over(backend)
     try:
         task = ActiveTask(claimed, global_stores, decorate=decorate)
@@ -428,5 +358,4 @@ def start_task(
 
 
 def _offsets(committed: Mapping[TopicPartition, tuple[int, str]]) -> dict[TopicPartition, int]:
-    """Return the committed offsets without their metadata."""
     return {tp: offset for tp, (offset, _metadata) in committed.items()}

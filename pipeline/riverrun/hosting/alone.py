@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 RUN, WORKER = "run", "worker"
-"""Kinds of hosts that process alone."""
 _LONGEST_USER = 300
 _NAME = re.compile(rf"(run|worker)/([^\x00-\x1f\x7f]{{0,{_LONGEST_USER}}})/(([0-9]{{13,14}})-[0-9a-z]{{1,12}})")
 _LONGEST_MESSAGE = 10_000
@@ -47,10 +46,8 @@ class SoleHost:
     """One host that processes all tasks of an application alone.
 
     Args:
-        kind: Its kind: `RUN` or `WORKER`.
-        by: The user who started it.
-        since_ms: When it was started, ms since the epoch.
-        id: Names it; sorts by time.
+        kind: `RUN` or `WORKER`.
+        id: Sorts by time.
 
     >>> host = SoleHost(RUN, "ann@laptop", 1767225600000, "1767225600000-c0ffee")
     >>> SoleHost.parse(host.name) == host
@@ -78,11 +75,7 @@ class SoleHost:
 
     @classmethod
     def parse(cls, name: str) -> SoleHost:
-        """Parse a member's client id.
-
-        Raises:
-            ValueError: If it is not the name of a host.
-        """
+        """Parse a member's client id."""
         found = _NAME.fullmatch(name)
         if found is None:
             message = f"not a host that processes alone: {shortened(name)}"
@@ -101,10 +94,7 @@ def group_of(application_id: str) -> str:
 
 
 def hosts_in(members: tuple[str, ...]) -> tuple[SoleHost, ...]:
-    """Return the hosts among the members of such a group, the oldest first; members have the form `client-id@host`.
-
-    Leaves out members with other names, such as those of other programs.
-    """
+    """Return the hosts among the members (`client-id@host`) of such a group, the oldest first."""
     found = []
     for member in members:
         try:
@@ -139,9 +129,6 @@ def decided(members: Mapping[str, bytes]) -> bytes:
 
     Members whose announcements cannot be read do not count.
 
-    Args:
-        members: Announcement of each member (`said`).
-
     >>> ann, bob = (SoleHost(RUN, who, 0, f"{at:013d}-0") for at, who in enumerate(["ann", "bob"]))
     >>> decided({"1": said(ann, MembershipState.WAITING), "2": said(bob, MembershipState.AT_WORK)})
     b'"run/bob/0000000000001-0"'
@@ -163,17 +150,14 @@ def decided(members: Mapping[str, bytes]) -> bytes:
         states[name] = state
     by_age = sorted(states, key=lambda name: SoleHost.parse(name).id)
     at_work = [name for name in by_age if states[name] is MembershipState.AT_WORK]
+    # A new member may just have found itself alone, and begun without a decision. So it has to say what it does first.
     is_open = len(by_age) > 1 and MembershipState.NEW in states.values()
     chosen = at_work or ([] if is_open else by_age)
     return msgspec.json.encode(chosen[0] if chosen else "")
 
 
 def chosen_in(plan: bytes) -> str:
-    """Return the name in a plan (`decided`); empty if nothing is decided.
-
-    Raises:
-        UnreadableError: If the plan is not one.
-    """
+    """Return the name in a plan (`decided`); empty if nothing is decided."""
     name: str = _decision(plan)
     if name:
         try:
@@ -189,8 +173,8 @@ _WORKER_SESSION_MS = 45_000
 _HEARTBEAT_MS = 1_000
 _LOOK_SECONDS = 0.1
 _MEMBERS_LOOK_SECONDS = 0.5
+# Live hosts usually answer within this time; later, the log names those that are waited for.
 _PATIENCE_SECONDS = 3.0
-"""Live hosts usually answer within this time."""
 
 
 def session_ms(application: Application, default: int) -> int:
@@ -205,12 +189,7 @@ def under_way(application_id: str, host: SoleHost) -> UnderWayError:
 
 
 def require_no_members(connected: ConnectedApplication) -> None:
-    """Make sure that no worker processes an application: a fenced worker would only re-initialise its tasks.
-
-    Raises:
-        UnderWayError: If its group has members.
-        BrokerError: If the brokers do not answer.
-    """
+    """Make sure that no worker processes an application: a fenced worker would only re-initialise its tasks."""
     members = connected.admin.group(connected.id).members
     if members:
         message = f"{connected.id} is processing: its group has members: {', '.join(members)}"
@@ -218,44 +197,24 @@ def require_no_members(connected: ConnectedApplication) -> None:
 
 
 def require_no_sole_host(connected: ConnectedApplication) -> None:
-    """Make sure that no bounded run and no worker without a group processes an application.
-
-    Raises:
-        UnderWayError: If one does.
-        BrokerError: If the brokers do not answer.
-    """
+    """Make sure that no bounded run and no worker without a group processes an application."""
     for host in hosts_in(connected.admin.group(group_of(connected.id)).members):
         raise under_way(connected.id, host)
 
 
 def require_nobody(connected: ConnectedApplication) -> None:
-    """Make sure that no worker and no bounded run processes an application.
-
-    Raises:
-        UnderWayError: If one does.
-        BrokerError: If the brokers do not answer.
-    """
+    """Make sure that no worker and no bounded run processes an application."""
     require_no_members(connected)
     require_no_sole_host(connected)
 
 
 def await_no_members(connected: ConnectedApplication) -> None:
-    """Wait until workers that have died are no longer members.
-
-    Raises:
-        UnderWayError: If the group still has members after a session.
-        BrokerError: If the brokers do not answer.
-    """
+    """Wait until workers that have died are no longer members."""
     _wait(lambda: require_no_members(connected), session_ms(connected.application, _WORKER_SESSION_MS))
 
 
 def await_no_sole_host(connected: ConnectedApplication) -> None:
-    """Wait for up to a session until no bounded run and no worker without a group processes an application.
-
-    Raises:
-        UnderWayError: If one still does after a session.
-        BrokerError: If the brokers do not answer.
-    """
+    """Wait for up to a session until no bounded run and no worker without a group processes an application."""
     _wait(lambda: require_no_sole_host(connected), session_ms(connected.application, SOLE_SESSION_MS))
 
 
@@ -273,30 +232,19 @@ def _wait(check: Callable[[], None], session: int) -> None:
                 log.warning("%s; waiting for its end for %d s, as it may have died", error.message, session // 1000)
         else:
             return
-        time.sleep(_MEMBERS_LOOK_SECONDS)  # nothing announces the end of a dead member's session
+        # Nothing announces the end of a dead member's session, so it is polled for.
+        time.sleep(_MEMBERS_LOOK_SECONDS)
 
 
 @contextmanager
 def processing_alone(connected: ConnectedApplication, kind: str, by: str | None = None) -> Iterator[SoleHost]:
     """Process all tasks of an application while no other host does.
 
-    Waits for hosts that have died: brokers free their places when their sessions time out. Exact results do not depend on
-    this: each task has one owner anyway.
-
-    Args:
-        connected: The application.
-        kind: The kind of host: `RUN` or `WORKER`.
-        by: The user who starts it; this user on this machine if left out.
-
-    Yields:
-        The host that has the place.
-
-    Raises:
-        UnderWayError: If another bounded run or worker of the application is alive.
-        BrokerError: If the brokers refuse or do not answer.
+    Exact results do not depend on this: each task has one owner anyway.
     """
     place = _Place(connected.application, SoleHost.new(kind, by))
     try:
+        # Both wait for hosts that have died: brokers free their places when their sessions time out.
         place.take(connected.admin)
         await_no_members(connected)
         yield place.host
@@ -308,7 +256,6 @@ class _Place:
     """Membership, in its own thread, in the group of hosts that process alone."""
 
     def __init__(self, application: Application, host: SoleHost) -> None:
-        """Join the group."""
         self.host = host
         self._application = application
         self._group = group_of(application.id)
@@ -321,12 +268,7 @@ class _Place:
         self._thread.start()
 
     def take(self, admin: Admin) -> None:
-        """Wait for the decision that this host may process.
-
-        Raises:
-            UnderWayError: If another host may.
-            BrokerError: If brokers refuse, or there is no decision within `task.timeout.ms` plus some sessions.
-        """
+        """Wait for the decision that this host may process."""
         # One session of a host that has died, and more for the group to rebalance.
         sessions_ms = 3 * session_ms(self._application, SOLE_SESSION_MS)
         patience_s = max(self._application.config.streams.task_timeout_ms, sessions_ms) / 1000
@@ -358,12 +300,11 @@ class _Place:
         return decision
 
     def _is_found_alone(self, admin: Admin) -> bool:
-        """Return whether this host is the only member and may begin.
-
-        Spares the seconds that brokers take to announce that (`group.initial.rebalance.delay.ms`).
-        """
+        """Return whether this host is the only member and may begin."""
+        # Spares the seconds that brokers take to announce that (`group.initial.rebalance.delay.ms`).
         if self._state is not MembershipState.NEW or hosts_in(admin.group(self._group).members) != (self.host,):
             return False
+        # The thread of the membership may have announced meanwhile that this host waits: then the leader decides.
         with self._lock:
             if self._state is MembershipState.NEW:
                 self._state = MembershipState.AT_WORK

@@ -28,10 +28,6 @@ class Application:
     """One version of one application.
 
     Args:
-        config: Its configuration.
-        version: The version.
-        topology: Its topology.
-        kafka: Client properties.
         state_directory: Where local state of all applications is kept.
         published: Staging topics by the name that the topology uses; None if the version publishes.
         dead_letters: Topic of all dead letters for now (staging); None if the handlers decide.
@@ -63,11 +59,7 @@ class Application:
 
     @property
     def handlers(self) -> ErrorHandlers:
-        """Return the handlers of records that cannot be read, processed or written.
-
-        Raises:
-            ConfigError: If a handler cannot be imported.
-        """
+        """Return the handlers of records that cannot be read, processed or written."""
         return error_handlers(self.config.streams)
 
     def in_directory(self, directory: Path) -> Application:
@@ -75,22 +67,14 @@ class Application:
         return replace(self, state_directory=directory)
 
     def with_wall_clock_punctuation(self, policy: str) -> Application:
-        """Return a copy with another policy for bounded runs (`bounded.wall.clock.punctuation`).
-
-        Raises:
-            ConfigError: If there is no such policy.
-        """
+        """Return a copy with another policy for bounded runs (`bounded.wall.clock.punctuation`)."""
         if policy not in BOUNDED_WALL_CLOCK:
             message = f"Wall-clock punctuation of bounded runs cannot be {policy!r}"
             raise ConfigError(message, hint=f"Allowed: {', '.join(BOUNDED_WALL_CLOCK)}")
         return self._with(bounded_wall_clock_punctuation=policy)
 
     def with_engine(self, engine: str) -> Application:
-        """Return a copy whose bounded runs have another engine (`bounded.engine`).
-
-        Raises:
-            ConfigError: If there is no such engine.
-        """
+        """Return a copy whose bounded runs have another engine (`bounded.engine`)."""
         if engine not in BOUNDED_ENGINES:
             message = f"A bounded run has no engine {engine!r}"
             raise ConfigError(message, hint=f"Allowed: {', '.join(BOUNDED_ENGINES)}")
@@ -105,11 +89,7 @@ class Application:
         return next(sub for sub in self.topology.sub_topologies() if sub.id == number)
 
     def task_spec(self, task_id: TaskId, inputs: tuple[TopicPartition, ...]) -> TaskSpec:
-        """Describe a task of this application as it is configured.
-
-        Raises:
-            ConfigError: If a handler or extractor cannot be imported.
-        """
+        """Describe a task of this application as it is configured."""
         streams = self.config.streams
         sub = self.sub_topology(task_id.sub_topology)
         return TaskSpec(

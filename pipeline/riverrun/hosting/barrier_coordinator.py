@@ -33,18 +33,13 @@ _ANSWER_SECONDS = 30.0
 """Time that workers have to acknowledge a phase: to commit, and to process records before the vector."""
 _ATTEMPTS = 3
 _TIMEOUT_MS = 120_000
+# Longer, as other versions pause while a bounded run brings a version without workers up to date.
 _TIMEOUT_OF_RUNS_MS = 300_000
-"""Time that other versions pause while a bounded run brings a version without workers up to date."""
 
 
 @dataclass(frozen=True, slots=True)
 class CompletedBarrier:
-    """A barrier at which its versions pause.
-
-    Args:
-        release: The record that contains the barrier.
-        vector: The source offsets that all of them have processed exactly.
-    """
+    """A barrier at which its versions pause: its record, and the source offsets that all have processed exactly."""
 
     release: Release
     vector: OffsetVector
@@ -77,12 +72,7 @@ class _Inputs:
 
 
 class BarrierCoordinator:
-    """Makes versions pause at one vector, and go on.
-
-    Args:
-        registry: Where the record is.
-        bring: Brings a version without workers to given source offsets.
-    """
+    """Makes versions pause at one vector, and resume. `bring` brings a version without workers to given source offsets."""
 
     def __init__(self, registry: ReleaseRegistry, bring: Callable[[ConnectedApplication, _Offsets], None]) -> None:
         self._registry = registry
@@ -94,19 +84,7 @@ class BarrierCoordinator:
         return bool(version.admin.group(version.id).members)
 
     def pause(self, release: Release, versions: Sequence[ConnectedApplication]) -> CompletedBarrier:
-        """Make versions pause at one vector. If that fails, all of them go on, and nothing has changed.
-
-        Args:
-            release: The record as it was read or written last.
-            versions: The versions; those without workers must be idle.
-
-        Returns:
-            The barrier, once all versions pause.
-
-        Raises:
-            UnderWayError: If they do not reach one point in time.
-            VersionConflictError: If another process has written the record meanwhile.
-        """
+        """Make versions pause at one vector (those without workers must be idle). If that fails, all of them resume."""
         inputs = [_Inputs.of(version) for version in versions]
         for _ in range(_ATTEMPTS):
             running = [each for each in inputs if self.is_running(each.connected)]
@@ -125,15 +103,11 @@ class BarrierCoordinator:
         raise UnderWayError(message, hint="Try again once they have started.")
 
     def resume(self, release: Release) -> Release:
-        """Let all versions that pause go on.
-
-        Raises:
-            VersionConflictError: If another process has written the record meanwhile: a worker has given the barrier up.
-        """
+        """Let all versions that pause resume."""
         return self._registry.write(replace(release, barrier=None))
 
     def give_up(self, release: Release) -> None:
-        """Let all versions that pause go on, unless another process has written the record meanwhile."""
+        """Let all versions that pause resume, unless another process has written the record meanwhile."""
         try:
             self.resume(release)
         except VersionConflictError as error:
@@ -143,9 +117,11 @@ class BarrierCoordinator:
         """Try to complete the barrier; return None if workers of a version appeared that had none."""
         attempt.ask(0, {each.version: {} for each in running})
         attempt.wait([(each.connected, each.sources) for each in running])
+        # One version has processed the records up to these offsets, so they exist: no task waits for input.
         vector = _furthest(inputs)
         for each in inputs:
             if each not in running:
+                # Its workers have just started, and have not stopped for phase 0: the vector may be too low for them.
                 if self.is_running(each.connected):
                     return None
                 self._bring(each.connected, {tp: vector[tp] for tp in each.sources})
@@ -178,7 +154,6 @@ class BarrierCoordinator:
 
 
 def _furthest(inputs: Iterable[_Inputs]) -> dict[TopicPartition, int]:
-    """Return the position of the version that is furthest ahead, per source partition."""
     vector: dict[TopicPartition, int] = {}
     for each in inputs:
         for tp, offset in each.positions().items():
@@ -201,11 +176,7 @@ class _Attempt:
         self.release = self._registry.write(replace(self.release, barrier=self._barrier))
 
     def wait(self, wanted: Iterable[tuple[ConnectedApplication, frozenset[TopicPartition]]]) -> None:
-        """Wait until all owners have acknowledged the phase.
-
-        Raises:
-            UnderWayError: If they do not in time.
-        """
+        """Wait until all owners have acknowledged the phase."""
         deadline = time.monotonic() + _ANSWER_SECONDS
         for version, tps in wanted:
             while missing := self._missing(version, tps):

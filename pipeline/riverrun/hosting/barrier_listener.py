@@ -30,22 +30,17 @@ log = logging.getLogger(__name__)
 
 _TP = TopicPartition(CONTROL_TOPIC, 0)
 _RETRY_SECONDS = 1.0
-"""How often to look for a control topic, and to try again after a failure."""
+"""Interval at which a missing control topic is looked up, and pause after a failure."""
 _POLL_SECONDS = 0.2
 _RECORDS_PER_POLL = 500
+# Several signs of life of a coordinator (`BEAT_SECONDS`) must be missing before an instance completes its switch.
 ORPHANED_SECONDS = 60.0
-"""Time without a sign of work after which an instance completes a switch: several signs of its coordinator (`BEAT_SECONDS`)."""
+# Short, as the thread may be waiting for absent brokers, and holds no resources.
 _END_SECONDS = 1.0
-"""How long to wait for the thread to end. It may be waiting for absent brokers, and holds no resources."""
 
 
 class Pauses:
-    """The pauses of a version, by the records of its application.
-
-    Args:
-        version: The version.
-        clock: Monotonic seconds.
-    """
+    """The pauses of a version, by the records of its application."""
 
     def __init__(self, version: str, clock: Callable[[], float] = time.monotonic) -> None:
         self._version = version
@@ -79,12 +74,9 @@ class OrphanWatch:
         self._orphaned_at = math.inf
 
     def has_found(self, release: Release) -> bool:
-        """Return whether a switch has shown no sign of work for long; if so, the caller completes it, and asks again.
-
-        Args:
-            release: The release as it is now.
-        """
+        """Return whether a switch has shown no sign of work for long; if so, the caller completes it, and asks again."""
         now = time.monotonic()
+        # Any change of the record is a sign of work. The time in it is of another machine's clock, which may differ.
         is_new = release != self._seen
         is_orphaned = not is_new and release.step in SWITCHING and now >= self._orphaned_at
         if is_orphaned:
@@ -103,11 +95,8 @@ class BarrierListener:
     the barrier stays; only the completed switch ends the pause. If its coordinator shows no sign of work, `complete` is called.
 
     Args:
-        admin: Asks the brokers.
-        app: The application.
-        version: The version that runs.
         on_change: Called with each new record, in the thread of the listener.
-        complete: Completes a switch whose coordinator has died, in a thread of its own; None to leave that to others.
+        complete: Completes a switch whose coordinator has died, in a separate thread; None to leave that to others.
     """
 
     def __init__(
@@ -133,7 +122,6 @@ class BarrierListener:
         self.latest: Release | None = None
         """The last record of the topic; None if there is none."""
         self.pauses = Pauses(version)
-        """The pauses of the version that runs."""
 
     def start(self) -> None:
         """Begin reading."""
@@ -173,7 +161,8 @@ class BarrierListener:
             key, value, *_ = record
             if key == name:
                 self._newest = value
-        if _TP in polled.ends:  # earlier records may be outdated
+        # Only at the end of the topic: earlier records may be outdated.
+        if _TP in polled.ends:
             self._tell()
         if self.latest is not None and self.latest.barrier is not None:
             self._give_up_if_due(self.latest, self.latest.barrier)
@@ -198,6 +187,7 @@ class BarrierListener:
         self.latest = record = release_in({self._app: self._newest}, self._app)
         assert record is not None, "it was just put there"  # noqa: S101 - for types
         barrier = record.barrier
+        # From when this process first sees the barrier: the coordinator's clock may differ.
         if barrier is not None and barrier.id != self._deadline[0]:
             self._deadline = barrier.id, time.monotonic() + barrier.timeout_ms / 1000
         self.pauses.note(record)
@@ -230,14 +220,7 @@ class BarrierListener:
 
 
 class ReleaseFollower:
-    """Has running tasks follow the newest record of their application, each between two commits.
-
-    A task that was taken over later has read a newer record itself.
-
-    Args:
-        application: Returns the application; its sources may change.
-        pause_at: Called with the limits of each record.
-    """
+    """Has running tasks follow the newest record of their application, each between two commits."""
 
     def __init__(self, application: Callable[[], Application], pause_at: Callable[[Limits | None], None]) -> None:
         self._application = application
@@ -258,6 +241,7 @@ class ReleaseFollower:
     def let_process(self, active: ActiveTask) -> bool:
         """Apply the newest record to a task whose commit is not under way. Returns whether the task may process now."""
         newest, present = self._newest, active.publication
+        # A task that was taken over later has read a newer record itself.
         if newest is None or newest is present or newest.revision <= present.revision:
             return True
         if not active.may_follow(newest):

@@ -13,7 +13,6 @@ class Carry:
     """State that a candidate takes over from the live version.
 
     Args:
-        id: Identifies it.
         is_marked: Whether the mark below is known.
         is_done: Whether the candidate stands at the mark, with all its state. The mark is forgotten then.
         at: The offset vector of the mark, as text.
@@ -22,7 +21,7 @@ class Carry:
         topics: Ids of these topics, by name.
         settings: Settings of its changelogs that were changed meanwhile, and what they were, by topic.
         until: Ends of topics that only the candidate reads, as they were at the mark.
-        fates: What becomes of each store and output, in words.
+        fates: What becomes of each store and output, as text.
         functions: Digests of the functions that migrate stores, by store.
     """
 
@@ -44,15 +43,7 @@ class Carry:
         return "\n".join([f"state is {state}", *(f"  {fate}" for fate in self.fates)])
 
     def require_done(self, app: str, version: str) -> None:
-        """Make sure that the candidate has all that it takes over.
-
-        Args:
-            app: The application.
-            version: The candidate.
-
-        Raises:
-            UnderWayError: If it has not.
-        """
+        """Make sure that the candidate has all that it takes over."""
         if not self.is_done:
             message = f"{app}: {version} does not have all state yet that it takes over from the live version"
             hint = f"Wait for it. If it died, complete it: riverrun release start {app} --to {version} --carry"

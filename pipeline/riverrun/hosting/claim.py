@@ -41,13 +41,8 @@ class ClaimedTask:
     """A task that this process has taken over: its predecessor is fenced, and its state is open, but not restored yet.
 
     Args:
-        claim: The claim.
         publication: Where it publishes, as read after the predecessor was fenced.
-        producer: Sends its records and commits.
-        starts: Where to start reading each input.
         limits: Limits of record times of the topics that it is known to write to.
-        opened: Its committed offsets and its local state.
-        tables: Its inputs that are tables.
     """
 
     claim: Claim
@@ -74,13 +69,10 @@ class Claim:
     """The claim of this process to a task, across all attempts to run it.
 
     Args:
-        connected: The application of the task.
-        task_id: The task.
-        clock: Tells the time.
         thread: The producer that the task shares with others, pausing at barriers and publishing as the application's record in
             the control topic says at the time. None for bounded runs: each task has its own producer there. They end before a
             release takes its next step, or are refused.
-        transaction_timeout_ms: How long a transaction of a task with its own producer may stay open, ms.
+        transaction_timeout_ms: How long a transaction of a task with its own producer may stay open.
     """
 
     def __init__(
@@ -96,13 +88,12 @@ class Claim:
         self.connected = connected
         self.clock = clock
         self.spec = connected.application.task_spec(task_id, connected.layout.tasks[task_id])
-        """The definition of the task."""
         self._thread = thread
         self._transaction_timeout_ms = transaction_timeout_ms
         self._topics: Mapping[str, int] = {}
         self._has_owned = False
+        # The last commit, and then the one that is under way. With metadata, as within a pack nothing else differs.
         self._own_commits: list[_Commit] = []
-        """The last commit with its metadata: within a pack only the metadata differs. A commit that is under way follows."""
 
     # Ownership
 
@@ -110,22 +101,13 @@ class Claim:
         """Fence the predecessor, read committed offsets, open the state, and find what it lacks.
 
         Waits for brokers; may run in another thread. Leaves nothing open if it fails.
-
-        Args:
-            backend: The local state, if a standby has it open; the task then owns and closes it.
-
-        Raises:
-            NotLiveError: If the version would publish and is not live.
-            UnderWayError: If a switch to another version is under way, and no barrier says how far this version may process.
-            UnknownOutcomeError: If another process claims the task at the same time.
-            ConfigError: If an input has no committed offset, and the policy of its source is `none`.
-            BrokerError: If the brokers do not answer.
-            StateError: If the local state is in use by another process.
         """
         connected, spec = self.connected, self.spec
         with ExitStack() as opened:
+            # The state of a standby belongs to the task from here on, and is closed even if this fails.
             if backend is not None:
                 opened.callback(backend.close)
+            # The lock, the owner, the offsets: in another order, a predecessor could still commit (`hosting.ownership`).
             lock = self._new_lock()
             opened.callback(lock.close)
             lock.init()
@@ -134,7 +116,8 @@ class Claim:
             self._note(point)
             producer = lock if self._thread is None else self._commit_owner(lock, self._thread, point, starts)
             self._has_owned = True
-            publication = self._publication()  # after the predecessor is fenced: see `Publication`
+            # After the predecessor is fenced: see `Publication`.
+            publication = self._publication()
             tables = TableInputs.begun(connected.admin, spec, point.commits)
             topics = (publication.topics.get(topic, topic) for topic in self._written())
             claimed = ClaimedTask(
@@ -152,15 +135,11 @@ class Claim:
         return claimed
 
     def release(self) -> None:
-        """Let go of a task that was taken over, but has not been started: its next owner then fences nobody.
-
-        Raises:
-            TaskMigratedError: If another process claims the task at the same time.
-            BrokerError: If the brokers do not answer. The next owner fences the producer of this thread.
-        """
+        """Let go of a task that was taken over, but has not been started: its next owner then fences nobody."""
         lock = self._new_lock()
         try:
             lock.init()
+            # Otherwise another owner has continued the task, and its commit must not be undone.
             if self.connected.committed(self.spec.inputs) == self.last_commit:
                 lock.commit(self.released())
         finally:
@@ -171,30 +150,19 @@ class Claim:
         return {tp: (offset, _owned(metadata, "")) for tp, (offset, metadata) in self.newest_commit.items()}
 
     def check_owner(self) -> None:
-        """Find out, before taking the task over once more, whether another owner has continued it.
-
-        An owner that was out of reach for longer than its transaction timeout is fenced in either case: by the brokers alone,
-        or by a successor. A successor must not be fenced in turn.
-
-        Raises:
-            TopicError: If a topic was deleted and created again. Brokers delete committed offsets with it.
-            TaskMigratedError: If the last commit is another owner's.
-            BrokerError: If the brokers do not answer.
-        """
+        """Find out, before taking the task over once more, whether another owner has continued it."""
+        # An owner that was out of reach for longer than its transaction timeout is fenced in either case: by the brokers
+        # alone, or by a successor. A successor must not be fenced in turn.
         if not self._has_owned:
             return
+        # First, as brokers delete committed offsets with a topic, which would look like another owner's commit.
         self.require_same_topics()
         if self.connected.committed(self.spec.inputs) not in self._own_commits:
             message = f"Task {self.id} of {self.connected.id}: another owner has committed meanwhile"
             raise TaskMigratedError(message)
 
     def require_same_topics(self) -> None:
-        """Make sure that the topics that the task depends on are still those that it was taken over with.
-
-        Raises:
-            TopicError: If a topic was deleted and created again.
-            BrokerError: If the brokers do not answer.
-        """
+        """Make sure that the topics that the task depends on are still those that it was taken over with."""
         require_same(self.connected.application, self._topics.items(), found_ids(self.connected.admin, self._topics))
 
     def _new_lock(self) -> StreamsProducer:
@@ -207,7 +175,6 @@ class Claim:
         return fence_named(self.connected, self.spec.inputs, partial(fence, self.connected.application))
 
     def _starts(self, point: CommittedPoint) -> dict[TopicPartition, int]:
-        """Return where to start reading each input: at the committed offset, or else as the policy of its source says."""
         missing = [tp for tp in self.spec.inputs if tp not in point.commits]
         starts = reset_offsets(self.connected, missing, self.clock.now_ms())
         return starts | {tp: committed.offset for tp, committed in point.commits.items()}
@@ -215,12 +182,10 @@ class Claim:
     def _commit_owner(
         self, lock: StreamsProducer, thread: ThreadProducer, point: CommittedPoint, starts: Mapping[TopicPartition, int]
     ) -> StreamsProducer:
-        """Commit the offsets again, with the producer of this thread as the owner. Returns the producer.
-
-        An empty transaction would prove nothing: brokers accept it even from a producer that is fenced. So inputs without
-        committed offsets get their start.
-        """
+        """Commit the offsets again, with the producer of this thread as the owner. Returns the producer."""
         producer = thread.present()
+        # Inputs without committed offsets get their start. An empty transaction would prove nothing: brokers accept it even
+        # from a producer that is fenced.
         begun = {tp: unread(tp, point.topics, self.connected.id) for tp in starts.keys() - point.commits.keys()}
         known = {tp: committed.metadata for tp, committed in point.commits.items()} | begun
         self.begin_commit({tp: (starts[tp], _owned(metadata, producer.owner)) for tp, metadata in known.items()})
@@ -233,14 +198,13 @@ class Claim:
         return producer
 
     def _publication(self) -> Publication:
-        """Read where to publish: see `Publication`."""
         if self._thread is not None:
             return self.connected.publication()
         self.connected.require_publishing()
         return Publication.at_start(self.connected.application)
 
     def _written(self) -> Iterator[str]:
-        """Yield the topics that the task writes to, as far as its topology names them."""
+        """Yield the topics that the task writes to, except those that are chosen by record."""
         sub = self.spec.sub_topology
         for topic in sub.sink_topics:
             yield full_name(sub, self.connected.id, topic)
@@ -259,7 +223,7 @@ class Claim:
         return self._own_commits[-1] if self._own_commits else {}
 
     def begin_commit(self, offsets: Mapping[TopicPartition, tuple[int, str]]) -> None:
-        """Note a commit that is sent next: only its outcome tells which commit is the last one."""
+        """Note a commit that is sent next: only its outcome shows which commit is the last one."""
         self._own_commits = [self._own_commits[0], self._own_commits[0] | dict(offsets)]
 
     def end_commit(self) -> None:
@@ -268,11 +232,11 @@ class Claim:
 
     def _note(self, point: CommittedPoint) -> None:
         self._topics = point.topics
+        # Other offsets than the last known ones: the commit with unknown outcome has succeeded.
         if self._thread is not None and [point.commits] != self._own_commits[:1]:
-            self._thread.doubted_since = None  # the commit with unknown outcome has succeeded
+            self._thread.doubted_since = None
         self._own_commits = [dict(point.commits)]
 
 
 def _owned(metadata: str, owner: str) -> str:
-    """Return the metadata of an offset with another owner."""
     return replace(OffsetMetadata.decode(metadata), owner=owner).encode()

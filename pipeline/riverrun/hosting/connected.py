@@ -83,15 +83,11 @@ class ConnectedApplication:
     """One version of an application on its brokers: its tasks, its topics, and where it publishes.
 
     Partitions and tasks are looked up once; `resolved` returns an object that looks again. Threads may share one.
-
-    Args:
-        application: The version of the application.
-        admin: Asks the brokers.
-        known_partitions: Number of partitions by source topic, if they are known already; None to ask the brokers.
     """
 
     application: Application
     admin: Admin
+    # By source topic, if another instance or process has found them; None to ask the brokers.
     known_partitions: Mapping[str, int] | None = field(default=None, repr=False)
 
     @property
@@ -106,7 +102,7 @@ class ConnectedApplication:
 
     @property
     def topology(self) -> Topology:
-        """Return its topology, as far as its patterns are resolved."""
+        """Return its topology, with the patterns of topics that are resolved by now."""
         return self.application.topology
 
     def in_directory(self, directory: Path) -> ConnectedApplication:
@@ -116,13 +112,7 @@ class ConnectedApplication:
     # Tasks
 
     def resolved(self) -> ConnectedApplication:
-        """Return a copy that reads the topics that its patterns match now.
-
-        Leaves out Kafka's internal topics and those of the application.
-
-        Raises:
-            BrokerError: If brokers do not answer.
-        """
+        """Return a copy that reads the topics that its patterns match now, except internal ones."""
         if not self.application.topology.has_patterns:
             return ConnectedApplication(self.application, self.admin)
         others = (topic for topic in self.admin.list_topics() if not is_internal_topic(self.id, topic))
@@ -134,11 +124,7 @@ class ConnectedApplication:
         return ConnectedApplication(replace(self.application, topology=topology), self.admin)
 
     def with_partitions(self, partitions: Mapping[str, int]) -> ConnectedApplication:
-        """Return a copy with the source topics that another instance or process has found.
-
-        Args:
-            partitions: Number of partitions by topic (`partitions`).
-        """
+        """Return a copy with the source topics that another instance or process has found."""
         return replace(self.reading(partitions), known_partitions=partitions)
 
     @cached_property
@@ -148,23 +134,14 @@ class ConnectedApplication:
 
     @cached_property
     def partitions(self) -> Mapping[str, int]:
-        """Return the number of partitions of each external topic that it reads; its patterns are resolved.
-
-        Raises:
-            BrokerError: If brokers do not answer.
-        """
+        """Return the number of partitions of each external topic that it reads; its patterns are resolved."""
         if self.known_partitions is not None:
             return self.known_partitions
         return self.admin.partitions(self.application.topology.external_topics)
 
     @cached_property
     def layout(self) -> Layout:
-        """Return its tasks and internal topics; its patterns are resolved.
-
-        Raises:
-            TopicError: If a source topic does not exist, or topics that are joined differ in partitions.
-            BrokerError: If brokers do not answer.
-        """
+        """Return its tasks and internal topics; its patterns are resolved."""
         return plan_layout(self.application.topology, self.id, self.partitions)
 
     @cached_property
@@ -175,41 +152,21 @@ class ConnectedApplication:
     def committed(
         self, tps: Iterable[TopicPartition] | None = None, patience_s: float = STABLE_SECONDS
     ) -> dict[TopicPartition, CommittedOffset]:
-        """Return committed offsets by partition, also those that brokers have forgotten; partitions without one are left out.
-
-        Args:
-            tps: The partitions; all inputs if left out.
-            patience_s: How long to wait for transactions that commit offsets of these partitions.
-
-        Raises:
-            OpenTransactionError: If a transaction that commits offsets of these partitions stays open.
-            BrokerError: If brokers do not answer.
-        """
+        """Return committed offsets by partition, of all inputs by default; partitions without one are left out."""
         wanted = list(self.inputs if tps is None else tps)
         found = self.admin.committed(self.id, wanted, patience_s)
         missing = [tp for tp in wanted if tp not in found]
+        # Brokers delete committed offsets of a group that nobody uses. The copies of the last commits take their place.
         return found | KeptOffsets(self.admin, self.id).last(missing)
 
     def noted(self, tps: Iterable[TopicPartition]) -> dict[TopicPartition, CommittedOffset]:
-        """Return committed offsets by partition as they are now: an open transaction may be about to replace them.
-
-        Raises:
-            BrokerError: If brokers do not answer.
-        """
+        """Return committed offsets by partition as they are now: an open transaction may be about to replace them."""
         return self.admin.committed(self.id, tps, isolation="read_uncommitted")
 
     # Topics
 
     def prepare(self) -> Layout:
-        """Check handlers, the snapshot store and topics; create missing internal topics.
-
-        Returns:
-            The tasks and internal topics.
-
-        Raises:
-            ConfigError: If a handler or extractor cannot be imported, or no installed file system serves `snapshot.url`.
-            TopicError: If a topic is missing, has the wrong number of partitions, or is an internal one that has been deleted.
-        """
+        """Check handlers, the snapshot store and topics; create missing internal topics."""
         application, streams = self.application, self.application.config.streams
         error_handlers(streams)
         timestamp_extractor(streams.default_timestamp_extractor)
@@ -221,6 +178,7 @@ class ConnectedApplication:
         letters = application.dead_letters or streams.errors_dead_letter_queue_topic_name
         if letters is not None:
             self.admin.require([letters], f"application {self.id} keeps failures in")
+        # Before missing topics are created: if they have existed, their records are lost.
         self._require_nothing_lost()
         topics = (
             TopicSpec(t.name, t.partitions, {**streams.topic, **t.config}, streams.replication_factor)
@@ -230,20 +188,14 @@ class ConnectedApplication:
         return layout
 
     def _require_nothing_lost(self) -> None:
-        """Make sure that the internal topics to be created have not existed before.
-
-        Kafka Streams creates them again (`InternalTopicManager.makeReady`), and goes on without the state that was in them.
-
-        Raises:
-            TopicError: If tasks that use such a topic have committed.
-        """
+        # Kafka Streams creates missing internal topics again (`InternalTopicManager.makeReady`), and continues without the
+        # state that was in them.
         own = {topic.name for topic in self.layout.internal_topics}
         if own == self.admin.partitions(own).keys():
             return
         used = self._used_topics()
-        lost = (
-            used - self.admin.partitions(used).keys()
-        )  # looked up after the commits: an instance may have just created them
+        # The topics are looked up after the commits: another instance may have just created them.
+        lost = used - self.admin.partitions(used).keys()
         if lost:
             names = ", ".join(sorted(lost))
             message = f"{self.id} has run before, but some of its internal topics are missing: {names}"
@@ -267,31 +219,20 @@ class ConnectedApplication:
     # Publication
 
     def release(self) -> Release | None:
-        """Return the application's record in the control topic; None if it was never released.
-
-        Raises:
-            ReleaseError: If the record cannot be read, or is lost although this version would publish.
-            BrokerError: If brokers do not answer.
-        """
+        """Return the application's record in the control topic; None if it was never released."""
         found = ReleaseRegistry.at(self.admin).find(self.application.config.name)
+        # Staging topics of a version that would publish prove that its record is lost.
         if found is None and self.application.published is None:
             require_never_released(self.admin, self.application.config)
         return found
 
     def publication(self) -> Publication:
-        """Read where a task that has just been taken over publishes, and up to which offsets.
-
-        Raises:
-            NotLiveError: If the version is not live, and has no staging topics.
-            UnderWayError: If a switch to another version is under way, and no barrier says how far this version may process.
-                Also if outputs of a run of this version are held back, or state is being carried over to it.
-            BrokerError: If brokers do not answer.
-            ReleaseError: If the control topic's record of the application cannot be read, or is lost.
-        """
+        """Read where a task that has just been taken over publishes, and up to which offsets."""
         application, release = self.application, self.release()
         if release is None:
             return Publication.at_start(application)
         found = Publication.by(application, release)
+        # In the middle of a switch, the barrier's limits say how far this version may process.
         if found.limits is None:
             release.require_no_switch()
         if release.live == application.version:
@@ -305,19 +246,11 @@ class ConnectedApplication:
         return found
 
     def require_publishing(self) -> None:
-        """Make sure that a bounded run may write to its output topics.
-
-        A run that writes to staging topics may always do so, unless its version pauses: the run would pass the barrier.
-
-        Raises:
-            NotLiveError: If another version is live.
-            UnderWayError: If a switch is under way, the version pauses, or outputs of an earlier run are held back.
-            ReleaseError: If the control topic's record cannot be read, or is lost.
-            BrokerError: If brokers do not answer.
-        """
+        """Make sure that a bounded run may write to its output topics."""
         application, found = self.application, self.release()
         if found is None:
             return
+        # Also to staging topics: the run would pass the barrier.
         found.require_no_barrier(application.version)
         if application.published is not None:
             return

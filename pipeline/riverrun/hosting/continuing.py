@@ -1,6 +1,6 @@
-"""Applications whose committed offsets brokers have deleted: how to tell them from new ones, and how to continue them.
+"""Applications whose committed offsets brokers have deleted: how to distinguish them from new ones, and how to resume them.
 
-`ConnectedApplication.committed` returns the copies of commits that nobody has gone on from (`kept_offsets`). What is left here
+`ConnectedApplication.committed` returns the copies of commits that nobody has continued from (`kept_offsets`). What is left
 are workers that ended without letting their tasks go, and topics that were deleted and created again.
 """
 
@@ -29,19 +29,14 @@ _RETENTION = "offsets.retention.minutes"
 
 
 def require_new(connected: ConnectedApplication, tps: Iterable[TopicPartition]) -> None:
-    """Make sure that inputs without committed offsets were never committed.
-
-    Raises:
-        TopicError: If a topic was deleted and created again since it was read.
-        ForgottenOffsetsError: If brokers have deleted committed offsets.
-        BrokerError: If the brokers do not answer.
-    """
+    """Make sure that inputs without committed offsets were never committed."""
     wanted = set(tps)
     kept = KeptOffsets(connected.admin, connected.id).read() if wanted else {}
     if not kept.keys() & wanted:
         return
     known = {tp: commit for tp, commit in kept.items() if tp in connected.inputs}
-    for tp in connected.noted(known):  # of others, or since the caller has looked
+    # Other inputs have committed offsets, and these may have got some since the caller has asked.
+    for tp in connected.noted(known):
         del known[tp]
     noted = committed_ids({tp: commit for tp, commit in known.items() if tp in wanted}, connected.id)
     require_same(connected.application, noted.items(), found_ids(connected.admin, noted))
@@ -53,7 +48,8 @@ def require_new(connected: ConnectedApplication, tps: Iterable[TopicPartition]) 
 def _forgotten(
     admin: Admin, config: AppConfig, version: str, known: Mapping[TopicPartition, CommittedOffset]
 ) -> ForgottenOffsetsError:
-    first = admin.beginning_offsets(known)  # of repartition topics, records are deleted once they are processed
+    # Records of repartition topics are deleted once they are processed, so their logs may begin after the copy.
+    first = admin.beginning_offsets(known)
     places = OffsetVector({tp: max(commit.offset, first[tp]) for tp, commit in known.items()})
     message = (
         f"Brokers have deleted committed offsets of {config.application_id(version)}, which has run before. The worker that"
@@ -69,18 +65,7 @@ def _forgotten(
 
 
 def resume(connected: ConnectedApplication, offsets: Mapping[TopicPartition, int]) -> None:
-    """Set where an application continues whose committed offsets brokers have deleted. Its state stays as it is.
-
-    Args:
-        connected: The application.
-        offsets: By input, the offset of the first record that it has not processed.
-
-    Raises:
-        UnderWayError: If a worker or a bounded run processes the application.
-        RangeError: If an offset of one of these inputs is known, or the application was further, or the log is shorter.
-        TopicError: If a topic was deleted and created again.
-        BrokerError: If the brokers do not answer.
-    """
+    """Set where an application continues whose committed offsets brokers have deleted. Its state stays as it is."""
     require_nobody(connected)
     connected = connected.resolved()
     unread = sorted(offsets.keys() - connected.inputs)
@@ -113,23 +98,15 @@ def _resumed(
             message = f"{connected.id} cannot continue at {tp}@{offset}: it was at {first} before, and the topic ends at {end}"
             raise RangeError(message, hint=f"Choose an offset from {first} to {end}.")
         known = replace(OffsetMetadata.decode(kept[tp].metadata), owner="", barrier=None)
-        if offset != first:  # these are about the record at the offset that was copied
+        # These two are about the record at the offset that was copied.
+        if offset != first:
             known = replace(known, taken=0, next_time=-1)
         commits[tp] = offset, known.encode()
     return commits
 
 
 def keep_committed(connected: ConnectedApplication, committed: Mapping[TopicPartition, CommittedOffset]) -> None:
-    """Copy commits of workers that have ended without letting their tasks go. No other host may process the application.
-
-    Args:
-        connected: The application; its patterns are resolved.
-        committed: Its committed offsets.
-
-    Raises:
-        TaskMigratedError: If another process takes a task over meanwhile.
-        BrokerError: If the brokers do not answer.
-    """
+    """Copy commits of workers that have ended without letting their tasks go. No other host may process the application."""
     kept = KeptOffsets(connected.admin, connected.id).read() if committed else {}
     for task_id, inputs in connected.layout.tasks.items():
         if all(_is_kept(committed[tp], kept.get(tp)) for tp in inputs if tp in committed):
@@ -147,20 +124,12 @@ def _is_kept(commit: CommittedOffset, kept: CommittedOffset | None) -> bool:
 
 
 def expiry_warning(admin: Admin, config: AppConfig, version: str) -> str | None:
-    """Return a warning if brokers may delete, or have deleted, committed offsets that are known nowhere else; None if not.
-
-    Args:
-        admin: Asks the brokers.
-        config: The application.
-        version: Its version.
-
-    Raises:
-        BrokerError: If the brokers do not answer.
-    """
+    """Return a warning if brokers may delete, or have deleted, committed offsets that are known nowhere else; None if not."""
     application_id = config.application_id(version)
     try:
         kept = KeptOffsets(admin, application_id).read()
-    except BrokerError as error:  # such as a missing right, which only who processes needs
+    # Such as a missing right, which only hosts that process need.
+    except BrokerError as error:
         if error.retriable:
             raise
         return f"Whether brokers may delete committed offsets of {application_id} is not known: {error.message}"

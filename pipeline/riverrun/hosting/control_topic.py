@@ -54,14 +54,14 @@ log = logging.getLogger(__name__)
 
 _LONGEST_NAME = 10_000
 _CONFIG = {"cleanup.policy": "compact", "retention.ms": "-1"}
+# Short, as a writer that dies within a transaction hides later records of all names from readers for this time.
 _TRANSACTION_MS = 10_000
-"""A writer that dies within a transaction hides later records of all names from readers for this time, ms."""
 _ATTEMPTS = 12
 _APART_SECONDS = 0.1
+# Then a topic is read from its beginning again: brokers forget that names were deleted (`kafka.tombstones`).
 _TRUSTED_SECONDS = 600.0
-"""After this time a topic is read from its beginning again: brokers forget that names were deleted (`kafka.tombstones`)."""
 BEAT_SECONDS = 15.0
-"""How often a switch shows that it is at work."""
+"""Interval at which the process that works on a switch shows that it is alive."""
 _CONFLICT_HINT = "Look at `riverrun release status`, then decide again."
 
 
@@ -75,8 +75,8 @@ class _Known:
     begun_at: float
 
 
+# Commands and servers read a topic again and again, and nearly always nothing is new.
 _KNOWN: WeakKeyDictionary[Admin, dict[str, _Known]] = WeakKeyDictionary()
-"""By client and topic. Commands and servers look at a topic again and again, and nearly always nothing is new."""
 
 
 def _known_to(admin: Admin) -> dict[str, _Known]:
@@ -84,13 +84,7 @@ def _known_to(admin: Admin) -> dict[str, _Known]:
 
 
 class ControlTopic:
-    """A topic of values by name, created at the first write.
-
-    Args:
-        admin: Asks the brokers.
-        topic: Its name, with which the names of its locks begin.
-        config: Settings of the topic when it is created, in addition to its own.
-    """
+    """A topic of values by name, created at the first write; `config` adds to its settings then."""
 
     def __init__(self, admin: Admin, topic: str, config: Mapping[str, str] | None = None) -> None:
         self._admin = admin
@@ -99,15 +93,12 @@ class ControlTopic:
         self._tp = TopicPartition(topic, 0)
 
     def read(self) -> dict[str, bytes]:
-        """Return the latest value of each name.
-
-        Raises:
-            BrokerError: If brokers do not answer.
-        """
+        """Return the latest value of each name."""
         topic_id = self._admin.topic_ids([self._topic]).get(self._topic)
         if topic_id is None:
             return {}
-        end = self._admin.stable_end_offsets([self._tp])[self._tp]  # writers with other locks may go on
+        # Not the settled end: writers with other locks may write without a break.
+        end = self._admin.stable_end_offsets([self._tp])[self._tp]
         start = self._admin.beginning_offsets([self._tp])[self._tp]
         known = _known_to(self._admin).get(self._topic)
         found: dict[str, bytes] = {}
@@ -121,35 +112,25 @@ class ControlTopic:
         return found
 
     def _read_on(self, found: dict[str, bytes], offsets: OffsetRange) -> None:
-        """Add the values of records, in their order."""
         for _, records in read_range(self._admin, {self._tp: offsets}):
             for record in records:
                 name = _name_in(record.key)
                 if name is None:
                     continue
+                # Names are in the order of their latest values.
                 found.pop(name, None)
                 if record.value is not None:
                     found[name] = record.value
 
     def write(self, lock: str, values: Mapping[str, bytes | None], check: Callable[[], None] = lambda: None) -> None:
-        """Write values atomically; of several concurrent writers with one lock, one succeeds.
-
-        Args:
-            lock: The application, import or export that the values are about. Writers with different locks do not meet.
-            values: By name; None deletes a name.
-            check: Called under the lock before anything is written; an error that it raises ends the attempt.
-
-        Raises:
-            TaskMigratedError: If another writer has taken the lock. Nothing was written.
-            UnknownOutcomeError: If it is unknown whether the values were written.
-            BrokerError: If brokers refuse or do not answer.
-        """
+        """Write values atomically (None deletes a name); of several concurrent writers with one lock, one succeeds."""
         self.create()
         name = lock_name(self._topic, lock)
         producer = TransactionalProducer(
             self._admin.kafka, name, transaction_timeout_ms=_TRANSACTION_MS, admin=self._admin
         )
         try:
+            # This takes the lock: it fences the previous holder. What `check` finds then holds until the commit.
             producer.init()
             check()
             self._send(producer, values)
@@ -158,11 +139,7 @@ class ControlTopic:
             producer.close()
 
     def put(self, values: Mapping[str, bytes | None]) -> None:
-        """Write values of names that have only one writer, without the lock.
-
-        Raises:
-            BrokerError: If brokers refuse or do not answer.
-        """
+        """Write values of names that have only one writer, without the lock."""
         self.create()
         producer = IdempotentProducer(self._admin.kafka, admin=self._admin)
         try:
@@ -176,22 +153,12 @@ class ControlTopic:
             producer.send(self._topic, name.encode(), value, SystemClock().now_ms(), (), 0)
 
     def create(self) -> None:
-        """Create the topic if it does not exist.
-
-        Raises:
-            BrokerError: If brokers refuse or do not answer.
-        """
+        """Create the topic if it does not exist."""
         self._admin.create_topics([TopicSpec(self._topic, 1, self._config)])
 
 
 def readable(topic: str, values: Mapping[str, bytes], decode: Callable[[bytes], T]) -> list[T]:
-    """Decode the records of a history. A record that cannot be read is left out with a warning.
-
-    Args:
-        topic: The topic, for the warning.
-        values: The records by name.
-        decode: Decodes one; raises `UnreadableError`.
-    """
+    """Decode the records of a history. A record that cannot be read is left out with a warning."""
     found = []
     for name, value in values.items():
         try:
@@ -230,11 +197,6 @@ class ReleaseRegistry:
     All writers of an application use one transactional id, so writing is a compare-and-set. Take the lock (which fences the
     previous holder), read under it, compare, write, commit. A writer that was fenced tries again while the revision is the one
     that it knows.
-
-    Args:
-        notes: Where they are recorded.
-        by: The user who writes; by default, this user on this machine.
-        clock: Returns the time of a write.
     """
 
     def __init__(self, notes: Notes, by: str = "", *, clock: Clock | None = None) -> None:
@@ -244,12 +206,7 @@ class ReleaseRegistry:
 
     @classmethod
     def at(cls, admin: Admin, by: str = "") -> ReleaseRegistry:
-        """Return the registry of a cluster: its control topic, which is created by the first write.
-
-        Args:
-            admin: Asks the brokers.
-            by: The user who writes; by default, this user on this machine.
-        """
+        """Return the registry of a cluster: its control topic, which is created by the first write."""
         return cls(ControlTopic(admin, CONTROL_TOPIC), by)
 
     def now_ms(self) -> int:
@@ -257,12 +214,7 @@ class ReleaseRegistry:
         return self._clock.now_ms()
 
     def find(self, app: str) -> Release | None:
-        """Return the release of an application; None if it was never released.
-
-        Raises:
-            ReleaseError: If it cannot be read.
-            BrokerError: If brokers do not answer.
-        """
+        """Return the release of an application; None if it was never released."""
         return release_in(self._notes.read(), app)
 
     def read(self, app: str, default_version: str) -> Release:
@@ -270,32 +222,22 @@ class ReleaseRegistry:
         return self.find(app) or Release(app, default_version)
 
     def history(self, app: str) -> list[ReleaseChange]:
-        """Return all changes of an application's release, first to last.
-
-        Raises:
-            ReleaseError: If one of them cannot be read.
-            BrokerError: If brokers do not answer.
-        """
+        """Return all changes of an application's release, first to last."""
         return history_in(self._notes.read(), app)
 
     def write(self, release: Release) -> Release:
-        """Write a release that was read before, unless another process has written it since. Returns the written release.
-
-        A record of the change is written with it, or neither is.
-
-        Raises:
-            VersionConflictError: If another process has written since. Nothing was written.
-            UnknownOutcomeError: If brokers left it unknown, time and again, whether it was written.
-        """
+        """Write a release that was read before, unless another process has written it since. Returns the written release."""
         notes, now_ms = self._notes.read(), self.now_ms()
         before = release_in(notes, release.app)
         written = replace(
             _timed(before, release, self.by, now_ms),
+            # The record of the application may be lost, and its history not.
             revision=max(release.revision, last_revision_in(notes, release.app)) + 1,
             operation=uuid.uuid4().hex,
             changed_by=self.by,
             changed_ms=now_ms,
         )
+        # In one transaction: the history has a record of each change.
         values = encoded(written, ReleaseChange.between(before, written))
         for attempt in range(1, _ATTEMPTS + 1):
             try:
@@ -303,7 +245,8 @@ class ReleaseRegistry:
                 break
             except (TaskMigratedError, UnknownOutcomeError, VersionConflictError) as error:
                 now = self.read(release.app, release.live)
-                if now.operation == written.operation:  # the attempt that failed, or one before it, has written it
+                # The attempt that failed, or one before it, has written it.
+                if now.operation == written.operation:
                     break
                 if attempt == _ATTEMPTS or now.revision != release.revision:
                     raise _conflict(release, now, error) from error
@@ -312,13 +255,7 @@ class ReleaseRegistry:
 
     @contextmanager
     def working_on(self, release: Release) -> Iterator[None]:
-        """Show in the record, now and then, that a process works on a switch. Without a sign, a worker completes it.
-
-        Ends if another process has written the record meanwhile.
-
-        Args:
-            release: The release, as it was written last.
-        """
+        """Show in the record, at intervals, that a process works on a switch. Without a sign, a worker completes it."""
         ends = threading.Event()
         beating = threading.Thread(target=self._beat, args=(release, ends), name="working-on-switch", daemon=True)
         beating.start()
@@ -330,9 +267,11 @@ class ReleaseRegistry:
 
     def _beat(self, release: Release, ends: threading.Event) -> None:
         while not ends.wait(BEAT_SECONDS):
+            # The same revision, without a record of a change: nothing has changed but the time.
             at_work = encoded(replace(release, changed_ms=self.now_ms()))
             try:
                 self._notes.write(release.app, at_work, lambda: self.require(release))
+            # Another process has written the record: the switch is no longer this one's.
             except VersionConflictError:
                 return
             except StreamsError as error:
@@ -344,11 +283,7 @@ class ReleaseRegistry:
         return release.failed_pause_ms + (0 if barrier is None else max(0, self.now_ms() - barrier.since_ms))
 
     def require(self, release: Release) -> None:
-        """Make sure that a release is still as it was read or written.
-
-        Raises:
-            VersionConflictError: If another process has written since.
-        """
+        """Make sure that a release is still as it was read or written."""
         found = self.read(release.app, release.live)
         if found.revision != release.revision:
             message = f"{release.app}: {_other_revision(found, release)}"
@@ -360,22 +295,12 @@ class ReleaseRegistry:
 
 
 def release_of(admin: Admin, app: AppConfig) -> Release:
-    """Return the release of an application; one that was never released is live in its configured version.
-
-    Raises:
-        ReleaseError: If it was released, and the control topic has lost it.
-        BrokerError: If brokers do not answer.
-    """
+    """Return the release of an application; one that was never released is live in its configured version."""
     return known_release(ReleaseRegistry.at(admin), app, admin)
 
 
 def known_release(registry: ReleaseRegistry, app: AppConfig, admin: Admin) -> Release:
-    """Return the release that a registry knows; an application that was never released is live in its configured version.
-
-    Raises:
-        ReleaseError: If it was released, and its record is lost.
-        BrokerError: If brokers do not answer.
-    """
+    """Return the release that a registry knows; an application that was never released is live in its configured version."""
     release = registry.read(app.name, app.version)
     if not release.revision:
         if done := registry.history(app.name):
@@ -385,14 +310,8 @@ def known_release(registry: ReleaseRegistry, app: AppConfig, admin: Admin) -> Re
 
 
 def require_never_released(admin: Admin, app: AppConfig) -> None:
-    """Make sure that an application without a record in the control topic has no staging topics.
-
-    Releases make staging topics, so these prove that a record is lost.
-
-    Raises:
-        ReleaseError: If it has staging topics: it is unknown which version is live.
-        BrokerError: If brokers do not answer.
-    """
+    """Make sure that an application without a record in the control topic has no staging topics."""
+    # Only releases make staging topics, so these prove that a record is lost.
     prefixes = tuple(staging_name(app.application_id(version), "") for version in {app.version, *app.versions})
     if found := [topic for topic in admin.list_topics() if topic.startswith(prefixes)]:
         raise _lost(app.name, f"{found[0]} exists")
@@ -418,7 +337,6 @@ def _timed(before: Release | None, release: Release, by: str, now_ms: int) -> Re
 
 
 def _conflict(release: Release, now: Release, error: StreamsError) -> StreamsError:
-    """Return the error for a release that could not be written."""
     is_same = now.revision == release.revision
     if is_same and not isinstance(error, TaskMigratedError):
         return error

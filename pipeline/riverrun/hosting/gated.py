@@ -16,18 +16,16 @@ from riverrun.records import counted
 
 @dataclass(frozen=True, slots=True)
 class GateVerdict:
-    """Findings of a gate. A new gate makes a new verdict, which needs an approval of its own.
+    """Findings of a gate. A new gate makes a new verdict, which needs its own approval.
 
     Args:
-        id: Identifies it.
         at: The offset vector, as text, that both versions had processed.
         suite: Digest of the expectations' configuration.
         digests: Digests of the code of both versions, by version.
-        outcomes: Expectation to outcome, in words.
+        outcomes: Outcomes by expectation, as text.
         critical: Expectations that failed and block the release.
         warnings: Expectations that failed and need a person's approval.
-        approved_by: The person who approved it; empty without an approval.
-        approved_ms: Time of the approval, ms since the epoch.
+        approved_by: Empty without an approval.
         pages: Pages of Data Docs by subject, relative to the application's directory of Data Docs.
         docs: That directory, on the machine that judged; empty if there are no pages.
     """
@@ -97,10 +95,7 @@ class HeldRun:
     """A bounded run of the live version whose outputs are not public yet.
 
     Args:
-        id: Identifies it; a run that continues an interrupted one has its id.
-        version: The version.
-        state: How far it has come.
-        since_ms: When it began, ms since the epoch.
+        id: A run that continues an interrupted one has its id.
         is_marked: Whether the point below is known. Before that, nothing has been processed.
         committed: Offset and metadata committed by the version before the run, by input. The offset at which the run begins,
             with empty metadata, if there was none.
@@ -135,11 +130,7 @@ class HeldRun:
         return f"its gate has warnings without an approval: {', '.join(self.verdict.warnings)}"
 
     def hint(self, app: str) -> str:
-        """Return what to do about it.
-
-        Args:
-            app: The application.
-        """
+        """Return what to do about it."""
         if self.state is not HeldState.HELD:
             return _HINTS[self.state].format(app=app)
         discard = f"take the run back: riverrun held discard {app}"
@@ -164,18 +155,11 @@ def held_between(before: HeldRun | None, after: HeldRun | None) -> str:
 
 
 PUBLISHED, DISCARDED = "published", "discarded"
-"""Outcomes of a run with a gate."""
 
 
 @dataclass(frozen=True, slots=True)
 class PublishedRun:
-    """A run with a gate whose outputs are public.
-
-    Args:
-        id: Identifies the run.
-        records: Number of records that were published.
-        verdict: Findings of the gate; None if they are no longer known.
-    """
+    """A run with a gate whose outputs are public; `verdict` is None if it is no longer known."""
 
     id: str
     records: int

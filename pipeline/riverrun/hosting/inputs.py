@@ -43,12 +43,7 @@ class InputLag(NamedTuple):
 
 
 def input_lags(connected: ConnectedApplication) -> list[InputLag]:
-    """Return committed offsets and ends of all existing inputs, including repartition topics; sorted by partition.
-
-    Raises:
-        TopicError: If a source topic does not exist.
-        BrokerError: If the brokers do not answer.
-    """
+    """Return committed offsets and ends of all existing inputs, including repartition topics; sorted by partition."""
     connected, admin = connected.resolved(), connected.admin
     internal = {topic.name for topic in connected.layout.repartition_topics}
     existing = admin.partitions({tp.topic for tp in connected.inputs})
@@ -63,16 +58,12 @@ def input_lags(connected: ConnectedApplication) -> list[InputLag]:
 
 
 def dropped_so_far(connected: ConnectedApplication) -> Counter[str]:
-    """Return how many records an application's tasks have not processed, by reason, on all hosts since it began.
-
-    Tasks commit these counts with their offsets, so that each record counts once, whatever failed and was repeated.
-
-    Raises:
-        BrokerError: If the brokers do not answer.
-    """
+    """Return how many records an application's tasks have not processed, by reason, on all hosts since it began."""
+    # Tasks commit these counts with their offsets, so each record counts once, whatever failed and was repeated.
     committed, total = connected.committed(), Counter[str]()
     for inputs in connected.layout.tasks.values():
         found: Counter[str] = Counter()
+        # Each input has the counts of the whole task, as of its own last commit: the highest ones are the newest.
         for tp in committed.keys() & set(inputs):
             found |= Counter(OffsetMetadata.decode(committed[tp].metadata).dropped)
         total += found
@@ -92,16 +83,7 @@ _OWN_TOPIC = (
 def explained(
     error: MissingOffsetError, connected: ConnectedApplication, committed: Mapping[TopicPartition, int]
 ) -> MissingOffsetError:
-    """Return the error with a hint that fits the topic; called once it is known that no other owner has processed the records.
-
-    Args:
-        error: The error that a reader has raised.
-        connected: The application that reads the partition.
-        committed: Committed offsets of the task that reads the partition.
-
-    Raises:
-        BrokerError: If the brokers do not answer.
-    """
+    """Return the error with a hint that fits the topic, once it is known that no other owner has processed the records."""
     tp = TopicPartition(error.topic, error.partition)
     if tp.topic not in connected.topology.source_topics:
         return MissingOffsetError(error.message, hint=_OWN_TOPIC)
@@ -117,14 +99,7 @@ def explained(
 
 
 def warn_of_narrow_times(connected: ConnectedApplication) -> None:
-    """Log the output topics that refuse event times which brokers usually accept.
-
-    Args:
-        connected: The application; its topics are prepared.
-
-    Raises:
-        BrokerError: If the brokers do not answer.
-    """
+    """Log the output topics that refuse event times which brokers usually accept."""
     for topic, limits in sorted(time_limits(connected.admin, _written(connected.application)).items()):
         for setting, limit_ms in limits.narrow.items():
             log.warning(
@@ -138,7 +113,7 @@ def warn_of_narrow_times(connected: ConnectedApplication) -> None:
 
 
 def _written(application: Application) -> Iterator[str]:
-    """Yield every topic that the application writes to, as far as the topology names it."""
+    """Yield every topic that the application writes to, except those that are chosen by record."""
     topology, published = application.topology, application.published or {}
     yield from (published.get(topic, topic) for topic in topology.sink_topics)
     yield from (internal_name(application.id, name) for name in topology.repartition_topics)
@@ -152,26 +127,13 @@ def _written(application: Application) -> Iterator[str]:
 def reset_offsets(
     connected: ConnectedApplication, tps: Iterable[TopicPartition], now_ms: int
 ) -> dict[TopicPartition, int]:
-    """Return the offset at which reading of each new partition begins, by the policy of its source or `auto.offset.reset`.
-
-    Repartition topics are always read from their beginning: none of their records has been processed yet.
-
-    Args:
-        connected: The application; its patterns are resolved.
-        tps: Partitions without committed offsets.
-        now_ms: The time from which durations count back, ms since the epoch.
-
-    Raises:
-        TopicError: If a topic was deleted and created again since the application read it.
-        ForgottenOffsetsError: If brokers have deleted committed offsets of a partition.
-        ConfigError: If the policy of a partition requires a committed offset.
-        BrokerError: If the brokers do not answer.
-    """
+    """Return the offset at which reading of each new partition begins, by the policy of its source or `auto.offset.reset`."""
     admin, policies = connected.admin, reset_policies(connected.application)
     uncommitted = list(tps)
     require_new(connected, uncommitted)
     chosen: dict[AutoOffsetReset, list[TopicPartition]] = {}
     for tp in uncommitted:
+        # Repartition topics have no policy: none of their records has been processed yet.
         chosen.setdefault(policies.get(tp.topic, AutoOffsetReset.earliest()), []).append(tp)
     starts: dict[TopicPartition, int] = {}
     for policy, partitions in chosen.items():
@@ -198,12 +160,7 @@ def reset_offsets(
 def _require_no_earlier(
     connected: ConnectedApplication, starts: Mapping[TopicPartition, int], tps: Iterable[TopicPartition]
 ) -> None:
-    """Refuse to begin behind records that are in the archive alone: workers read topics only.
-
-    Raises:
-        ConfigError: If there are such records.
-        ArchiveError: If the archive cannot be read.
-    """
+    """Refuse to begin behind records that are in the archive alone: workers read topics only."""
     url = connected.application.config.streams.archive_url
     if not url or connected.admin.earlier is not None:
         return

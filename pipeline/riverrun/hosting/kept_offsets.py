@@ -3,8 +3,8 @@
 Brokers delete the committed offsets of a group without members after `offsets.retention.minutes`, a week by default. So each
 application has a compacted topic with copies of its commits. A running worker commits several times a second, so its commits
 are not copied: only the one with which it takes a task over, and the one with which it lets it go. Every other commit is
-copied. Commit and copy are one transaction, so a copy is of the last commit, unless it names an owner: that worker has gone on
-from there, and only its committed offsets tell how far.
+copied. Commit and copy are one transaction, so a copy is of the last commit, unless it names an owner: that worker has
+continued from there, and only its committed offsets show how far.
 """
 
 from __future__ import annotations
@@ -36,12 +36,7 @@ _decode = foreign_decoder(tuple[Natural, str], _LONGEST)
 
 
 class KeptOffsets:
-    """The copies of an application's commits.
-
-    Args:
-        admin: Asks the brokers.
-        application_id: The application.
-    """
+    """The copies of an application's commits."""
 
     def __init__(self, admin: Admin, application_id: str) -> None:
         self._admin = admin
@@ -50,12 +45,7 @@ class KeptOffsets:
         self._control = ControlTopic(admin, self._topic)
 
     def read(self) -> dict[TopicPartition, CommittedOffset]:
-        """Return the copies by input, and how far staging topics of logs are published; empty if nothing was ever committed.
-
-        Raises:
-            StateError: If one cannot be read.
-            BrokerError: If brokers do not answer.
-        """
+        """Return the copies by input, and how far staging topics of logs are published; empty if nothing was ever committed."""
         found = {}
         for name, value in self._control.read().items():
             try:
@@ -66,15 +56,7 @@ class KeptOffsets:
         return found
 
     def last(self, tps: Iterable[TopicPartition]) -> dict[TopicPartition, CommittedOffset]:
-        """Return the copies that nobody has gone on from, of topics that were not deleted and created again since.
-
-        Args:
-            tps: Inputs without committed offsets.
-
-        Raises:
-            StateError: If a copy cannot be read.
-            BrokerError: If brokers do not answer.
-        """
+        """Return the copies that nobody has continued from, of topics that were not deleted and created again since."""
         wanted = set(tps)
         found = {tp: kept for tp, kept in (self.read() if wanted else {}).items() if tp in wanted and is_last(kept)}
         present = found_ids(self._admin, {tp.topic for tp in found})
@@ -83,29 +65,13 @@ class KeptOffsets:
         return {tp: found[tp] for tp, topic_id in known.items() if topic_id == present[tp.topic]}
 
     def noted(self, note: str, tps: Iterable[TopicPartition]) -> dict[TopicPartition, CommittedOffset]:
-        """Return how far topics are written that an operation fills, as it has kept that with `keep`.
-
-        Args:
-            note: Names the operation: the metadata that it keeps begin with it and a colon.
-            tps: Partitions of the topics.
-
-        Returns:
-            The positions, with the metadata behind the colon.
-
-        Raises:
-            StateError: If a position cannot be read.
-            BrokerError: If brokers do not answer.
-        """
+        """Return how far topics are written that an operation fills, as it has kept that with metadata `<note>:...`."""
         kept = self.read()
         noted = {tp: kept[tp] for tp in tps if tp in kept and kept[tp].metadata.startswith(f"{note}:")}
         return {tp: CommittedOffset(at.offset, at.metadata.removeprefix(f"{note}:")) for tp, at in noted.items()}
 
     def begin(self, starts: Mapping[TopicPartition, int]) -> None:
-        """Commit where inputs are begun, of which nothing was processed, while no host processes the application.
-
-        Raises:
-            BrokerError: If brokers refuse or do not answer.
-        """
+        """Commit where inputs are begun, of which nothing was processed, while no host processes the application."""
         if starts:
             ids = found_ids(self._admin, {tp.topic for tp in starts})
             self._admin.alter_offsets(self._application_id, starts)
@@ -131,33 +97,21 @@ def commit_and_keep(
     offsets: Mapping[TopicPartition, tuple[int, str]],
     kept: Mapping[TopicPartition, tuple[int, str]],
 ) -> None:
-    """Commit offsets, and copies of some of them, with the records sent so far. Errors are those of `producer.commit`.
-
-    Args:
-        producer: The producer.
-        application_id: The application.
-        offsets: Offset and metadata to commit, per input.
-        kept: Those of them that are copied.
-    """
+    """Commit offsets, and copies of some of them, with the records sent so far. Errors are those of `producer.commit`."""
     if kept:
         keep(producer, application_id, kept)
     producer.commit(offsets, application_id)
 
 
 def keep(producer: TransactionalProducer, application_id: str, kept: Mapping[TopicPartition, tuple[int, str]]) -> None:
-    """Send positions to the topic of copies, within the transaction of a producer.
-
-    Args:
-        producer: The producer, which has yet to commit.
-        application_id: The application.
-        kept: Offset and metadata per partition: an input, or a topic that is being published or filled (`noted`).
-    """
+    """Send positions to the topic of copies, within the transaction of a producer."""
     topic, now_ms, sender = kept_offsets_name(application_id), SystemClock().now_ms(), producer.new_sender()
+    # The records are of now, so no limits of record times have to be asked for.
     sender.learn_limits({topic: TimeLimits()})
     for tp, commit in kept.items():
         sender.send(topic, str(tp).encode(), msgspec.json.encode(commit), now_ms, (), 0)
 
 
 def is_last(kept: CommittedOffset) -> bool:
-    """Return whether nothing was committed after a commit that was copied: it names no owner that could have gone on."""
+    """Return whether nothing was committed after a commit that was copied: it names no owner that could have continued."""
     return not OffsetMetadata.decode(kept.metadata).owner

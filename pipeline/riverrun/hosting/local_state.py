@@ -33,30 +33,14 @@ T = TypeVar("T")
 
 
 def open_backend(sub_topology: SubTopology, directory: Path) -> StateBackend:
-    """Open a task's state: in RocksDB at `directory` if any of its stores is persistent, else in memory.
-
-    Raises:
-        StateError: If another process uses the directory.
-    """
+    """Open a task's state: in RocksDB at `directory` if any of its stores is persistent, else in memory."""
     if any(store.persistent for store in sub_topology.stores):
         return RocksDbBackend(directory)
     return MemoryBackend()
 
 
 def after_predecessor(open_state: Callable[[], T], *, within_s: float, retry_s: float = 0.1) -> T:
-    """Open state that a killed or fenced predecessor on this machine may not have closed yet.
-
-    Args:
-        open_state: Opens it.
-        within_s: How long to keep trying, s.
-        retry_s: Time between attempts, s.
-
-    Returns:
-        The open state.
-
-    Raises:
-        StateInUseError: If another process still uses it after that time.
-    """
+    """Open state that a killed or fenced predecessor on this machine may not have closed yet."""
     deadline = time.monotonic() + within_s
     while True:
         try:
@@ -64,7 +48,8 @@ def after_predecessor(open_state: Callable[[], T], *, within_s: float, retry_s: 
         except StateInUseError:
             if time.monotonic() > deadline:
                 raise
-        time.sleep(retry_s)  # RocksDB cannot wait for its lock, which a dead process may hold a moment longer
+        # RocksDB cannot wait for its lock, which a dead process may hold a moment longer.
+        time.sleep(retry_s)
 
 
 INSTANCE_DIRECTORY = "instance-{}"
@@ -72,21 +57,15 @@ INSTANCE_DIRECTORY = "instance-{}"
 
 _ID = re.compile(r"[!-~]{1,300}")
 _TASK = re.compile(r"(0|[1-9][0-9]{0,8})_(0|[1-9][0-9]{0,8})")
+# Stream threads may take so long to end after their instance was killed.
 _PREDECESSOR_SECONDS = 30.0
-"""How long stream threads may take to end after their instance was killed."""
 
 
 @contextmanager
 def locked(directory: Path, *, group_writes: bool = False) -> Iterator[None]:
     """Lock a state directory against other instances on this machine and other users.
 
-    Args:
-        directory: The directory; created if missing.
-        group_writes: Whether users of its group may write there (`allow.os.group.write.access`).
-
-    Raises:
-        StateInUseError: If another instance uses it.
-        StateError: If it cannot be written.
+    With `group_writes`, users of its group may write there (`allow.os.group.write.access`).
     """
     try:
         close_to_others(directory, group_writes=group_writes)
@@ -103,11 +82,7 @@ def locked(directory: Path, *, group_writes: bool = False) -> Iterator[None]:
 
 
 def instance_id(application: Application) -> str:
-    """Return the id of this state directory: created once and stored in it (`kafka-streams-process-metadata`).
-
-    Raises:
-        StateError: If the directory cannot be written.
-    """
+    """Return the id of this state directory: created once and stored in it (`kafka-streams-process-metadata`)."""
     path = application.directory / "process-id"
     try:
         found = path.read_bytes().decode(errors="replace").strip() if path.exists() else ""
@@ -131,12 +106,10 @@ def _unusable(directory: Path, error: OSError) -> StateError:
 
 
 def left_positions(application: Application) -> dict[TaskId, int]:
-    """Return the position of each task's state in the local directory: the sum of its applied changelog offsets.
-
-    Waits for stream threads of an instance that was just killed here, as they may still have the state open.
-    """
+    """Return the position of each task's state in the local directory: the sum of its applied changelog offsets."""
     found = {}
     for task, path in task_directories(application.directory).items():
+        # Stream threads of an instance that was just killed here may still have the state open.
         try:
             backend = after_predecessor(partial(RocksDbBackend, path), within_s=_PREDECESSOR_SECONDS)
         except StateError as error:
@@ -163,9 +136,8 @@ class ObsoleteState:
     """The state of tasks that have moved away; it is kept for a while, as they may come back.
 
     Args:
-        directory: The directory of the application's state.
-        delay_ms: How long state must have been closed, and how often to check, ms (`state.cleanup.delay.ms`).
-        clock: Tells the time, which also has to be the time of files.
+        delay_ms: How long state must have been closed, and how often to check (`state.cleanup.delay.ms`).
+        clock: Has to agree with the times of files.
     """
 
     def __init__(self, directory: Path, delay_ms: int, clock: Clock) -> None:
@@ -175,16 +147,7 @@ class ObsoleteState:
         self._looked_at = time.monotonic()
 
     def delete_if_due(self, kept: Collection[TaskId]) -> tuple[TaskId, ...]:
-        """Delete obsolete state, if it is time to check.
-
-        Keeps state that other processes use (bounded runs take over tasks of a worker), or that cannot be deleted.
-
-        Args:
-            kept: The tasks that run or are followed here, or will be.
-
-        Returns:
-            The tasks whose state is deleted.
-        """
+        """Delete obsolete state, if it is time to check."""
         if time.monotonic() - self._looked_at < self._delay_ms / 1000:
             return ()
         self._looked_at = time.monotonic()
@@ -195,6 +158,7 @@ class ObsoleteState:
     def _delete(self, task: TaskId, path: Path) -> bool:
         try:
             idle_ms = self._clock.now_ms() - round(path.stat().st_mtime * 1000)
+            # Other processes may use it: bounded runs take over tasks of a worker.
             if idle_ms <= self._delay_ms or not delete_unused(path):
                 return False
         except OSError as error:

@@ -44,12 +44,12 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+# A live owner usually ends a commit within milliseconds; after this time it counts as dead.
 _COMMIT_SECONDS = 10.0
-"""How long a live owner may take to end a commit, which usually takes milliseconds."""
 _GLANCE_SECONDS = 1.0
 """How long to wait for an open transaction that commits offsets of a task before its owner is fenced."""
+# So many random bytes that no two producers ever have the same name: an owner that was fenced once is fenced for good.
 _ID_BYTES = 8
-"""Random bytes in the name of an owner: no two producers ever have the same."""
 
 
 def transactional_id(application_id: str, owner: TaskId | str) -> str:
@@ -82,24 +82,14 @@ def fence_named(
     fence: Callable[[str], None],
     known: Callable[[], AbstractSet[str]] = frozenset,
 ) -> Mapping[TopicPartition, CommittedOffset]:
-    """Fence the owner of a task, and return its last commits. To be called after its lock was initialised.
-
-    A transaction may be open that commits offsets of the task. It is the owner's, and ends when the owner is fenced.
-
-    Args:
-        offsets: Reads committed offsets.
-        inputs: The inputs of the task.
-        fence: Fences an owner.
-        known: Returns the owners that commit nothing more. What is read after an owner is known need not be read again.
-
-    Raises:
-        BrokerError: If the brokers do not answer.
-    """
+    """Fence the owner of a task, and return its last commits. To be called after its lock was initialised."""
     asked, fenced = list(inputs), frozenset[str]()
     while True:
+        # Before the offsets are read: what is read after an owner commits nothing more need not be read again.
         harmless = fenced | known()
         try:
             commits, is_stable = offsets.committed(asked, _GLANCE_SECONDS), True
+        # A transaction that commits offsets of the task is the owner's, and ends when the owner is fenced.
         except OpenTransactionError:
             commits, is_stable = offsets.noted(asked), False
         named = named_owners(commits) - harmless
@@ -111,11 +101,7 @@ def fence_named(
 
 
 def fence(application: Application, owner: TaskId | str) -> None:
-    """Fence the producer with a task's or an owner's transactional id, and abort its open transaction.
-
-    Raises:
-        BrokerError: If the brokers do not answer.
-    """
+    """Fence the producer with a task's or an owner's transactional id, and abort its open transaction."""
     producer = TransactionalProducer(application.kafka, transactional_id(application.id, owner))
     try:
         producer.init()
@@ -124,24 +110,15 @@ def fence(application: Application, owner: TaskId | str) -> None:
 
 
 class StreamsProducer:
-    """Sends the records of one or more tasks, and commits their offsets (`StreamsProducer`).
-
-    With exactly once one transaction does both. At least once needs the transactional producer too: a group with members
-    accepts plain commits from its members only.
-
-    Args:
-        application: The application.
-        name: The task, if it is the only one; else the name of this producer among the owners of tasks.
-        transaction_timeout_ms: How long a transaction may stay open, ms.
-    """
+    """Sends the records of one or more tasks, and commits their offsets (`StreamsProducer`)."""
 
     def __init__(self, application: Application, name: TaskId | str, transaction_timeout_ms: int = 60_000) -> None:
         streams = application.config.streams
         self.owner = name if isinstance(name, str) else ""
         """The owner that the offsets of its tasks name; empty for a producer of one task, whose id is the task's lock."""
         self.is_closed = False
-        """Whether it has been discarded."""
         self._group_id = application.id
+        # At least once needs it too: a group with members accepts plain commits from its members only.
         self._offsets = TransactionalProducer(
             application.kafka,
             transactional_id(application.id, name),
@@ -153,11 +130,7 @@ class StreamsProducer:
         """Sends records at least once; made with the first sender."""
 
     def init(self) -> None:
-        """Fence earlier producers with this transactional id, and abort what they have open.
-
-        Raises:
-            BrokerError: If the brokers do not answer.
-        """
+        """Fence earlier producers with this transactional id, and abort what they have open."""
         self._offsets.init()
 
     def new_sender(self) -> RecordSender:
@@ -177,27 +150,17 @@ class StreamsProducer:
         offsets: Mapping[TopicPartition, tuple[int, str]],
         released: Mapping[TopicPartition, tuple[int, str]] = MappingProxyType({}),
     ) -> None:
-        """Commit offsets, in one transaction with all records sent so far if these are sent exactly once.
-
-        Args:
-            offsets: Offset and metadata per input.
-            released: Those of tasks that are let go.
-
-        Raises:
-            TaskMigratedError: If another owner has taken over a task.
-            UnknownOutcomeError: If it is unknown whether the commit succeeded.
-            BrokerError: If brokers refused it.
-        """
+        """Commit offsets (`released` are of tasks that are let go), with all records sent so far if exactly once."""
         together = {**offsets, **released}
+        # A stream thread copies only its last commit of a task: copies of all would add a partition to each transaction.
         commit_and_keep(self._offsets, self._group_id, together, released if self.owner else together)
 
     def abort(self) -> None:
-        """Abort the open transaction at once, so that no reader waits for it.
-
-        Without transactions, sends remaining records to the end, including dead letters of the failure that ends the task,
-        as `KafkaProducer.close` does for `RecordCollectorImpl`.
-        """
-        with suppress(StreamsError):  # a successor's takeover aborts the transaction as well
+        """Abort the open transaction at once, so that no reader waits for it."""
+        # Errors do not matter: a successor's takeover aborts the transaction as well.
+        with suppress(StreamsError):
+            # Without transactions, remaining records are sent, such as dead letters of the failure that ends the task.
+            # `KafkaProducer.close` does so for `RecordCollectorImpl`.
             if self._plain is not None:
                 self._plain.flush()
             self._offsets.abort()
@@ -214,9 +177,6 @@ class ThreadProducer:
     """The producer that all tasks of a stream thread share, and the owners that this thread has fenced.
 
     After any failure it is replaced by one with another transactional id (`StreamsProducer.resetProducer`).
-
-    Args:
-        application: The application.
     """
 
     def __init__(self, application: Application) -> None:
@@ -228,11 +188,7 @@ class ThreadProducer:
         self._mutex = threading.Lock()
 
     def present(self) -> StreamsProducer:
-        """Return the producer, ready to send. Threads that take tasks over may call this at the same time.
-
-        Raises:
-            BrokerError: If the brokers do not answer.
-        """
+        """Return the producer, ready to send. Threads that take tasks over may call this at the same time."""
         with self._mutex:
             if self._producer is None:
                 producer = StreamsProducer(self._application, secrets.token_hex(_ID_BYTES))
@@ -250,35 +206,24 @@ class ThreadProducer:
         return fenced if producer is None else fenced | {producer.owner}
 
     def fence(self, owner: str) -> None:
-        """Fence the owner of a task, unless that has been done: an owner never comes back.
-
-        Raises:
-            BrokerError: If the brokers do not answer.
-        """
+        """Fence the owner of a task, unless that has been done: an owner never comes back."""
         with self._mutex:
             if owner not in self._fenced:
                 fence(self._application, owner)
                 self._fenced.add(owner)
 
     def discard(self, *, abort: bool) -> None:
-        """Close the producer, whose tasks have been closed; the next task to be taken over gets another one. Idempotent.
-
-        Args:
-            abort: Whether to abort its open transaction at once; else the next owner of one of its tasks does.
-        """
+        """Close the producer, whose tasks have been closed; the next task to be taken over gets another one. Idempotent."""
         producer, self._producer = self._producer, None
         if producer is not None:
+            # Otherwise the next owner of one of its tasks aborts the open transaction.
             if abort:
                 producer.abort()
             producer.close()
 
 
 def fence_owners(connected: ConnectedApplication, task_ids: Iterable[TaskId]) -> None:
-    """Fence the owners of tasks and abort their open transactions, without processing the tasks.
-
-    Raises:
-        BrokerError: If the brokers do not answer.
-    """
+    """Fence the owners of tasks and abort their open transactions, without processing the tasks."""
     thread = ThreadProducer(connected.application)
     for task_id in task_ids:
         fence(connected.application, task_id)
@@ -287,18 +232,10 @@ def fence_owners(connected: ConnectedApplication, task_ids: Iterable[TaskId]) ->
 
 @contextmanager
 def owning(connected: ConnectedApplication, task_id: TaskId) -> Iterator[TransactionalProducer]:
-    """Take a task over within this context, under its lock: its owner is fenced.
-
-    Args:
-        connected: The application; its patterns are resolved.
-        task_id: The task.
-
-    Raises:
-        TaskMigratedError: If another process takes it over meanwhile; raised by what uses the producer.
-        BrokerError: If the brokers do not answer.
-    """
+    """Take a task over within this context, under its lock: its owner is fenced."""
     application = connected.application
-    connected.admin.create_topics([kept_offsets_topic(application)])  # brokers would create one that forgets
+    # Before the first write: brokers would create a topic that forgets.
+    connected.admin.create_topics([kept_offsets_topic(application)])
     producer = TransactionalProducer(
         application.kafka,
         transactional_id(application.id, task_id),
@@ -316,18 +253,12 @@ def owning(connected: ConnectedApplication, task_id: TaskId) -> Iterator[Transac
 def settled_offsets(
     connected: ConnectedApplication, tps: Iterable[TopicPartition]
 ) -> dict[TopicPartition, CommittedOffset]:
-    """Return the committed offsets of some inputs.
-
-    They are unknown after an owner has died during a commit. In that case fences all tasks, which ends the commit.
-
-    Raises:
-        TopicError: If topics are missing.
-        BrokerError: If the brokers do not answer.
-    """
+    """Return the committed offsets of some inputs. If an owner has died during a commit, this fences all tasks."""
     asked = list(tps)
     try:
         return connected.committed(asked, _COMMIT_SECONDS)
     except OpenTransactionError as error:
+        # The offsets are unknown after an owner has died during a commit. To fence the tasks ends the commit.
         log.warning("ending a transaction of %s that an earlier owner left open: %s", connected.id, error.message)
         resolved = connected.resolved()
         fence_owners(resolved, resolved.layout.tasks)

@@ -48,22 +48,19 @@ _COLLECTED_AFTER = 50_000
 
 @cache
 def collect_rarely() -> None:
-    """Look for cycles after 50,000 new objects, and never among the objects that exist at the first call.
-
-    Records make no cycles; Python's default of 700 costs a quarter of the time for reading them. Objects from before the first
-    record, mainly modules, stay: Spark's Python processes look through everything after each task.
-    """
+    """Look for cycles after 50,000 new objects, and never among the objects that exist at the first call."""
+    # Records make no cycles; Python's default of 700 costs a quarter of the time for reading them.
     gc.set_threshold(_COLLECTED_AFTER)
+    # Objects from before the first record, mainly modules, stay: Spark's Python processes look through everything after each
+    # task.
     gc.collect()
     gc.freeze()
 
 
 @contextmanager
 def uncollected() -> Iterator[None]:
-    """Suspend the search for cycles while the body makes very many objects that stay and are in no cycle.
-
-    Python would search them over and over as more are made. That takes a third of the time for reading records to be sorted.
-    """
+    """Suspend the search for cycles while the body makes very many objects that stay and are in no cycle."""
+    # Python would search them over and over as more are made, for a third of the time for reading records to be sorted.
     was_enabled = gc.isenabled()
     gc.disable()
     try:
@@ -76,30 +73,30 @@ def uncollected() -> Iterator[None]:
 _FIELDS = ("application", "task", "topic", "partition", "offset", "offsets")
 """Fields that a message may carry in addition (`extra`)."""
 _TALKATIVE = {
-    "great_expectations": logging.WARNING,  # logs directories that it makes, and each function that it registers
-    "httpx": logging.WARNING,  # logs every question that is passed on
-    "httpx2": logging.WARNING,  # likewise those to a schema registry
-    "kafka": logging.CRITICAL,  # logs tracebacks of lost connections, which it opens again by itself
-    "py4j": logging.CRITICAL,  # logs each connection to Java, and errors that it raises as well
+    # Logs directories that it makes, and each function that it registers.
+    "great_expectations": logging.WARNING,
+    # Logs every query that is passed on to another instance.
+    "httpx": logging.WARNING,
+    # Logs every request to a schema registry.
+    "httpx2": logging.WARNING,
+    # Logs tracebacks of lost connections, which it opens again by itself.
+    "kafka": logging.CRITICAL,
+    # Logs each connection to Java, and errors that it raises as well.
+    "py4j": logging.CRITICAL,
 }
 """Other libraries' loggers, with the lowest level that is logged."""
 
 
 @dataclass(frozen=True, slots=True)
 class LogStyle:
-    """The style of logging.
-
-    Args:
-        level: The lowest level that is logged.
-        as_json: Whether each message is a JSON object on its own line.
-    """
+    """The style of logging: the lowest level, and whether each message is a JSON object on its own line."""
 
     level: int
     as_json: bool
 
 
 class TextLines(logging.Formatter):
-    """Formats a message as a line for people, without secrets."""
+    """Formats a message as a line of text, without secrets."""
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the line, and the lines of its trace."""
@@ -125,33 +122,18 @@ class JsonLines(logging.Formatter):
 
 
 def start_logging(style: LogStyle, config: Mapping[str, Any] | None = None) -> None:
-    """Configure logging in this process.
-
-    Args:
-        style: The style.
-        config: The project's `[logging]`, which comes before the style; None or empty for none.
-
-    Raises:
-        ConfigError: If Python cannot use the project's.
-    """
+    """Configure logging in this process."""
     quiet_libraries()
     handler = logging.StreamHandler(sys.stderr)
     text = TextLines("%(asctime)s %(levelname)s %(processName)s %(name)s %(message)s")
     handler.setFormatter(JsonLines() if style.as_json else text)
     logging.basicConfig(level=style.level, handlers=[handler])
+    # Last, as the project's own settings take precedence over the style.
     configure_logging(config or {}, style.level)
 
 
 def configure_logging(config: Mapping[str, Any], level: int) -> None:
-    """Configure logging of this process as the project says.
-
-    Args:
-        config: The project's `[logging]`; empty for none.
-        level: The lowest level of Riverrun's own messages that a user has asked for.
-
-    Raises:
-        ConfigError: If Python cannot use it.
-    """
+    """Configure logging of this process as the project says."""
     if not config:
         return
     try:
@@ -160,6 +142,7 @@ def configure_logging(config: Mapping[str, Any], level: int) -> None:
         why = f": {error.__cause__}" if error.__cause__ is not None else ""
         message = f"[logging] of streams.toml cannot be used: {error}{why}"
         raise ConfigError(message, hint="It is what logging.config.dictConfig of Python takes.") from error
+    # A user who has asked for Riverrun's messages gets them, whatever the project's settings say.
     if level < logging.WARNING:
         logging.getLogger("riverrun").setLevel(level)
 
@@ -167,8 +150,7 @@ def configure_logging(config: Mapping[str, Any], level: int) -> None:
 def quiet_libraries() -> None:
     """Silence messages of other libraries about normal events, or about errors that they raise as well.
 
-    Called in Riverrun's own processes: commands, stream threads, tasks of Airflow. Programs that use Riverrun decide for
-    themselves.
+    Only for Riverrun's own processes: commands, stream threads, tasks of Airflow. Other programs decide for themselves.
     """
     for name, level in _TALKATIVE.items():
         logging.getLogger(name).setLevel(level)

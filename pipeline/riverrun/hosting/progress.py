@@ -23,18 +23,12 @@ log = logging.getLogger(__name__)
 
 LOOK_SECONDS = 0.5
 _ROWS = 1_000
+# Short, as a poll that is under way may take more than a minute if the owner of a commit has died.
 _LAST_LOOK_SECONDS = 1.0
-"""How long to wait for a poll that is under way. A poll of a commit that has lost its owner takes longer than a minute."""
 
 
 class Progress(NamedTuple):
-    """The progress of an operation.
-
-    Args:
-        doing: The operation, in words.
-        done: Records processed so far.
-        everything: Records in total; None if unknown.
-    """
+    """The progress of an operation in records; `everything` is None if the total is unknown."""
 
     doing: str
     done: int
@@ -51,12 +45,7 @@ _listener: ContextVar[_Listener | None] = ContextVar("progress", default=None)
 
 @contextmanager
 def telling(on_progress: Callable[[Progress], None] | None, every_s: float = LOOK_SECONDS) -> Iterator[None]:
-    """Report to `on_progress` how far operations are that begin in the body, in this thread.
-
-    Args:
-        on_progress: Called repeatedly, from other threads as well; None for no reports.
-        every_s: Interval at which to poll operations that do not report by themselves, s.
-    """
+    """Report to `on_progress`, also from other threads, how far operations are that begin in the body, in this thread."""
     before = _listener.set(None if on_progress is None else _Listener(on_progress, every_s))
     try:
         yield
@@ -77,13 +66,7 @@ def tell(doing: str, done: int, everything: int | None = None) -> None:
 
 
 def counted_batches(doing: str, batches: Iterable[T], everything: int | None = None) -> Iterator[T]:
-    """Pass batches on, and report the number of records after each.
-
-    Args:
-        doing: The operation, in words.
-        batches: Pairs of any value (such as a partition) and records.
-        everything: Records in total; an upper bound if some offsets have no record.
-    """
+    """Pass batches on, and report the number of records after each."""
     done = 0
     tell(doing, done, everything)
     for batch in batches:
@@ -93,13 +76,7 @@ def counted_batches(doing: str, batches: Iterable[T], everything: int | None = N
 
 
 def counted_rows(doing: str, rows: Iterable[R], everything: int | None = None) -> Iterator[R]:
-    """Pass rows on, and report their number now and then.
-
-    Args:
-        doing: The operation, in words.
-        rows: The rows.
-        everything: Rows in total, if known.
-    """
+    """Pass rows on, and report their number after each thousand."""
     done = 0
     for row in rows:
         yield row
@@ -111,14 +88,7 @@ def counted_rows(doing: str, rows: Iterable[R], everything: int | None = None) -
 
 @contextmanager
 def looked_at(doing: str, look: Callable[[], tuple[int, int | None]]) -> Iterator[None]:
-    """Poll the progress of the body repeatedly, from another thread.
-
-    Ignores a look that fails, as when brokers do not answer or an engine is still loading. The body reports errors that matter.
-
-    Args:
-        doing: The operation, in words.
-        look: Returns the records processed so far, and the total.
-    """
+    """Poll the progress of the body repeatedly, from another thread."""
     listener = _listener.get()
     if listener is None:
         yield
@@ -129,7 +99,9 @@ def looked_at(doing: str, look: Callable[[], tuple[int, int | None]]) -> Iterato
         while not ended.wait(listener.every_s):
             try:
                 listener.on_progress(Progress(doing, *look()))
-            except Exception:  # any look may fail; an error that matters also ends the body
+            # Any poll may fail, as when brokers do not answer or an engine is still loading. An error that matters also ends
+            # the body.
+            except Exception:
                 log.debug("progress of %r is not known at this moment", doing, exc_info=True)
 
     thread = threading.Thread(target=follow, name="progress", daemon=True)

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from riverrun.records import TopicPartition
 
 log = logging.getLogger(__name__)
+# Event time has to advance by this much before brokers are asked again which records are old.
 _STEP_MS = 3_600_000
-"""Event time has to advance by this much before brokers are asked again which records are old."""
 
 
 def old_before(first_kept_ms: int) -> int:
@@ -30,12 +30,7 @@ def old_before(first_kept_ms: int) -> int:
 
 
 class Purge:
-    """Deletes records at intervals.
-
-    Args:
-        admin: Asks the brokers.
-        interval_ms: The interval (`repartition.purge.interval.ms`).
-    """
+    """Deletes records at intervals (`repartition.purge.interval.ms`)."""
 
     def __init__(self, admin: Admin, interval_ms: int = 0) -> None:
         self._admin = admin
@@ -46,13 +41,7 @@ class Purge:
         self._thread: threading.Thread | None = None
 
     def run_if_due(self, now_ms: int, tasks: Collection[ActiveTask], repartition_topics: Collection[str]) -> None:
-        """Start a deletion in the background, if one is due and the last one has ended. Failures are only logged.
-
-        Args:
-            now_ms: The present time, by a clock that nobody sets, ms.
-            tasks: The tasks that run here.
-            repartition_topics: Full names of the application's repartition topics.
-        """
+        """Start a deletion in the background, if one is due and the last one has ended. Failures are only logged."""
         if self._last_ms is None:
             self._last_ms = now_ms
         is_busy = self._thread is not None and self._thread.is_alive()
@@ -65,11 +54,7 @@ class Purge:
             self._thread.start()
 
     def run(self, tasks: Collection[ActiveTask], repartition_topics: Collection[str]) -> None:
-        """Delete records now, and wait. Arguments are those of `run_if_due`.
-
-        Raises:
-            StreamsError: If brokers refuse, or do not answer.
-        """
+        """Delete records now, and wait. Arguments are those of `run_if_due`."""
         self.delete(*self._needless(tasks, repartition_topics))
 
     def _needless(
@@ -97,19 +82,10 @@ class Purge:
             log.warning("cannot delete processed records of internal topics: %s", error.message)
 
     def delete(self, processed: Mapping[TopicPartition, int], old: Mapping[TopicPartition, int]) -> None:
-        """Delete processed records, and those before a time.
-
-        For a time brokers may find a transaction marker, which has the time of their own clock; then they delete less.
-
-        Args:
-            processed: By partition, the offset before which all is processed.
-            old: By partition, the time before which nothing is needed, ms since the epoch.
-
-        Raises:
-            BrokerError: If brokers refuse, or do not answer.
-        """
+        """Delete processed records, and those before a time."""
         before = dict(processed)
         for tp, time_ms in old.items():
+            # Brokers may find a transaction marker, which has the time of their clock. Then less is deleted than could be.
             offset = self._admin.offsets_for_time([tp], time_ms)[tp]
             if offset > self._deleted.get(tp, 0):
                 before[tp] = offset

@@ -43,6 +43,8 @@ class Step(Enum):
     ABORTED = "aborted"
 
 
+# Before `cutting`, a release may be planned again or aborted; afterwards it can only be rolled back. A switch returns to the
+# step before it if the live version turns out to be running before anything is published.
 TRANSITIONS: Mapping[Step, frozenset[Step]] = {
     Step.NONE: frozenset({Step.PLANNED}),
     Step.PLANNED: frozenset({Step.REPROCESSED, Step.ABORTED}),
@@ -54,9 +56,6 @@ TRANSITIONS: Mapping[Step, frozenset[Step]] = {
     Step.ROLLED_BACK: frozenset({Step.PLANNED}),
     Step.ABORTED: frozenset({Step.PLANNED, Step.ABORTED}),
 }
-"""The legal steps. Before `cutting` a release may be planned again or aborted; afterwards it can only be rolled back. A switch
-returns to the step before it if the live version turns out to be running before anything is published.
-"""
 
 SETTLED = frozenset({Step.NONE, Step.LIVE, Step.ROLLED_BACK, Step.ABORTED})
 """Steps at which no release is under way."""
@@ -70,9 +69,6 @@ class Release:
     """A release as the control topic knows it.
 
     Args:
-        app: The application.
-        live: The version whose outputs are public.
-        step: How far the release of `candidate` has come.
         candidate: The version that is to go live, or that went live last.
         previous: The version that was live before, to roll back to.
         cut: The offset vector, as text. Outputs below it are the old version's, and the rest the new version's.
@@ -88,12 +84,10 @@ class Release:
         computing_since_ms: When the candidate began to compute its outputs, ms since the epoch; 0 if it has none.
         failed_pause_ms: How long versions paused in attempts to switch that came to nothing, since the last gate, ms.
         epoch: Counts the switches.
-        barrier: Where running versions are to pause; None if they need not.
-        held: The bounded run of the live version whose outputs a gate holds back; None if there is none.
+        held: The bounded run of the live version whose outputs a gate holds back.
         carry: State that the candidate takes over from the live version; None if it computes everything.
         revision: Counts the writes; compare-and-set compares it.
         operation: Identifies one write, to recognise it after an unknown outcome.
-        changed_by: The user who wrote it.
         changed_ms: Time of the write by the clock of the writing machine, ms since the epoch.
     """
 
@@ -168,11 +162,7 @@ class Release:
         return "no release is planned" if self.step is Step.NONE else f"the release is {self.step.value}"
 
     def to(self, step: Step, **changes: Any) -> Release:
-        """Return the release at its next step. The barrier ends, except in the middle of a switch.
-
-        Raises:
-            ReleaseError: If that step does not follow this one.
-        """
+        """Return the release at its next step. The barrier ends, except in the middle of a switch."""
         if step not in TRANSITIONS[self.step]:
             allowed = ", ".join(sorted(s.value for s in TRANSITIONS[self.step]))
             message = f"{self.app}: {self.progress}; {step.value} cannot be the next step"
@@ -181,28 +171,18 @@ class Release:
         return replace(self, step=step, **{"barrier": barrier, **changes})
 
     def require_no_switch(self, live: str | None = None) -> None:
-        """Make sure that a version may process. The other version would not get what it commits in the middle of a switch.
-
-        Args:
-            live: The version that is to process because it was live when last looked up; None if it was named.
-
-        Raises:
-            UnderWayError: If a switch is under way, or has taken place since.
-        """
+        """Make sure that a version may process. The other version would not get what it commits in the middle of a switch."""
         if self.step in SWITCHING:
             message = f"{self.app}: the release is {self.step.value}; until that is completed, nothing else may process"
             hint = f"Wait for it. If it died: riverrun release {SWITCHING[self.step]} {self.app}"
             raise UnderWayError(message, hint=hint)
+        # A version that a user has named may process whichever is live; one that was looked up must still be live.
         if live is not None and self.live != live:
             message = f"{self.app}: {self.live} has just replaced {live}"
             raise UnderWayError(message, hint="Try again.")
 
     def require_no_barrier(self, version: str) -> None:
-        """Make sure that a version does not pause at a barrier.
-
-        Raises:
-            UnderWayError: If it does.
-        """
+        """Make sure that a version does not pause at a barrier."""
         if self.barrier is not None and version in self.barrier.limits:
             message = (
                 f"{self.app} {version} pauses at barrier {self.barrier.id}; until that is over, no run may process"
@@ -213,29 +193,17 @@ class Release:
             )
 
     def require_carried(self, version: str) -> None:
-        """Make sure that a version has all state that it takes over from the live version.
-
-        Raises:
-            UnderWayError: If it has not.
-        """
+        """Make sure that a version has all state that it takes over from the live version."""
         if self.carry is not None and version == self.candidate and self.step is Step.PLANNED:
             self.carry.require_done(self.app, version)
 
     def require_nothing_carried(self) -> None:
-        """Make sure that no state is being copied from the live version, whose changelogs a run with a gate changes.
-
-        Raises:
-            UnderWayError: If it is.
-        """
+        """Make sure that no state is being copied from the live version, whose changelogs a run with a gate changes."""
         if self.candidate is not None:
             self.require_carried(self.candidate)
 
     def require_nothing_held(self) -> None:
-        """Make sure that no outputs of a run of the live version are held back: later ones would be published before them.
-
-        Raises:
-            UnderWayError: If there are.
-        """
+        """Make sure that no outputs of a run of the live version are held back: later ones would be published before them."""
         if self.held is not None:
             message = f"{self.app}: the outputs of run {self.held.id} are held back: {self.held.progress}"
             raise UnderWayError(message, hint=self.held.hint(self.app))
@@ -253,24 +221,15 @@ _ROLES = {"aborted": "was given up", "rolled-back": "was rolled back"}
 
 @dataclass(frozen=True, slots=True)
 class ReleaseChange:
-    """One write of a release: the change, its author and its time.
+    """One write of a release: the change, its author and its time. Other fields are those of the release after it.
 
     Args:
-        app: The application.
         revision: Orders the changes. Times cannot, since machines' clocks differ.
         by: The author: `user@host`, or a run of a DAG.
         at_ms: Time by the clock of the author's machine, ms since the epoch.
         riverrun: The version of Riverrun that made the change.
         before: The step of the release before the change.
-        step: The step after the change.
-        live: The version that is live after the change.
-        candidate: The version that is released.
-        epoch: The number of switches so far.
-        digests: Digests of the versions' code.
-        cut: The offset vector, as text.
         verdict: The id of the gate's verdict; empty if there is none.
-        corrections: Number of records that the last switch published.
-        repaired: The last repair of the public tables.
         held: The bounded run that a gate held back before or after the change, and what became of it; empty if there is none.
         changed: Fields of the release that the change modified.
     """
@@ -363,15 +322,7 @@ def encoded(*records: Release | ReleaseChange) -> dict[str, bytes | None]:
 
 
 def release_in(notes: Mapping[str, bytes], app: str) -> Release | None:
-    """Return the record of an application; None if there is none.
-
-    Args:
-        notes: The values of the control topic, by name.
-        app: The application.
-
-    Raises:
-        ReleaseError: If it cannot be read.
-    """
+    """Return the record of an application; None if there is none."""
     value = notes.get(app)
     return None if value is None else _decoded(_release, app, value)
 

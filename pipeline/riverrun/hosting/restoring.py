@@ -1,17 +1,6 @@
 """Brings the state of tasks to the committed point from their changelogs, one slice at a time.
 
-Slices run between other work, not in a separate thread as in Kafka Streams' `StateUpdater`. Client and store hold the
-interpreter's lock while they make and take records. A thread would take as much time from running tasks, at moments that
-cannot be chosen.
-
-Finds which changelog records the local state of a task lacks.
-
-Finds rows, windows and versions that were deleted from a changelog although their stores still need them.
-
-Brokers delete windows and versions only where a store's `log_config` sets `retention.ms` or `min.compaction.lag.ms`, as
-Kafka Streams does for all windows and versions (`WindowedChangelogTopicConfig`, `VersionedChangelogTopicConfig`). Brokers
-compare event times with their own clock. When old records are processed again, event time is far behind that clock. Brokers
-then delete records that are still needed, and a task without local state cannot restore them.
+It finds which records the local state lacks, and warns of those that were deleted although their stores still need them.
 """
 
 from __future__ import annotations
@@ -46,7 +35,6 @@ class Missing:
     """The part of its changelogs that a task's local state lacks.
 
     Args:
-        backend: The state.
         ranges: The missing offsets of each changelog; empty if none are missing.
         whole: When the state is whole once it has all of them; None if that is unknown.
         since: When the state that the restore began with was whole: brokers must not have removed tombstones since.
@@ -73,24 +61,13 @@ def find_missing(
 
     Deletes state that was not made from the present changelogs, and state that may lack deletions; such state then lacks
     all of their records.
-
-    Args:
-        admin: Asks the brokers.
-        backend: The state.
-        spec: The task.
-        committed: Committed offsets of its inputs. Read-only stores are restored from inputs up to these offsets.
-        inputs_whole: When the task had read all of these inputs, up to the committed offsets; None if that is unknown.
-
-    Returns:
-        The missing ranges.
-
-    Raises:
-        BrokerError: If the brokers do not answer.
     """
     sources = set(spec.source_changelogs.values())
     tps = sources.union(spec.own_changelogs.values())
-    now = whole_now(admin, {tp.topic for tp in tps})  # before the ends are asked for
+    # Before the ends are asked for: state that reaches them is whole at this time.
+    now = whole_now(admin, {tp.topic for tp in tps})
     first, last = admin.beginning_offsets(tps), dict(admin.end_offsets(tps))
+    # Stores whose changelog is an input are restored up to the committed offset: what follows is still to be processed.
     last |= {tp: max(first[tp], committed.get(tp, 0)) for tp in sources}
     known, noted = backend.positions(), backend.topic_ids()
     ids = admin.topic_ids({tp.topic for tp in tps})
@@ -111,7 +88,8 @@ def find_missing(
         backend.wipe()
         starts, noted = dict.fromkeys(tps, 0), {}
     begun = since(backend.whole(), now)
-    backend.write({}, {}, whole=begun)  # for a restore that is interrupted
+    # A restore that is interrupted continues from here, and has to know since when tombstones may be missing.
+    backend.write({}, {}, whole=begun)
     if not ids.items() <= noted.items():
         backend.note_topic_ids(ids)
     ranges = {tp: OffsetRange(max(start, first[tp]), last[tp]) for tp, start in starts.items()}
@@ -120,10 +98,8 @@ def find_missing(
 
 
 def _why_foreign(tp: TopicPartition, start: int, first: int, last: int, *, is_same_topic: bool) -> str | None:
-    """Return why state at an offset was not made from a changelog with records from `first` to `last`; None if it was.
-
-    Offsets alone do not tell: a topic that was deleted and created again (by a reset from another machine) soon reaches them.
-    """
+    """Return why state at an offset was not made from a changelog with records from `first` to `last`; None if it was."""
+    # Offsets alone do not show it: a topic that was deleted and created again (by a reset from another machine) soon has them.
     if not is_same_topic:
         return f"the local state is at offset {start} of another topic {tp.topic}, which has been recreated since"
     if start > last or 0 < start < first:
@@ -134,18 +110,10 @@ def _why_foreign(tp: TopicPartition, start: int, first: int, last: int, *, is_sa
 def lost_history(
     admin: Admin, missing: Missing, spec: TaskSpec, committed: Iterable[CommittedOffset], now_ms: int
 ) -> Iterator[str]:
-    """Yield warnings about stores to be restored that may lack rows, open windows, or versions within their history.
-
-    Args:
-        admin: Asks the brokers.
-        missing: The changelog records that the task's state lacks.
-        spec: The task.
-        committed: Commits of its inputs, whose metadata has event times.
-        now_ms: The present time, ms since the epoch.
-
-    Raises:
-        BrokerError: If the brokers do not answer.
-    """
+    """Yield warnings about stores to be restored that may lack rows, open windows, or versions within their history."""
+    # Where a store's `log_config` sets `retention.ms` or `min.compaction.lag.ms`, as Kafka Streams does for all windows and
+    # versions, brokers compare event times with their own clock. When old records are processed again, they then delete
+    # records that are still needed, and a task without local state cannot restore them.
     changelogs = spec.own_changelogs
     reached_ms = max((OffsetMetadata.decode(found.metadata).partition_time for found in committed), default=-1)
     for store in spec.sub_topology.stores:
@@ -202,8 +170,8 @@ if TYPE_CHECKING:
     OnRestore = Callable[[TopicPartition, int, int], None]
 
 
+# Records of a slice when there is nothing else to do: smaller slices cost more per record.
 WHOLE_SLICE = 10_000
-"""Records of a slice when there is nothing else to do; smaller slices cost more per record."""
 _POLL_SECONDS = 1.0
 _SILENT_SECONDS = 10.0
 """After this time without any record or end, checks whether the brokers answer and the records exist."""
@@ -233,15 +201,12 @@ class _Restore:
         return len(kept)
 
     def require_in_time(self, admin: Admin) -> None:
-        """Make sure that brokers have removed no tombstones since the restore began, or else begin again, once.
-
-        Raises:
-            RangeError: If they may have. The state is deleted.
-        """
+        """Make sure that brokers have removed no tombstones since the restore began, or else begin again, once."""
         missing = self.missing
         try:
             require_recent(admin, missing.since)
         except RangeError as error:
+            # Only once: a restore that is too slow twice would never end. The state is kept then, with a warning.
             if not missing.attempt:
                 missing.backend.wipe()
                 raise
@@ -261,10 +226,6 @@ class StoreChangelogReader:
     """Restores several tasks at once, with one consumer.
 
     Keeps applied records with their positions: the next restore of the task continues there.
-
-    Args:
-        admin: Asks the brokers.
-        kafka: Client properties.
     """
 
     def __init__(self, admin: Admin, kafka: Mapping[str, str]) -> None:
@@ -282,13 +243,7 @@ class StoreChangelogReader:
         return bool(self._restores)
 
     def add(self, task: Task, missing: Missing, on_restore: OnRestore) -> None:
-        """Begin to restore a task in the state `restoring`.
-
-        Args:
-            task: The task.
-            missing: The changelog records that its state lacks.
-            on_restore: Called with changelog, records so far and records expected.
-        """
+        """Begin to restore a task in the state `restoring`."""
         wanted = {tp: r for tp, r in missing.ranges.items() if r.size}
         restore = _Restore(task, missing, wanted, on_restore, sum(r.size for r in wanted.values()))
         self._restores[task] = restore
@@ -304,19 +259,9 @@ class StoreChangelogReader:
             self._stop_reading(restore.open)
 
     def run_once(self, max_records: int, timeout_s: float) -> list[Task]:
-        """Apply a slice of records.
-
-        Args:
-            max_records: The most records to apply.
-            timeout_s: How long to wait for the first record, s.
-
-        Returns:
-            The tasks whose state is complete.
-
-        Raises:
-            RangeError: If records have been deleted meanwhile, or tombstones may have been: begin again.
-            BrokerError: If the brokers no longer answer.
-        """
+        """Apply a slice of records. Returns the tasks whose state is complete."""
+        # Slices run between other work, not in a thread as in Kafka Streams' `StateUpdater`: client and store hold the
+        # interpreter's lock while they make and take records, so a thread would delay running tasks at any moment.
         if self._reader:
             self._read(max_records, timeout_s)
         complete = [restore for restore in self._restores.values() if not restore.open]
@@ -386,21 +331,7 @@ def silently(_changelog: TopicPartition, _done: int, _expected: int) -> None:
 def restore(
     task: Task, missing: Missing, admin: Admin, kafka: Mapping[str, str], on_restore: OnRestore = silently
 ) -> int:
-    """Apply all records that the state of a task lacks.
-
-    Args:
-        task: The task; not started yet.
-        missing: The changelog records that its state lacks.
-        admin: Asks the brokers.
-        kafka: Client properties.
-        on_restore: Called with changelog, records so far and records expected.
-
-    Returns:
-        The number of records.
-
-    Raises:
-        BrokerError: If the brokers do not answer.
-    """
+    """Apply all records that the state of a task lacks."""
     reader = StoreChangelogReader(admin, kafka)
     try:
         reader.add(task, missing, on_restore)

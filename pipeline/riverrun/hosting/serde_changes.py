@@ -24,7 +24,6 @@ Description: TypeAlias = "dict[str, Any]"
 
 _JSON, _CUSTOM = "json", "custom"
 _MOST_REASONS = 3
-"""Reasons that a message has."""
 _COMPOSED = "riverrun.serde."
 """Modules whose serdes are the bytes of the serdes in them, in a fixed frame."""
 
@@ -35,7 +34,7 @@ class Comparison:
 
     Args:
         reasons: Why the serde cannot read all that the earlier one may have written; empty if it can.
-        is_sure: Whether the descriptions alone tell that. If not, the rows do.
+        is_sure: Whether the descriptions alone decide that. If not, the rows do.
         is_misread: Whether rows may be read as other values without an error, so that reading them proves nothing.
         lost: Fields that are in earlier values and that the serde no longer reads.
     """
@@ -87,11 +86,6 @@ def compare(earlier: Mapping[str, Any], serde: Serde[Any], *, is_key: bool) -> C
     ('Object missing required field `country`',)
     >>> compare(described(JSON(new)), JSON(old), is_key=False)
     Comparison(reasons=(), is_sure=True, is_misread=False, lost=('country',))
-
-    Args:
-        earlier: The description.
-        serde: The serde of today.
-        is_key: Whether it is for keys. These must be written again as they were, or the store does not find its rows.
     """
     now = described(serde)
     if earlier == now or (serde == BYTES and not is_key):
@@ -145,11 +139,13 @@ def _compare_json(old: Mapping[str, Any], new: Mapping[str, Any], serde: Serde[A
         data = msgspec.json.encode(example)
         try:
             value = serde.deserialize(data)
+            # A key has to be written again as it was, or the store does not find its row.
             written = serde.serialize(value) if is_key else data
         except Exception as error:  # noqa: BLE001 - a user's class may raise anything
             if error.__cause__ is None:
                 reasons[str(error)] = None
-            else:  # the class itself refuses the example, which may be unlike all rows
+            # The class itself refuses the example, which may be unlike all rows.
+            else:
                 is_sure = False
             continue
         if written != data:

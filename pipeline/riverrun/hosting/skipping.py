@@ -27,21 +27,13 @@ if TYPE_CHECKING:
     from riverrun.kafka.producer import TransactionalProducer
 
 SKIPPED_TOPIC = "riverrun-skipped"
+# Offsets that are searched at once for the next record: markers of transactions may come before it.
 _BATCH_OF_LOG = 1_000
-"""How many offsets to search for the next record; ends of transactions may come before it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Skip:
-    """A record to skip.
-
-    Args:
-        task_id: The task that reads it.
-        tp: The partition it is in.
-        record: The record as it was read.
-        offset: The offset to commit.
-        metadata: Metadata of the commit; it keeps the partition's time.
-    """
+    """A record to skip, with the offset to commit, and metadata that keep the partition's time."""
 
     task_id: TaskId
     tp: TopicPartition
@@ -51,21 +43,7 @@ class Skip:
 
 
 def plan_skip(connected: ConnectedApplication, tp: TopicPartition, offset: int) -> Skip:
-    """Find a record, and make sure that its task processes it next.
-
-    Args:
-        connected: The application that reads the record.
-        tp: The partition.
-        offset: The record's offset.
-
-    Returns:
-        The skip, to be passed to `carry_out`.
-
-    Raises:
-        UnderWayError: If a worker or a bounded run processes the application.
-        RangeError: If the application does not read the partition, or another record comes next.
-        BrokerError: If the brokers do not answer.
-    """
+    """Find a record, and make sure that its task processes it next."""
     require_nobody(connected)
     connected = connected.resolved()
     task_id = next((task_id for task_id, inputs in connected.layout.tasks.items() if tp in inputs), None)
@@ -84,24 +62,12 @@ def plan_skip(connected: ConnectedApplication, tp: TopicPartition, offset: int) 
 def carry_out(connected: ConnectedApplication, planned: Skip) -> Skip:
     """Skip a record: fence its task's owner, and commit the offset after the record.
 
-    Fencing keeps other owners from committing meanwhile. If the application has a dead letter topic, the same transaction
-    writes the record there. `riverrun-skipped` records the skip.
-
-    Args:
-        connected: The application that reads the record.
-        planned: The result of `plan_skip`.
-
-    Returns:
-        The record that was skipped.
-
-    Raises:
-        RangeError: If the task has progressed meanwhile.
-        TaskMigratedError: If another owner takes the task over at this moment. Nothing is skipped.
-        BrokerError: If the brokers refuse or do not answer.
+    The same transaction writes the record to the dead letter topic, if there is one. `riverrun-skipped` records the skip.
     """
     application = connected.application
     connected = connected.resolved()
     with owning(connected, planned.task_id) as owner:
+        # Once more, as the task may have progressed meanwhile. From here on, no other owner can commit.
         found = plan_skip(connected, planned.tp, planned.record.offset)
         _send_letter(application, found, owner)
         commits = {found.tp: (found.offset, found.metadata)}
@@ -111,7 +77,6 @@ def carry_out(connected: ConnectedApplication, planned: Skip) -> Skip:
 
 
 def _next_record(admin: Admin, tp: TopicPartition, start: int) -> RawRecord | None:
-    """Return the first record at or after an offset; None if there is none."""
     end = admin.end_offsets([tp])[tp]
     for at in range(start, end, _BATCH_OF_LOG):
         for _, records in read_range(admin, {tp: OffsetRange(at, min(at + _BATCH_OF_LOG, end))}):
@@ -123,7 +88,6 @@ def _next_record(admin: Admin, tp: TopicPartition, start: int) -> RawRecord | No
 def _elsewhere(
     application: Application, task_id: TaskId, tp: TopicPartition, offset: int, record: RawRecord | None
 ) -> RangeError:
-    """Make the error that another record comes next, with a hint on what to do first."""
     if record is None:
         return RangeError(f"Task {task_id} of {application.id} has processed all of {tp}: there is nothing to skip")
     message = (
@@ -148,6 +112,7 @@ def _skip(
         plain = record._replace(headers=unguarded(record.headers))
         return Skip(task_id, tp, plain, record.offset + 1, metadata)
     known = OffsetMetadata.decode(metadata)
+    # The count of records taken is about the pack at the committed offset. Markers may lie between that and this record.
     taken = known.taken if committed is not None and committed.offset == record.offset else 0
     members = list(opened(record.value, record.offset))
     taken = min(taken, len(members) - 1)

@@ -39,24 +39,13 @@ def has_snapshots(application: Application, task_id: TaskId) -> bool:
 
 
 def snapshot_store(application: Application, task_id: TaskId) -> SnapshotStore:
-    """Return the store of a task's snapshots.
-
-    Raises:
-        SnapshotError: If it cannot be reached, or no installed file system serves the URL.
-    """
+    """Return the store of a task's snapshots."""
     streams = application.config.streams
     return SnapshotStore(f"{streams.snapshot_url}/{application.id}/{task_id}", streams.snapshot_keep)
 
 
 def open_state(connected: ConnectedApplication, task_id: TaskId) -> StateBackend:
-    """Open a task's local state; if there is none, that of the newest usable snapshot.
-
-    Deletes state that cannot be read: the changelogs contain all of it.
-
-    Raises:
-        StateError: If another process has it open, or the directory cannot be used.
-        BrokerError: If brokers do not answer.
-    """
+    """Open a task's local state; if there is none, that of the newest usable snapshot."""
     application = connected.application
     directory = application.directory / str(task_id)
     sub_topology = application.sub_topology(task_id.sub_topology)
@@ -66,16 +55,13 @@ def open_state(connected: ConnectedApplication, task_id: TaskId) -> StateBackend
     except CorruptStateError as error:
         named = {"task": str(task_id)}
         log.warning("task %s is restored from its changelogs: %s", task_id, error.message, extra=named)
+        # Nothing is lost: the changelogs contain all of it.
         shutil.rmtree(directory)
         return open_backend(sub_topology, directory)
 
 
 def usable_snapshots(application: Application, task_id: TaskId) -> list[Manifest]:
-    """Return the snapshots of a task that this topology and this release have made, newest first.
-
-    Raises:
-        SnapshotError: If the file store does not answer.
-    """
+    """Return the snapshots of a task that this topology and this release have made, newest first."""
     if not has_snapshots(application, task_id):
         return []
     manifests = snapshot_store(application, task_id).manifests()
@@ -94,13 +80,7 @@ def _why_foreign(manifest: Manifest, application: Application, task_id: TaskId) 
 
 
 def open_snapshot(application: Application, task_id: TaskId, name: str) -> StateBackend:
-    """Open a task's state as it is in one snapshot.
-
-    There must be no local state in the application's directory.
-
-    Raises:
-        SnapshotError: If the snapshot no longer exists, was made by another topology or release, or is damaged.
-    """
+    """Open a task's state as it is in one snapshot, in a directory without local state."""
     store = snapshot_store(application, task_id)
     manifest = next((found for found in store.manifests() if found.name == name), None)
     if manifest is None:
@@ -121,13 +101,9 @@ class TaskCheckpoint:
     """An immutable copy of a task's state.
 
     Args:
-        connected: The application.
-        task_id: The task.
         directory: The directory of the copy; removed once the copy is published.
         positions: Per changelog, the next offset that is not in the copy.
-        inputs: Committed offsets of the task's inputs.
         whole: When the state was whole; None if that is unknown.
-        created_ms: When it was made, ms since the epoch.
     """
 
     connected: ConnectedApplication
@@ -146,26 +122,14 @@ def take_checkpoint(
     state: StateBackend,
     inputs: Mapping[TopicPartition, int],
 ) -> TaskCheckpoint:
-    """Copy a task's state within its file system, by linking files.
-
-    Args:
-        connected: The application.
-        task_id: The task.
-        clock: Tells the time.
-        state: The task's state at a committed point, in the application's directory for the task.
-        inputs: Committed offsets of its inputs.
-
-    Returns:
-        The copy.
-
-    Raises:
-        SnapshotError: If it cannot be copied.
-    """
+    """Copy a task's state, which is at a committed point, within its file system, by linking files."""
     directory = connected.application.directory / f".checkpoint-{task_id}"
-    shutil.rmtree(directory, ignore_errors=True)  # left by a process that died
+    # A process that died may have left one.
+    shutil.rmtree(directory, ignore_errors=True)
     try:
         state.checkpoint(directory)
-    except Exception as error:  # for any error of the store
+    # rocksdict raises plain exceptions.
+    except Exception as error:
         message = f"The state of task {task_id} cannot be copied to {directory}: {error}"
         raise SnapshotError(message, hint="Is the disk full?") from error
     return TaskCheckpoint(
@@ -180,18 +144,9 @@ def take_checkpoint(
 
 
 def publish_checkpoint(checkpoint: TaskCheckpoint, digests: Digests | None = None) -> Manifest:
-    """Publish a copy of a task's state and remove it.
+    """Publish a copy of a task's state and remove it. Returns the newest snapshot if nothing has changed since.
 
-    Args:
-        checkpoint: The copy.
-        digests: Checksums of files known from the last time; updated.
-
-    Returns:
-        The new snapshot, or the newest existing one if nothing has changed since.
-
-    Raises:
-        SnapshotError: If it cannot be published.
-        BrokerError: If brokers do not answer.
+    `digests` are checksums of files that are known from the last time; they are updated.
     """
     application, task_id = checkpoint.connected.application, checkpoint.task_id
     try:
@@ -224,12 +179,14 @@ def _says_the_same(one: Manifest, other: Manifest) -> bool:
         return False
     if one.whole is None or other.whole is None:
         return one.whole == other.whole
+    # A snapshot is of use while brokers keep deletions, so equal state is published again after a quarter of that time.
     return other.whole[0] - one.whole[0] < other.whole[1] // 4
 
 
 def _fetch(connected: ConnectedApplication, task_id: TaskId, directory: Path) -> None:
     """Fetch a usable snapshot, if any, to a place without local state."""
     application = connected.application
+    # RocksDB has a file `CURRENT` in each database.
     if (directory / "CURRENT").exists() or not has_snapshots(application, task_id):
         return
     try:
@@ -250,10 +207,8 @@ def _fetch(connected: ConnectedApplication, task_id: TaskId, directory: Path) ->
 
 
 def _why_unusable(manifest: Manifest, admin: Admin) -> str | None:
-    """Return why a snapshot and the rest of its changelogs would make wrong state; None if the state would be right.
-
-    As `find_missing`, before any file is fetched.
-    """
+    """Return why a snapshot and the rest of its changelogs would make wrong state; None if the state would be right."""
+    # As `find_missing`, which comes too late: all files have been fetched by then.
     positions = {TopicPartition.parse(name): offset for name, offset in manifest.changelogs.items()}
     topics = {tp.topic for tp in positions}
     if admin.topic_ids(topics) != manifest.topic_ids:

@@ -44,8 +44,6 @@ class StandbyTask:
     """A task that runs elsewhere, whose changelogs this process follows (`StandbyTask`).
 
     Args:
-        task: The task.
-        backend: Its state.
         positions: Per changelog, the next offset to apply.
         limits: Committed offsets of inputs that serve as changelogs. They are followed up to these: records that the task has
             not processed yet are not part of its state.
@@ -76,12 +74,7 @@ class StandbyTask:
         return len(kept)
 
     def look(self, now_ms: int, ends: Mapping[TopicPartition, int]) -> None:
-        """Note how far it has read.
-
-        Args:
-            now_ms: A time, by the brokers' clock.
-            ends: Ends of its changelogs, asked for after this time.
-        """
+        """Note how far it has read. `ends` were asked for after `now_ms`, a time by the brokers' clock."""
         wanted = {tp: self.limits.get(tp, ends.get(tp, at)) for tp, at in self.positions.items()}
         before = self.following.whole
         self.following.look(Whole(now_ms, self.kept_ms), wanted, self.positions)
@@ -91,12 +84,7 @@ class StandbyTask:
 
 
 class StandbyTasks:
-    """Follows the changelogs of tasks that run elsewhere (`StoreChangelogReader`).
-
-    Args:
-        connected: The application.
-        clock: Tells the time.
-    """
+    """Follows the changelogs of tasks that run elsewhere (`StoreChangelogReader`)."""
 
     def __init__(self, connected: ConnectedApplication, clock: Clock) -> None:
         self._connected = connected
@@ -113,12 +101,7 @@ class StandbyTasks:
         return frozenset(self._standbys)
 
     def follow(self, task_id: TaskId) -> None:
-        """Open a task's local state and follow its changelogs from there.
-
-        Raises:
-            StateError: If another process has it open.
-            BrokerError: If brokers do not answer.
-        """
+        """Open a task's local state and follow its changelogs from there."""
         self._begin(task_id)
 
     def release(self, task_id: TaskId) -> StateBackend:
@@ -131,19 +114,13 @@ class StandbyTasks:
         return standby.backend
 
     def run_once(self, timeout_s: float) -> int:
-        """Apply new changelog records.
-
-        Returns:
-            The number of records.
-
-        Raises:
-            BrokerError: If the brokers refuse or do not answer. Tasks that had to start from scratch may no longer be followed.
-        """
+        """Apply new changelog records, and return their number. After an error, some tasks may no longer be followed."""
         if not self._standbys:
             return 0
         try:
             polled = self._reading.poll_batches(_RECORDS_PER_POLL, timeout_s)
-        except RangeError:  # a changelog was truncated below the local position: its remaining records are valid
+        # A changelog was truncated below the local position: its remaining records are valid.
+        except RangeError:
             followed = self.tasks
             for task_id in followed:
                 self.release(task_id).close()
@@ -152,7 +129,8 @@ class StandbyTasks:
             return 0
         try:
             return self._apply_held() + self._apply_polled(polled)
-        except BrokerError:  # the rest of what was polled is lost: its tasks begin again from what they have applied
+        # The rest of what was polled is lost: its tasks begin again from what they have applied.
+        except BrokerError:
             for task_id in {self._reader[tp].task.spec.id for tp in polled.reached if tp in self._reader}:
                 self.release(task_id).close()
             raise
@@ -161,9 +139,11 @@ class StandbyTasks:
         applied, readers = 0, dict(self._reader)
         for tp, reached in polled.reached.items():
             standby = readers.get(tp)
-            begun_again = standby is not self._reader.get(tp)  # what was polled is from another position
+            # For a standby that has begun again meanwhile, what was polled is from another position.
+            begun_again = standby is not self._reader.get(tp)
             if standby is not None and not begun_again and tp not in standby.held:
                 applied += self._apply(standby, tp, polled.batches.get(tp, _NO_RECORDS), reached)
+                # Until the held records are applied: the next ones would replace them.
                 if tp in standby.held:
                     self._reading.pause([tp])
         return applied
@@ -181,14 +161,11 @@ class StandbyTasks:
         return {task_id: sum(standby.positions.values()) for task_id, standby in self._standbys.items()}
 
     def lags(self) -> dict[TaskId, int]:
-        """Return the number of missing offsets per task; the last known number while brokers do not answer.
-
-        Raises:
-            BrokerError: If brokers refuse.
-        """
+        """Return the number of missing offsets per task; the last known number while brokers do not answer."""
         try:
             admin = self._connected.admin
             judged = [standby for standby in self._standbys.values() if standby.kept_ms != FOREVER_MS]
+            # Before the ends are asked for, as `Following` requires.
             now_ms = admin.clock.noted_ms() if judged else 0
             self._raise_limits()
             self._ends = admin.end_offsets(self._reader)
@@ -217,7 +194,8 @@ class StandbyTasks:
 
     @property
     def _reading(self) -> RecordConsumer:
-        if self._consumer is None:  # most stream threads follow nothing
+        # On demand: most stream threads follow nothing.
+        if self._consumer is None:
             application = self._connected.application
             self._consumer = RecordConsumer(application.kafka, application.config.streams.consumer)
         return self._consumer
@@ -241,12 +219,10 @@ class StandbyTasks:
             return 0
 
     def _apply_held(self) -> int:
-        """Apply those held records that are committed by now. Returns the number of records.
-
-        Reads committed offsets once per `commit.interval.ms`, and only while records wait for them.
-        """
+        """Apply those held records that are committed by now. Returns the number of records."""
         held = [(tp, standby) for standby in self._standbys.values() for tp in standby.held]
         now_ms = monotonic_ms()
+        # The owner commits once per `commit.interval.ms`, so to read committed offsets more often finds nothing new.
         if not held or now_ms - self._limits_at_ms < self._connected.application.config.streams.commit_interval_ms:
             return 0
         self._raise_limits()
@@ -300,28 +276,13 @@ def open_global_state(
     ends: Mapping[TopicPartition, int] | None = None,
     on_restore: Callable[[TopicPartition, int, int], None] | None = None,
 ) -> GlobalState:
-    """Open the global stores and fill them up to the given ends, or to the present ones.
-
-    They are kept in memory and filled at every start. Their topics are compacted, and hosts need no local files for them.
-
-    Args:
-        connected: The application.
-        clock: Tells the time.
-        ends: Offsets at which to stop; the present ends if left out.
-        on_restore: Called with partition, records so far and offsets expected.
-
-    Returns:
-        The global stores.
-
-    Raises:
-        RangeError: If an end lies beyond the end of the partition, or this takes longer than brokers keep deletions.
-        BrokerError: If the brokers do not answer.
-    """
+    """Open the global stores and fill them up to the given ends, or to the present ones."""
     application, admin = connected.application, connected.admin
     handlers = global_error_handlers(application.config.streams)
     state = GlobalState(
         application.topology,
         application.id,
+        # Filled at every start: their topics are compacted, and hosts need no local files for them.
         backend=MemoryBackend(),
         clock=clock,
         handlers=handlers,
@@ -340,31 +301,18 @@ def open_global_state(
             done += len(records)
             if on_restore is not None:
                 on_restore(tp, done, expected)
+    # The last offsets may be transaction markers, without records: the position is the end all the same.
     for tp, end in wanted.items():
         state.apply(tp, [], end)
     return state
 
 
 def publish_snapshots(connected: ConnectedApplication, clock: Clock, scratch: Path | None = None) -> list[Manifest]:
-    """Publish snapshots of all tasks from the present changelogs. Workers may run meanwhile.
-
-    Makes each state in a separate directory, from the newest snapshot and the changelogs' records since.
-
-    Args:
-        connected: The application; its patterns are resolved.
-        clock: Tells the time.
-        scratch: Directory in which to make the states; the system's directory for temporary files if left out.
-
-    Returns:
-        The snapshots.
-
-    Raises:
-        SnapshotError: If one cannot be published.
-        BrokerError: If brokers do not answer.
-    """
+    """Publish snapshots of all tasks, made of the newest ones and the changelogs' records since. Workers may run meanwhile."""
     published = []
     for task_id in sorted(connected.layout.tasks):
         if has_snapshots(connected.application, task_id):
+            # Not in the directory of the application, where running tasks have their state open.
             with tempfile.TemporaryDirectory(prefix="riverrun-snapshot-", dir=scratch) as directory:
                 published.append(_publish_from_log(connected, task_id, clock, Path(directory)))
     return published

@@ -2,7 +2,7 @@
 
 A value stays in the form in which it was written until its key is updated, perhaps for years. So each topic has the
 descriptions of all serdes that may have written its rows, in the control topic `riverrun-state`. Every machine sees that topic
-before it has any state. Local state and snapshots hold only rows of changelogs, so they need no record of their own. The id of
+before it has any state. Local state and snapshots hold only rows of changelogs, so they need no separate record. The id of
 the topic is part of the record: a topic that was deleted and created again has no old rows.
 
 Kafka takes no settings of topics that it does not know, and 4 KiB of metadata with an offset: neither has room for this.
@@ -67,12 +67,7 @@ class _Pair(msgspec.Struct):
 
 
 class _Record(msgspec.Struct):
-    """The record of one topic.
-
-    Args:
-        topic_id: Its id.
-        serdes: Descriptions of the serdes that may have written its rows, the latest one last.
-    """
+    """The record of one topic, with the serdes that may have written its rows, the latest one last."""
 
     topic_id: Word
     serdes: list[_Pair]
@@ -83,15 +78,7 @@ _decode = foreign_decoder(_Record)
 
 @dataclass(frozen=True, slots=True)
 class WrittenTopic:
-    """A topic with rows that only this application writes and reads.
-
-    Args:
-        topic: Its name in Kafka.
-        owner: The store or the repartition topic, for messages.
-        key_serde: Serde of its keys.
-        value_serde: Serde of its values.
-        kind: The store's kind; None for a repartition topic.
-    """
+    """A topic with rows that only this application writes and reads; `kind` is None for a repartition topic."""
 
     topic: str
     owner: str
@@ -155,13 +142,7 @@ def written_topics(topology: Topology, application_id: str) -> list[WrittenTopic
 
 @dataclass(frozen=True, slots=True)
 class _Sample:
-    """The rows of a topic that were read.
-
-    Args:
-        rows: Their number.
-        is_whole: Whether the topic has no others.
-        unreadable: A key whose row cannot be read, and why; None if all can be read.
-    """
+    """The rows that were read: whether the topic has no others, and a key whose row cannot be read, with the reason."""
 
     rows: int
     is_whole: bool
@@ -169,11 +150,7 @@ class _Sample:
 
 
 class StateSchemas:
-    """The recorded serdes of one application's topics.
-
-    Args:
-        connected: The application; its patterns are resolved.
-    """
+    """The recorded serdes of the topics of one application, whose patterns are resolved."""
 
     def __init__(self, connected: ConnectedApplication) -> None:
         self._topics = {each.topic: each for each in written_topics(connected.topology, connected.id)}
@@ -182,12 +159,7 @@ class StateSchemas:
         self._control = ControlTopic(connected.admin, STATE_TOPIC)
 
     def check(self) -> None:
-        """Compare today's serdes with those that have written the rows, and record them. The topics exist.
-
-        Raises:
-            StateSchemaError: If rows cannot be read. Nothing is recorded.
-            BrokerError: If brokers do not answer.
-        """
+        """Compare today's serdes with those that have written the rows, and record them. The topics exist."""
         needed = self._connected.layout.internal_topics
         partitions = {each.name: each.partitions for each in needed if each.name in self._topics}
         if not partitions:
@@ -204,22 +176,12 @@ class StateSchemas:
             later = [*(each for each in kept if each != now), now]
             if later != earlier:
                 changed[topic] = msgspec.json.encode(_Record(ids[topic], later[-_MOST_KEPT:]))
+        # Once all topics are compared: a start that is refused records nothing.
         if changed:
             self._control.put(changed)
 
     def accept(self, owner: str) -> list[str]:
-        """Take today's serdes of a store as those of all of its rows, whatever has written them.
-
-        Args:
-            owner: The store, or the repartition topic without the application's id.
-
-        Returns:
-            The names of the forms that count no longer.
-
-        Raises:
-            StateSchemaError: If there is no such store with a changelog, or its topic does not exist yet.
-            BrokerError: If brokers do not answer.
-        """
+        """Take today's serdes of a store or repartition topic as those of all of its rows. Returns the forms that end."""
         wanted = {changelog_name(self._connected.id, owner), internal_name(self._connected.id, owner)}
         found = next((each for name, each in self._topics.items() if name in wanted), None)
         if found is None:
@@ -236,11 +198,7 @@ class StateSchemas:
         return [_shown(each) for each in earlier if each != now]
 
     def known(self) -> dict[str, list[str]]:
-        """Return the forms that rows may have, by store and repartition topic; the latest one is last.
-
-        Raises:
-            BrokerError: If brokers do not answer.
-        """
+        """Return the forms that rows may have, by store and repartition topic; the latest one is last."""
         noted, ids = self._noted(), self._admin.topic_ids(self._topics)
         return {
             each.owner: [_shown(pair) for pair in noted[topic].serdes]
@@ -268,6 +226,7 @@ class StateSchemas:
         ]
         refused = [each for each in results if each[2].reasons]
         if not refused and all(result.is_sure for _, _, result in results):
+            # The last two results are of key and value in the latest form.
             _warn_of_lost(found, results[-2:])
             return earlier
         sample = self._sample(found, partitions)
@@ -284,6 +243,7 @@ class StateSchemas:
         """Read the newest rows of a topic, up to the first one that cannot be read."""
         tps = [TopicPartition(found.topic, number) for number in range(partitions)]
         first, end = self._admin.beginning_offsets(tps), self._admin.end_offsets(tps)
+        # Of a repartition topic, only records that are still to be processed matter.
         read_on = self._connected.noted(tps) if found.kind is None else {}
         first |= {tp: min(end[tp], max(first[tp], noted.offset)) for tp, noted in read_on.items()}
         ranges = {tp: OffsetRange(max(first[tp], end[tp] - _MOST_READ), end[tp]) for tp in tps}
@@ -301,7 +261,6 @@ class StateSchemas:
     def _refusal(
         self, found: WrittenTopic, refused: list[tuple[str, Description, Comparison]], sample: _Sample
     ) -> StateSchemaError:
-        """Make the error that names the store, the reasons, and a key whose row cannot be read."""
         said = [f"{side}s written as {name_of(old)}: {'; '.join(r.reasons)}" for side, old, r in refused]
         if sample.unreadable is not None:
             key, why = sample.unreadable
@@ -321,20 +280,13 @@ class StateSchemas:
 
 
 def copy_records(admin: Admin, topics: Mapping[str, str]) -> None:
-    """Note of topics that they have rows of the same forms as others, from which they were copied.
-
-    Args:
-        admin: Asks the brokers.
-        topics: The copies, by the topic that each was copied from. Copies that do not exist are left out.
-
-    Raises:
-        BrokerError: If brokers refuse or do not answer.
-    """
+    """Note that topics (by the topic that each was copied from) have rows of the same forms; missing ones are left out."""
     control, ids = ControlTopic(admin, STATE_TOPIC), admin.topic_ids(topics.values())
     noted, copied = control.read(), dict[str, bytes | None]()
     for source, copy in topics.items():
         if source in noted and copy in ids:
-            with suppress(UnreadableError):  # a start warns of it
+            # A start warns of an unreadable record.
+            with suppress(UnreadableError):
                 copied[copy] = msgspec.json.encode(_Record(ids[copy], _decode(noted[source]).serdes))
     if copied:
         control.put(copied)
@@ -354,12 +306,13 @@ def _is_proved(sample: _Sample, refused: list[tuple[str, Description, Comparison
 
 
 def _why_unreadable(keys: Serde[Any], values: Serde[Any], key: bytes | None, value: bytes) -> str | None:
-    """Return why a row cannot be read, or its key would be written otherwise; None if it can be read."""
     try:
+        # A row whose key is written otherwise is no longer found under its key.
         if key is not None and keys.serialize(keys.deserialize(key)) != key:
             return f"serde {keys.name} would write the key otherwise"
         values.deserialize(value)
-    except BrokerError:  # an error of a schema registry
+    # An error of a schema registry says nothing about the row.
+    except BrokerError:
         raise
     except Exception as error:  # noqa: BLE001 - a serde may raise anything
         return f"{type(error).__name__}: {error}"

@@ -1,9 +1,7 @@
 """The inputs of a task that are tables: after a long absence, rows may be gone from a topic without a trace.
 
-Tells before a start what a version would have to make again, as it was away for longer than brokers keep deletions.
-
-A task continues from its committed offsets. What was deleted since is told by tombstones, which brokers remove in time. So the
-metadata of these offsets has the time at which the task had read all of its tables (`kafka.tombstones`). If that is too
+A task continues from its committed offsets. Only tombstones show what was deleted since, and brokers remove them in time. So
+the metadata of these offsets has the time at which the task had read all of its tables (`kafka.tombstones`). If that is too
 long ago, the task looks for the rows that the topic no longer has, and processes a deletion for each.
 """
 
@@ -34,7 +32,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _LOOK_SECONDS = 3.0
-"""How often to ask for the ends of inputs."""
+"""Interval at which the ends of inputs are asked for."""
 
 
 @dataclass(slots=True)
@@ -42,11 +40,9 @@ class TableInputs:
     """The compacted inputs of a task that are tables.
 
     Args:
-        kept_ms: How long brokers keep tombstones in them, ms.
+        kept_ms: How long brokers keep tombstones in them.
         following: When the task had read all of them.
         present: The keys of inputs whose deleted rows have to be looked for.
-        tps: The inputs.
-        warnings: What may have been missed.
     """
 
     kept_ms: int = FOREVER_MS
@@ -57,16 +53,7 @@ class TableInputs:
 
     @classmethod
     def begun(cls, admin: Admin, spec: TaskSpec, commits: Mapping[TopicPartition, CommittedOffset]) -> TableInputs:
-        """Find out which deletions a task may have missed.
-
-        Args:
-            admin: Asks the brokers.
-            spec: The task.
-            commits: Its committed offsets.
-
-        Raises:
-            BrokerError: If brokers do not answer.
-        """
+        """Find out which deletions a task may have missed."""
         tps = frozenset(tp for tp in spec.inputs if tp.topic in spec.sub_topology.table_sources)
         now = whole_now(admin, {tp.topic for tp in tps})
         if now.kept_ms == FOREVER_MS:
@@ -78,6 +65,7 @@ class TableInputs:
         for tp in tps & commits.keys():
             found = commits[tp]
             known = OffsetMetadata.decode(found.metadata).whole
+            # A task that has read nothing yet has no rows that could have been deleted.
             reason = why_incomplete(admin, known, now, {tp: found.offset} if found.offset > first[tp] else {})
             wholes.append(since(known, now))
             if reason is not None:
@@ -109,27 +97,20 @@ class TableInputs:
         self.present = {}
 
     def reach(self, task: Task) -> None:
-        """Note before a commit how far a task has read, if nothing looks from time to time: bounded runs end soon."""
+        """Note before a commit how far a task has read, where nothing does so at intervals: bounded runs end soon."""
         self.following.reach({tp: task.position(tp) for tp in self.tps})
 
     def require_recent(self, admin: Admin) -> None:
-        """Make sure before a commit that the task has missed no deletion among what it has read.
-
-        Raises:
-            BrokerError: If it may have: this process was stopped for too long. The task is to be taken over again.
-        """
+        """Make sure before a commit that the task has missed no deletion among what it has read."""
         try:
             require_recent(admin, self.whole)
+        # This process was stopped for too long. The task is taken over again, which finds the deletions.
         except RangeError as error:
             raise BrokerError(error.message, retriable=True, hint=error.hint) from error
 
 
 class TableLooks:
-    """Notes from time to time how far tasks have read their tables.
-
-    Args:
-        admin: Asks the brokers.
-    """
+    """Notes at intervals how far tasks have read their tables."""
 
     def __init__(self, admin: Admin) -> None:
         self._admin = admin
@@ -145,6 +126,7 @@ class TableLooks:
         if not tps:
             return
         try:
+            # The time comes first: `Following` needs ends that were asked for after it.
             now_ms, ends = self._admin.clock.noted_ms(), self._admin.end_offsets(tps)
         except BrokerError as error:
             if not error.retriable:
@@ -162,14 +144,8 @@ def _keys(admin: Admin, tp: TopicPartition, offsets: OffsetRange) -> frozenset[b
 
 
 def absences(connected: ConnectedApplication) -> Iterator[str]:
-    """Yield warnings about tables that nothing has read for too long, and about state on this machine that nothing has used.
-
-    Args:
-        connected: The version; its patterns are resolved. Nothing runs it.
-
-    Raises:
-        BrokerError: If brokers do not answer.
-    """
+    """Yield warnings about tables that nothing has read for too long, and about state on this machine that nothing has used."""
+    # What only shows a state writes nothing, not even to ask for the brokers' time.
     connected = replace(connected, admin=connected.admin.silent())
     admin, application = connected.admin, connected.application
     committed = connected.noted(connected.inputs)
@@ -185,6 +161,7 @@ def absences(connected: ConnectedApplication) -> Iterator[str]:
 
 def _of_state(connected: ConnectedApplication, spec: TaskSpec) -> str | None:
     directory = connected.application.directory / str(spec.id)
+    # RocksDB has a file `CURRENT` in each database.
     if not (directory / "CURRENT").exists():
         return None
     try:
@@ -192,7 +169,8 @@ def _of_state(connected: ConnectedApplication, spec: TaskSpec) -> str | None:
             whole: Whole | None = backend.whole()
             own = set(spec.own_changelogs.values())
             positions = {tp: offset for tp, offset in backend.positions().items() if tp in own and offset}
-    except StateError:  # in use, or damaged
+    # In use, or damaged: its next user finds out.
+    except StateError:
         return None
     now = whole_now(connected.admin, {tp.topic for tp in positions})
     return why_incomplete(connected.admin, whole, now, positions)

@@ -33,12 +33,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class CommittedPoint:
-    """The point from which a task continues.
-
-    Args:
-        commits: The last commits, per input.
-        topics: Ids of the topics that the task depends on, as found with the last commits.
-    """
+    """The point from which a task continues, with the ids of its topics as found with the last commits."""
 
     commits: Mapping[TopicPartition, CommittedOffset]
     topics: Mapping[str, int]
@@ -47,18 +42,7 @@ class CommittedPoint:
 def read_committed(
     connected: ConnectedApplication, spec: TaskSpec, inputs: Collection[TopicPartition]
 ) -> CommittedPoint:
-    """Read committed offsets, for a host that writes nothing: owners of the task may commit further ones.
-
-    Args:
-        connected: The application.
-        spec: The task.
-        inputs: The inputs whose committed offsets are read.
-
-    Raises:
-        TopicError: If a topic was deleted and created again since the last commit.
-        ForgottenOffsetsError: If brokers have deleted committed offsets.
-        BrokerError: If the brokers do not answer.
-    """
+    """Read committed offsets, for a host that writes nothing: owners of the task may commit further ones."""
     commits = connected.committed(inputs) if inputs else {}
     require_new(connected, (tp for tp in inputs if tp not in commits))
     return committed_point(connected, spec, commits)
@@ -67,12 +51,7 @@ def read_committed(
 def committed_point(
     connected: ConnectedApplication, spec: TaskSpec, commits: Mapping[TopicPartition, CommittedOffset]
 ) -> CommittedPoint:
-    """Return committed offsets with the topics that they depend on.
-
-    Raises:
-        TopicError: If a topic was deleted and created again since the last commit.
-        BrokerError: If the brokers do not answer.
-    """
+    """Return committed offsets with the topics that they depend on."""
     topics = found_ids(connected.admin, spec.topics)
     require_same(connected.application, committed_ids(commits, connected.id).items(), topics)
     return CommittedPoint(commits, topics)
@@ -85,14 +64,6 @@ class OpenedTask:
     Workers, standbys, snapshots, dry runs and attempts of Spark start their tasks this way: they fence the predecessor if they
     write, read the committed offsets, then the changelogs' ends, and then restore. In any other order a predecessor could
     still commit in between.
-
-    Args:
-        connected: The application.
-        spec: The task.
-        clock: Tells the time.
-        point: The point to which it is restored.
-        missing: The local state, and the changelog records that it lacks, as found last.
-        warnings: Warnings about the state.
     """
 
     connected: ConnectedApplication
@@ -108,34 +79,17 @@ class OpenedTask:
         return self.missing.backend
 
     def again(self) -> OpenedTask:
-        """Find the records of the present changelogs that the state lacks.
-
-        Raises:
-            BrokerError: If the brokers do not answer.
-        """
+        """Find the records of the present changelogs that the state lacks."""
         opened = _with_missing(self.connected, self.spec, self.clock, self.point, self.backend)
         return replace(opened, missing=replace(opened.missing, attempt=self.missing.attempt + 1))
 
     def new_task(self, ports: Ports | None = None, dead_letters: str | None = None) -> Task:
-        """Make the task, which then has to be restored.
-
-        Args:
-            ports: Its connections; without them it can be restored and queried, but cannot process.
-            dead_letters: Topic of all its dead letters; None if the handlers decide.
-        """
+        """Make the task, which then has to be restored. Without `ports`, it can be queried as well, but cannot process."""
         ports = ports or Ports(_Nowhere(), self.backend, self.clock)
         return Task(replace(self.spec, dead_letters=dead_letters), ports)
 
     def restored(self, ports: Ports | None = None, on_restore: OnRestore = silently) -> Task:
-        """Make the task and bring its state to the committed point.
-
-        Args:
-            ports: Its connections; see `new_task`.
-            on_restore: Called with changelog, records so far and records expected.
-
-        Raises:
-            BrokerError: If the brokers do not answer.
-        """
+        """Make the task and bring its state to the committed point."""
         opened, admin, kafka = self, self.connected.admin, self.connected.application.kafka
         while True:
             task = self.new_task(ports)
@@ -160,20 +114,7 @@ def open_task(
     point: CommittedPoint,
     backend: StateBackend | None = None,
 ) -> OpenedTask:
-    """Open the local state of a task, unless it is open, and find what it lacks. Closes it if that fails.
-
-    Args:
-        connected: The application.
-        spec: The task.
-        clock: Tells the time.
-        point: The point from which it continues.
-        backend: The local state, if it is open already.
-
-    Raises:
-        TopicError: If an input was deleted and created again since the state was made.
-        BrokerError: If the brokers do not answer.
-        StateError: If the local state is in use by another process.
-    """
+    """Open the local state of a task, unless it is open, and find what it lacks. Closes it if that fails."""
     if backend is None:
         backend = open_state(connected, spec.id)
     try:
@@ -193,20 +134,9 @@ def begin_task(
     *,
     source_changelogs: bool = False,
 ) -> OpenedTask:
-    """Open a task for a host that writes nothing, and so fences no predecessor.
-
-    Args:
-        connected: The application.
-        task_id: The task.
-        clock: Tells the time.
-        backend: The local state, if it is open already. Closed if the task cannot be opened.
-        source_changelogs: Whether to read the committed offsets of those inputs only that serve as changelogs.
-
-    Raises:
-        BrokerError: If the brokers do not answer.
-        StateError: If the local state is in use by another process.
-    """
+    """Open a task for a host that writes nothing, and so fences no predecessor."""
     spec = connected.application.task_spec(task_id, connected.layout.tasks[task_id])
+    # A standby needs the committed offsets of those inputs only that serve as changelogs.
     inputs = list(spec.source_changelogs.values()) if source_changelogs else spec.inputs
     with ExitStack() as opened:
         if backend is not None:
@@ -224,7 +154,8 @@ def _with_missing(
     warnings = tuple(lost_history(admin, missing, spec, point.commits.values(), clock.now_ms()))
     for warning in warnings:
         log.warning("task %s: %s", spec.id, warning, extra={"task": str(spec.id)})
-    if missing.lacked_deletions:  # which the log says already
+    # Not logged here, as `find_missing` has done that.
+    if missing.lacked_deletions:
         warnings = (
             *warnings,
             f"All of its state was restored, as it was away for too long: {missing.lacked_deletions}",
@@ -239,15 +170,14 @@ def inputs_whole(spec: TaskSpec, point: CommittedPoint) -> Whole | None:
 
 
 def _compare_inputs(opened: OpenedTask) -> None:
-    """Compare the inputs with those that the state was made from; brokers delete committed offsets with a topic.
-
-    Inputs that stores are restored from are left out: `find_missing` has deleted state of an earlier one.
-    """
+    """Compare the inputs with those that the state was made from; brokers delete committed offsets with a topic."""
     spec, backend = opened.spec, opened.backend
+    # Inputs that stores are restored from are left out: `find_missing` has deleted state of an earlier one.
     inputs = {tp.topic for tp in spec.inputs} - {tp.topic for tp in spec.source_changelogs.values()}
     present = {topic: topic_id for topic, topic_id in opened.point.topics.items() if topic in inputs}
     noted = {topic: int(text) for topic, text in backend.topic_ids().items() if topic in inputs}
-    if backend.tables():  # state without anything in it comes from no topic
+    # State without anything in it comes from no topic.
+    if backend.tables():
         require_same(opened.connected.application, noted.items(), present)
     if not present.items() <= noted.items():
         backend.note_topic_ids({topic: str(topic_id) for topic, topic_id in present.items()})

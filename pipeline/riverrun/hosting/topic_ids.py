@@ -21,16 +21,12 @@ if TYPE_CHECKING:
     from riverrun.kafka.admin import Admin
     from riverrun.records import TopicPartition
 
+# The ids are in the metadata of each input, which is written at each commit and limited to 4 KiB.
 MOST_TOPICS = 8
-"""With each input, a task commits the ids of so many topics at most, as metadata is written at each commit."""
 
 
 def found_ids(admin: Admin, topics: Iterable[str]) -> dict[str, int]:
-    """Return the ids of those topics that exist, as 64 bits each, in the given order.
-
-    Raises:
-        BrokerError: If the brokers do not answer.
-    """
+    """Return the ids of those topics that exist, as 64 bits each, in the given order."""
     wanted = list(topics)
     found = short_ids(admin.topic_ids(wanted))
     return {topic: found[topic] for topic in wanted if topic in found}
@@ -47,18 +43,13 @@ def committed_ids(committed: Mapping[TopicPartition, tuple[int, str]], applicati
     found: dict[str, int] = {}
     for _offset, metadata in committed.values():
         for name, topic_id in OffsetMetadata.decode(metadata).topics.items():
+            # Short names leave out the application's id, with which internal topics begin.
             found[application_id + name if name.startswith("-") else name] = topic_id
     return found
 
 
 def ids_to_commit(tp: TopicPartition, ids: Mapping[str, int], application_id: str) -> dict[str, int]:
-    """Return the ids to commit with the offset of an input, by short name: its own topic first.
-
-    Args:
-        tp: The input.
-        ids: Ids of the topics that its task depends on, the most important first.
-        application_id: The prefix of internal topics, which short names leave out.
-    """
+    """Return the ids to commit with the offset of an input, by short name; `ids` has the most important ones first."""
     own = {tp.topic: ids[tp.topic]} if tp.topic in ids else {}
     chosen = dict(islice((own | dict(ids)).items(), MOST_TOPICS))
     prefix = f"{application_id}-"
@@ -71,16 +62,8 @@ def unread(tp: TopicPartition, ids: Mapping[str, int], application_id: str) -> s
 
 
 def require_same(application: Application, known: Iterable[tuple[str, int]], present: Mapping[str, int]) -> None:
-    """Make sure that topics are those from which an application has read.
-
-    Args:
-        application: The application.
-        known: Topics with the ids that they had when the application read them.
-        present: Ids of topics now. Topics that are missing are other checks' concern.
-
-    Raises:
-        TopicError: If a topic was deleted and created again.
-    """
+    """Make sure that topics are those from which an application has read."""
+    # Missing topics are left to other checks.
     changed = sorted({topic for topic, topic_id in known if present.get(topic, topic_id) != topic_id})
     if not changed:
         return

@@ -30,8 +30,9 @@ if TYPE_CHECKING:
 
     from riverrun.records import OffsetRange, RawFields
 
+# Longer than the `transaction.timeout.ms` of workers (60 s), after which brokers abort an abandoned transaction.
 STABLE_SECONDS = 90.0
-"""Longest wait for an open transaction to end; longer than `transaction.timeout.ms`."""
+# A transaction is being committed, or a broker that was just started is still reading its log.
 _NOT_YET = frozenset(
     {
         KafkaError.UNSTABLE_OFFSET_COMMIT,
@@ -40,7 +41,6 @@ _NOT_YET = frozenset(
         KafkaError.NOT_COORDINATOR,
     }
 )
-"""A transaction is being committed, or a broker that was just started is still reading its log."""
 _OTHER_PARTITIONS = (
     "If an input has got more partitions, release a new version: state belongs to partitions, and this version's "
     "stays unchanged. If the topic belongs to another application, give this one another name."
@@ -60,8 +60,8 @@ class CommittedOffset(NamedTuple):
 
 
 _LONGEST = 300
+# The bound of librdkafka's `rd_kafka_NewTopic_new`.
 _MOST_PARTITIONS = 100_000
-"""librdkafka's bound of `rd_kafka_NewTopic_new`."""
 _MOST_REPLICAS = 2**15 - 1
 
 
@@ -74,14 +74,7 @@ class Topic(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TopicSpec:
-    """A required topic.
-
-    Args:
-        name: Its name.
-        partitions: Its number of partitions.
-        config: Its settings.
-        replication_factor: -1 for the brokers' default.
-    """
+    """A required topic. A `replication_factor` of -1 is the brokers' default."""
 
     name: str
     partitions: int
@@ -107,12 +100,7 @@ class EarlierRecords(Protocol):
     """Records in front of those that brokers have: an archive of topics."""
 
     def ranges(self, admin: Admin, starts: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, OffsetRange]:
-        """Return the ranges that reach the logs of partitions without a hole.
-
-        Args:
-            admin: Asks the brokers.
-            starts: The first offset that brokers have of each partition.
-        """
+        """Return the ranges that reach the logs of partitions without a hole; `starts` are the brokers' first offsets."""
         ...
 
     def read(self, tp: TopicPartition, wanted: OffsetRange) -> Iterator[list[RawFields]]:
@@ -120,11 +108,7 @@ class EarlierRecords(Protocol):
         ...
 
     def check_seam(self, admin: Admin, tp: TopicPartition) -> None:
-        """Make sure that brokers still have the deletions that follow the last of these records.
-
-        Raises:
-            ArchiveError: If they may not.
-        """
+        """Make sure that brokers still have the deletions that follow the last of these records."""
         ...
 
     def offset_at(self, tp: TopicPartition, wanted: OffsetRange, time_ms: int) -> int | None:
@@ -147,7 +131,6 @@ class Admin:
         self._groups = Groups(self._requests)
         self._group_clients = GroupClients(self._requests)
         self.clock = BrokersClock(self._requests)
-        """Tells the brokers' time."""
 
     def behind(self, earlier: EarlierRecords | None) -> Admin:
         """Return a client, on the same connections, for which these records come first in the logs of topics."""
@@ -160,7 +143,7 @@ class Admin:
         return self.behind(None)
 
     def silent(self) -> Admin:
-        """Return a client, on the same connections, that does not write to ask for the time: the host's clock tells it."""
+        """Return a client, on the same connections, that uses the host's clock: to ask for the brokers' time is to write."""
         found = copy.copy(self)
         found.clock = BrokersClock(self._requests, writes=False)
         return found
@@ -179,15 +162,7 @@ class Admin:
         return {name: topic.id for name, topic in self.topics(topics).items()}
 
     def require(self, topics: Iterable[str], why: str) -> None:
-        """Check that topics exist.
-
-        Args:
-            topics: The topics.
-            why: Their purpose, for the message.
-
-        Raises:
-            TopicError: If a topic does not exist.
-        """
+        """Check that topics exist."""
         names = set(topics)
         missing = sorted(names - self.partitions(names).keys())
         if missing:
@@ -203,14 +178,7 @@ class Admin:
         return True
 
     def require_answer(self, on_wait: Callable[[str], None] = lambda _servers: None) -> None:
-        """Check that brokers answer, and diagnose within seconds if they do not.
-
-        Args:
-            on_wait: Called once with the servers, if the answer takes longer than a moment.
-
-        Raises:
-            BrokerError: If they do not answer, with the cause.
-        """
+        """Check that brokers answer, and diagnose within seconds if they do not."""
         require_answer(self._requests, on_wait)
 
     def list_topics(self, prefix: str = "") -> list[str]:
@@ -220,11 +188,7 @@ class Admin:
         return sorted(name for name in topics if name.startswith(prefix))
 
     def create_topics(self, specs: Iterable[TopicSpec]) -> None:
-        """Create the topics that do not exist, and wait until they can be used.
-
-        Raises:
-            TopicError: If a topic exists with another number of partitions, or none can have such a name or so many partitions.
-        """
+        """Create the topics that do not exist, and wait until they can be used."""
         wanted = {spec.name: spec for spec in specs}
         for spec in wanted.values():
             _check_spec(spec)
@@ -241,7 +205,8 @@ class Admin:
                 self._requests.result(future, f"create topic {name}", ignore={KafkaError.TOPIC_ALREADY_EXISTS})
 
             def are_seen() -> bool:
-                known.update(self.partitions(wanted))  # brokers learn of them at different times
+                # Brokers learn of new topics at different times, so each answer adds to the earlier ones.
+                known.update(self.partitions(wanted))
                 return known.keys() == wanted.keys()
 
             self._requests.until(are_seen, "confirm that the created topics exist")
@@ -251,14 +216,7 @@ class Admin:
                 raise TopicError(message, hint=_OTHER_PARTITIONS)
 
     def add_partitions(self, counts: Mapping[str, int]) -> None:
-        """Give topics more partitions, and wait until all brokers that answer know them.
-
-        Args:
-            counts: The number of partitions of each topic from then on.
-
-        Raises:
-            BrokerError: If brokers refuse or do not answer.
-        """
+        """Raise topics' partition counts to those given, and wait until all brokers that answer know them."""
         if not counts:
             return
         request = [NewPartitions(topic, count) for topic, count in sorted(counts.items())]
@@ -289,14 +247,12 @@ class Admin:
         return self.end_offsets(partitions) != self.written_offsets(partitions)
 
     def settled_end_offsets(self, tps: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """Return the ends of partitions without active writers, once their transactions have ended.
-
-        A commit is acknowledged before its markers are in the log. Until then, the last stable offset is before them.
-        """
+        """Return the ends of partitions without active writers, once their transactions have ended."""
         partitions = list(tps)
         found: dict[TopicPartition, int] = {}
 
         def is_settled() -> bool:
+            # A commit is acknowledged before its markers are in the log. Until then, the last stable offset is before them.
             found.update(self.end_offsets(partitions))
             return found == self.written_offsets(partitions)
 
@@ -310,11 +266,9 @@ class Admin:
         return self._leaders.offsets(tps, OFFSET_END, "read_uncommitted")
 
     def stable_end_offsets(self, tps: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """Return ends of partitions with active writers that lie behind all transactions being committed now.
-
-        These are the last stable offsets after the currently open transactions have ended; later ones are not awaited.
-        """
+        """Return the last stable offsets of partitions with active writers, once the currently open transactions have ended."""
         partitions = list(tps)
+        # Active writers begin one transaction after the other: only those that began before this are awaited.
         written = self.written_offsets(partitions)
         found: dict[TopicPartition, int] = {}
 
@@ -349,11 +303,11 @@ class Admin:
     def offsets_for_time(self, tps: Iterable[TopicPartition], timestamp_ms: int) -> dict[TopicPartition, int]:
         """Return, per partition, the first offset at or after a time; past the last record, the last stable offset.
 
-        The result may be the marker of a transaction, which has an offset and the broker's time. Negative times have
-        other meanings in the protocol; they count as 0, as no record is older.
+        The result may be the marker of a transaction, which has an offset and the broker's time.
         """
         partitions = list(tps)
         ends = self.end_offsets(partitions)
+        # Negative times have other meanings in the protocol. They count as 0: no record is older.
         found = self._leaders.offsets(partitions, max(0, timestamp_ms))
         known = {tp: ends[tp] if found[tp] < 0 else min(found[tp], ends[tp]) for tp in partitions}
         if self.earlier is not None:
@@ -373,20 +327,11 @@ class Admin:
         """Return the committed offsets of a group; partitions without one are left out.
 
         Waits for transactions that are being committed, so that the replaced offsets are not returned.
-
-        Args:
-            group: The group.
-            tps: The partitions.
-            patience_s: How long to wait for them.
-            isolation: With `read_uncommitted`, waits for no transaction, and may return offsets that one replaces.
-
-        Raises:
-            OpenTransactionError: If such a transaction stays open.
-            BrokerError: If the brokers do not answer.
         """
         partitions = [ClientTopicPartition(*tp) for tp in tps]
         if not partitions:
             return {}
+        # With `read_uncommitted`, brokers answer at once, perhaps with offsets that an open transaction replaces.
         with self._group_clients.client(group, isolation) as consumer:
             found = self._stable_offsets(consumer, group, partitions, patience_s)
         return {
@@ -409,7 +354,8 @@ class Admin:
                 found[:] = consumer.committed(partitions, min(REQUEST_SECONDS, patience_s))
             except KafkaException as error:
                 if error.args[0].code() in UNREACHABLE | _NOT_YET:
-                    self.partitions([partitions[0].topic])  # raises if no broker answers
+                    # Raises if no broker answers: only a missing coordinator is worth the wait.
+                    self.partitions([partitions[0].topic])
                     return False
                 raise self._requests.error(error.args[0], f"read committed offsets of {group}") from error
             return not any(tp.error and tp.error.code() in _NOT_YET for tp in found)
@@ -436,7 +382,7 @@ class Admin:
     def delete_records(self, before: Mapping[TopicPartition, int]) -> None:
         """Delete the records before the given offsets."""
         for topic in {tp.topic for tp in before}:
-            # Learns the current leaders: otherwise the library asks a dead broker until it is back.
+            # Refreshes the current leaders: otherwise the library asks a dead broker until it is back.
             with self._requests.asking(f"find the leaders of {topic}"):
                 self._client.list_topics(topic, timeout=REQUEST_SECONDS)
         request = [ClientTopicPartition(tp.topic, tp.partition, offset) for tp, offset in before.items()]
@@ -452,7 +398,7 @@ class Admin:
         return {name: entry.value for name, entry in entries.items()}
 
     def broker_config(self, name: str) -> str:
-        """Return a setting of the brokers, as one of them tells it; `unknown` if it may not be described."""
+        """Return a setting of the brokers, as one of them reports it; `unknown` if it may not be described."""
         with self._requests.asking("look up brokers"):
             brokers = self._client.list_topics(timeout=REQUEST_SECONDS).brokers
         resource = ConfigResource(ResourceType.BROKER, str(min(brokers)))
@@ -477,14 +423,7 @@ class Admin:
         }
 
     def alter_topic_configs(self, settings: Mapping[str, Mapping[str, str | None]]) -> None:
-        """Change settings of topics; all their other settings stay as they are.
-
-        Args:
-            settings: By topic, values by name; None restores the brokers' default.
-
-        Raises:
-            BrokerError: If brokers refuse or do not answer.
-        """
+        """Change settings of topics (None restores the brokers' default); all their other settings stay as they are."""
         if not settings:
             return
         resources = [

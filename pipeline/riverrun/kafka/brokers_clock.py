@@ -24,32 +24,29 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 CLOCK_TOPIC = "riverrun-clock"
-"""Brokers stamp its records, and tell the time in their answer. Nothing reads them."""
+"""Brokers stamp its records, and report the time in their answer. Nothing reads them."""
 _CONFIG = {
     "message.timestamp.type": "LogAppendTime",
     "cleanup.policy": "delete",
     "retention.ms": "3600000",
     "segment.bytes": "1048576",
 }
+# Then the brokers are asked again: the clocks of a virtual machine stand still while it is suspended.
 _FRESH_SECONDS = 60.0
-"""After this time the brokers are asked again: the clocks of a virtual machine stand still while it is suspended."""
+# Shorter than the first wait: callers that only note the time continue without an answer.
 _AGAIN_SECONDS = 3.0
-"""How long to wait for a later answer: without one, those who only note the time go on."""
 
 
 def _elapsed() -> float:
-    """Return seconds that only rise, also while the machine sleeps."""
+    # On Linux, the monotonic clock stands still while the machine sleeps; this one does not.
     return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
 
 
 class BrokersClock:
-    """Tells the time by the brokers' clock.
-
-    Asks with a record in a topic, as no answer to another request has the time. Threads may share one.
+    """Returns the time of the brokers' clock. Threads may share one.
 
     Args:
-        requests: Creates the topic.
-        monotonic: Returns seconds that only rise.
+        monotonic: Returns seconds that only rise, also while the machine sleeps.
         wall: Returns the seconds of the host's clock.
         writes: Whether brokers may be asked; otherwise the host's clock is used.
     """
@@ -70,13 +67,10 @@ class BrokersClock:
         self._uses_host = not writes
 
     def now_ms(self) -> int:
-        """Return the time, as the brokers told it within the last minute; asks them if need be. Never later than the true time.
-
-        Raises:
-            BrokerError: If they do not answer.
-        """
+        """Return the time by the brokers' last answer; asks them again after a minute. Never later than the true time."""
         if self._asked is not None:
             _told, at, wall = self._asked
+            # Both clocks have to agree: either one may stand still, and the wall clock may be set back.
             if 0 <= self._wall() - wall < _FRESH_SECONDS and self._monotonic() - at < _FRESH_SECONDS:
                 return self.reckoned_ms()
         try:
@@ -84,18 +78,17 @@ class BrokersClock:
         except BrokerError:
             self._failed_at = self._monotonic()
             raise
-        self._asked = told_ms, self._monotonic(), self._wall()  # after the answer: what is reckoned is too early
+        # The clocks are read after the answer, so what is reckoned from them is too early, never too late.
+        self._asked = told_ms, self._monotonic(), self._wall()
         self._failed_at = None
         return told_ms
 
     def noted_ms(self) -> int:
-        """Return the time up to which something has been read. It is too early, but never an error, if brokers do not answer.
+        """Return the time up to which something has been read: too early if brokers do not answer.
 
-        Callers process records: they wait at most once a minute for brokers that do not answer.
-
-        Raises:
-            BrokerError: If brokers have never answered.
+        It is an error only if brokers have never answered.
         """
+        # Callers process records: they wait at most once a minute for brokers that do not answer.
         failed_at = -_FRESH_SECONDS if self._failed_at is None else self._failed_at
         if self._asked is not None and self._monotonic() - failed_at < _FRESH_SECONDS:
             return self.reckoned_ms()
@@ -122,7 +115,8 @@ class BrokersClock:
             failed = failed or KafkaError(librdkafka.TIMED_OUT)
             if failed.code() in UNREACHABLE or failed.retriable():
                 raise self._requests.error(failed, f"ask for the brokers' time with topic {CLOCK_TOPIC}")
-            self._uses_host = True  # no application ends because this topic may not be used
+            # No application ends because this topic may not be used.
+            self._uses_host = True
             log.warning(
                 "this host's clock is used instead of the brokers' to judge the age of local state: %s of topic %s",
                 failed.str(),
@@ -132,6 +126,7 @@ class BrokersClock:
 
     def _send(self, told: list[int], within_s: float) -> KafkaError | None:
         """Write a record, and add the time at which a broker appended it. Returns why it was refused."""
+        # No answer to another request has the brokers' time.
         failed: list[KafkaError] = []
 
         def delivered(error: KafkaError | None, message: Any) -> None:
@@ -145,7 +140,8 @@ class BrokersClock:
 
         settings = {
             "linger.ms": 0,
-            "acks": 1,  # the leader has the time, whatever its replicas do
+            # The leader has the time, whatever its replicas do.
+            "acks": 1,
             "enable.idempotence": False,
             "message.timeout.ms": int(within_s * 1000),
             "allow.auto.create.topics": False,

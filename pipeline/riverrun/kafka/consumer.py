@@ -27,10 +27,12 @@ if TYPE_CHECKING:
 _GONE = "Retention (retention.ms, retention.bytes) has deleted unread records, or the topic was recreated."
 _SETTINGS = {
     **CLIENT,
-    "group.id": "riverrun-unjoined",  # the library requires one; it is never used to commit
+    # The library requires a group; nothing is committed for it.
+    "group.id": "riverrun-unjoined",
     "enable.auto.commit": False,
     "enable.auto.offset.store": False,
-    "auto.offset.reset": "error",  # a lost offset must be an error, not skipped
+    # A lost offset must be an error: a reset would skip records silently.
+    "auto.offset.reset": "error",
     "isolation.level": "read_committed",
     "enable.partition.eof": True,
     "fetch.queue.backoff.ms": 5,
@@ -39,9 +41,9 @@ _SETTINGS = {
     "queued.max.messages.kbytes": 131_072,
 }
 
+# For reading up to a known end. After the last record of a log comes a transaction's marker, and brokers would
+# otherwise wait `fetch.wait.max.ms` before they answer that there is nothing more.
 UP_TO_AN_END = {"fetch.wait.max.ms": "5"}
-"""Client properties for reading up to a known end. At the end of a log, behind the markers of transactions, brokers would
-otherwise wait `fetch.wait.max.ms` before they answer that there is nothing more."""
 
 _METADATA_SECONDS = 15.0
 
@@ -52,7 +54,7 @@ class Polled:
 
     Args:
         records: Records by partition, in order of offsets.
-        ends: Partitions that have been read to their end, with the offset of that end.
+        ends: End offsets (exclusive) of the partitions that have been read to their end.
     """
 
     records: Mapping[TopicPartition, list[RawFields]]
@@ -63,11 +65,10 @@ class MessageBatch:
     """Records with keys of one partition, by columns: each column is built on demand, without an object per record.
 
     Args:
-        messages: The library's messages, in order of offsets.
+        messages: The library's messages, in order of offsets; none is an error.
     """
 
     def __init__(self, messages: Sequence[Message]) -> None:
-        """Take messages without errors."""
         self._messages = messages
 
     def __len__(self) -> int:
@@ -76,7 +77,7 @@ class MessageBatch:
 
     @property
     def end(self) -> int:
-        """Return the offset after the last record; the batch must not be empty."""
+        """Return the end offset (exclusive); the batch must not be empty."""
         offset: int = self._messages[-1].offset()
         return offset + 1
 
@@ -121,15 +122,16 @@ class RecordConsumer:
     """A consumer of given partitions.
 
     Args:
-        kafka: Client properties; security properties pass through.
+        kafka: Client properties with librdkafka's names.
         overrides: Consumer properties of the user (`consumer.` prefix); reading committed records and the absence of a
             reset policy cannot be overridden.
     """
 
     def __init__(self, kafka: Mapping[str, str], overrides: Mapping[str, str] | None = None) -> None:
         forced = {key: _SETTINGS[key] for key in ("auto.offset.reset", "isolation.level", "enable.partition.eof")}
+        # The callback is no method: a client in a reference cycle would live until garbage collection.
         lost: list[KafkaError] = []
-        self._lost = lost  # not a method as callback: a client in a reference cycle would live until garbage collection
+        self._lost = lost
 
         def connection_failed(error: KafkaError) -> None:
             if error.code() == librdkafka.ALL_BROKERS_DOWN:
@@ -147,16 +149,14 @@ class RecordConsumer:
         self._is_closed = False
 
     def assign(self, starts: Mapping[TopicPartition, int]) -> None:
-        """Read these partitions from these offsets, in addition to those already assigned.
-
-        The client looks up a topic's leaders by a timer of up to a second. This call triggers the look-up at once. If no
-        broker answers, the call does not fail: the client retries.
-        """
+        """Read these partitions from these offsets, in addition to those already assigned."""
         self._assigned.update(starts)
         self._ever_assigned.update(starts)
         partitions = [ClientTopicPartition(tp.topic, tp.partition, offset) for tp, offset in starts.items()]
         with mapped_errors("assign partitions"):
             self._consumer.incremental_assign(partitions)
+        # The client looks up a topic's leaders by a timer of up to a second; this does it at once. Without an answer,
+        # nothing is lost: the client retries by its timer.
         with suppress(KafkaException):
             for topic in {tp.topic for tp in starts} - self._known:
                 self._consumer.list_topics(topic, _METADATA_SECONDS)
@@ -165,7 +165,8 @@ class RecordConsumer:
     def unassign(self, tps: Iterable[TopicPartition]) -> None:
         """Stop reading these partitions."""
         gone = [tp for tp in tps if self._assigned.pop(tp, None) is not None]
-        self.resume(gone)  # otherwise the library keeps them paused when they are assigned again
+        # Otherwise the library keeps them paused when they are assigned again.
+        self.resume(gone)
         if gone:
             with mapped_errors("unassign partitions"):
                 self._consumer.incremental_unassign(_named(gone))
@@ -190,21 +191,12 @@ class RecordConsumer:
         """Wait for a first record up to a timeout, then return what has arrived.
 
         An error loses no record: the next poll reads records again that came with it.
-
-        Raises:
-            MissingOffsetError: If an assigned offset does not exist (any more); the partition is read no further.
-            BrokerError: If the brokers refuse. Unreachable brokers are no error here: the library reconnects.
         """
         found, ends = self._read(max_records, timeout_s)
         return Polled({tp: _fields(messages) for tp, messages in found.items()}, ends)
 
     def poll_batches(self, max_records: int, timeout_s: float) -> PolledBatches:
-        """Poll by columns, without records that have no key.
-
-        Raises:
-            MissingOffsetError: If an assigned offset does not exist (any more).
-            BrokerError: If the brokers refuse.
-        """
+        """Poll by columns, without records that have no key."""
         found, ends = self._read(max_records, timeout_s)
         reached = {tp: messages[-1].offset() + 1 for tp, messages in found.items()}
         reached |= {tp: max(end, reached.get(tp, 0)) for tp, end in ends.items()}
@@ -276,6 +268,7 @@ class RecordConsumer:
         """Handle a message that is an error or the end of a partition."""
         if error.code() == librdkafka.PARTITION_EOF:
             ends[tp] = offset
+        # The library reconnects to unreachable brokers by itself.
         elif error.code() not in UNREACHABLE | BUSY:
             self._refuse(tp, error)
 
@@ -285,15 +278,15 @@ class RecordConsumer:
                 low, high = self._consumer.get_watermark_offsets(ClientTopicPartition(*tp), 10)
             asked = self._assigned.get(tp)
             message = f"{tp} has offsets {low} to {high}; offset {asked} does not exist"
+            # `_read_again` must not assign it once more: it would only fail again.
             self.unassign([tp])
             raise MissingOffsetError(message, topic=tp.topic, partition=tp.partition, hint=_GONE)
-        # errors without a partition concern the group
+        # Errors without a partition concern the group.
         what = tp if tp.topic else f"as a consumer of group {_SETTINGS['group.id']}"
         raise streams_error(error, f"read {what}")
 
 
 def _named(tps: Iterable[TopicPartition]) -> list[ClientTopicPartition]:
-    """Return partitions as the library takes them."""
     return [ClientTopicPartition(*tp) for tp in tps]
 
 
@@ -315,7 +308,6 @@ def _by_partition(messages: list[Message], possible: Collection[TopicPartition])
 
 
 def _fields(messages: list[Message]) -> list[RawFields]:
-    """Return messages as tuples of all their fields."""
     return [
         (
             message.key(),
@@ -330,6 +322,7 @@ def _fields(messages: list[Message]) -> list[RawFields]:
 
 def _with_keys(messages: list[Message]) -> list[Message]:
     """Return messages with keys. Changelogs have no others, but topics of others that serve as changelogs may."""
-    if all(map(Message.key, messages)):  # neither missing nor empty
+    # True for keys that are neither missing nor empty; an empty key is a key, so the slow path decides.
+    if all(map(Message.key, messages)):
         return messages
     return [message for message in messages if message.key() is not None]

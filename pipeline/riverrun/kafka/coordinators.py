@@ -25,14 +25,14 @@ from riverrun.kafka.kafka_python import connection, planned_in, said_by
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+# A member's metadata begins with a number, which makes the bytes differ: otherwise brokers start no rebalance.
 COUNT_BYTES = 8
-"""A member numbers its metadata: the number comes first, and makes the bytes differ."""
 _BATCHED_VERSION = 4
 """First version in which one request asks for the coordinators of several groups."""
 _LOOK_SECONDS = 0.1
-"""How often a waiting request looks whether to stop waiting."""
+"""Interval at which a waiting request checks whether to stop waiting."""
+# Bytes. By default, the library refuses answers of 1 MB, which the members of a large group may take together.
 _LONGEST_ANSWER = 100_000_000
-"""Bytes of an answer. The library's manager refuses those of 1 MB, which the members of a large group may take together."""
 _STATES = {
     "PreparingRebalance": "preparing_rebalancing",
     "CompletingRebalance": "completing_rebalancing",
@@ -50,9 +50,6 @@ class CoordinatorRequest:
 
     Args:
         kafka: Client properties with librdkafka's names; those of the connection are used.
-        client_id: Id of this client.
-        group: The group.
-        within_s: Longest time for an answer.
         attempt: Number of the attempt: each asks another bootstrap server for the coordinator.
     """
 
@@ -64,11 +61,7 @@ class CoordinatorRequest:
 
 
 def describe_group(question: CoordinatorRequest) -> tuple[str, tuple[str, ...]] | None:
-    """Return a group's state, and `client-id@host` of each member; None if there is no such group.
-
-    Raises:
-        KafkaException: If there is no answer, with librdkafka's code for the reason.
-    """
+    """Return a group's state, and `client-id@host` of each member; None if there is no such group."""
     found = _answer(question, DescribeGroupsRequest(groups=[question.group])).groups[0]
     if not _exists(found.error_code):
         return None
@@ -79,10 +72,7 @@ def describe_group(question: CoordinatorRequest) -> tuple[str, tuple[str, ...]] 
 def messages_in_group(question: CoordinatorRequest) -> tuple[tuple[bytes, bytes], ...] | None:
     """Return by member the metadata with which it joined (`GroupMember.describe`), and its plan; empty if there are no members.
 
-    Returns None during a rebalance: brokers do not tell it before all members have joined again.
-
-    Raises:
-        KafkaException: If there is no answer, with librdkafka's code for the reason.
+    Returns None during a rebalance: brokers do not report it before all members have joined again.
     """
     found = _answer(question, DescribeGroupsRequest(groups=[question.group])).groups[0]
     if not _exists(found.error_code):
@@ -94,11 +84,7 @@ def messages_in_group(question: CoordinatorRequest) -> tuple[tuple[bytes, bytes]
 
 
 def delete_group(question: CoordinatorRequest) -> None:
-    """Delete a group, if there is one.
-
-    Raises:
-        KafkaException: If there is no answer, with librdkafka's code for the reason.
-    """
+    """Delete a group, if there is one."""
     _exists(_answer(question, DeleteGroupsRequest(groups_names=[question.group])).results[0].error_code)
 
 
@@ -119,20 +105,14 @@ class CoordinatorConnection:
     """Sends requests to the coordinator of a group, one at a time, in the threads of the callers.
 
     It opens with the first request, which looks the coordinator up. Whatever fails closes it, so the next request begins with
-    nothing that an earlier one has left.
-
-    The library's own admin client may wait in its constructor until a broker has described all others. It may also wait
-    without limit for the end of a TLS handshake. This class uses its parts, which can be abandoned at any time.
+    nothing that an earlier one has left. Failures are `KafkaException`s with librdkafka's codes.
 
     Args:
         kafka: Client properties with librdkafka's names; those of the connection are used.
-        client_id: Id of this client.
-        group: The group.
         attempt: Number of the first attempt: each asks another bootstrap server for the coordinator.
     """
 
     def __init__(self, kafka: Mapping[str, str], client_id: str, group: str, attempt: int = 0) -> None:
-        """Take note of the properties."""
         self._kafka = kafka
         self._client_id = client_id
         self._group = group
@@ -143,29 +123,12 @@ class CoordinatorConnection:
         self._node: Any = None
 
     def find(self, within_s: float, gives_up: Callable[[], bool] = lambda: False) -> None:
-        """Look up the coordinator, unless it is known.
-
-        Args:
-            within_s: Longest time for the answer.
-            gives_up: Returns whether to stop waiting.
-
-        Raises:
-            KafkaException: If there is no answer, with librdkafka's code for the reason.
-        """
+        """Look up the coordinator, unless it is known."""
         if self._node is None:
             self._node = self._done(self._found, within_s, gives_up)
 
     def ask(self, request: Any, within_s: float, gives_up: Callable[[], bool] = lambda: False) -> Any:
-        """Return the coordinator's answer to a request.
-
-        Args:
-            request: A request of the library.
-            within_s: Longest time for the answer.
-            gives_up: Returns whether to stop waiting.
-
-        Raises:
-            KafkaException: If there is no answer, with librdkafka's code for the reason.
-        """
+        """Return the coordinator's answer to a request."""
         deadline = time.monotonic() + within_s
         self.find(within_s, gives_up)
 
@@ -188,7 +151,8 @@ class CoordinatorConnection:
             answer = self._manager.call_soon(ask)
             while not answer.is_done and (left_s := deadline - time.monotonic()) > 0 and not gives_up():
                 self._loop.poll(timeout_ms=min(left_s, _LOOK_SECONDS) * 1000, future=answer)
-        except Exception as error:  # the library has no error type for properties that it refuses
+        # Any error: the library has no type for properties that it refuses.
+        except Exception as error:
             self.close()
             if isinstance(error, StreamsError):
                 raise
@@ -204,12 +168,14 @@ class CoordinatorConnection:
     def _start(self) -> None:
         self._loop = self._open.enter_context(closing(NetworkSelector()))
         properties = {**connection(self._kafka), "receive_message_max_bytes": _LONGEST_ANSWER}
+        # Parts of the library's admin client, which can be abandoned at any time. The client itself may wait without
+        # limit: in its constructor for a description of all brokers, and for the end of a TLS handshake.
         self._manager = self._open.enter_context(
             closing(KafkaConnectionManager(self._loop, **properties, client_id=self._client_id))
         )
 
     async def _found(self) -> Any:
-        # The library shuffles them for each manager: attempts could ask an unresponsive broker again and again.
+        # Sorted, as the library shuffles them for each manager: attempts could ask an unresponsive broker again and again.
         known = self._manager.cluster.bootstrap_brokers()
         servers = sorted(known, key=lambda server: (server.host, server.port))
         lookup = FindCoordinatorRequest(

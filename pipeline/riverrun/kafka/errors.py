@@ -27,13 +27,15 @@ UNREACHABLE = frozenset(
     {
         librdkafka.ALL_BROKERS_DOWN,
         librdkafka.TRANSPORT,
-        librdkafka.DESTROY_BROKER,  # a broker that was asked has left the metadata meanwhile
+        # A broker that was asked has left the metadata meanwhile.
+        librdkafka.DESTROY_BROKER,
         librdkafka.TIMED_OUT,
         librdkafka.RESOLVE,
         librdkafka.MSG_TIMED_OUT,
         librdkafka.WAIT_COORD,
         librdkafka.TIMED_OUT_QUEUE,
-        librdkafka.UNSUPPORTED_FEATURE,  # reported for brokers whose features are not known yet
+        # Reported for brokers whose features are not known yet.
+        librdkafka.UNSUPPORTED_FEATURE,
         KafkaError.NETWORK_EXCEPTION,
         KafkaError.REQUEST_TIMED_OUT,
         KafkaError.COORDINATOR_NOT_AVAILABLE,
@@ -98,12 +100,7 @@ MISSING_TOPIC = frozenset(
 
 
 def streams_error(error: KafkaError, doing: str) -> StreamsError:
-    """Translate a client's error for the person or program that must act.
-
-    Args:
-        error: The client's error.
-        doing: The failed action, to complete "cannot <doing>".
-    """
+    """Translate a client's error; `doing` completes "Cannot" in its message."""
     text = f"Cannot {doing}: {error.str()}"
     code = error.code()
     if code == KafkaError.INVALID_PRODUCER_ID_MAPPING:
@@ -116,6 +113,7 @@ def streams_error(error: KafkaError, doing: str) -> StreamsError:
     if code in UNREACHABLE:
         hint = "Check that the brokers run and that bootstrap.servers names them."
         return BrokerError(text, retriable=True, hint=hint)
+    # A fatal error leaves the library's producer unusable, whatever caused it.
     if code == librdkafka.FATAL:
         return UnknownOutcomeError(f"{text}: the producer cannot be used any more")
     if code == librdkafka.INVALID_ARG:
@@ -152,11 +150,7 @@ def _hint(code: int) -> str | None:
 
 @contextmanager
 def mapped_errors(doing: str) -> Iterator[None]:
-    """Translate the client's exceptions to Riverrun's.
-
-    Args:
-        doing: The action, to complete "cannot <doing>".
-    """
+    """Translate the client's exceptions to Riverrun's; `doing` completes "Cannot" in their messages."""
     try:
         yield
     except KafkaException as error:

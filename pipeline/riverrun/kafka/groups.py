@@ -1,7 +1,4 @@
-"""Asks the coordinators of groups for members and positions, and deletes groups.
-
-Reads the committed offsets of groups, once or repeatedly.
-"""
+"""Consumer groups, seen by a client that is no member: their state, their members, and their committed offsets."""
 
 from __future__ import annotations
 
@@ -26,55 +23,40 @@ if TYPE_CHECKING:
     from riverrun.kafka.coordinators import CoordinatorRequest
     from riverrun.kafka.requests import Requests
 
+# Each attempt asks another broker, so two that do not answer leave time for a third one.
 _ATTEMPTS = 3
-"""Number of brokers that may fail to answer, one after the other, within the time of a request."""
 _PAUSE_SECONDS = 0.05
 _POLL_SECONDS = 0.005
 _OUTSIDE = {
     "group.protocol": "classic",
+    # For a consumer that commits without joining, this limits its wait for a coordinator, even when it closes.
     "session.timeout.ms": int(REQUEST_SECONDS * 1000),
     "max.poll.interval.ms": 300_000,
 }
-"""For a consumer that commits without joining: the session timeout limits its wait for a coordinator, even when it closes."""
 
 
 class GroupState(NamedTuple):
-    """State of a group in Kafka's words, and each member's `client-id@host`."""
+    """State of a group by librdkafka's name, and each member's `client-id@host`."""
 
     state: str
     members: tuple[str, ...]
 
 
 class Groups:
-    """Retries, within the time of a request, while coordinators start, move, or do not answer.
-
-    It does not use librdkafka's admin client. If the coordinator does not answer, that client frees parts of the
-    request that are in use, and the process crashes (librdkafka pull request 5397).
-
-    Args:
-        requests: Creates clients, and translates their errors.
-    """
+    """Describes, deletes and sets groups; repeats requests while coordinators start, move, or do not answer."""
 
     def __init__(self, requests: Requests) -> None:
         self._requests = requests
 
     def state(self, group: str) -> GroupState:
-        """Return a group's state; an unknown group is dead, without members.
-
-        Raises:
-            BrokerError: If the brokers refuse or do not answer.
-        """
+        """Return a group's state; an unknown group is dead, without members."""
         from riverrun.kafka.coordinators import describe_group  # noqa: PLC0415 - loads for long, and few ask
 
         described = self._patiently(self._asking(group, describe_group), f"describe group {group}")
         return GroupState("dead", ()) if described is None else GroupState(*described)
 
     def member_messages(self, group: str) -> tuple[tuple[bytes, bytes], ...] | None:
-        """Return what each member joined a group with, and its plan; empty for an unknown group, None during a rebalance.
-
-        Raises:
-            BrokerError: If the brokers refuse or do not answer.
-        """
+        """Return what each member joined a group with, and its plan; empty for an unknown group, None during a rebalance."""
         from riverrun.kafka.coordinators import messages_in_group  # noqa: PLC0415 - loads for long, and few ask
 
         found: tuple[tuple[bytes, bytes], ...] | None = self._patiently(
@@ -83,29 +65,21 @@ class Groups:
         return found
 
     def delete(self, group: str) -> None:
-        """Delete a group and its committed offsets. Idempotent.
-
-        Raises:
-            BrokerError: If the group has members, or the brokers refuse or do not answer.
-        """
+        """Delete a group and its committed offsets. Idempotent."""
         from riverrun.kafka.coordinators import delete_group  # noqa: PLC0415 - loads for long, and few ask
 
         self._patiently(self._asking(group, delete_group), f"delete group {group}")
 
     def alter_offsets(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
-        """Set committed offsets of a group with librdkafka, as some hosts know only its properties.
-
-        Raises:
-            BrokerError: If the group has members, or the brokers refuse or do not answer.
-            TopicError: If there is no such partition.
-        """
+        """Set committed offsets of a group with librdkafka, as some hosts know only its properties."""
         partitions = [ClientTopicPartition(tp.topic, tp.partition, offset) for tp, offset in offsets.items()]
         if partitions:
             doing = f"set offsets of {group}"
             self._patiently(lambda _attempt, within_s: self._commit(group, partitions, within_s), doing)
 
     def _asking(self, group: str, ask: Callable[[CoordinatorRequest], Any]) -> Callable[[int, float], Any]:
-        """Return a function that attempts one request to a group's coordinator."""
+        # Not with librdkafka's admin client: if the coordinator does not answer, that client frees parts of the request
+        # that are in use, and the process crashes (librdkafka pull request 5397).
         from riverrun.kafka.coordinators import CoordinatorRequest  # noqa: PLC0415 - loads for long, and few ask
 
         def attempt(number: int, within_s: float) -> Any:
@@ -115,13 +89,14 @@ class Groups:
         return attempt
 
     def _commit(self, group: str, partitions: list[ClientTopicPartition], within_s: float) -> None:
-        """Commit from outside the group, within a time limit: the library itself would wait for dead brokers."""
         deadline = time.monotonic() + within_s
-        self._requests.client.list_topics(partitions[0].topic, timeout=within_s)  # explains why no broker answers
+        # Raises an error that explains why no broker answers.
+        self._requests.client.list_topics(partitions[0].topic, timeout=within_s)
         answers: list[tuple[KafkaError | None, list[Any]]] = []
         answered = {"on_commit": lambda error, tps: answers.append((error, tps))}
         consumer = self._requests.consumer(group, properties=_OUTSIDE | answered)
         try:
+            # Asynchronous, for a time limit: a synchronous commit would wait for dead brokers.
             consumer.commit(offsets=partitions, asynchronous=True)
             while not answers and time.monotonic() < deadline:
                 consumer.poll(_POLL_SECONDS)
@@ -136,15 +111,7 @@ class Groups:
                 raise KafkaException(KafkaError(KafkaError.NON_EMPTY_GROUP) if has_members else error)
 
     def _patiently(self, ask: Callable[[int, float], Any], doing: str) -> Any:
-        """Repeat a request until the answer is final or the time is over.
-
-        Args:
-            ask: Called with the number of the attempt, and the seconds left.
-            doing: The action, to complete "cannot <doing>".
-
-        Raises:
-            BrokerError: The last failure.
-        """
+        """Repeat a request until the answer is final or the time is over; it gets the attempt's number and the seconds left."""
         deadline, attempt = time.monotonic() + REQUEST_SECONDS, 0
         while True:
             try:
@@ -157,10 +124,10 @@ class Groups:
             attempt += 1
 
 
+# A host that takes tasks of an application over asks for one group again and again.
 _IDLE = 2
-"""Number of idle clients that are kept: whoever takes tasks of an application over asks for one group again and again."""
+# A client has five threads and two connections, too many to keep, but takes time to create.
 _IDLE_SECONDS = 10.0
-"""How long they are kept: each has five threads and two connections, and takes time to make."""
 
 
 class _Idle(NamedTuple):
@@ -177,10 +144,6 @@ class GroupClients:
 
     A client that makes its connections and finds the coordinator costs more than the question. Each is used by one thread at
     a time. Those that stay idle are closed.
-
-    Args:
-        requests: Creates clients.
-        idle_s: How long idle clients are kept, s.
     """
 
     def __init__(self, requests: Requests, idle_s: float = _IDLE_SECONDS) -> None:
@@ -189,17 +152,12 @@ class GroupClients:
         self._idle: list[_Idle] = []
         self._is_watched = False
         self._lock = threading.Lock()
-        # At its end, the process closes connections anyway.
+        # Not `atexit`: a process that ends closes its connections anyway.
         weakref.finalize(self, _close_all, self._idle).atexit = False
 
     @contextmanager
     def client(self, group: str, isolation: str) -> Iterator[Consumer]:
-        """Lend a client of a group. One whose question failed is not used again.
-
-        Args:
-            group: The group.
-            isolation: Whether it reads uncommitted offsets.
-        """
+        """Lend a client of a group. One whose question failed is not used again."""
         client = self._taken(group, isolation) or self._requests.consumer(group, isolation)
         try:
             yield client
@@ -239,8 +197,7 @@ class GroupClients:
 
 
 def _look_later(clients: weakref.ref[GroupClients], wait_s: float) -> None:
-    """Look in a thread that lasts as long as clients are idle, and does not keep them from being collected."""
-
+    # A weak reference, so that the timer does not keep the clients of an object that nobody uses any more.
     def look() -> None:
         present = clients()
         if present is not None:
@@ -257,12 +214,7 @@ def _close_all(clients: list[_Idle]) -> None:
 
 
 class GroupProgress:
-    """Reads committed offsets over one connection, without waiting for transactions that are being committed.
-
-    Args:
-        requests: Creates the client.
-        group: The group.
-    """
+    """Reads committed offsets over one connection, without waiting for transactions that are being committed."""
 
     def __init__(self, requests: Requests, group: str) -> None:
         self._requests = requests
@@ -271,11 +223,7 @@ class GroupProgress:
         self._consumer = requests.consumer(group, "read_uncommitted")
 
     def committed(self, tps: Iterable[TopicPartition]) -> dict[TopicPartition, tuple[int, str]]:
-        """Return committed offsets and their metadata; partitions without one are left out.
-
-        Raises:
-            BrokerError: If the brokers do not answer.
-        """
+        """Return committed offsets and their metadata; partitions without one are left out."""
         partitions = [ClientTopicPartition(*tp) for tp in tps]
         with self._requests.asking(f"read committed offsets of {self._group}"):
             found = self._consumer.committed(partitions, REQUEST_SECONDS)

@@ -25,19 +25,10 @@ _NAMES = {
     "ssl.key.password": "ssl_password",
     "ssl.endpoint.identification.algorithm": "ssl_check_hostname",
 }
-"""librdkafka's properties of connections, with their names in kafka-python."""
 
 
 def connection(kafka: Mapping[str, str]) -> dict[str, Any]:
-    """Return the properties of a connection with kafka-python's names; others are left out.
-
-    Args:
-        kafka: Client properties with librdkafka's names.
-
-    Raises:
-        BrokerError: If it logs in with a token, and there is none.
-        ConfigError: If there can be none with these properties.
-    """
+    """Return the properties of a connection with kafka-python's names; others are left out."""
     found: dict[str, Any] = {_NAMES[name]: value for name, value in kafka.items() if name in _NAMES}
     if "ssl_check_hostname" in found:
         found["ssl_check_hostname"] = found["ssl_check_hostname"] != "none"
@@ -45,7 +36,8 @@ def connection(kafka: Mapping[str, str]) -> dict[str, Any]:
         found["security_protocol"] = found["security_protocol"].upper()
     tokens = tokens_of(kafka)
     if tokens is not None:
-        tokens.current()  # as in `client_properties`
+        # Its errors are clearer here, as in `client_properties`.
+        tokens.current()
         found |= {"sasl_mechanism": "OAUTHBEARER", "sasl_oauth_token_provider": tokens.for_kafka_python()}
     return found
 

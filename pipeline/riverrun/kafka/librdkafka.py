@@ -17,9 +17,9 @@ from riverrun.errors import ConfigError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+# All clients reconnect to lost brokers every second, as Java's clients do, instead of every ten. They push no metrics to
+# brokers (KIP-714): a client that does may wait a second when it ends, for a signal that was sent already.
 CLIENT = {"reconnect.backoff.max.ms": 1000, "enable.metrics.push": False}
-"""Defaults for all clients. They reconnect to lost brokers every second, as Java's clients do, instead of every ten. They push
-no metrics to brokers (KIP-714): a client that does may wait a second when it ends, for a signal that was sent already."""
 
 quiet = logging.getLogger("riverrun.kafka.client")
 """Receives the client library's log lines, which are hidden unless a handler is set."""
@@ -28,15 +28,9 @@ quiet.propagate = False
 
 
 def end_in_background(end: Callable[[], object], name: str) -> None:
-    """Call a function that ends a client in a thread, which the process awaits before it exits.
-
-    A reader that was not finished may be collected when the interpreter ends. No thread can start then, and waiting for one
-    would never end; the client ends with the process.
-
-    Args:
-        end: Ends the client, which is no longer used.
-        name: Name of the thread.
-    """
+    """Call a function that ends a client in a thread, which the process awaits before it exits."""
+    # A reader that was not finished may be collected when the interpreter ends. No thread can start then, and waiting for
+    # one would never end; the client ends with the process.
     if sys.is_finalizing():
         return
     threading.Thread(target=end, name=f"end-{name}").start()

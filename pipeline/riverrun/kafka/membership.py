@@ -34,10 +34,11 @@ log = logging.getLogger(__name__)
 
 _PROTOCOL = "riverrun"
 _PROTOCOL_VERSION = 3
+# With later versions, brokers tell a restarted static leader that the group has its plans already (KIP-814), and it makes
+# none.
 _JOIN_VERSION, _SYNC_VERSION = 7, 5
-"""Later ones tell a restarted static leader that the group has its plans already (KIP-814)."""
+# Named in the subscription if there is no topic, as tools show members without one as idle. It is never read.
 _SOME_TOPIC = "__consumer_offsets"
-"""Named in the subscription if there is no topic, as tools show members without one as idle. It is never read."""
 _LOOKUP_SECONDS = 30.0
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 0.1, 1.0
 """Pause before a request is repeated, s; it doubles while the coordinator does not answer."""
@@ -77,7 +78,6 @@ class GroupMember:
 
     Args:
         kafka: Client properties with librdkafka's names; those of the connection are used.
-        group_id: The group.
         topics: Topics that it subscribes to, shown in descriptions of the group; it never reads them.
         client_id: Its name in brokers' lists of members.
         describe: Returns this member's metadata; called at every rebalance, in the thread.
@@ -88,13 +88,7 @@ class GroupMember:
             next one.
         rebalance_timeout_ms: How long brokers wait for the other members in a rebalance.
         group_instance_id: Makes it a static member, whose restart causes no rebalance.
-        coordinator: The connection to use; a new one if left out.
-        committed: Returns further topics to subscribe to, at every rebalance, in the thread. Brokers delete committed
-            offsets of topics that no member subscribes to.
-
-    Raises:
-        ConfigError: If a property cannot be used.
-        BrokerError: If it logs in with a token, and there is none.
+        committed: Returns further topics to subscribe to, at every rebalance, in the thread.
     """
 
     def __init__(
@@ -114,14 +108,13 @@ class GroupMember:
         coordinator: Connection | None = None,
         committed: Callable[[], Collection[str]] = tuple,
     ) -> None:
-        """Create the member; it joins with the first `poll`."""
         if coordinator is None:
-            connection(kafka)  # refuses a token that cannot be had
+            # Raises here if the login needs a token and there is none, rather than in the thread.
+            connection(kafka)
             coordinator = CoordinatorConnection(kafka, client_id, group_id)
         self.is_refused = False
         """Whether brokers have refused the record of the group's messages since the last plan."""
         self.has_joined = False
-        """True once it has been a member."""
         self.is_fenced = False
         """True once another process has joined with this `group_instance_id`, which ends this membership for good."""
         self._group_id = group_id
@@ -160,14 +153,7 @@ class GroupMember:
         return 0.0 if since is None else time.monotonic() - since
 
     def poll(self, timeout_s: float) -> None:
-        """Wait for an error of the membership, which continues unless the error is final.
-
-        Args:
-            timeout_s: How long to wait.
-
-        Raises:
-            BrokerError: If the brokers refuse. Unreachable brokers are no error here: the member repeats its requests.
-        """
+        """Wait for an error of the membership, which continues unless the error is final. Unreachable brokers are none."""
         if self._thread.ident is None:
             self._thread.start()
         try:
@@ -213,6 +199,7 @@ class GroupMember:
         self._generation = _NO_GENERATION
         said = self._subscription()
         joined = self._answer(lambda: self._join_request(said), self._session_s)
+        # Brokers give a new member an id first, and let it join with that id only (KIP-394).
         if joined.error_code == KafkaError.MEMBER_ID_REQUIRED:
             self._member_id = joined.member_id
             joined = self._answer(lambda: self._join_request(said), self._session_s)
@@ -233,10 +220,7 @@ class GroupMember:
             self._on_plan(plan)
 
     def _plans(self, joined: Any) -> Mapping[str, bytes]:
-        """Make the plans of all members in another thread, and send heartbeats meanwhile.
-
-        Brokers would drop a leader whose plans take longer than its session, and the group would start over, forever.
-        """
+        """Make the plans of all members in another thread, and send heartbeats meanwhile."""
         said = {each.member_id: said_by(bytes(each.metadata or b""))[COUNT_BYTES:] for each in joined.members}
         made: Future[Mapping[str, bytes]] = Future()
         made.add_done_callback(lambda _made: self._wakes.set())
@@ -247,17 +231,18 @@ class GroupMember:
             except Exception as error:  # noqa: BLE001 - raised where the member is polled
                 made.set_exception(error)
 
+        # Brokers would drop a leader whose plans take longer than its session, and the group would start over, forever.
         threading.Thread(target=make, name="assignment", daemon=True).start()
         while not made.done():
             self._wait(self._heartbeat_s)
             if self._ends.is_set():
                 raise _LeavingError
+            # Any other answer is left alone here: brokers will give it to the plans, too.
             if not made.done() and self._beat(joined.generation_id) in _COUNTED:
-                self._counted_at = time.monotonic()  # any other answer will be that to the plans, too
+                self._counted_at = time.monotonic()
         return made.result()
 
     def _beat(self, generation: int) -> int:
-        """Send a heartbeat, and return the code of the answer."""
         answer = self._answer(
             lambda: HeartbeatRequest(
                 group_id=self._group_id,
@@ -271,11 +256,7 @@ class GroupMember:
         return int(answer.error_code)
 
     def _counts_as_member(self, code: int) -> bool:
-        """Take note of an answer. Return whether brokers still count this as a member of its generation.
-
-        Raises:
-            StreamsError: If it cannot be a member.
-        """
+        """Take note of an answer. Return whether brokers still count this as a member of its generation."""
         if code in _COUNTED:
             self._counted_at = time.monotonic()
         if code == KafkaError.NO_ERROR:
@@ -296,14 +277,10 @@ class GroupMember:
         return False
 
     def _refused(self, code: int) -> None:
-        """Report an error that another attempt may not meet.
-
-        Raises:
-            StreamsError: If every attempt would meet it.
-        """
+        """Report an error that another attempt may not meet."""
         error: Exception = streams_error(KafkaError(code), f"be a member of group {self._group_id}")
         if code == KafkaError.UNKNOWN:
-            # So brokers call the messages of a group that exceed their message.max.bytes. The leader can make them smaller.
+            # Brokers' name for messages of a group that exceed their message.max.bytes. The leader can make them smaller.
             self.is_refused = True
             hint = "The brokers' message.max.bytes may be too small for the group."
             error = BrokerError(str(error), retriable=True, hint=hint)
@@ -313,13 +290,8 @@ class GroupMember:
         self._wait(_LONGEST_PAUSE)
 
     def _answer(self, request: Callable[[], Any], within_s: float) -> Any:
-        """Return the answer to a request, which is repeated until a coordinator has answered.
-
-        Brokers give a repeated request the same answer: a `JoinGroup` with the same metadata starts no second rebalance.
-
-        Raises:
-            StreamsError: If the connection cannot be used.
-        """
+        """Return the answer to a request, which is repeated until a coordinator has answered."""
+        # Brokers give a repeated request the same answer: a `JoinGroup` with the same metadata starts no second rebalance.
         while True:
             if self._ends.is_set():
                 raise _LeavingError
@@ -341,6 +313,7 @@ class GroupMember:
 
     def _pause(self, error: BrokerError) -> None:
         """Wait a while before another attempt, as the coordinator has moved or does not answer."""
+        # Only the first attempt of an outage is logged.
         if self._pause_s == _SHORTEST_PAUSE:
             log.info("%s", error.message)
         self._unreachable_since = self._unreachable_since or time.monotonic()
@@ -352,10 +325,11 @@ class GroupMember:
         self._wakes.clear()
 
     def _subscription(self) -> bytes:
-        """Return what this member says to the leader, with a number: brokers start a rebalance only if the bytes differ."""
         said = ConsumerProtocolSubscription(
             version=_PROTOCOL_VERSION,
+            # Brokers delete committed offsets of topics that no member subscribes to.
             topics=sorted({*self._topics, *self._committed()}),
+            # The number makes the bytes differ each time: otherwise brokers start no rebalance.
             user_data=next(self._counts).to_bytes(COUNT_BYTES, "big") + self._describe(),
             owned_partitions=[],
         )
@@ -391,6 +365,7 @@ class GroupMember:
 
     def _leave(self) -> None:
         """Leave, at once, without another attempt: brokers drop members without heartbeats anyway."""
+        # A static member stays, so that its restart within a session causes no rebalance.
         if self._instance_id is not None or not self._member_id:
             return
         request = LeaveGroupRequest(

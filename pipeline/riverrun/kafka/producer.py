@@ -26,21 +26,19 @@ if TYPE_CHECKING:
     from riverrun.records import TopicPartition
 
 _COMMIT_SECONDS = 30.0
+# Brokers refuse more by default (`transaction.max.timeout.ms`).
 LONGEST_TRANSACTION_MS = 15 * 60 * 1000
-"""For long transactions: brokers allow 15 minutes by default (`transaction.max.timeout.ms`)."""
+# `send_offsets_to_transaction` ignores its timeout, and may never return if the group's coordinator has left the
+# cluster (librdkafka issues 5456 and 5511).
 _WATCHDOG_SECONDS = _COMMIT_SECONDS + 5
-"""Ends a watched call that ignores its timeout: by librdkafka issue 5511, `send_offsets_to_transaction` may never return if
-the group's coordinator has left the cluster."""
 _FLUSH_SECONDS = 90.0
 _FAILED_BEFORE = frozenset({librdkafka.STATE, librdkafka.FATAL})
 _PURGED = frozenset({librdkafka.PURGE_QUEUE, librdkafka.PURGE_INFLIGHT})
 
 
 def group_metadata(group_id: str) -> bytes:
-    """Serialize the metadata of a group without membership as the client library does (generation -1, no member).
-
-    The library itself takes it from a consumer only, which each producer would need for this alone.
-    """
+    """Serialize the metadata of a group without membership as the client library does (generation -1, no member)."""
+    # The library takes it from a consumer only, which each producer would need for this alone.
     return b"CGMDv2:" + struct.pack("=i", -1) + group_id.encode() + b"\0" + b"\0" + b"\x01"
 
 
@@ -50,16 +48,12 @@ class TransactionalProducer:
     A producer that raised an error must be closed and replaced. (After a refused record the library continues with
     sequence numbers that the brokers see as a gap.)
 
-    It has no delivery callbacks. The library may call one while it raises an error, which Python does not allow, and
-    each call takes the interpreter's lock once per record. The transaction's error contains the refused record's topic
-    and the reason.
-
     Args:
-        kafka: Client properties; security properties pass through.
-        transactional_id: What it is to own.
-        transaction_timeout_ms: How long a transaction may stay open, ms.
+        kafka: Client properties with librdkafka's names.
+        transactional_id: The id that `init` takes over.
+        transaction_timeout_ms: Brokers abort a transaction that is open for longer, and fence this producer.
         overrides: Producer properties of the user (`producer.` prefix).
-        admin: Asks the brokers for limits of record times; without it, a client is made for that.
+        admin: Asks the brokers for limits of record times. Defaults to a new client.
     """
 
     def __init__(
@@ -77,37 +71,26 @@ class TransactionalProducer:
         self._servers = kafka.get("bootstrap.servers", "")
         self._timeout_ms = transaction_timeout_ms
         self._began = 0.0
+        # No delivery callbacks: the library may call one while it raises an error, which Python does not allow, and each
+        # call takes the interpreter's lock. The transaction's error names the refused record's topic and the reason.
         self._client = SendingClient(kafka, {**(overrides or {}), **forced}, self._begin, self._refusal, admin)
         self.new_sender = self._client.new_sender
-        """Makes a further sender, for a task that shares this producer."""
         self._sender = self.new_sender()
         self.send = self._sender.send
         """Sends a record within the current transaction, which begins with its first record: see `RecordCollector.send`.
 
-        Raises:
-            TaskMigratedError: If another owner has taken over.
-            UnknownOutcomeError: If this producer cannot be used any more for another reason.
-            BrokerError: If this record, or one before it, was refused: abort.
+        A `BrokerError` may be about an earlier record of the transaction.
         """
 
     def init(self) -> None:
-        """Take the transactional id over: abort the open transaction of an earlier owner, and fence that owner for good.
-
-        Raises:
-            BrokerError: If the brokers cannot be reached.
-        """
+        """Take the transactional id over: abort the open transaction of an earlier owner, and fence that owner for good."""
         with mapped_errors(f"take over {self.transactional_id} at {self._servers}"):
             self._client.producer.init_transactions(_COMMIT_SECONDS)
 
     def flush(self) -> None:
-        """Wait until everything sent has arrived. `commit` reports refusals.
-
-        Raises:
-            BrokerError: If brokers do not answer. Nothing is committed.
-            TopicError: If a topic no longer exists. Nothing is committed.
-            UnknownOutcomeError: If the library does not return; the producer must be discarded.
-        """
+        """Wait until everything sent has arrived. `commit` reports refusals."""
         left: list[int] = []
+        # The library reveals the reason of a failed transaction at its commit only, which reports it.
         with suppress(KafkaException):
             _watched(lambda: left.append(self._client.producer.flush(_COMMIT_SECONDS)), self.transactional_id)
         if any(left):
@@ -116,19 +99,7 @@ class TransactionalProducer:
             raise failure
 
     def commit(self, offsets: Mapping[TopicPartition, tuple[int, str]], group_id: str) -> None:
-        """Commit the records sent and the offsets of their inputs, all or nothing.
-
-        Args:
-            offsets: By input partition, the next offset to read, and its metadata.
-            group_id: The group of the offsets.
-
-        Raises:
-            TaskMigratedError: If another owner has taken over. Nothing was committed.
-            UnknownOutcomeError: If it is unknown whether it was committed: read the committed offsets. Also if the
-                transaction exceeded its time limit, as brokers then fence its owner like a successor would.
-            BrokerError: If it was refused, with the topic and the reason if a record was the cause. The transaction is
-                aborted, and nothing was committed.
-        """
+        """Commit the records sent and the offsets of their inputs, all or nothing."""
         self._begin()
         partitions = [
             ClientTopicPartition(tp.topic, tp.partition, offset, metadata) for tp, (offset, metadata) in offsets.items()
@@ -139,7 +110,8 @@ class TransactionalProducer:
         def send_offsets() -> None:
             producer.send_offsets_to_transaction(partitions, group_metadata(group_id), _COMMIT_SECONDS)
 
-        try:  # one after the other, so that one that returns late commits nothing
+        # Two watched calls, one after the other: if the first one hangs and returns late, it commits nothing.
+        try:
             if partitions:
                 _watched(send_offsets, self.transactional_id)
             _watched(lambda: producer.commit_transaction(_COMMIT_SECONDS), self.transactional_id)
@@ -147,6 +119,7 @@ class TransactionalProducer:
             doing = f"commit the transaction of {self.transactional_id} at {self._servers}"
             cause = self._cause_of(error.args[0])
             unknown = f"It is unknown whether {self.transactional_id} committed at {self._servers}: {cause.str()}"
+            # Read first: `_failure` may end the transaction, which forgets the topics.
             written = self._client.open_topics()
             failure = self._failure(cause, doing) or UnknownOutcomeError(unknown)
             self._end()
@@ -156,13 +129,9 @@ class TransactionalProducer:
         self._end()
 
     def abort(self) -> None:
-        """Abort the current transaction, if there is one.
-
-        Raises:
-            TaskMigratedError: If another owner has taken over.
-            BrokerError: If the brokers cannot be reached; they will abort the transaction by themselves.
-        """
+        """Abort the current transaction, if there is one."""
         if self.in_transaction:
+            # Ended here whatever brokers answer: if they cannot be reached, they abort it after its timeout.
             self._end()
             self._client.producer.purge()
             with mapped_errors(f"abort the transaction of {self.transactional_id} at {self._servers}"):
@@ -188,7 +157,6 @@ class TransactionalProducer:
         self._client.end()
 
     def _refusal(self, error: KafkaError, topic: str) -> StreamsError:
-        """Translate the library's refusal of a record."""
         doing, cause = f"write to {topic} within {self.transactional_id}", self._cause_of(error)
         return self._failure(cause, doing) or streams_error(cause, doing)
 
@@ -196,6 +164,7 @@ class TransactionalProducer:
         """Translate an error with a known outcome: the transaction is aborted, or belongs to another owner."""
         if error.code() in FENCED:
             self._end()
+            # Brokers fence a producer whose transaction was open for too long just as a successor would.
             return self._expiry() or streams_error(error, doing)
         if error.txn_requires_abort():
             self.abort()
@@ -205,7 +174,8 @@ class TransactionalProducer:
     def _cause_of(self, error: KafkaError) -> KafkaError:
         """Return the cause of a failed transaction, which the library reveals only on an attempt to commit."""
         if error.code() in _FAILED_BEFORE:
-            try:  # commits nothing: the transaction has failed
+            # This commits nothing: the transaction has failed.
+            try:
                 self._client.producer.commit_transaction(_COMMIT_SECONDS)
             except KafkaException as cause:
                 found: KafkaError = cause.args[0]
@@ -235,11 +205,13 @@ class IdempotentProducer:
     def __init__(
         self, kafka: Mapping[str, str], overrides: Mapping[str, str] | None = None, *, admin: Admin | None = None
     ) -> None:
+        # The callback is no method: a client in a reference cycle would live until garbage collection.
         refused: list[tuple[str, KafkaError]] = []
-        self._refused = refused  # not a method as callback: a client in a cycle would live until garbage collection
+        self._refused = refused
         self._servers = kafka.get("bootstrap.servers", "")
 
         def delivered(error: KafkaError | None, message: Any) -> None:
+            # Purged records are those that `close` discards.
             if error is not None and error.code() not in _PURGED:
                 refused.append((message.topic(), error))
 
@@ -247,21 +219,16 @@ class IdempotentProducer:
         begin, explain = lambda: None, lambda error, topic: streams_error(error, f"write to {topic}")
         self._client = SendingClient(kafka, {**(overrides or {}), **own}, begin, explain, admin)
         self.new_sender = self._client.new_sender
-        """Makes a further sender, for a task that shares this producer."""
         self._sender = self.new_sender()
         self.send = self._sender.send
-        """Sends a record; `flush` tells whether it arrived. Arguments as of `RecordCollector.send`."""
+        """Sends a record; `flush` reports whether it arrived. Arguments as of `RecordCollector.send`."""
 
     def sent(self) -> dict[str, int]:
         """Return the number of records sent by topic, with `send`."""
         return self._sender.sent()
 
     def flush(self) -> None:
-        """Wait until everything sent has arrived.
-
-        Raises:
-            BrokerError: If a record did not arrive, with the topic and the reason.
-        """
+        """Wait until everything sent has arrived."""
         with mapped_errors(f"write to {self._servers}"):
             left = self._client.producer.flush(_FLUSH_SECONDS)
         if self._refused:
@@ -278,12 +245,7 @@ class IdempotentProducer:
 
 
 class KafkaRecordCollector:
-    """The `RecordCollector` of a live host: sends records, and asks brokers for partition counts once each.
-
-    Args:
-        sender: Sends the records.
-        admin: Asks the brokers.
-    """
+    """The `RecordCollector` of a live host: sends records, and asks brokers for partition counts once each."""
 
     def __init__(self, sender: RecordSender, admin: Admin) -> None:
         self.send = sender.send
@@ -303,11 +265,7 @@ class KafkaRecordCollector:
 
 
 def _watched(call: Callable[[], object], name: str) -> None:
-    """Run a call in a thread, and give up if it never returns.
-
-    Raises:
-        UnknownOutcomeError: If it did not return in time; its producer must be discarded.
-    """
+    """Run a call in a thread, and give up if it never returns: its producer must then be discarded."""
     raised: list[BaseException] = []
 
     def run() -> None:

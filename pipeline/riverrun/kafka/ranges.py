@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from riverrun.kafka.admin import Admin
     from riverrun.records import RawFields, TopicPartition
 
+# So many records stay, with their objects, in the CPU's cache until they are processed.
 _BATCH = 1_000
-"""Number of records that, with their objects, stay in the CPU's cache until they are processed."""
 _POLL_SECONDS = 1.0
 _SILENT_POLLS = 10
 """Number of polls without result after which to check that the brokers and the records still exist."""
@@ -25,11 +25,7 @@ _LOST_POLLS = 120
 
 
 def check_ranges(admin: Admin, ranges: Mapping[TopicPartition, OffsetRange]) -> None:
-    """Refuse ranges that cannot be read completely.
-
-    Raises:
-        RangeError: If a range begins before the first record that still exists, or ends after the last stable offset.
-    """
+    """Refuse ranges that cannot be read completely."""
     asked = {tp: r for tp, r in ranges.items() if r.size}
     first, last = admin.beginning_offsets(asked), admin.end_offsets(asked)
     gone = {tp: first[tp] for tp, wanted in sorted(asked.items()) if wanted.start < first[tp]}
@@ -46,18 +42,10 @@ def check_ranges(admin: Admin, ranges: Mapping[TopicPartition, OffsetRange]) -> 
 def offsets_at_time(
     admin: Admin, ranges: Mapping[TopicPartition, OffsetRange], timestamp_ms: int
 ) -> dict[TopicPartition, int]:
-    """Return, by partition, the offset of the first record at or after a time; the range's end if there is none.
-
-    Brokers also find transaction markers, which have the time of their clock. In an import of old records, the first
-    marker would match and hide all records behind it. So this function reads on from the found offset until a record is
-    late enough.
-
-    Args:
-        admin: Asks the brokers.
-        ranges: The partitions, and the offsets to search.
-        timestamp_ms: The time.
-    """
+    """Return, by partition, the offset of the first record at or after a time; the range's end if there is none."""
     found = admin.offsets_for_time(ranges, timestamp_ms)
+    # Brokers also find transaction markers, which have the time of their clock. In an import of old records, the first
+    # marker would match and hide all records behind it. So reading continues until a record is late enough.
     rest = {tp: OffsetRange(min(max(found[tp], r.start), r.end), r.end) for tp, r in ranges.items()}
     first: dict[TopicPartition, int] = {}
     for tp, batch in read_fields(admin, rest, enough=first):
@@ -75,7 +63,8 @@ def _loss(admin: Admin, tp: TopicPartition, wanted: OffsetRange, left: int) -> s
 
 def _first_time(admin: Admin, tp: TopicPartition, offset: int) -> str:
     """Describe the time of the first remaining record, for a message; empty if it is unknown."""
-    if admin.earlier is not None:  # brokers may not have it
+    # Brokers may not have it.
+    if admin.earlier is not None:
         return ""
     consumer = RecordConsumer(admin.kafka)
     try:
@@ -97,7 +86,8 @@ def read_range(
 ) -> Iterator[tuple[TopicPartition, list[RawRecord]]]:
     """Read as `read_fields` does, and return records with named fields."""
     for tp, batch in read_fields(admin, ranges):
-        yield tp, [tuple.__new__(RawRecord, fields) for fields in batch]  # takes half the time of a call
+        # `tuple.__new__` takes half the time of a call of the class.
+        yield tp, [tuple.__new__(RawRecord, fields) for fields in batch]
 
 
 def read_fields(
@@ -107,13 +97,7 @@ def read_fields(
 ) -> Iterator[tuple[TopicPartition, list[RawFields]]]:
     """Read ranges of partitions; batches of different partitions alternate, each in order of offsets.
 
-    A partition is complete when a record at or beyond its last offset has been seen, or the log ends at or beyond its
-    end. Transaction markers and compacted gaps leave the last offsets without records.
-
-    Args:
-        admin: Checks that the ranges exist.
-        ranges: The ranges; empty ones yield nothing.
-        enough: Partitions that the reader adds here, at any batch, are not read any further.
+    The reader may add a partition to `enough` at any batch: it is not read any further.
     """
     check_ranges(admin, ranges)
     open_ranges = {tp: r for tp, r in ranges.items() if r.size}
@@ -133,6 +117,7 @@ def _earlier(
         if not found.start <= wanted.start < found.end:
             continue
         part = OffsetRange(wanted.start, min(wanted.end, found.end))
+        # Between the archive's last record and the brokers' first ones, no deletion may be missing.
         if part.end < wanted.end:
             admin.earlier.check_seam(admin.alone(), tp)
         for batch in admin.earlier.read(tp, part):
@@ -155,12 +140,15 @@ def _from_brokers(
         while open_ranges:
             polled = consumer.poll(_BATCH, _POLL_SECONDS)
             silent = 0 if polled.records or polled.ends else silent + 1
+            # Raises if the last records have been deleted meanwhile: they would never arrive.
             if silent and silent % _SILENT_POLLS == 0:
                 check_ranges(admin, {tp: OffsetRange(r.end - 1, r.end) for tp, r in open_ranges.items()})
             if silent > _LOST_POLLS:
                 waiting = ", ".join(map(str, sorted(open_ranges)))
                 message = f"Brokers returned no records of {waiting} for {_LOST_POLLS * _POLL_SECONDS:.0f} s"
                 raise BrokerError(message, retriable=True)
+            # The last offsets may have no records: they are transaction markers, or gaps of compaction. So the end of the
+            # log counts as well.
             done = [tp for tp, end in polled.ends.items() if tp in open_ranges and end >= open_ranges[tp].end]
             for tp, records in polled.records.items():
                 if tp not in open_ranges:

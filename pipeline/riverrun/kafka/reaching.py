@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 
     from riverrun.kafka.requests import Requests
 
+# The first attempt is short; later ones take longer, in case brokers are busy.
 _SLICE_SECONDS = 1.0
-"""Duration of the first attempt; later ones take longer, in case brokers are busy."""
+# A starting broker needs a moment, so a closed port counts as final only after this.
 _STARTING_SECONDS = 5.0
-"""How long the port may be closed before that counts as final: a starting broker needs a moment."""
 _PROBE_SECONDS = 2.0
+# An answer for all topics may be long, so the request names one. It need not exist.
 _TOPIC = "riverrun-releases"
-"""Topic of the request, as an answer for all topics may be long. It need not exist."""
 _RUNS = "Check that the brokers run and that bootstrap.servers in [kafka] names them."
 
 
@@ -40,7 +40,6 @@ class Obstacle:
 
     Args:
         what: The problem, as a sentence without a full stop.
-        hint: What to do about it.
         is_final: Whether waiting cannot help.
     """
 
@@ -50,15 +49,7 @@ class Obstacle:
 
 
 def require_answer(requests: Requests, on_wait: Callable[[str], None]) -> None:
-    """Check that brokers answer, and diagnose within seconds if they do not.
-
-    Args:
-        requests: The client.
-        on_wait: Called once with the servers, if the answer takes longer than a moment.
-
-    Raises:
-        BrokerError: If they do not answer, with the cause.
-    """
+    """Check that brokers answer, and diagnose within seconds if they do not."""
     kafka = requests.kafka
     begun, servers = time.monotonic(), kafka.get("bootstrap.servers", "")
     is_told, waited = False, 0.0
@@ -95,17 +86,13 @@ def _failure(requests: Requests, within_s: float) -> KafkaError | None:
 
 
 def obstacle_to(server: str, *, tls: bool) -> Obstacle | None:
-    """Return the obstacle between this machine and a server; None if it may be a broker.
-
-    Args:
-        server: `host:port`, with an optional protocol.
-        tls: Whether the client would use TLS.
-    """
+    """Return the obstacle between this machine and a server (`[protocol://]host:port`); None if it may be a broker."""
     host, _, port = server.rpartition("://")[2].rpartition(":")
     address = host.strip("[]"), int(port)
     try:
         socket.create_connection(address, _PROBE_SECONDS).close()
     except socket.gaierror as error:
+        # With `EAI_AGAIN` the name server has not answered, so the name may exist.
         is_final = error.errno != socket.EAI_AGAIN
         return Obstacle(f"the name {host} cannot be resolved ({error.strerror})", _RUNS, is_final)
     except ConnectionRefusedError:
@@ -145,7 +132,8 @@ def _speaks_tls(address: tuple[str, int]) -> bool:
     try:
         with socket.create_connection(address, _PROBE_SECONDS) as plain, context.wrap_socket(plain):
             return True
-    except ssl.SSLError as error:  # it answered in TLS: it requires a client certificate, or another version
+    # With an alert, it has answered in TLS: it requires a client certificate, or another version.
+    except ssl.SSLError as error:
         return "ALERT" in str(error).upper()
     except OSError:
         return False

@@ -35,17 +35,16 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 CLIENT_ID = "riverrun-admin"
-"""Client id of these requests."""
 REQUEST_SECONDS = 15.0
 """Time limit of a request, after which the brokers count as unreachable."""
+# The pause between two attempts doubles: most conditions hold within milliseconds.
 _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.002, 0.05
-"""The pause between two attempts doubles, as most conditions hold within milliseconds."""
 
+# A leader that has not answered by then is looked up again: the client itself would ask a dead broker for minutes.
 _ANSWER_SECONDS = 3.0
-"""Longest wait for a partition's leader before the leader is looked up again: the client itself would ask a dead broker for
-minutes."""
+# Brokers learn of new topics at different times, so one may deny for so long that a topic exists.
 _MISSING_SECONDS = 5.0
-"""How long brokers may deny that a topic exists before it counts as missing: they learn of new topics at different times."""
+# The topic was just created, or its broker just started or died.
 _NO_LEADER = frozenset(
     {
         KafkaError.NOT_LEADER_FOR_PARTITION,
@@ -53,28 +52,17 @@ _NO_LEADER = frozenset(
         librdkafka.NOENT,
     }
 )
-"""The topic was just created, or its broker just started or died."""
 
 
 class Requests:
-    """Creates clients for requests, and waits for their answers.
-
-    Args:
-        kafka: Client properties; security properties pass through.
-
-    Attributes:
-        kafka: The client properties.
-        client: The library's client. It must outlive its requests: the future of a collected client never ends.
-
-    Raises:
-        ConfigError: If the library refuses the properties.
-    """
+    """Creates clients for requests, and waits for their answers."""
 
     def __init__(self, kafka: Mapping[str, str]) -> None:
         self.kafka = kafka
         self._servers = kafka.get("bootstrap.servers", "")
+        # The callback is no method: a client in a reference cycle would live until garbage collection.
         refusals: list[KafkaError] = []
-        self._refusals = refusals  # not a method as callback: a client in a cycle would live until garbage collection
+        self._refusals = refusals
 
         def connection_failed(error: KafkaError) -> None:
             if error.code() in REFUSED_LOGIN:
@@ -84,6 +72,7 @@ class Requests:
         own = {"client.id": CLIENT_ID, "allow.auto.create.topics": False, "error_cb": connection_failed}
         try:
             with mapped_errors("use the client properties"):
+                # It must outlive its requests: the future of a collected client never ends.
                 self.client = AdminClient({**CLIENT, **client_properties(kafka), **own}, logger=quiet)
         except ConfigError as error:
             missing = [f"{name} {path}" for name, path in kafka.items() if _is_missing_file(name, path)]
@@ -93,30 +82,18 @@ class Requests:
     def consumer(
         self, group: str, isolation: str = "read_committed", properties: Mapping[str, Any] = MappingProxyType({})
     ) -> Consumer:
-        """Return a consumer that reads or sets a group's offsets without joining. The caller closes it.
-
-        The admin client is not used for requests to a group's coordinator: it crashes the process if the coordinator
-        has just started, moved or died (librdkafka issue 5040, pull request 5397).
-
-        Args:
-            group: The group.
-            isolation: Whether it reads uncommitted offsets.
-            properties: Properties of this consumer only.
-        """
+        """Return a consumer that reads or sets a group's offsets without joining. The caller closes it."""
+        # The admin client would crash the process if the coordinator has just started, moved or died (librdkafka issue
+        # 5040, pull request 5397).
         own = {"group.id": group, "enable.auto.commit": False, "isolation.level": isolation}
         with mapped_errors("create a consumer"):
             return Consumer({**CLIENT, **client_properties(self.kafka), **own, **properties}, logger=quiet)
 
     def result(self, future: Future[Any], doing: str, *, ignore: Collection[int] = ()) -> Any:
-        """Return a request's answer.
-
-        Args:
-            future: The client's future of the request.
-            doing: The action, to complete "cannot <doing>".
-            ignore: Codes of errors that are not failures; the answer is None for them.
-        """
+        """Return a request's answer; None if it is an error with a code to ignore. `doing` completes "Cannot"."""
         with self.asking(doing):
             try:
+                # The library should give up first, with an error that names the reason.
                 return future.result(REQUEST_SECONDS + 5)
             except KafkaException as error:
                 if error.args[0].code() not in ignore:
@@ -130,7 +107,8 @@ class Requests:
             yield
         except KafkaException as error:
             raise self.error(error.args[0], doing) from error
-        except TimeoutError as error:  # the future's timeout: the library should have given up earlier
+        # The future's timeout: the library should have given up earlier.
+        except TimeoutError as error:
             raise self.error(KafkaError(librdkafka.TIMED_OUT), doing) from error
 
     def error(self, error: KafkaError, doing: str) -> StreamsError:
@@ -141,6 +119,7 @@ class Requests:
 
     def refusal(self) -> KafkaError | None:
         """Return why the brokers refused the login; None if they did not, or did not answer. Each refusal is returned once."""
+        # The library reports a refused login only to `error_cb`, which `poll` calls.
         self.client.poll(0)
         return self._refusals.pop() if self._refusals else None
 
@@ -152,15 +131,7 @@ class Requests:
         error: type[BrokerError] = BrokerError,
         hint: str | None = None,
     ) -> None:
-        """Check repeatedly until a condition holds.
-
-        Args:
-            condition: Returns whether it holds.
-            doing: The action, to complete "cannot <doing>".
-            seconds: Time limit.
-            error: Type of the error on failure; it is `retriable`.
-            hint: What the user can do about it.
-        """
+        """Check repeatedly until a condition holds. `doing` completes "Cannot" in the retriable error."""
         deadline, pause = time.monotonic() + seconds, _FIRST_PAUSE_SECONDS
         while not condition():
             if time.monotonic() > deadline:
@@ -171,6 +142,7 @@ class Requests:
 
 
 def _is_missing_file(name: str, path: str) -> bool:
+    # `probe` makes librdkafka search the usual places for certificates.
     return name.startswith("ssl.") and name.endswith(".location") and path != "probe" and not Path(path).exists()
 
 
@@ -181,27 +153,16 @@ class Leaders:
     """
 
     def __init__(self, requests: Requests) -> None:
-        """Start without consumers; they are created on demand."""
         self._requests = requests
         self._askers: dict[str, Consumer] = {}
         self._making_asker = threading.Lock()
-        # At its end, the process closes connections anyway.
+        # Not `atexit`: a process that ends closes its connections anyway.
         weakref.finalize(self, _end_all, self._askers).atexit = False
 
     def offsets(
         self, tps: Iterable[TopicPartition], time_ms: int, isolation: str = "read_committed"
     ) -> dict[TopicPartition, int]:
-        """Look up offsets with `ListOffsets`.
-
-        Args:
-            tps: The partitions.
-            time_ms: The time whose first offset to find, or `OFFSET_BEGINNING` or `OFFSET_END`.
-            isolation: `read_committed` for the last stable offset as end, `read_uncommitted` for the high watermark.
-
-        Raises:
-            TopicError: If there is no such partition.
-            BrokerError: If no broker answers, or a partition stays without a leader.
-        """
+        """Look up offsets with `ListOffsets`: the first ones of a time, or `OFFSET_BEGINNING` or `OFFSET_END`."""
         request = [ClientTopicPartition(*tp, time_ms) for tp in tps]
         if not request:
             return {}
@@ -209,6 +170,7 @@ class Leaders:
         missing_at = time.monotonic() + _MISSING_SECONDS
 
         def has_leaders() -> bool:
+            # The end is the last stable offset for `read_committed`, and the high watermark for `read_uncommitted`.
             asker = self._asker(isolation)
             try:
                 # The admin client's `list_offsets` may answer -1001 without an error while a leader dies.
@@ -228,10 +190,6 @@ class Leaders:
         """Return False for an error that will pass: a partition without a leader, or with one that does not answer.
 
         Until `missing_at`, a topic that a broker does not know is such an error, too.
-
-        Raises:
-            TopicError: If there is no such partition.
-            BrokerError: If it is another error, or no broker answers.
         """
         if error.code() not in _NO_LEADER | UNREACHABLE | MISSING_TOPIC:
             raise self._requests.error(error, f"look up offsets of {tp.topic}-{tp.partition}")
@@ -243,12 +201,7 @@ class Leaders:
         return False
 
     def _check_exists(self, asker: Consumer, tp: TopicPartition) -> None:
-        """Distinguish a missing partition from one without a leader at present. Afterwards the client knows the leader.
-
-        Raises:
-            TopicError: If the partition does not exist.
-            BrokerError: If no broker answers.
-        """
+        """Distinguish a missing partition from one without a leader at present. Afterwards the client knows the leader."""
         with self._requests.asking(f"find the leader of {tp}"):
             known = asker.list_topics(timeout=REQUEST_SECONDS).topics
         count = len(known[tp.topic].partitions) if tp.topic in known else 0
@@ -258,14 +211,15 @@ class Leaders:
             raise TopicError(message, hint=MISSING_HINT)
 
     def _asker(self, isolation: str) -> Consumer:
-        with self._making_asker:  # tasks ask concurrently
+        # Tasks ask concurrently.
+        with self._making_asker:
             if isolation not in self._askers:
                 self._askers[isolation] = self._requests.consumer("riverrun-unjoined", isolation)
             return self._askers[isolation]
 
 
 def _end_all(askers: dict[str, Consumer]) -> None:
-    """Close the consumers of a `Leaders` that no longer exists."""
+    # No method: a finalizer that refers to its object would keep it.
     for consumer in askers.values():
         end_in_background(consumer.close, "asker")
 

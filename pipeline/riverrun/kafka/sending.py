@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 
 _SETTINGS = {
     **CLIENT,
-    "partitioner": "murmur2_random",  # as Java's producers do, so that all writers send equal keys to equal partitions
+    # As Java's producers do, so that all writers send equal keys to equal partitions.
+    "partitioner": "murmur2_random",
     "linger.ms": 20,
     "enable.idempotence": True,
     # With more, the library counts a refused batch as written once the next one is: brokers accept that as the
@@ -47,10 +48,10 @@ _TOO_LARGE = (
     " Or let production.exception.handler decide: it handles records of sinks, but not of changelogs."
 )
 _ANY_PARTITION = -1
+# The client library reads a timestamp of 0 as "now"; an error of 1 ms is better than one of decades.
 _EARLIEST_TIME_MS = 1
-"""The client library reads a timestamp of 0 as "now"; an error of 1 ms is better than one of decades."""
+# How far ahead of their clock brokers accept records by default (`message.timestamp.after.max.ms`).
 USUALLY_AHEAD_MS = 3_600_000
-"""How far ahead of their clock brokers accept records by default (`message.timestamp.after.max.ms`)."""
 _ANY_MS = 2**63 - 1
 _AFTER, _BEFORE = "message.timestamp.after.max.ms", "message.timestamp.before.max.ms"
 _ALL_ARE_LOOKED_AT = -1
@@ -58,45 +59,32 @@ _ALL_ARE_LOOKED_AT = -1
 
 @dataclass(frozen=True, slots=True)
 class TimeLimits:
-    """How far a record's time may be from the brokers' clock.
-
-    Args:
-        before_ms: How far behind it (`message.timestamp.before.max.ms`).
-        after_ms: How far ahead of it (`message.timestamp.after.max.ms`).
-    """
+    """How far a record's time may be before and after the brokers' clock."""
 
     before_ms: int = _ANY_MS
     after_ms: int = _ANY_MS
 
     @property
     def narrow(self) -> dict[str, int]:
-        """Return the settings, with their ms, that refuse event times which brokers accept by default."""
+        """Return the settings that refuse event times which brokers accept by default, with their values."""
         limits = {_BEFORE: (self.before_ms, _ANY_MS), _AFTER: (self.after_ms, USUALLY_AHEAD_MS)}
         return {name: found for name, (found, usual) in limits.items() if found < usual}
 
 
 def time_limits(admin: Admin, topics: Iterable[str]) -> dict[str, TimeLimits]:
-    """Return the limits of record times by topic.
-
-    Args:
-        admin: Asks the brokers, once for all topics.
-        topics: Their names; topics that do not exist or may not be described are left out.
-    """
+    """Return the limits of record times by topic; topics that do not exist or may not be described are left out."""
     return {topic: _limits(config) for topic, config in admin.topic_configs(topics).items()}
 
 
 def _limits(config: Mapping[str, str]) -> TimeLimits:
+    # Brokers replace the times of records in such a topic, so they refuse none.
     if config.get("message.timestamp.type") == "LogAppendTime":
         return TimeLimits()
     return TimeLimits(int(config.get(_BEFORE, _ANY_MS)), int(config.get(_AFTER, _ANY_MS)))
 
 
 class RecordTimes:
-    """Checks times before a record is sent; nearly all records need no check.
-
-    Args:
-        admin: Returns a client that asks the brokers.
-    """
+    """Checks times before a record is sent; nearly all records need no check."""
 
     def __init__(self, admin: Callable[[], Admin]) -> None:
         self._admin = admin
@@ -114,14 +102,6 @@ class RecordTimes:
         """Return the time (ms) up to which records of all topics known so far need no check at present.
 
         A topic is looked up with its first record, unless its limits are known.
-
-        Args:
-            topic: The topic.
-            partition: Its partition; None if the client chooses.
-            timestamp: The record's time, ms.
-
-        Raises:
-            RefusedRecordError: If the brokers would refuse it.
         """
         if topic not in self._limits:
             self.learn({topic: self._asked(topic)})
@@ -131,12 +111,13 @@ class RecordTimes:
             raise _refused(where, timestamp, f"{timestamp - now_ms} ms ahead of the clock", _AFTER, limits.after_ms)
         if now_ms - timestamp > limits.before_ms:
             raise _refused(where, timestamp, f"{now_ms - timestamp} ms behind the clock", _BEFORE, limits.before_ms)
+        # Brokers' clocks only advance, so a time that is not too late now stays so. One that is not too early may become it.
         return _ALL_ARE_LOOKED_AT if self._are_old_refused else now_ms + self._ahead_ms
 
     def _asked(self, topic: str) -> TimeLimits:
-        """Look up a topic's limits. Without an answer, brokers will report refused records."""
         try:
             return time_limits(self._admin(), [topic]).get(topic, TimeLimits())
+        # Without limits, nothing is refused here: brokers will refuse the batch at the commit.
         except BrokerError:
             return TimeLimits()
 
@@ -161,11 +142,7 @@ def _as_text(timestamp: int) -> str:
 
 
 class RecordSender:
-    """Sends records through a client, which other senders may share: redirects them, checks their times, and counts them.
-
-    Args:
-        client: The client.
-    """
+    """Sends records through a client, which other senders may share: redirects them, checks their times, and counts them."""
 
     def __init__(self, client: SendingClient) -> None:
         self._client = client
@@ -182,12 +159,9 @@ class RecordSender:
         self._times.learn(limits)
 
     def publish(self, published: Mapping[str, str]) -> None:
-        """Redirect the records of some topics from now on, at no cost per record.
+        """Redirect the records of some topics to others from now on, at no cost per record.
 
         Not between two records of one transaction, which would write to both topics.
-
-        Args:
-            published: The receiving topic by requested topic.
         """
         self._published = published
         self._targets.clear()
@@ -207,6 +181,7 @@ class RecordSender:
         """Mark the end of a transaction."""
         self._earlier = self.sent()
         self._counts.clear()
+        # So the next record of each topic takes the slow path, which begins a transaction.
         self._targets.clear()
 
     @property
@@ -215,7 +190,7 @@ class RecordSender:
         return tuple(self._counts)
 
     def _sending(self) -> Send:
-        """Return the function that sends: a method's attribute look-ups take as long as counting."""
+        # A closure, as the attribute look-ups of a method take as long as counting.
         client, counts, targets, latest = self._client, self._counts, self._targets, -1
 
         def send(
@@ -230,13 +205,15 @@ class RecordSender:
             try:
                 target = targets[topic]
             except KeyError:
-                target, latest = self._begin_with(topic, partition), -1  # the topic may not have been looked up yet
+                # -1, as the limits of this topic may not have been looked up yet.
+                target, latest = self._begin_with(topic, partition), -1
             if timestamp > latest:
                 latest = self._times.unsuspicious(target, partition, timestamp)
             where = _ANY_PARTITION if partition is None else partition
             named = list(headers) if headers else None
             while True:
-                try:  # by name, it takes twice as long
+                # Arguments by name would take twice as long.
+                try:
                     client.producer.produce(
                         target, value, key, where, None, None, timestamp or _EARLIEST_TIME_MS, named
                     )
@@ -254,12 +231,10 @@ class RecordSender:
         return send
 
     def _begin_with(self, topic: str, partition: int | None) -> str:
-        """Begin if necessary, and return the topic that receives the records.
-
-        An explicit partition that does not exist is refused here, rather than without a name at the commit.
-        """
+        """Begin if necessary, and return the topic that receives the records."""
         self._client.begin()
         target = self.target(topic)
+        # With the metadata, a partition that does not exist is refused by `produce`, rather than without a name at the commit.
         if partition is not None:
             self._client.ask_for(target)
         self._targets[topic] = target
@@ -268,9 +243,6 @@ class RecordSender:
 
 class SendingClient:
     """Wraps the library's producer for one or more senders. They wait while its queue is full.
-
-    The library looks up a topic's partitions by a timer, up to a second after the first record. A task or a test that
-    writes little would spend its time waiting. So the first record of a topic triggers the look-up at once.
 
     Args:
         kafka: Properties of all clients.
@@ -291,13 +263,14 @@ class SendingClient:
         self.admin: Callable[[], Admin] = (lambda: Admin(kafka)) if admin is None else lambda: admin
         self.begin = begin
         self._explain = explain
+        # Weak: the sender of a task that was closed must not be kept by a producer that lives on.
         self._senders: list[ref[RecordSender]] = []
         self._known: set[str] = set()
         with mapped_errors("create a producer"):
             self.producer = Producer({**_SETTINGS, **client_properties(kafka), **properties}, logger=quiet)
 
     def new_sender(self) -> RecordSender:
-        """Return a new sender, for one task. It may be made while another thread commits."""
+        """Return a new sender, for one task."""
         sender = RecordSender(self)
         self._senders.append(ref(sender))
         return sender
@@ -313,6 +286,7 @@ class SendingClient:
         return {topic for sender in self._living() for topic in sender.open_topics}
 
     def _living(self) -> list[RecordSender]:
+        # Of a copy: a sender may be made while another thread commits.
         return [sender for kept in tuple(self._senders) if (sender := kept()) is not None]
 
     def failure(self, error: KafkaError, topic: str, partition: int | None) -> StreamsError:
@@ -326,6 +300,7 @@ class SendingClient:
 
     def ask_for(self, topic: str) -> None:
         """Make the library look up a topic's partitions. Without an answer, the library retries."""
+        # By its own timer, it may look them up a second after the first record: most of the time of a task that writes little.
         if topic not in self._known:
             with suppress(KafkaException):
                 self.producer.list_topics(topic, _METADATA_SECONDS)
@@ -354,13 +329,11 @@ class SendingClient:
         return sorted(set(topics) - known.keys())
 
     def close(self) -> None:
-        """Stop writing, and release connections in the background. Idempotent.
-
-        The library has no such call: a producer ends with its last reference. A call that hangs in another thread holds
-        a reference, so the producer stays valid for it.
-        """
+        """Stop writing, and release connections in the background. Idempotent."""
         if hasattr(self, "producer"):
             self.producer.purge()
+            # The library has no call for this: a producer ends with its last reference. A call that hangs in another thread
+            # holds one, so the producer stays valid for it.
             references = [self.producer]
             del self.producer
             end_in_background(references.clear, "producer")

@@ -34,16 +34,18 @@ _SETTINGS = {
 
 
 class _Heard:
-    """Holds the last assignment. Apart from the share, as a client in a reference cycle would live until garbage collection."""
+    """Holds the last assignment."""
 
+    # Not in the share itself: its client would be in a reference cycle, and live until garbage collection.
     def __init__(self) -> None:
         self.given: frozenset[TopicPartition] | None = None
         self.give_up: Callable[[], None] = lambda: None
         self.failure: BaseException | None = None
 
     def assigned(self, consumer: Any, partitions: list[ClientTopicPartition]) -> None:
-        """Take the partitions, of which the client itself reads none."""
+        """Take the partitions."""
         self.given = frozenset(TopicPartition(tp.topic, tp.partition) for tp in partitions)
+        # The client itself reads none of them.
         consumer.assign([])
 
     def revoked(self, consumer: Any, _partitions: list[ClientTopicPartition]) -> None:
@@ -60,9 +62,6 @@ class PartitionShare:
     """A member of a consumer group that shares the partitions of topics.
 
     Args:
-        kafka: Client properties.
-        group: The group.
-        topics: The topics.
         overrides: Consumer properties of the user, such as `session.timeout.ms`.
     """
 
@@ -79,16 +78,9 @@ class PartitionShare:
         self._subscribe()
 
     def poll(self, give_up: Callable[[], None]) -> frozenset[TopicPartition] | None:
-        """Take part in the group.
+        """Take part in the group: return the partitions of a new assignment; None if there is none.
 
-        Args:
-            give_up: Called before the present partitions belong to others.
-
-        Returns:
-            The partitions of a new assignment; None if there is none.
-
-        Raises:
-            BrokerError: If the brokers refuse. Unreachable brokers are no error here: the library reconnects.
+        `give_up` is called before the present partitions belong to others.
         """
         heard = self._heard
         heard.give_up = give_up
@@ -100,6 +92,7 @@ class PartitionShare:
         failure, heard.failure = heard.failure, None
         if failure is not None:
             raise failure
+        # Unreachable brokers are no error here: the library reconnects.
         if message is not None and message.error() and message.error().code() not in UNREACHABLE | BUSY:
             raise streams_error(message.error(), f"take part in group {self._group}")
         given, heard.given = heard.given, None
@@ -112,8 +105,9 @@ class PartitionShare:
         self._subscribe()
 
     def note(self, offsets: Mapping[TopicPartition, int], metadata: str = "") -> None:
-        """Commit a copy of offsets, for tools that show lag, with metadata. It may fail without effect."""
+        """Commit a copy of offsets, for tools that show lag, with metadata."""
         copies = [ClientTopicPartition(tp.topic, tp.partition, offset, metadata) for tp, offset in offsets.items()]
+        # Nothing depends on the copy, so a failure has no effect.
         with suppress(KafkaException):
             self._consumer.commit(offsets=copies, asynchronous=True)
 

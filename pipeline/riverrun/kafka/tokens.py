@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _PREFIX = "sasl.oauthbearer."
+# librdkafka asks for the next token after four fifths of a token's life, so the held one must be replaced before that.
 _KEPT = 0.75
-"""Part of a token's life in which it is used again. librdkafka asks for the next one after four fifths."""
+# No token lives as long: such an end was given in another unit.
 _LONGEST_S = 10 * 365 * 86_400
-"""No token lives as long: such an end was given in another unit."""
+# librdkafka waits as long for the first token of a client.
 _SECONDS = 10.0
-"""Time that a token service has to answer. librdkafka waits as long for the first token of a client."""
 _MOST_BYTES = 1 << 20
-"""More than any answer with a token has."""
+"""Upper bound of a token service's answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +37,7 @@ class Token:
     """Proof of a client's identity.
 
     Args:
-        value: The token. Never shown.
-        expires_s: When it ends, in seconds since 1970.
+        expires_s: Seconds since 1970.
         principal: Name of the client, for logs of librdkafka.
         extensions: SASL extensions that go with it, such as `logicalCluster`.
     """
@@ -57,12 +56,7 @@ class TokenSource(Protocol):
     """A source of tokens."""
 
     def fetch(self) -> Token:
-        """Return a new token.
-
-        Raises:
-            BrokerError: If there is none now.
-            ConfigError: If there will be none with these settings.
-        """
+        """Return a new token."""
         ...
 
 
@@ -71,19 +65,20 @@ class Callback:
     """The user's function, with confluent-kafka's signature.
 
     Args:
-        reference: `module:function`. It takes `sasl.oauthbearer.config` and returns the token and when it ends, in seconds
-            since 1970; also, if it likes, the principal and a dict of SASL extensions.
-        setting: What it takes.
+        reference: `module:function`. It takes `setting` and returns the token and when it ends, in seconds since 1970;
+            and, optionally, the principal and a dict of SASL extensions.
+        setting: The value of `sasl.oauthbearer.config`.
     """
 
     reference: str
     setting: str
 
     def fetch(self) -> Token:
-        """See `TokenSource.fetch`. An `OSError` of the function is one of the network: waiting may help."""
+        """See `TokenSource.fetch`."""
         try:
             returned = call_attribute(self.reference, self.setting)
         except ConfigError as error:
+            # An `OSError` of the user's function is one of the network: waiting may help.
             if isinstance(error.__cause__, OSError):
                 raise BrokerError(error.message, retriable=True, hint=error.hint) from error
             raise
@@ -107,9 +102,7 @@ class TokenService:
 
     Args:
         url: Its address (`sasl.oauthbearer.token.endpoint.url`).
-        client_id: The client's id.
-        client_secret: Its secret. Never shown.
-        scope: What the token is to be good for; may be empty.
+        scope: What the token permits; may be empty.
         extensions: SASL extensions, `name=value`, separated by commas.
         ca_location: File with certificates of authorities, to check the service's; empty for the system's.
     """
@@ -133,6 +126,7 @@ class TokenService:
 
     def fetch(self) -> Token:
         """See `TokenSource.fetch`."""
+        # Before the request: if the answer takes long, the token counts as ended too early, not too late.
         asked_s = time.time()  # noqa: TID251 - tokens end by the wall clock
         answer = self._answer()
         value, seconds = answer.get("access_token"), answer.get("expires_in")
@@ -160,7 +154,8 @@ class TokenService:
             with urllib.request.urlopen(request, timeout=_SECONDS, context=context) as answer:  # noqa: S310 - as above
                 found = json.loads(answer.read(_MOST_BYTES))
         except urllib.error.HTTPError as error:
-            error.close()  # its answer, whose body is not read
+            # The error is also the answer, whose body is not read.
+            error.close()
             message = f"The token service {self.place} refuses client {self.client_id}: {error.code} {error.reason}"
             is_passing = error.code in {408, 429} or error.code >= 500  # noqa: PLR2004 - HTTP's own
             hint = f"Check {_PREFIX}client.id, {_PREFIX}client.secret and {_PREFIX}scope in [kafka]."
@@ -187,11 +182,7 @@ def _parsed(extensions: str) -> dict[str, str]:
 
 
 class Tokens:
-    """The token of all clients of this process with equal settings: hundreds of producers ask a service once.
-
-    Args:
-        source: Where tokens come from.
-    """
+    """The token of all clients of this process with equal settings: hundreds of producers ask a service once."""
 
     def __init__(self, source: TokenSource) -> None:
         self._source = source
@@ -200,12 +191,8 @@ class Tokens:
         self._renew_s = 0.0
 
     def current(self) -> Token:
-        """Return a token that is valid, a new one if the held one ends soon.
-
-        Raises:
-            BrokerError: If there is none, and the held one has ended.
-            ConfigError: Likewise.
-        """
+        """Return a token that is valid, a new one if the held one ends soon."""
+        # Held during the request, so that clients that start together do not ask the service together.
         with self._lock:
             now_s = time.time()  # noqa: TID251 - as above
             if self._held is not None and now_s < self._renew_s:
@@ -220,7 +207,8 @@ class Tokens:
 
     def _fetched(self, now_s: float) -> Token:
         token = self._source.fetch()
-        if not now_s < token.expires_s < now_s + _LONGEST_S:  # NaN is not, either
+        # Negated, so that NaN is refused as well.
+        if not now_s < token.expires_s < now_s + _LONGEST_S:
             message = f"The login's token ends {token.expires_s - now_s:.0f} s from now"
             hint = "The end is given in seconds since 1970, not ms. Is this machine's clock right?"
             raise ConfigError(message, hint=hint)
@@ -228,7 +216,7 @@ class Tokens:
         return token
 
     def for_librdkafka(self, _config: str) -> tuple[str, float, str, dict[str, str]]:
-        """Return the token as confluent-kafka's `oauth_cb` does; librdkafka calls it in a thread of its own."""
+        """Return the token as confluent-kafka's `oauth_cb` does; librdkafka calls it in one of its threads."""
         token = self.current()
         return token.value, token.expires_s, token.principal, dict(token.extensions)
 
@@ -248,15 +236,12 @@ class Tokens:
         return Provider()
 
 
+# Sources are equal if their settings are, so the cache has one object for each set of settings.
 _tokens = cache(Tokens)
 
 
 def tokens_of(kafka: Mapping[str, str]) -> Tokens | None:
-    """Return the tokens with which clients log in; None if they log in otherwise.
-
-    Args:
-        kafka: Client properties with librdkafka's names, as `check_oauth` passes them.
-    """
+    """Return the tokens with which clients log in; None if they log in otherwise."""
     if kafka.get("sasl.mechanism", kafka.get("sasl.mechanisms", "")).upper() != "OAUTHBEARER":
         return None
     if OAUTH_CALLBACK in kafka:
@@ -267,20 +252,12 @@ def tokens_of(kafka: Mapping[str, str]) -> Tokens | None:
 
 
 def client_properties(kafka: Mapping[str, str]) -> Mapping[str, Any]:
-    """Return the properties as confluent-kafka's clients take them: tokens come from a function of this process.
-
-    A thread of the library calls it for each client, even for one that is never polled (since confluent-kafka 2.13).
-
-    Args:
-        kafka: Client properties with librdkafka's names.
-
-    Raises:
-        BrokerError: If no token can be had now.
-        ConfigError: If none can be had with these properties.
-    """
+    """Return the properties as confluent-kafka's clients take them: tokens come from a function of this process."""
     tokens = tokens_of(kafka)
     if tokens is None:
         return kafka
-    tokens.current()  # its errors are clearer here than through librdkafka, which reports a timeout
+    # Its errors are clearer here than through librdkafka, which reports a timeout.
+    tokens.current()
     kept = {name: value for name, value in kafka.items() if not name.startswith((_PREFIX, "https."))}
+    # A thread of the library calls this, even for a client that is never polled (since confluent-kafka 2.13).
     return {**kept, OAUTH_CALLBACK: tokens.for_librdkafka}

@@ -24,26 +24,22 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+# Topics that are not compacted keep their tombstones like any record.
 FOREVER_MS = 2**63 - 1
-"""How long topics keep tombstones that are not compacted."""
+# Each topic whose settings may not be read causes one warning.
 _UNREADABLE: set[str] = set()
-"""Topics whose settings may not be read, of which a warning told."""
+# From this `min.compaction.lag.ms` on, brokers do not clean a topic.
 _NEVER_MS = 2**62
-"""From this `min.compaction.lag.ms` on, brokers do not clean a topic."""
+# Less than 1, as clocks of brokers differ, and those of machines drift.
 _SHARE = 0.9
-"""Share of `delete.retention.ms` that is relied on: clocks of brokers differ, and those of machines drift."""
 
+# A copy that continues without a longer break misses no tombstone, however short `delete.retention.ms` is: brokers clean a
+# log twice before they remove one, with a pause of 15 s if there is nothing else to do (`log.cleaner.backoff.ms`).
 _SHORTEST_MS = 10_000
-"""A copy that reads on without a longer break misses no tombstone, however short `delete.retention.ms` is: brokers clean a
-log twice before they remove one, with a pause of 15 s if there is nothing else to do (`log.cleaner.backoff.ms`)."""
 
 
 def kept_deletions_ms(admin: Admin, topics: Iterable[str]) -> int:
-    """Return how long all of these topics keep tombstones, ms: the shortest `delete.retention.ms` of those that are compacted.
-
-    Raises:
-        BrokerError: If brokers do not answer.
-    """
+    """Return how long all of these topics keep tombstones, ms: the shortest `delete.retention.ms` of the compacted ones."""
     names = set(topics)
     configs = admin.topic_configs(names)
     if unknown := names - configs.keys() - _UNREADABLE:
@@ -59,25 +55,19 @@ def _kept_ms(config: Mapping[str, str]) -> int:
 
 
 def whole_now(admin: Admin, topics: Iterable[str]) -> Whole:
-    """Return what makes a copy whole that is empty now, or that reads on to ends that are asked for after this.
-
-    Raises:
-        BrokerError: If brokers do not answer.
-    """
+    """Return what makes a copy whole that is empty now, or that reads on to ends that are asked for after this."""
     kept_ms = kept_deletions_ms(admin, topics)
+    # Without deletions to miss, brokers are not asked for their time: that would write a record.
     return Whole(0 if kept_ms == FOREVER_MS else admin.clock.now_ms(), kept_ms)
 
 
 def is_recent(whole: Whole | None, now: Whole) -> bool:
-    """Return whether brokers have removed no tombstone since a copy was whole.
-
-    Args:
-        whole: When it was whole; None if that is unknown.
-        now: The present time, with the present settings of its topics (`whole_now`).
-    """
-    kept_ms = now.kept_ms if whole is None else min(whole.kept_ms, now.kept_ms)  # with the settings of both times
+    """Return whether brokers have removed no tombstone since a copy was whole; None if that time is unknown."""
+    # The setting may have changed in between: the lower one of both times counts.
+    kept_ms = now.kept_ms if whole is None else min(whole.kept_ms, now.kept_ms)
     if whole is None or kept_ms == FOREVER_MS:
         return kept_ms == FOREVER_MS
+    # Brokers' clocks may jump by the rest of the share, also backwards.
     return -(1 - _SHARE) * kept_ms <= now.time_ms - whole.time_ms < _SHARE * kept_ms
 
 
@@ -102,19 +92,12 @@ def oldest(wholes: Iterable[Whole | None]) -> Whole | None:
 def require_recent(admin: Admin, whole: Whole | None) -> None:
     """Make sure that a copy lacks no deletion among the records that it has just read.
 
-    To be called before their position is kept: from then on nothing tells that it was reached too late. It asks for nothing:
-    an error would lose what was read.
-
-    Args:
-        admin: Knows the brokers' time since the copy began.
-        whole: When the copy was whole last; None if that is unknown.
-
-    Raises:
-        RangeError: If brokers may have removed tombstones in between.
+    To be called before their position is kept: from then on nothing shows that it was reached too late.
     """
     if whole is None or whole.kept_ms == FOREVER_MS:
         return
     kept_ms = max(whole.kept_ms, _SHORTEST_MS)
+    # Reckoned, not asked for: an error would lose what was read.
     now_ms = admin.clock.reckoned_ms()
     if not is_recent(Whole(whole.time_ms, kept_ms), Whole(now_ms, kept_ms)):
         message = f"Reading took longer than brokers keep deletions: {whole.kept_ms} ms (delete.retention.ms)"
@@ -126,14 +109,7 @@ def why_incomplete(
 ) -> str | None:
     """Return why a copy may lack deletions, also once it has read all that is there; None if it will not.
 
-    Args:
-        admin: Asks the brokers.
-        whole: When the copy was known to be whole; None if that is unknown.
-        now: The present time, with the present settings of its topics (`whole_now`).
-        positions: Where it reads on, in the partitions of which it has rows.
-
-    Raises:
-        BrokerError: If brokers do not answer.
+    `positions` are those at which it continues, in the partitions of which it has rows.
     """
     if not positions or is_recent(whole, now):
         return None
@@ -154,23 +130,15 @@ class Following:
     """Finds out at which time a copy that reads on was whole last.
 
     It asks for nothing itself: callers pass on the ends of partitions, as they were after a time, and call `require_recent`
-    whenever something was read.
-
-    Args:
-        whole: When it was whole; None if that is unknown.
+    whenever something was read. `whole` is None if the time is unknown.
     """
 
     whole: Whole | None
     _asked: tuple[Whole, Mapping[TopicPartition, int]] | None = None
 
     def look(self, now: Whole, ends: Mapping[TopicPartition, int], positions: Mapping[TopicPartition, int]) -> None:
-        """Note how far it has read.
-
-        Args:
-            now: A time, with the present settings of its topics.
-            ends: Ends of its partitions, asked for after this time.
-            positions: How far it has read now. Partitions that are missing have not been read.
-        """
+        """Note how far it has read. `ends` were asked for after the time `now`; missing `positions` have not been read."""
+        # In two looks: the time is one before the ends were asked for, so it does not matter when a stopped process continues.
         if self._asked is None:
             self._asked = now, dict(ends)
         if self.reach(positions):

@@ -1,9 +1,4 @@
-"""Aggregations of a stream by key, with and without windows.
-
-Lines of aggregations: they find the bytes of a key, and the key's entry in a store.
-
-Finds the windows of an emit-final aggregation that have closed: `EmitStrategy.on_window_close()`.
-"""
+"""Aggregations of a stream by key, with and without windows, including windows that are forwarded only when they close."""
 
 from __future__ import annotations
 
@@ -32,7 +27,6 @@ if TYPE_CHECKING:
     from riverrun.state.store_types import WindowStore
 
 KEY_AS_BYTES = "key_as_bytes"
-"""Numbers the names in generated lines."""
 
 
 def bytes_lines(at: EmitContext, fold: CachedFold) -> str:
@@ -45,13 +39,7 @@ def bytes_lines(at: EmitContext, fold: CachedFold) -> str:
 
 
 def entry_lines(at: EmitContext, fold: CachedFold, start: str | None = None) -> str:
-    """Return the lines that find the entry of a key and add the record to it.
-
-    Args:
-        at: Place of the lines, after those of `bytes_lines`.
-        fold: The aggregation.
-        start: Name of the variable with the window's start; None without windows.
-    """
+    """Return the lines that add the record to the entry of a key; `start` names the variable of a window's start."""
     found = fold.finding(at.named, KEY_AS_BYTES, at.key_as_read, start)
     return f"{found}\n{fold.updating(at.named, at.key, at.value, at.item, at.place)}"
 
@@ -69,10 +57,6 @@ class ClosingWindows:
     record makes the store forget, and forwards closed windows at most once per interval of the wall clock.
 
     Here the operator asks before it stores each record. No window is lost, and results do not depend on the clock.
-
-    Args:
-        store: Name of the store. The time up to which windows have been forwarded is kept under it with the committed offsets.
-        key_serde: Serde of the inner keys.
     """
 
     def __init__(self, store: str, key_serde: Serde[Any]) -> None:
@@ -82,7 +66,6 @@ class ClosingWindows:
         self._waiting: list[tuple[int, int, bytes]] = []
         self._context: OperatorContext
         self.last_close = -1
-        """Time up to which windows have been forwarded, ms; -1 if none was."""
 
     def init(self, context: OperatorContext, stored: Iterable[tuple[int, int, Any]]) -> None:
         """Continue where the last task stopped: `stored` yields `(closes_ms, start_ms, key)` of every window in the store."""
@@ -90,6 +73,7 @@ class ClosingWindows:
         known = context.processor_metadata(self._store)
         self.last_close = -1 if known is None else known
         windows = ((closes, start, self._key_bytes(key)) for closes, start, key in stored)
+        # The store keeps windows longer than until they close: the others were forwarded before.
         self._waiting = [window for window in windows if window[0] > self.last_close]
         heapify(self._waiting)
 
@@ -107,17 +91,18 @@ class ClosingWindows:
             window = heappop(waiting)
             if window[0] != closes:
                 closes, given = window[0], set()
-            if window not in given:  # reopened windows and merged sessions are announced again
+            # Reopened windows and merged sessions are announced again.
+            if window not in given:
                 given.add(window)
                 yield window[0], window[1], self._key_of(window[2])
         self.last_close = close_ms
+        # Committed with the offsets, so that a successor forwards none of them again.
         self._context.set_processor_metadata(self._store, close_ms)
 
 
+# Half the time of calling the class.
 _made = tuple.__new__
-"""Makes a named tuple in half the time that a call of its class takes."""
 _NOTHING = (None, -1)
-"""An aggregate and its time, for a key that has none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,14 +133,12 @@ class Aggregator:
 
 
 COUNT = Aggregator(lambda: 0, written(lambda _key, _value, count: count + 1, Constantly("1", "aggregate + 1", int)))
-"""Counts records, whatever their values."""
 
 
 class StreamAggregate:
     """Aggregates per key (`KStreamAggregate`, `KStreamReduce`). Null keys and null values are dropped.
 
-    The result's timestamp is the highest of the key so far. A key's first update replaces None. Kafka Streams without a cache
-    reports the initial aggregate instead, so a table below subtracts a value that it has never added.
+    The result's timestamp is the highest of the key so far.
     """
 
     def __init__(self, store: str, aggregator: Aggregator, *, send_old_values: bool) -> None:
@@ -193,6 +176,7 @@ class StreamAggregate:
             return
         stored = self._get(key)
         new, new_timestamp = step(self._aggregator, key, value, timestamp, *(stored or _NOTHING))
+        # None for a first update. Kafka Streams without a cache reports the initial aggregate, which a table below never added.
         old = self._replaced(key) if self._tells_old_values else None
         if self._is_versioned:
             self._table.update(key, new, old, new_timestamp, headers)
@@ -202,7 +186,7 @@ class StreamAggregate:
             self._forward(key, Change(new, old), new_timestamp, headers)
 
     def _replaced(self, key: Any) -> Any:
-        """Return the value that an update replaces, read again because `add` may change its argument."""
+        # Read again: `add` may have changed its argument.
         stored = self._get(key)
         return None if stored is None else stored.value
 
@@ -225,10 +209,6 @@ class StreamWindowAggregate:
     event time this operator has seen, less grace. A record is dropped, and counted, once per closed window.
 
     Args:
-        store: Name of the window store.
-        windows: Decides which windows hold a time, and how long they stay open.
-        aggregator: Applies a value to an aggregate.
-        send_old_values: Whether downstream needs the value that an update replaced.
         closing: Tracks closing windows, if only closed windows are forwarded; None forwards every update.
     """
 
@@ -243,22 +223,18 @@ class StreamWindowAggregate:
     ) -> None:
         self._store_name = store
         self._size_ms = windows.size_ms
-        is_tumbling = (
-            type(windows) is TimeWindows and windows.advance_ms == windows.size_ms
-        )  # a derived class may start elsewhere
+        # A derived class may start its windows elsewhere.
+        is_tumbling = type(windows) is TimeWindows and windows.advance_ms == windows.size_ms
         self._own_end_of = windows.end_of if isinstance(windows, OwnWindows) else None
         self.tumbling_ms = windows.size_ms if is_tumbling else None
-        """Size of windows that follow each other without gaps and overlaps, ms."""
         self.starts_for = windows.starts_for
-        """Returns the starts of the windows that hold a time, ms."""
         self.grace_ms = windows.grace_ms
+        # A window is closed if it starts this long before the highest time.
         self.kept_ms = windows.grace_ms + windows.size_ms
-        """A window is closed if it starts this long before the highest time, ms."""
         self._aggregator = aggregator
         self._send_old_values = send_old_values
         self._closing = closing
         self.observed_ms = -1
-        """The highest time so far, ms."""
         self._last_window = Window(-1, -1)
         self._store: WindowStore[Any, ValueAndTimestamp[Any]]
         self._context: OperatorContext
@@ -303,6 +279,7 @@ class StreamWindowAggregate:
             return
         if timestamp > self.observed_ms:
             self.observed_ms = timestamp
+        # Before the record is stored, which may make the store forget the windows that it closes.
         if self._closing is not None:
             self._forward_closed(self._closing, self.observed_ms - self.grace_ms, headers)
         last_closed_start = self.observed_ms - self.kept_ms
@@ -341,11 +318,10 @@ class StreamWindowAggregate:
             self._forward(self._windowed((key, start)), Change(new, old), new_timestamp, headers)
 
     def _closes(self, start: int) -> int:
-        """Return the end of the window that starts at `start`, ms; the user's own windows define it themselves."""
         return start + self._size_ms if self._own_end_of is None else self._own_end_of(start)
 
     def _replaced(self, key: Any, start: int) -> Any:
-        """Return the value that an update replaces, read again because `add` may change its argument."""
+        # Read again: `add` may have changed its argument.
         stored = self._store.fetch(key, start)
         return None if stored is None else stored.value
 
@@ -358,7 +334,8 @@ class StreamWindowAggregate:
 
     def _windowed(self, key: tuple[Any, int]) -> Windowed[Any]:
         start = key[1]
-        if start != self._last_window[0]:  # consecutive updates often share a window
+        # Consecutive updates often share a window.
+        if start != self._last_window[0]:
             self._last_window = Window(start, min(self._closes(start), MAX_TIME_MS))
         return _made(Windowed, (key[0], self._last_window))
 

@@ -34,7 +34,6 @@ class Filling(NamedTuple):
     """A window that is not full.
 
     Args:
-        records: Number of its records.
         aggregate: The bytes of its aggregate, which nobody can change; None if the aggregator has deleted it.
     """
 
@@ -103,13 +102,6 @@ class StreamCountWindows:
 
     Null keys and null values are dropped. A result has the highest time of the key's records so far, and the headers of the
     last one. A window whose aggregator has returned None is full without a result.
-
-    Args:
-        store: Name of the store.
-        windows: The windows.
-        aggregator: The user's functions.
-        aggregates: Serde of aggregates.
-        result: Makes the result of an aggregate.
     """
 
     store: str

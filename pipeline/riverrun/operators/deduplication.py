@@ -1,4 +1,4 @@
-"""Drops repetitions: the first record of each identity goes on, others within a stretch of event time do not."""
+"""Drops repetitions: forwards the first record of each identity, but no others within a stretch of event time."""
 
 from __future__ import annotations
 
@@ -13,24 +13,18 @@ if TYPE_CHECKING:
     from riverrun.records import Headers
     from riverrun.state.store_types import WindowStore
 
+# Only keys and times of the windows matter, but a value of None would delete them.
 SEEN = b"\x01"
-"""Value of the store's windows. Only their keys and times say something."""
 
 
 class StreamDeduplicate:
     """Forwards a record unless one of its identity was forwarded at most `within_ms` before or after it (after KIP-655).
 
     Times are event times, and the first record to arrive wins. A record that was not forwarded does not extend the stretch:
-    of equal records every second, one per stretch goes on.
+    of equal records every second, one per stretch is forwarded.
 
-    Records without an identity are dropped. So are records that stream time has passed by more than the grace: the times of
-    some that were forwarded may be forgotten by then. Both are counted; repetitions are not.
-
-    Args:
-        store: Name of the window store. A window starts at the time of a forwarded record, and has its identity as key.
-        identity: `(key, value) -> identity`.
-        within_ms: How far apart repetitions are at most, ms.
-        grace_ms: How far a record may lag behind stream time, ms.
+    Records without an identity, and records that are late by more than the grace, are dropped and counted. Repetitions are not
+    counted. A window of the store starts at the time of a forwarded record, and has its identity as key.
     """
 
     def __init__(self, store: str, identity: Callable[[Any, Any], Any], within_ms: int, grace_ms: int) -> None:
@@ -63,6 +57,7 @@ class StreamDeduplicate:
             return
         if timestamp > self._observed:
             self._observed = timestamp
+        # The times of records that were forwarded may be forgotten by now.
         elif timestamp < self._observed - self._grace_ms:
             self._context.drop(DropReason.LATE)
             return

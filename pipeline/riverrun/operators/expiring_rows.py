@@ -22,7 +22,6 @@ class _Waiting:
     """The rows of a store that wait for their expiry, for all operators that write it.
 
     Args:
-        observed: The highest time so far, ms.
         rows: The rows; None until those that the store had at the start are among them.
     """
 
@@ -36,15 +35,8 @@ class ExpiringRows:
     A deletion is an update of the table like others: its time is that of the expiry, and it has no headers. Rows expire in
     order of these times, then of the bytes of their keys, so restarts and bounded runs change nothing.
 
-    Each row waits in a heap, which is made of the store when a task starts. A row that was updated meanwhile waits again when
-    its turn comes. So a record costs as much as the rows that expire by it; an update is one look at a dict.
-
-    Args:
-        table: The operator of the table.
-        store: Name of its store, which has the times of rows.
-        key_serde: Serde of the keys.
-        ttl_ms: The time to live, ms.
-        send_old_values: Whether updates carry the values that they replaced.
+    Each row waits in a heap, which is made of the store when a task starts. A row that was updated meanwhile is added again
+    when it is due. So a record costs as much as the rows that expire by it; an update costs one look-up in a dict.
     """
 
     def __init__(
@@ -69,6 +61,7 @@ class ExpiringRows:
         self._store = context.get_state_store(self.rows_in)
         own = self._waiting
         self._waiting = waiting = context.shared(f"rows that expire in {self.rows_in}", lambda: own)
+        # `resume` comes before `init`, and has set only this operator's own time.
         waiting.observed = max(waiting.observed, own.observed)
         if waiting.rows is None:
             due = {self._key_bytes(key): row.timestamp + self._ttl_ms for key, row in self._store.all()}
@@ -84,7 +77,7 @@ class ExpiringRows:
         self._waiting.observed = times[0]
 
     def process(self, key: Any, value: Any, timestamp: int, headers: Headers) -> None:
-        """Let rows expire, then process a record, whose own row may have expired on arrival."""
+        """Let rows expire, then process a record."""
         waiting = self._waiting
         if timestamp > waiting.observed:
             waiting.observed = timestamp
@@ -92,6 +85,7 @@ class ExpiringRows:
         self._table.process(key, value, timestamp, headers)
         if key is None or value is None:
             return
+        # A late record's own row may have expired on arrival.
         due_ms = timestamp + self._ttl_ms
         if self._due.add(self._key_bytes(key), due_ms) and due_ms <= waiting.observed:
             self._expire()
@@ -109,6 +103,7 @@ class ExpiringRows:
             if row is None:
                 continue
             due_ms = row.timestamp + self._ttl_ms
+            # Otherwise the row was updated while it waited.
             if due_ms == looked_at_ms:
                 self._context.acting_at(due_ms, partial(self._delete, key, due_ms))
             else:

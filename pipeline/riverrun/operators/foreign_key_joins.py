@@ -37,9 +37,6 @@ class Asking:
 
     A cache may show rows that it has not forwarded yet, so the next update of the row ends what was asked for here. Until
     then a row takes the bytes of its key and its foreign key. A row that waits for its answer takes its key and a hash.
-
-    Args:
-        key_bytes: Serializes primary keys.
     """
 
     def __init__(self, key_bytes: Bytes) -> None:
@@ -86,8 +83,6 @@ class SubscriptionSend:
 
     Args:
         extract: `(key, value) -> foreign key`, or None if the row has none.
-        foreign_key_bytes: Serializes foreign keys, to compare them.
-        value_bytes: Serializes the table's values, to hash them.
         open_asking: Opens what it shares with `ResponseJoin` in a task.
         left_join: Whether the result includes rows without a foreign value.
         is_versioned: Whether the table is versioned; then updates older than the latest of their key are dropped.
@@ -123,7 +118,7 @@ class SubscriptionSend:
         if self._is_versioned and not value.is_latest:
             self._context.drop(DropReason.OUT_OF_ORDER)
             return
-        # serialized first: the extractor may change its argument, and the row is stored as it is now
+        # Serialized first: the extractor may change its argument, and Kafka Streams then finds every response stale.
         hash_ = None if value.new is None else hash128(self._value_bytes(value.new))
         old = None if value.old is None else self._extract(key, value.old)
         new = None if value.new is None else self._extract(key, value.new)
@@ -137,9 +132,9 @@ class SubscriptionSend:
             self._context.forward(foreign_key, Subscription(hash_, instruction, key, partition), timestamp, headers)
 
     def _left_instructions(self, value: Change[Any], old: Any, new: Any) -> list[tuple[Any, Instruction]]:
-        """Return instructions that always ask for a response; a row without a foreign key asks under a null key."""
         if value.old is None and value.new is None:
             return []
+        # Rows without a foreign key are results too: such a row asks under a null key.
         asked = (new, Instruction.PROPAGATE_NULL_IF_NO_FK_VAL_AVAILABLE)
         if old is not None and self._changed(old, new):
             return [(old, Instruction.DELETE_KEY_NO_PROPAGATE), asked]
@@ -172,13 +167,7 @@ class SubscriptionSend:
 
 
 class SubscriptionReceive:
-    """Keeps the subscriptions to one task's foreign keys, and forwards them (`SubscriptionReceiveProcessorSupplier`).
-
-    Args:
-        store: Name of the store of subscriptions.
-        foreign_key_bytes: Serializes foreign keys.
-        primary_key_bytes: Serializes primary keys.
-    """
+    """Keeps the subscriptions to one task's foreign keys, and forwards them (`SubscriptionReceiveProcessorSupplier`)."""
 
     def __init__(self, store: str, foreign_key_bytes: Bytes, primary_key_bytes: Bytes) -> None:
         self._store_name = store
@@ -196,6 +185,7 @@ class SubscriptionReceive:
         """Keep or forget one subscription; a null key has nothing to keep."""
         if key is not None:
             store_key = combined_key(self._foreign_key_bytes(key), self._primary_key_bytes(value.primary_key))
+            # The two lower instructions delete.
             keeps = value.instruction >= Instruction.PROPAGATE_NULL_IF_NO_FK_VAL_AVAILABLE
             self._store.put(store_key, ValueAndTimestamp(value, timestamp) if keeps else None)
         elif value.instruction is not Instruction.PROPAGATE_NULL_IF_NO_FK_VAL_AVAILABLE:
@@ -211,9 +201,6 @@ class SubscriptionJoin:
     """Responds to a subscription with the current foreign value (`SubscriptionJoinProcessorSupplier`).
 
     The response's timestamp is the later one of subscription and value.
-
-    Args:
-        open_foreign: Opens the foreign table's lookup in a task.
     """
 
     def __init__(self, open_foreign: Callable[[OperatorContext], ValueGetter]) -> None:
@@ -249,13 +236,7 @@ class SubscriptionJoin:
 
 
 class ForeignTableJoin:
-    """Responds to all subscriptions to a foreign key whose value has changed (`ForeignTableJoinProcessorSupplier`).
-
-    Args:
-        store: Name of the store of subscriptions.
-        foreign_key_bytes: Serializes foreign keys.
-        is_versioned: Whether the foreign table is versioned; then updates older than the latest of their key are dropped.
-    """
+    """Responds to all subscriptions to a foreign key whose value has changed (`ForeignTableJoinProcessorSupplier`)."""
 
     def __init__(self, store: str, foreign_key_bytes: Bytes, *, is_versioned: bool) -> None:
         self._store_name = store
@@ -291,12 +272,7 @@ class ResponseJoin:
     A row that no longer has a result is deleted, even if it never had one.
 
     Args:
-        open_primary: Opens the primary table's lookup in a task.
-        extract: `(key, value) -> foreign key`, or None if the row has none.
-        value_bytes: Serializes the primary table's values, to hash them.
-        joiner: `(value, foreign_value) -> result`.
-        open_asking: Opens what it shares with `SubscriptionSend` in a task.
-        left_join: Whether the result includes rows without a foreign value.
+        joiner: `(value, foreign_value) -> result`; in left joins, either may be None.
     """
 
     def __init__(
@@ -351,7 +327,8 @@ class ResponseJoin:
         headers: Headers,
     ) -> None:
         """Delete an earlier row's result, or ask for that of the current row: no response may follow the stale one."""
-        is_stable = self._hash(row) == hash_  # else bytes change with every call, and all answers would be stale
+        # If bytes change with every call of the serde, all answers would be stale: asking would never end.
+        is_stable = self._hash(row) == hash_
         foreign_key = None if row is None else self._extract(key, row.value)
         if row is None or (foreign_key is None and not self._left_join):
             self._context.forward(key, None, timestamp, headers)
@@ -373,9 +350,11 @@ def _writing(part: str, serialize: Bytes) -> Bytes:
     def written(value: Any) -> bytes:
         try:
             return serialize(value)
-        except BrokerError:  # raised by a schema registry
+        # A schema registry did not answer: the value is not to blame.
+        except BrokerError:
             raise
-        except Exception as error:  # a serde may raise anything
+        # A serde may raise anything.
+        except Exception as error:
             why = f"its serde refuses it ({type(error).__name__}: {error})"
             message = f"A join by a foreign key cannot write the {type(value).__name__} {part} {shown(value)}: {why}"
             raise SerializationError(message, hint="Give the tables serdes for such keys and values.") from error

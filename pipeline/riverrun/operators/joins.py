@@ -41,7 +41,6 @@ class StreamTableJoin:
     Records whose looked-up key or whose value is null are dropped. Timestamp and headers are the stream's.
 
     Args:
-        open_table: Opens the table's lookup in a task.
         key_of: `(key, value) -> key` to look up; None for the record's own key.
         joiner: `(key, value, table_value) -> value`.
     """
@@ -85,11 +84,6 @@ class StreamTableLeftJoin:
     """Joins as `StreamTableJoin` does, but records without a match are joined with None.
 
     A record whose looked-up key is null is joined with None as well (KIP-962); only null values are dropped.
-
-    Args:
-        open_table: Opens the table's lookup in a task.
-        key_of: `(key, value) -> key` to look up; None for the record's own key.
-        joiner: `(key, value, table_value or None) -> value`.
     """
 
     def __init__(
@@ -134,9 +128,9 @@ class _Lookup:
     steps: tuple[Callable[[Any, Any], Any], ...]
 
     def lines(self, at: EmitContext, found: str, *, is_left: bool) -> tuple[str, TupleValue | None]:
-        """Return the lines that find a value by the bytes that the key was read from.
+        """Return the lines that find a value by the bytes that the key was read from, and the row that the last step makes.
 
-        And the row that the last step makes of it, if it is not None; then the lines leave out that step.
+        If there is such a row, the lines leave out that step.
         """
         unread = at.named("unread", UNREAD)
         known = f"{at.named('known', self.cached.values.get)}({at.raw_key}, {unread})"
@@ -171,7 +165,6 @@ def _lookup(at: EmitContext, join: StreamTableJoin | StreamTableLeftJoin) -> _Lo
 
 
 def _dropped(at: EmitContext, reason: DropReason) -> str:
-    """Return the line that counts a record as dropped."""
     return f"context.drop({at.named('reason', reason)})"
 
 
@@ -182,15 +175,7 @@ def _table_key(at: EmitContext, join: StreamTableJoin | StreamTableLeftJoin) -> 
 def _joined_lines(
     at: EmitContext, joiner: Callable[[Any, Any, Any], Any], other: str, *, is_left: bool, row: TupleValue | None = None
 ) -> str:
-    """Return the lines that join a record with the value named `other`, None in left joins only, and forward the result.
-
-    Args:
-        at: The place.
-        joiner: The user's function.
-        other: Names the value.
-        is_left: Whether it may be None.
-        row: The row that has to be made of it first; None if there is none.
-    """
+    """Return the lines that join a record with the value `other`, which they first make of `row`, and forward the result."""
     inner = joiner.joiner if isinstance(joiner, OfValues) else joiner
     written, made = lines_of(inner), ""
     if row is not None:
@@ -215,7 +200,6 @@ class StreamVersionedTableJoin:
     Args:
         open_table: Opens the table's lookup in a task; the lookup takes `(key, as_of_ms)`.
         joiner: `(key, value, table_value or None) -> value`.
-        left_join: Whether records without a match are joined with None.
     """
 
     def __init__(
@@ -237,7 +221,7 @@ class StreamVersionedTableJoin:
         self._lookup = self._open_table(context)
 
     def accepts(self, key: Any, value: Any) -> bool:
-        """Return whether a record is joined at all; count it as dropped if not."""
+        """Return whether a record is joined; count it as dropped if not."""
         if value is None or (key is None and not self._left_join):
             self._context.drop(DropReason.NULL_KEY_OR_VALUE)
             return False
@@ -266,12 +250,6 @@ class BufferedStreamTableJoin:
 
     A record waits until stream time has passed its own by the grace period. One that is older on arrival is joined at once.
     Waiting records are forwarded in order of time, key and arrival, with their own headers and place.
-
-    Args:
-        join: Joins a record when it is due.
-        store: Name of the store that keeps waiting records.
-        serdes: Serdes of the stream's keys and values.
-        grace_ms: The grace period.
     """
 
     def __init__(
@@ -294,7 +272,8 @@ class BufferedStreamTableJoin:
         self._join.init(context)
         self._store = context.get_state_store(self._store_name)
         for store_key, data in self._store.all():
-            self._waiting.append(store_key)  # in order of keys, so it is a heap
+            # In order of keys, so the list is a heap.
+            self._waiting.append(store_key)
             self._observed = max(self._observed, decode_buffered(data).timestamp)
             self._sequence = max(self._sequence, sequence_of(store_key))
 
@@ -310,6 +289,7 @@ class BufferedStreamTableJoin:
         """Let one record wait, or join it if it is late; then join the records that have waited long enough."""
         if not self._join.accepts(key, value):
             return
+        # Kafka Streams fails on a null key here; without a grace period it joins it at once, as this does.
         if key is None or timestamp < self._observed - self._grace_ms:
             self._join.process(key, value, timestamp, headers)
             return
@@ -317,7 +297,8 @@ class BufferedStreamTableJoin:
         self._sequence += 1
         store_key = buffer_key(timestamp, self._keys.written(key), self._sequence)
         metadata = self._context.record_metadata
-        self._places[store_key] = metadata  # it finds the input record; metadata that is read back may not
+        # The object itself: it finds the input record for handlers, which metadata that is read back may not.
+        self._places[store_key] = metadata
         record = BufferedRecord(timestamp, headers, metadata, self._values.written(key, value))
         self._store.put(store_key, encode_buffered(record))
         heappush(self._waiting, store_key)

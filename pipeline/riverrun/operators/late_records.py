@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class Refused:
-    """Tells whether an aggregation has refused the current record, wholly or for one of its windows."""
+    """Whether an aggregation has refused the current record, wholly or for one of its windows."""
 
     __slots__ = ("is_late",)
 
@@ -21,18 +21,15 @@ class Refused:
 
 
 def refused_by(context: OperatorContext, store: str) -> Refused:
-    """Return what the aggregation into a store tells about the current record; it is one object in a task."""
+    """Return what the aggregation into a store notes about the current record; it is one object in a task."""
     return context.shared(f"refused by {store}", Refused)
 
 
 class LateRecords:
     """Forwards records that the aggregation before it has refused, as they came.
 
-    It is a child of the aggregation's parent, behind the aggregation: so it receives each record right after that. A record
+    It is a child of the aggregation's parent, after the aggregation, so it receives each record right after that. A record
     that belongs to several windows, one of which was closed, is forwarded once.
-
-    Args:
-        store: Name of the aggregation's store.
     """
 
     def __init__(self, store: str) -> None:

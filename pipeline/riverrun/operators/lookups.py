@@ -1,6 +1,6 @@
 """Looks up values in a service or a database, many records at a time (`KStream.map_values_async`).
 
-The records wait here. `runtime.lookups` decides which one goes on next, in the thread of the task.
+The records wait here. `runtime.lookups` decides which one is forwarded next, in the thread of the task.
 """
 
 from __future__ import annotations
@@ -42,14 +42,9 @@ class PendingRecord:
     """A record that waits for its look-up.
 
     Args:
-        rank: Its place in the order of its task.
-        key: Its key.
-        value: Its value.
-        timestamp: Its event time, ms.
-        headers: Its headers.
-        place: Where its input record came from.
+        rank: Its place in the order of its task: input record, then look-up.
+        place: Topic, partition and offset of its input record.
         stream_time: Stream time of the task when it came, ms.
-        flight: The look-up.
     """
 
     rank: tuple[int, int]
@@ -67,25 +62,23 @@ class _Lanes:
     """Records that wait, where only those of one key keep their order."""
 
     by_key: dict[Hashable, deque[PendingRecord]] = field(default_factory=dict)
+    # The thread of the event loop appends, the task's thread removes: a deque needs no lock for that.
     landed: deque[PendingRecord] = field(default_factory=deque)
-    """Records whose look-ups have finished; the thread of the event loop appends them."""
 
     def add(self, record: PendingRecord) -> None:
-        """Let a record wait behind those of its key."""
         self.by_key.setdefault(_lane(record), deque()).append(record)
 
     def next(self) -> PendingRecord | None:
-        """Return a record that may go on, if there is one."""
         while self.landed:
             record = self.landed[0]
             lane = self.by_key.get(_lane(record))
             if lane is not None and lane[0] is record:
                 return record
-            self.landed.popleft()  # `remove` finds it when its turn comes, or has found it
+            # Not its turn: `remove` finds it once it is the first of its key, or has found it.
+            self.landed.popleft()
         return None
 
     def remove(self, record: PendingRecord) -> None:
-        """Remove the record that `next` has returned."""
         self.landed.popleft()
         lane = _lane(record)
         waiting = self.by_key[lane]
@@ -100,8 +93,7 @@ class StreamLookup:
     """Forwards each record with the value, or the values, that its look-up returns.
 
     Args:
-        lookup: What to look up.
-        is_ordered: Whether records go on in the order in which they came; otherwise only those of one key do.
+        is_ordered: Whether records are forwarded in the order in which they came; otherwise only those of one key are.
         is_flat: Whether a look-up returns several values.
     """
 
@@ -123,14 +115,7 @@ class StreamLookup:
         self._threads: Executor
 
     def bind(self, name: str, executor: LookupExecutor, threads: Executor, order: LookupOrder) -> None:
-        """Connect it with its task, before the first record.
-
-        Args:
-            name: The name of its node.
-            executor: Runs look-ups.
-            threads: Calls blocking functions.
-            order: The order of all records of the task that wait.
-        """
+        """Connect it with its task, before `init`."""
         self._name = name
         self._executor = executor
         self._threads = threads
@@ -142,7 +127,7 @@ class StreamLookup:
         self._latency = latency_sensor(context.metrics, self._name, self._counts, lambda: self._pending)
 
     def process(self, key: Any, value: Any, timestamp: int, headers: Headers) -> None:
-        """Start the look-up of a record. Beyond the limit, which only records made of others exceed, it starts later."""
+        """Start the look-up of a record."""
         order, context = self._order, self._context
         order.made += 1
         flight = Flight(self.lookup, key, value, self._threads, self._counts, self._name)
@@ -162,6 +147,7 @@ class StreamLookup:
             self._lanes.add(record)
             flight.landed = self._landing(record)
         self._pending += 1
+        # The task takes no record if there is no room, but one record may have become several.
         if self._pending - len(self._unstarted) <= self.lookup.max_in_flight:
             self._executor.start(flight)
         else:
@@ -189,7 +175,7 @@ class StreamLookup:
         return self._queue[0].rank if self._queue else None
 
     def take(self, record: PendingRecord) -> None:
-        """Let the record that `next_done` has returned go on: call `finish` with it."""
+        """Take the record that `next_done` has returned out of the queue, before a call of `finish` with it."""
         if self.is_ordered:
             self._queue.popleft()
         else:
@@ -200,11 +186,7 @@ class StreamLookup:
         self._current = record
 
     def finish(self, key: Any, value: Any, timestamp: int, headers: Headers) -> None:  # noqa: ARG002 - a processing function
-        """Forward the taken record.
-
-        Raises:
-            Exception: The failure of its look-up.
-        """
+        """Forward the taken record, or raise the failure of its look-up."""
         flight, forward = self._current.flight, self._context.forward
         self._latency.record(flight.latency_ms)
         if flight.error is not None:
@@ -230,18 +212,10 @@ class StreamLookup:
 
 
 LOOKUP_METRICS = "stream-lookup-metrics"
-"""Group of the metrics of look-ups; their tag `lookup-id` names the node."""
 
 
 def latency_sensor(metrics: StreamsMetrics, node: str, counts: LookupCounts, waiting: Callable[[], int]) -> Sensor:
-    """Return the sensor of the latencies of a node's look-ups, ms, with metrics of all that is counted elsewhere.
-
-    Args:
-        metrics: The metrics of the task.
-        node: Name of the node.
-        counts: What its look-ups do.
-        waiting: Returns the number of records that wait at the node.
-    """
+    """Return the sensor of a node's look-up latencies, ms, with metrics of `counts` and of the number of waiting records."""
     sensor = metrics.add_latency_rate_total_sensor("lookup", node, operation_name="lookup")
     stats: dict[str, tuple[MeasurableStat, str]] = {
         "in-flight": (Measured(lambda: counts.in_flight), "Look-ups on their way"),
@@ -259,8 +233,8 @@ def latency_sensor(metrics: StreamsMetrics, node: str, counts: LookupCounts, wai
     return sensor
 
 
+# All keys without a hash share this lane, and so keep their order.
 _UNHASHABLE = object()
-"""The lane of all keys that have no hash: they keep their order among each other."""
 
 
 def _lane(record: PendingRecord) -> Hashable:

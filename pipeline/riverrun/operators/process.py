@@ -1,7 +1,4 @@
-"""Runs a user's `Processor` or `FixedKeyProcessor` as an operator; only here do records become objects.
-
-The context of users' processors and transformers.
-"""
+"""Runs a user's `Processor`, `FixedKeyProcessor` or transformer as an operator; only here do records become objects."""
 
 from __future__ import annotations
 
@@ -25,15 +22,13 @@ class UserContext:
     """A `ProcessorContext`, or a `FixedKeyProcessorContext`, above an operator's context.
 
     Args:
-        context: The operator's context.
-        forward: Takes the forwarded records, and the name of a child, if there is one.
         is_lookup: Whether a value is looked up; then there is no current record.
     """
 
     def __init__(self, context: OperatorContext, forward: Callable[..., None], *, is_lookup: bool = False) -> None:
-        """Bind the operator's own methods that are called often."""
         self._context = context
         self._is_lookup = is_lookup
+        # The operator's own methods, bound once: users call them for every record.
         self.forward = forward
         self.app_configs = context.app_configs
         self.app_configs_with_prefix = context.app_configs_with_prefix
@@ -75,7 +70,6 @@ class UserProcessor:
     may_schedule: ClassVar[bool] = True
 
     def __init__(self, processor: Processor[Any, Any]) -> None:
-        """Take the processor, which belongs to this task alone."""
         self._processor = processor
         self._process: Callable[..., object] = processor.process
 
@@ -100,7 +94,6 @@ class UserFixedKeyProcessor:
     may_schedule: ClassVar[bool] = True
 
     def __init__(self, processor: FixedKeyProcessor[Any, Any]) -> None:
-        """Take the processor, which belongs to this task alone."""
         self._processor = processor
         self._process: Callable[..., object] = processor.process
 

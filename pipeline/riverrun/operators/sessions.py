@@ -34,12 +34,8 @@ class StreamSessionWindowAggregate:
     and gap. The result's timestamp is the end of the session.
 
     Args:
-        store: Name of the session store.
-        windows: Gap and grace.
-        aggregator: Applies a value to an aggregate.
         merger: `(key, aggregate, other_aggregate) -> aggregate`.
         kept_ms: How long the store keeps a session after its end.
-        send_old_values: Whether downstream needs the value that an update replaced.
         closing: Tracks closing windows, if only closed sessions are forwarded; None forwards every update.
     """
 
@@ -114,6 +110,7 @@ class StreamSessionWindowAggregate:
         if self._closing is not None:
             self._forward_closed(self._closing, close_ms, headers)
         gap_ms = self._windows.gap_ms
+        # Older sessions have expired, whether the cache or the store still has them or not.
         first_end = max(timestamp - gap_ms, self._observed - self._kept_ms)
         found = list(self._store.find_sessions(key, first_end, timestamp + gap_ms))
         start = end = timestamp
@@ -125,10 +122,11 @@ class StreamSessionWindowAggregate:
             return
         session = Windowed(key, Window(start, end))
         self._update(session, found, value, timestamp, headers)
+        # Otherwise the session, or one that it has merged, was announced before.
         if self._closing is not None and not any(
             self._closing.last_close <= known.window.end < end or known.window == session.window for known, _ in found
         ):
-            self._closing.opened(end + 1, start, key)  # else it was announced before, or a session that it merged was
+            self._closing.opened(end + 1, start, key)
 
     def advance_stream_time(self, time_ms: int) -> None:
         """Forward the sessions that a record of this time would close."""
@@ -159,9 +157,9 @@ class StreamSessionWindowAggregate:
         self._forward(session, new, replaced, headers)
 
     def _replaced(self, session: Windowed[Any], old: Any) -> Any:
-        """Return the former session if old values are sent, read again because merger and aggregator may change arguments."""
         if not (self._send_old_values and self._forwards_updates):
             return None
+        # Read again: merger and aggregator may change their arguments.
         return old if is_atom(old) else self._store.fetch_session(session.key, *session.window)
 
     def _forward(self, session: Windowed[Any], new: Any, old: Any, headers: Headers) -> None:
@@ -176,7 +174,8 @@ class StreamSessionWindowAggregate:
             if aggregate is not None:
                 self._context.forward(Windowed(key, Window(start, end)), Change(aggregate, None), end, headers)
                 continue
-            for session, _ in self._store.find_sessions(key, end, start):  # it may have grown since it was announced
+            # It may have grown since it was announced: then it closes later.
+            for session, _ in self._store.find_sessions(key, end, start):
                 closing.opened(session.window.end + 1, session.window.start, key)
 
     def close(self) -> None:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class _Record(NamedTuple):
-    """The record being processed, which affects several windows."""
+    """The record being processed."""
 
     key: Any
     value: Any
@@ -35,16 +35,12 @@ class StreamSlidingWindowAggregate:
     Null keys and null values are dropped. A window exists if it ends with a record, or if it begins 1 ms after a record and
     holds another one. A new record updates the windows it falls into and creates the missing ones.
 
-    The timestamp of a stored aggregate is that of its window's last record. It tells which records a window holds, so that they
-    need not be read again. A window is closed when its end is below the highest event time this operator has seen, less grace.
+    The timestamp of a stored aggregate is that of its window's last record. So it shows which records a window holds, without
+    reading them again. A window is closed when its end is below the highest event time this operator has seen, less grace.
 
     Records within `time_difference` after the epoch share the window `[0, time_difference]`, because no window starts earlier.
 
     Args:
-        store: Name of the window store.
-        windows: Time difference and grace.
-        aggregator: Applies a value to an aggregate.
-        send_old_values: Whether downstream needs the value that an update replaced.
         closing: Tracks closing windows, if only closed windows are forwarded; None forwards every update.
     """
 
@@ -118,6 +114,7 @@ class StreamSlidingWindowAggregate:
 
     def _process(self, record: _Record) -> None:
         size_ms, timestamp = self._size_ms, record.timestamp
+        # Two sizes back: a window that ended before this record may hold one that this record's own window holds, too.
         found = dict(self._store.fetch_range(record.key, max(0, timestamp - 2 * size_ms), timestamp + 1))
         holding = sorted((start for start in found if start <= timestamp <= start + size_ms), reverse=True)
         right = self._right_aggregate(record, holding, found)
@@ -127,8 +124,9 @@ class StreamSlidingWindowAggregate:
         previous = None if last_before is None else last_before.timestamp
         for start in holding:
             self._update(record, start, found[start])
+        # An earlier record with this timestamp has created the windows.
         if previous == timestamp:
-            return  # an earlier record with this timestamp has created the windows
+            return
         if previous is not None and previous + 1 not in found and previous + 1 + size_ms >= timestamp:
             self._create(record, previous + 1)
         if ending is None:
@@ -158,28 +156,26 @@ class StreamSlidingWindowAggregate:
     ) -> ValueAndTimestamp[Any] | None:
         """Return the aggregate of the window that begins 1 ms after the record; None if it exists, or would be empty.
 
-        This is the aggregate of the latest window around the record, without the record. It is a copy: the aggregator may
-        change the original.
+        This is the aggregate of the latest window around the record, without the record.
         """
         if not holding or record.timestamp + 1 in found or found[holding[0]].timestamp <= record.timestamp:
             return None
+        # Read again, as the aggregator may change the object in `found`.
         return next(self._store.fetch_range(record.key, holding[0], holding[0]))[1]
 
     def _update(self, record: _Record, start: int, stored: ValueAndTimestamp[Any]) -> None:
-        """Add the record to a window that exists."""
         if not self._is_closed(start):
             old = self._replaced(record.key, start)
             new = self._aggregator.add(record.key, record.value, stored.value)
             self._put(record, start, new, max(record.timestamp, stored.timestamp), old)
 
     def _replaced(self, key: Any, start: int) -> Any:
-        """Return the replaced value if old values are sent, read again because the aggregator may change its argument."""
         if not (self._send_old_values and self._forwards_updates):
             return None
+        # Read again: the aggregator may change its argument.
         return next(value.value for _, value in self._store.fetch_range(key, start, start))
 
     def _create(self, record: _Record, start: int, base: ValueAndTimestamp[Any] | None = None) -> None:
-        """Create a window from the record and, if there is one, the base aggregate."""
         if not self._is_closed(start):
             self._announce(record, start)
             if base is None:
@@ -224,7 +220,7 @@ class StreamSlidingWindowAggregate:
                 )
 
     def _closes(self, start: int) -> int:
-        """Return when the window closes, ms: sliding windows include their end."""
+        # Sliding windows include their end.
         return start + self._size_ms + 1
 
     def _windowed(self, key: tuple[Any, int]) -> Windowed[Any]:

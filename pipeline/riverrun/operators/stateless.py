@@ -1,9 +1,4 @@
-"""Operators without state, which leave timestamps and headers unchanged.
-
-Sends each record down one of several branches (`KStreamBranch`).
-
-Writes records as text for inspection (`KStreamPrint`).
-"""
+"""Operators without state, which leave timestamps and headers unchanged."""
 
 from __future__ import annotations
 
@@ -28,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class OfValue:
-    """Calls a mapper of the value alone with key and value."""
+    """Adapts a mapper of the value alone to key and value."""
 
     mapper: Callable[[Any], Any]
 
@@ -39,7 +34,7 @@ class OfValue:
 
 @dataclass(frozen=True, slots=True)
 class OfValues:
-    """Calls a joiner of two values with a key as well."""
+    """Adapts a joiner of two values to a key and two values."""
 
     joiner: Callable[[Any, Any], Any]
 
@@ -49,11 +44,8 @@ class OfValues:
 
 
 def pair_of(given: Any) -> tuple[Any, Any]:
-    """Return the result of a mapper of keys and values, if it is a pair.
-
-    Raises:
-        TypeError: If it is not a tuple: a text or dictionary of length two could be unpacked too, but wrongly.
-    """
+    """Return the result of a mapper of keys and values, if it is a pair."""
+    # Not whatever can be unpacked: a text or a dict of length two would be taken apart into something else.
     if isinstance(given, tuple):
         return given
     message = f"a mapper of keys and values must return pairs (key, value), not {given!r} ({type(given).__name__})"
@@ -61,14 +53,15 @@ def pair_of(given: Any) -> tuple[Any, Any]:
 
 
 def call_of(at: EmitContext, name: str, function: Callable[[Any, Any], Any]) -> str:
-    """Return the call of a user's function of key and value; the wrapper of one that ignores the key is skipped."""
+    """Return the call of a user's function of key and value."""
     if isinstance(function, OfValue):
         return f"{at.named(name, function.mapper)}({at.value})"
     return f"{at.named(name, function)}({at.key}, {at.value})"
 
 
 def test_of(at: EmitContext, name: str, predicate: Callable[[Any, Any], bool]) -> str:
-    """Return the test of a user's predicate; only results that are neither True nor False are looked at."""
+    """Return the test of a user's predicate."""
+    # Nearly all results are True or False, which two comparisons find out without a call.
     kept, otherwise = at.own("kept"), at.named("is_true", is_true)
     return f"({kept} := {call_of(at, name, decision_of(predicate))}) is True or ({kept} is not False and {otherwise}({kept}))"
 
@@ -93,7 +86,8 @@ def of_rows(at: EmitContext, lines: str) -> str:
 
 
 def pair_lines(at: EmitContext, given: str, name: str) -> str:
-    """Return the lines that unpack a mapper's pair; a check of its class costs less than a call."""
+    """Return the lines that unpack a mapper's pair."""
+    # A check of the class costs less than a call.
     whole = f"{name} if {given}.__class__ is tuple else {at.named('pair_of', pair_of)}({name})"
     return f"{at.own('key')}, {at.own('value')} = {whole}"
 
@@ -237,8 +231,7 @@ class Branch:
     """Forwards a record to the child of the first predicate that holds, or to the default child; drops it if there is none.
 
     Args:
-        predicates: `(key, value) -> bool`, in order.
-        children: Names of the nodes of the branches, in the same order; one more is the default branch.
+        children: Names of the nodes of the branches, in the order of the predicates; one more is the default branch.
     """
 
     passes_values: ClassVar[bool] = True
@@ -272,16 +265,7 @@ class Branch:
 
 
 class Print:
-    """Writes a line `[label]: text` per record, to standard output or to a file.
-
-    Args:
-        label: Text before each record.
-        mapper: `(key, value) -> text`.
-        path: The file to append to; None for standard output.
-
-    Raises:
-        TopologyError: In `init`, if the file cannot be written.
-    """
+    """Writes a line `[label]: text` per record, to standard output or to the end of a file."""
 
     def __init__(self, label: str, mapper: Callable[[Any, Any], str], path: Path | None) -> None:
         self._label = label

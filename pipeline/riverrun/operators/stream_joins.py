@@ -1,7 +1,7 @@
 """Joins of two streams within a window of event time (`KStreamKStreamJoin` and its two sides).
 
-One operator per side receives the records (`JoinWindow`). It first sends a record to the join, then puts it into the side's
-window store, so that no record meets itself. The join looks into the store of the other side.
+One operator per side receives the records (`JoinWindow`) and keeps them in the side's window store. The join looks into the
+store of the other side.
 """
 
 from __future__ import annotations
@@ -22,16 +22,15 @@ if TYPE_CHECKING:
     from riverrun.state.stores.join_window import JoinWindowStateStore, ListValueStateStore
     from riverrun.windows import JoinWindows
 
+# Java's `Long.MAX_VALUE`: no record waits for a partner.
 _NEVER = 2**63 - 1
-"""Java's `Long.MAX_VALUE`: no record waits for a partner."""
 
 
 class JoinWindow:
     """Forwards each record, then keeps it for the other side (`KStreamJoinWindow`). Null keys are only forwarded.
 
     Args:
-        store: Name of the side's store.
-        tells_late: Whether records that the store refuses are told to `LateRecords`.
+        tells_late: Whether records that the store refuses are noted for `LateRecords`.
     """
 
     def __init__(self, store: str, *, tells_late: bool = False) -> None:
@@ -53,6 +52,7 @@ class JoinWindow:
 
     def process(self, key: Any, value: Any, timestamp: int, headers: Headers) -> None:
         """Join, then keep."""
+        # In this order: no record meets itself.
         self._forward(key, value, timestamp, headers)
         if key is not None:
             self._keep(key, value, timestamp)
@@ -71,11 +71,8 @@ class StreamJoinSide:
     """One side of a join.
 
     Args:
-        is_left: Whether this is the left side.
         is_outer: Whether records of this side without a partner are results.
-        other_store: Name of the window store of the other side.
         unmatched_store: Name of the store that both sides share, if the join is a left or outer one.
-        windows: Decides which records belong together.
         joiner: `(key, left, right) -> value`; a side without a record is None.
     """
 
@@ -91,11 +88,8 @@ class StreamJoinSide:
 class TimeTracker:
     """Event time shared by both sides of a join (`KStreamImplJoin.TimeTracker`), ms.
 
-    Kafka Streams starts from scratch after a restart. Here both times continue: results must not depend on restarts.
-
     Args:
-        stream_time: Highest event time of both sides.
-        min_time: Lower bound of the times of waiting records, as far as has been seen.
+        min_time: Lower bound of the times of the waiting records seen so far.
     """
 
     stream_time: int = -1
@@ -112,9 +106,6 @@ class StreamStreamJoin:
       its window and the grace, it is joined with None, at its own timestamp. It does not wait if its window ended before stream
       time already.
     - Late records are not dropped: the other side's store decides what they find.
-
-    Kafka Streams looks for records that need not wait any more at most once per second of the wall clock. Here results must not
-    depend on that, so this operator looks whenever stream time says that there may be one.
     """
 
     def __init__(self, side: StreamJoinSide) -> None:
@@ -142,15 +133,16 @@ class StreamStreamJoin:
             self._tracker.min_time = min(self._tracker.min_time, known.min_time)
 
     def times(self) -> tuple[int, ...]:
-        """Return the event times of both sides; an inner join returns none, because its results do not depend on them."""
+        """Return the event times of both sides, ms."""
+        # An inner join's results do not depend on them.
         return () if self._unmatched is None else (self._tracker.stream_time, self._tracker.min_time)
 
     def resume(self, times: Sequence[int]) -> None:
-        """Look for waiting records at the time when an uninterrupted task would have."""
+        """Continue from the committed times: Kafka Streams starts from scratch, but results must not depend on restarts."""
         self._resumed = TimeTracker(*times)
 
     def _stored_times(self, unmatched: ListValueStateStore) -> TimeTracker:
-        """Return the times derived from the stores, if none were committed: the task is new or came from Kafka Streams."""
+        # Used if no times were committed: the task is new, or came from Kafka Streams.
         first_waiting = next((key.timestamp for key, _ in unmatched.all()), _NEVER)
         return TimeTracker(self._other.observed_time, first_waiting)
 
@@ -164,6 +156,7 @@ class StreamStreamJoin:
             else:
                 self._context.drop(DropReason.NULL_KEY_OR_VALUE)
             return
+        # Whenever stream time says so. Kafka Streams looks at most once per second of the wall clock.
         if unmatched is not None and timestamp == tracker.stream_time:
             self._emit_unmatched(unmatched, timestamp, headers)
         time_from, time_to = max(0, timestamp - self._before_ms), max(0, timestamp + self._after_ms)
@@ -188,19 +181,17 @@ class StreamStreamJoin:
             self._emit_unmatched(self._unmatched, time_ms, ())
 
     def _emit_unmatched(self, unmatched: ListValueStateStore, timestamp: int, headers: Headers) -> None:
-        """Join records that can have no partner any more with None (`emitNonJoinedOuterRecords`).
-
-        Records come in order of time. The scan ends when both sides have shown a record that must still wait: the windows
-        of later ones end later.
-        """
+        """Join records that can have no partner any more with None (`emitNonJoinedOuterRecords`)."""
         tracker, windows = self._tracker, self._side.windows
         ends_ms = tracker.min_time + self._after_ms + windows.grace_ms
-        if tracker.stream_time <= ends_ms <= _NEVER:  # beyond Long.MAX_VALUE, Java's sum is negative: scan on
+        # Beyond Long.MAX_VALUE, Java's sum is negative, and the scan takes place.
+        if tracker.stream_time <= ends_ms <= _NEVER:
             return
         tracker.min_time = _NEVER
         left_waits = right_waits = False
         for key, entry in unmatched.all():
             tracker.min_time = key.timestamp
+            # Records come in order of time, so the windows of all later ones of both sides end later.
             if left_waits and right_waits:
                 break
             length_ms = windows.after_ms if key.is_left else windows.before_ms

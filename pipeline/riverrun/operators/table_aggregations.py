@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from riverrun.records import Headers
     from riverrun.state.codec import Folded
 
+# Half the time of calling the class.
 _made = tuple.__new__
-"""Makes a named tuple in half the time that a call of its class takes."""
 
 
 class TableRepartitionMap:
@@ -44,11 +44,7 @@ class TableRepartitionMap:
         self._forward = context.forward
 
     def process(self, key: Any, value: Change[Any], timestamp: int, headers: Headers) -> None:
-        """Send one update on.
-
-        Raises:
-            ProcessingError: If the key is null.
-        """
+        """Send the sides of one update to their groups; a null key is an error."""
         if key is None:
             message = "Record key for the grouping KTable should not be null."
             raise ProcessingError(message)
@@ -97,11 +93,7 @@ class TableAggregator:
 
 @dataclass(frozen=True, slots=True)
 class UpdateFold:
-    """Treats both sides of an update as one step of an aggregation, for stores that fold.
-
-    Args:
-        aggregator: Applies the sides to an aggregate.
-    """
+    """Treats both sides of an update as one step of an aggregation, for stores that fold."""
 
     aggregator: TableAggregator
     code: None = None
@@ -139,11 +131,7 @@ class TableAggregate:
         self._writing_fold = self._store.writing_fold(self._update)
 
     def process(self, key: Any, value: Change[Any], timestamp: int, headers: Headers) -> None:
-        """Aggregate one update.
-
-        Raises:
-            ProcessingError: If the key is null.
-        """
+        """Aggregate one update; a null key is an error."""
         if key is None:
             message = f"Record key for KTable aggregate operator with state {self.rows_in} should not be null."
             raise ProcessingError(message)

@@ -44,13 +44,7 @@ class TableJoinSide:
 
 @dataclass(frozen=True, slots=True)
 class JoinedGetter:
-    """Opens the lookup of a join without a store, at the later one of both tables' timestamps.
-
-    Args:
-        open_left: Opens the left table.
-        open_right: Opens the right table.
-        side: The rules of the left table's side.
-    """
+    """Opens the lookup of a join without a store, at the later one of both tables' timestamps, by the left side's rules."""
 
     open_left: Callable[[OperatorContext], ValueGetter]
     open_right: Callable[[OperatorContext], ValueGetter]
@@ -79,14 +73,9 @@ class JoinedGetter:
 class TableTableJoin:
     """One side of a join: looks up the other table for each update (`KTableKTable{Inner,Left,Right,Outer}Join`).
 
-    The result's timestamp is the later one of both. Null keys are dropped. The other table is read as its updates have been
-    forwarded: one that waits in a cache is joined when its turn comes. Kafka Streams reads the cache. So a result stays if both
-    rows are deleted before a commit, and a table below counts twice if both are added (KAFKA-4609).
+    The result's timestamp is the later one of both. Null keys are dropped.
 
     Args:
-        open_other: Opens the other table's lookup in a task.
-        side: Makes the result.
-        send_old_values: Whether downstream needs the value that an update replaced.
         is_versioned: Whether this side is a versioned table; then updates older than the latest of their key are dropped.
     """
 
@@ -108,6 +97,8 @@ class TableTableJoin:
     def init(self, context: OperatorContext) -> None:
         """Open the other table and bind the children."""
         self._context = context
+        # As its updates have been forwarded: one that waits in a cache is joined when its turn comes. Kafka Streams reads the
+        # cache, so a result stays if both rows are deleted before a commit, or counts twice if both are added (KAFKA-4609).
         self._lookup = open_forwarded(self._open_other, context) or self._open_other(context)
 
     def process(self, key: Any, value: Change[Any], timestamp: int, headers: Headers) -> None:
@@ -131,7 +122,8 @@ class TableTableJoin:
         self._context.forward(key, Change(new, old, value.is_latest), timestamp, headers)
 
     def _again(self, key: Any, other: Any) -> Any:
-        """Return the other table's value for a second call, because the joiner may change its arguments in the first one."""
+        """Return the other table's value for a second call."""
+        # The joiner may change its arguments in the first call.
         if is_atom(other):
             return other
         if not isinstance(self._open_other, StoreGetter):
@@ -144,7 +136,7 @@ class TableTableJoin:
 
 
 class TableJoinMerge:
-    """Merges the results of both sides, and stores them on request (`KTableKTableJoinMerger`)."""
+    """Merges the results of both sides, and stores them if the table has a store (`KTableKTableJoinMerger`)."""
 
     def __init__(self, store: str | None, *, send_old_values: bool) -> None:
         self.rows_in = store

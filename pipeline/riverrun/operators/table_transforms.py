@@ -60,7 +60,6 @@ class TableFilter:
     Args:
         keep: `(key, value) -> value` if the row passes, else None; not called for deletions.
         store: Name of the store, or None if the rows are looked up in the parent.
-        send_old_values: Whether updates carry the values they replaced.
         is_versioned: Whether the parent is a versioned table; then every deletion is forwarded.
     """
 
@@ -113,7 +112,6 @@ class TableMapValues:
     Args:
         mapper: `(key, value) -> value`; not called for deletions.
         store: Name of the store, or None if values are computed from the parent's.
-        send_old_values: Whether updates carry the values they replaced.
     """
 
     def __init__(self, mapper: Callable[[Any, Any], Any], store: str | None, *, send_old_values: bool) -> None:

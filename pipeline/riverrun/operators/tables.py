@@ -1,10 +1,6 @@
-"""Operators at the borders of tables: sources that materialise them, and the conversion back to streams.
+"""Operators that own a table's store: sources, the conversion back to streams, and suppressions.
 
-Forwards updates of stored values, either at once by the operator or later when the store's cache is flushed.
-
-A table's store, together with the children of the operator that owns it.
-
-Holds a table's updates back until a time limit, or until their window has closed.
+`TableStore` applies updates to such a store, and forwards them at once or when the store's cache is flushed.
 """
 
 from __future__ import annotations
@@ -39,16 +35,9 @@ def cache_forwards(
     send_old_values: bool,
     key_of: Callable[[Any], Any] = lambda key: key,
 ) -> bool:
-    """Connect a store's cache, if it has one, with the children of its operator (`TimestampedCacheFlushListener`).
+    """Connect a store's cache with the children of its operator (`TimestampedCacheFlushListener`).
 
-    Args:
-        context: Context of the operator.
-        store: The store.
-        send_old_values: Whether downstream needs the value that an update replaced.
-        key_of: Makes the forwarded key of the store's key (windowed aggregations forward `Windowed` keys).
-
-    Returns:
-        Whether the cache forwards, so that the operator must not.
+    Return whether the cache forwards, so that the operator must not. Windowed aggregations forward keys made by `key_of`.
     """
 
     def forward(updates: Sequence[CachedUpdate]) -> None:
@@ -57,32 +46,23 @@ def cache_forwards(
     return bool(store.set_flush_listener(forward, send_old_values=send_old_values))
 
 
+# Half the time of calling the class.
 _made = tuple.__new__
-"""Makes a named tuple in half the time that a call of its class takes."""
 
 
 class TableStore:
-    """Applies updates to the store of a table and forwards them (`KeyValueStoreWrapper`, `TimestampedTupleForwarder`).
-
-    Args:
-        context: Context of the operator that owns the table.
-        store: Name of the store.
-        send_old_values: Whether downstream needs the value that an update replaced.
-    """
+    """Applies updates to the store of a table and forwards them (`KeyValueStoreWrapper`, `TimestampedTupleForwarder`)."""
 
     def __init__(self, context: OperatorContext, store: str, *, send_old_values: bool) -> None:
-        """Open the store and listen to its cache, if it has one."""
         self._store = context.get_state_store(store)
         self._forward = context.forward
         self._send_old_values = send_old_values
         self.is_versioned = isinstance(self._store, VersionedStateStore)
-        """Whether the store keeps the history of each key."""
+        # The cache then forwards, and this must not.
         self.holds_back = cache_forwards(context, self._store, send_old_values=send_old_values)
-        """Whether the store's cache forwards."""
         self.get: Callable[[Any], ValueAndTimestamp[Any] | None] = (
             self._latest if self.is_versioned else self._store.get
         )
-        """Returns the current value of a key."""
 
     def _latest(self, key: Any) -> ValueAndTimestamp[Any] | None:
         found: VersionedRecord[Any] | None = self._store.get(key)
@@ -91,28 +71,22 @@ class TableStore:
     def writing_fold(self, fold: Fold) -> Callable[[Any, Any, int], Folded] | None:
         """Return a function of key, value and timestamp (ms) that aggregates into a store and returns the update to forward.
 
-        Returns:
-            None if the store has a cache or is versioned, or if input records are kept.
+        None if the store has a cache or is versioned, or if input records are kept.
         """
         if self.holds_back or self.is_versioned:
             return None
         return self._store.writing_fold(fold, tells_old=self._send_old_values)  # type: ignore[no-any-return]
 
     def replaced(self, key: Any) -> Any:
-        """Return the value that an update of the key will replace; None if it is not needed, or a cache will know it.
-
-        It is decoded again, because an aggregator may change the result of `get` in place.
-        """
+        """Return the value that an update of the key will replace; None if it is not needed, or a cache will know it."""
         if not self._send_old_values or self.holds_back:
             return None
+        # Decoded again: an aggregator may change the result of `get` in place.
         found = self._store.get(key)
         return None if found is None else found.value
 
     def update(self, key: Any, new: Any, old: Any, timestamp: int, headers: Headers) -> None:
-        """Store the new value and forward the change, unless the store's cache does that later.
-
-        A versioned store neither stores nor forwards values that are too late.
-        """
+        """Store the new value and forward the change, unless the store's cache does that later."""
         if self.is_versioned:
             self._update_versioned(key, new, old, timestamp, headers)
             return
@@ -123,6 +97,7 @@ class TableStore:
 
     def _update_versioned(self, key: Any, new: Any, old: Any, timestamp: int, headers: Headers) -> None:
         valid_to = self._store.put(key, new, timestamp)
+        # Values that are too late are neither stored nor forwarded.
         if valid_to != PUT_RETURN_CODE_NOT_PUT:
             is_latest = valid_to == PUT_RETURN_CODE_VALID_TO_UNDEFINED
             change = Change(new, old if self._send_old_values else None, is_latest)
@@ -187,10 +162,6 @@ class TableSource:
 
     Null keys are dropped; a null value deletes. Out-of-order updates are applied, as in Kafka Streams; a versioned store
     recognises them.
-
-    Args:
-        store: Name of the store that materialises the table, or None if no store is needed.
-        send_old_values: Whether downstream needs the value that an update replaced.
     """
 
     def __init__(self, store: str | None, *, send_old_values: bool) -> None:
@@ -215,7 +186,7 @@ class TableSource:
             self._store.update(key, value, self._store.replaced(key), timestamp, headers)
 
     def lines(self, at: EmitContext) -> str:
-        """Return the lines of `process` for a store that holds updates back, where the bytes of keys are at hand."""
+        """Return the lines of `process` for a store that holds updates back, where the bytes of keys are known."""
         store = None if self.rows_in is None or at.raw_key is None else at.stores[self.rows_in]
         puts = store.cached_put() if isinstance(store, PutsInParts) else None
         if puts is None or at.raw_key is None:
@@ -278,10 +249,9 @@ class SuppressRules:
     Args:
         wait_ms: When an update is due: this long after its time, in stream time; with `waits_for_close` this long after the
             end of its window.
-        waits_for_close: Whether an update's time is the end of its window, and deletions are dropped, because downstream does
-            not know the window. Otherwise the time is the record's, and deletions are forwarded.
+        waits_for_close: Whether an update's time is the end of its window, and deletions are dropped. Otherwise the time is the
+            record's, and deletions are forwarded.
         max_records: Highest number of keys.
-        max_bytes: Highest size, bytes.
         emits_early: Whether the oldest updates are forwarded if the buffer is full; otherwise the task fails.
     """
 
@@ -296,11 +266,6 @@ class Suppress:
     """Buffers updates and forwards the last one per key when it is due (`KTableSuppressProcessorSupplier`).
 
     An update is forwarded with its own timestamp, headers and origin. A key keeps the position of its first update.
-
-    Args:
-        node: Name of the node, for the error message.
-        store: Name of the buffer.
-        rules: When updates are forwarded.
     """
 
     def __init__(self, node: str, store: str, rules: SuppressRules) -> None:
@@ -325,11 +290,7 @@ class Suppress:
         self._observed = times[0]
 
     def process(self, key: Any, value: Change[Any], timestamp: int, headers: Headers) -> None:
-        """Buffer one update, and forward those that are due.
-
-        Raises:
-            StreamsError: If the buffer is full, and updates may not be forwarded early.
-        """
+        """Buffer one update, and forward those that are due."""
         rules, buffer = self._rules, self._buffer
         self._observed = max(self._observed, timestamp)
         buffer.put(key.window.end if rules.waits_for_close else timestamp, key, value, timestamp, headers)
@@ -351,6 +312,7 @@ class Suppress:
 
     def _forward_first(self) -> None:
         key, change, entry = self._buffer.pop()
+        # A window that is deleted before it closes is unknown downstream, so its deletion is not forwarded.
         if change.new is not None or not self._rules.waits_for_close:
             self._context.forward_as(entry.metadata, key, change, entry.timestamp, entry.headers)
 

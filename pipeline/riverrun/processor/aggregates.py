@@ -19,8 +19,8 @@ from riverrun.errors import ProcessingError, TopologyError
 from riverrun.processor.quantile_sketch import Buckets, Sketch, merged
 from riverrun.serde.api import PLAIN
 
+# A field's name, or a function of the value; None for the value itself.
 Field: TypeAlias = "str | Callable[[Any], Any] | None"
-"""The part of a value that a function reads: a field's name, or a function of the value; None for the value itself."""
 
 FIELD = Kind(
     "the name of a field, or a function of (value)",
@@ -95,11 +95,6 @@ def read(of: Field, value: Any) -> Any:
 
 
 def _number(name: str, of: Field, found: Any) -> Any:
-    """Return what was read if it is a finite number, or None.
-
-    Raises:
-        ProcessingError: If it is something else.
-    """
     kind = type(found)
     if found is None or kind is int:
         return found
@@ -123,7 +118,8 @@ def _finite(name: str, of: Field, total: Any) -> Any:
 
 
 def _json(value: Any) -> Any:
-    """Return a value as JSON has it, apart from objects that others may change."""
+    """Return a value as JSON has it."""
+    # A copy: the record's own objects may be changed by others after this call.
     return value if type(value) in PLAIN else msgspec.to_builtins(value)
 
 
@@ -147,7 +143,7 @@ class Count:
         return state + (self.field is None or read(self.field, value) is not None)
 
     def undo(self, state: int, value: Any) -> int:
-        """Count a record no more."""
+        """Take a counted record out."""
         return state - (self.field is None or read(self.field, value) is not None)
 
     def merge(self, first: int, second: int) -> int:
@@ -162,7 +158,7 @@ class Count:
 @takes_fields(field=FIELD)
 @dataclass(frozen=True, slots=True)
 class Sum:
-    """Adds numbers; 0 without any. Works on tables, too: there a sum of floats may be off by their rounding.
+    """Adds numbers; 0 without any. Works on tables, too, where a sum of floats may be off by rounding errors.
 
     Args:
         field: The field with the numbers. Default: the value.
@@ -197,12 +193,7 @@ class Sum:
 
 
 class Average(msgspec.Struct, frozen=True):
-    """The state of a mean.
-
-    Args:
-        sum: Sum of the numbers.
-        count: How many there are.
-    """
+    """The state of a mean."""
 
     sum: int | float = 0
     count: int = 0
@@ -247,11 +238,7 @@ class Mean:
 
 
 def _chosen(name: str, of: Field, state: Any, found: Any, choose: Callable[[Any, Any], Any]) -> Any:
-    """Return the smaller or larger one of two; the other one if one is None.
-
-    Raises:
-        ProcessingError: If they cannot be compared, or kept.
-    """
+    """Return the smaller or larger one of two; the other one if one is None."""
     if found is None:
         return state
     if not isinstance(found, str):
@@ -266,7 +253,7 @@ def _chosen(name: str, of: Field, state: Any, found: Any, choose: Callable[[Any,
 @takes_fields(field=FIELD)
 @dataclass(frozen=True, slots=True)
 class Min:
-    """The smallest of numbers, or of texts; None without any. Not for tables: nothing tells what is left without it.
+    """The smallest of numbers, or of texts; None without any. Not supported on tables: a minimum cannot be undone.
 
     Args:
         field: The field. Default: the value.
@@ -294,7 +281,7 @@ class Min:
 @takes_fields(field=FIELD)
 @dataclass(frozen=True, slots=True)
 class Max:
-    """The largest of numbers, or of texts; None without any. Not for tables.
+    """The largest of numbers, or of texts; None without any. Not supported on tables.
 
     Args:
         field: The field. Default: the value.
@@ -385,11 +372,11 @@ def _check_limit(name: str, limit: int) -> None:
 @takes_fields(field=FIELD, limit=NUMBER)
 @dataclass(frozen=True, slots=True)
 class CollectList:
-    """All values in the order of arrival, as JSON has them. Not for tables.
+    """All values in the order of arrival, as JSON has them. Not supported on tables.
 
     Args:
         field: The field. Default: the value.
-        limit: How many are kept; later ones are ignored.
+        limit: Number of values to keep, from 1; later ones are ignored.
 
     Raises:
         TopologyError: If the limit is below 1.
@@ -400,7 +387,6 @@ class CollectList:
     limit: int
 
     def __post_init__(self) -> None:
-        """Check the limit."""
         _check_limit("CollectList", self.limit)
 
     def initial(self) -> list[Any]:
@@ -424,11 +410,11 @@ class CollectList:
 @takes_fields(field=FIELD, limit=NUMBER)
 @dataclass(frozen=True, slots=True)
 class CollectSet:
-    """Each value once in the order of arrival, as JSON has it: a list. Not for tables.
+    """Each value once in the order of arrival, as JSON has it: a list. Not supported on tables.
 
     Args:
         field: The field. Default: the value.
-        limit: How many are kept; later ones are ignored.
+        limit: Number of values to keep, from 1; later ones are ignored.
 
     Raises:
         TopologyError: If the limit is below 1.
@@ -439,7 +425,6 @@ class CollectSet:
     limit: int
 
     def __post_init__(self) -> None:
-        """Check the limit."""
         _check_limit("CollectSet", self.limit)
 
     def initial(self) -> list[Any]:
@@ -465,7 +450,7 @@ class CollectSet:
 @takes_fields(field=FIELD, share=_SHARE, accuracy=_SHARE)
 @dataclass(frozen=True, slots=True)
 class Quantile:
-    """The number below which a share of all numbers lies, near enough; None without any. Works on tables, too.
+    """The number below which a share of all numbers lies, approximately; None without any. Works on tables, too.
 
     The state is a count per bucket of near numbers, for at most 1,024 buckets. If numbers differ more widely, the lowest
     ones share a bucket.
@@ -489,7 +474,6 @@ class Quantile:
     _buckets: Buckets = dataclasses.field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        """Check the ranges."""
         for name, given, (least, most) in (
             ("share", self.share, (0, 1)),
             ("accuracy", self.accuracy, (0.0001, 0.5)),

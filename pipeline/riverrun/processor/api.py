@@ -1,7 +1,4 @@
-"""Interfaces for custom record processing: `Processor`, and its context.
-
-Interfaces for processing records without changing their keys (`FixedKeyProcessor`).
-"""
+"""Interfaces for custom record processing: `Processor`, `FixedKeyProcessor`, table transformers, and their contexts."""
 
 from __future__ import annotations
 

@@ -27,23 +27,22 @@ from riverrun.serde.json_columns import is_attribute
 if TYPE_CHECKING:
     from riverrun.processor.operator import EmitContext
 
+# Replaces the generated names in the code of an expression with those of a place.
 Place = Callable[[str], str]
-"""Replaces the generated names in the code of an expression by those of a place."""
 _SHOWN = 60
+# Python's parser reads 200 nested brackets, of which an operation writes up to three.
 _DEEPEST = 60
-"""Most operations within each other: Python reads 200 nested brackets, of which an operation writes up to three."""
 _MOST = 5000
-"""Most operations of an expression in all."""
 _LOGIC = {"&": ("and", "False", "True"), "|": ("or", "True", "False")}
 _COMPARISONS = frozenset({"==", "!=", "<", "<=", ">", ">="})
 _CONSTANTS = frozenset({"column", "literal"})
 _HASHABLE = frozenset({bool, int, float, str, bytes, decimal.Decimal, dt.date, dt.datetime, uuid.UUID})
+# Only the first of their operands is an expression.
 _OF_ONE = frozenset({"isin", "item"})
-"""Operations whose operands are an expression, followed by constants."""
 
 
 class Operation(Protocol):
-    """An expression: a kind of operation, and its operands."""
+    """An expression."""
 
     @property
     def kind(self) -> str:
@@ -73,18 +72,14 @@ def columns_of(expression: Operation) -> tuple[str, ...]:
 
 @dataclass(slots=True)
 class _Reader:
-    """Reads columns of values that are no dicts.
-
-    Args:
-        columns: Their names.
-    """
+    """Reads columns of values that are no dicts."""
 
     columns: tuple[str, ...]
+    # Seen to have the columns as attributes: generated code then reads these without a call.
     classes: set[type] = field(default_factory=set)
-    """Classes of objects that were seen to have them as attributes."""
 
     def __call__(self, value: Any) -> tuple[Any, ...]:
-        """Return the columns."""
+        """Return the columns of a value."""
         if isinstance(value, Mapping):
             return tuple(value[name] for name in self.columns)
         found = tuple(getattr(value, name) for name in self.columns)
@@ -120,11 +115,7 @@ def _names_of(value: Any) -> tuple[str, ...]:
 
 
 def _field_of(value: Any, name: str) -> Any:
-    """Return a field of a column; None of None.
-
-    Raises:
-        ProcessingError: If it has no such field.
-    """
+    """Return a field of a column; None for None."""
     if value is None:
         return None
     try:
@@ -134,11 +125,7 @@ def _field_of(value: Any, name: str) -> Any:
 
 
 def _truth(value: Any) -> Any:
-    """Return an operand of & | ~ or a test.
-
-    Raises:
-        ProcessingError: If it is not True, False or None.
-    """
+    """Return an operand of & | ~ or a test; refuse what is not True, False or None."""
     if value is True or value is False or value is None:
         return value
     message = f"A test must be True, False or null, not {shortened(value, _SHOWN)} ({type(value).__name__})"
@@ -153,13 +140,7 @@ def function_of(
 ) -> Callable[[Any], Any]:
     """Return a function of the value, which returns None for None.
 
-    Args:
-        label: Names the function in tracebacks.
-        expressions: All that it computes.
-        text: Returns its code, of which generated parts are put into their place.
-
-    Raises:
-        TopologyError: If an expression is nested too deeply.
+    `label` names it in tracebacks. `text` returns its code, of which generated parts are put into their place.
     """
     try:
         code = ExpressionCode.of(*expressions)
@@ -207,11 +188,7 @@ class _Part:
 
 @dataclass(slots=True)
 class ExpressionCode:
-    """Writes the code of expressions over one value. Columns are `row[n]`, constants `cN`, variables `tN` (`placed`).
-
-    Args:
-        columns: The columns that they read.
-    """
+    """Writes the code of expressions over one value. Columns are `row[n]`, constants `cN`, variables `tN` (`placed`)."""
 
     columns: tuple[str, ...]
     names: dict[str, Any] = field(default_factory=dict)
@@ -271,11 +248,7 @@ class ExpressionCode:
     # Parts
 
     def part(self, expression: Operation) -> _Part:
-        """Return the code of an expression.
-
-        Raises:
-            TopologyError: If it is nested too deeply, or too long.
-        """
+        """Return the code of an expression; refuse one that is nested too deeply, or too long."""
         self._depth += 1
         self._count += 1
         if self._depth > _DEEPEST:
@@ -303,7 +276,7 @@ class ExpressionCode:
         return name
 
     def _held(self, text: str, *, is_test: bool = False, test: str = "") -> _Part:
-        """Return the part of code that may be None for reasons of its own."""
+        """Return the part of code that may itself be None."""
         name = f"t{next(self._numbers)}"
         return _Part(name, (f"({name} := {text})",), is_test, test)
 
@@ -317,6 +290,7 @@ class ExpressionCode:
         value = expression.parts[0]
         if value is None:
             return _Part("None", ("None",))
+        # A new object for each record: users may change the one that they get.
         if isinstance(value, list | dict | set):
             return _Part(f"{self._constant(partial(deepcopy, value))}()")
         return _Part(self._constant(value), (), isinstance(value, bool))
@@ -333,7 +307,7 @@ class ExpressionCode:
         return _Part(f"({parts[0].raw} {sign} {parts[1].raw})", nullable, sign in _COMPARISONS)
 
     def write_logic(self, expression: Operation) -> _Part:
-        """Write & or |, of which a known operand may decide although the other one is None."""
+        """Write & or |; one operand may decide although the other one is None."""
         word, deciding, other = _LOGIC[expression.kind]
         left, right = (self.part(each) for each in expression.parts)
         test = f"({self.holds(left)} {word} {self.holds(right)})"
@@ -353,7 +327,7 @@ class ExpressionCode:
         return _Part(f"({part.lacks})" if part.nullable else "False", (), is_test=True)
 
     def write_if_null(self, expression: Operation) -> _Part:
-        """Write a value and another one in place of null."""
+        """Write a value, or another one in place of null."""
         part, other = (self.part(each) for each in expression.parts)
         if not part.nullable:
             return part
@@ -364,10 +338,12 @@ class ExpressionCode:
     def write_isin(self, expression: Operation) -> _Part:
         """Write the test for one of several values."""
         part, values = self.part(expression.parts[0]), expression.parts[1]
+        # A set finds values faster, but only those of classes whose equal values have equal hashes.
         listed = self._constant(values)
         try:
             known = self._constant(frozenset(values))
-        except TypeError:  # unhashable
+        # A value is unhashable.
+        except TypeError:
             return _Part(f"({part.raw} in {listed})", part.nullable, is_test=True)
         held, classes = f"t{next(self._numbers)}", self._constant(_HASHABLE)
         text = f"({held} in {known} if ({held} := {part.raw}).__class__ in {classes} else {held} in {listed})"

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from riverrun.processor.operator import EmitContext, OneValue
 
 _ONLY = object()
+# Names and attributes: such code may be repeated, as it computes nothing.
 _SIMPLE = re.compile(r"[\w.]+")
-"""Code that may be repeated."""
 _USES = "Combine tests by & | ~, each in parentheses: (col('a') > 1) & (col('b') == 2)."
 _LOGIC = frozenset("&|")
 _ARITHMETIC = frozenset({"+", "-", "*", "/", "//", "%"})
@@ -49,8 +49,8 @@ class Expression:
     (True, None)
 
     Args:
-        kind: The operation.
-        parts: Its operands.
+        kind: Name or sign of the operation: `column`, `literal`, `isin`, `+`.
+        parts: Its operands: expressions, or the constants that some operations take.
     """
 
     kind: str
@@ -65,7 +65,7 @@ class Expression:
         return self._made(first if value is _ONLY else value)
 
     def holds(self, first: Any, value: Any = _ONLY, /) -> Any:
-        """Tell whether it is True for a value, or for a key and a value: True or False, and None for None.
+        """Return whether it is True for a value, or for a key and a value; None for None.
 
         Raises:
             ProcessingError: If the value has no such column, or the expression is not True, False or None.
@@ -93,7 +93,7 @@ class Expression:
         return ExpressionCode.of(self).at(at, self._text)
 
     def test(self, at: EmitContext) -> TupleValue:
-        """Return the lines that tell whether it holds for the value at a place."""
+        """Return the lines that test whether it holds for the value at a place."""
         made = ExpressionCode.of(self).at(at, lambda code, place: place(code.test(self)))
         return TupleValue((made.whole,), made.lines)
 
@@ -239,12 +239,12 @@ setattr(Expression, STANDS_FOR, ("value", "key, value"))
 
 
 def decision_of(predicate: Callable[..., Any]) -> Callable[..., Any]:
-    """Return the function that tells whether a predicate holds; of an expression, that is its test."""
+    """Return the function that tests a predicate; of an expression, that is `holds`."""
     return predicate.holds if isinstance(predicate, Expression) else predicate
 
 
 def tests_of(at: EmitContext, expressions: Sequence[Expression]) -> list[str]:
-    """Return the code that tells whether each expression holds, at a place whose value is taken apart into columns."""
+    """Return the code that tests each expression, at a place whose value is taken apart into columns."""
     code = ExpressionCode.of(*expressions)
     place, _ = code.placed_at(at)
     return [place(code.test(each)) for each in expressions]
@@ -295,11 +295,7 @@ class Row:
 
     @classmethod
     def of(cls, columns: Mapping[str, Any]) -> Row:
-        """Check the named expressions of a call.
-
-        Raises:
-            TopologyError: If one of them is something else.
-        """
+        """Return the row of the named expressions of a call; refuse anything else."""
         for name, given in columns.items():
             if not isinstance(given, Expression):
                 message = f"{name} must be an expression of columns, not {given!r} ({type(given).__name__})"
@@ -309,19 +305,11 @@ class Row:
         return cls(tuple(columns.items()))
 
     def __call__(self, value: Any) -> Any:
-        """Return the row.
-
-        Raises:
-            ProcessingError: If the value has no such column.
-        """
+        """Return the row of a value."""
         return self._made(value)
 
     def check(self) -> None:
-        """Make sure that it can be computed.
-
-        Raises:
-            TopologyError: If an expression is nested too deeply, or too long.
-        """
+        """Make sure that it can be computed."""
         _ = self._made
 
     @cached_property
@@ -392,11 +380,7 @@ def _is_many(given: Any) -> bool:
 
 
 def _test(operand: Expression) -> Expression:
-    """Return an operand of & | ~.
-
-    Raises:
-        TopologyError: If it can be no test.
-    """
+    """Return an operand of & | ~; refuse what can be no test."""
     is_odd = operand.kind == "literal" and operand.parts[0] is not None and not isinstance(operand.parts[0], bool)
     if is_odd or operand.kind in _ARITHMETIC:
         message = f"{_plainly(operand) if is_odd else repr(operand)} is no test"

@@ -6,7 +6,7 @@ A handler receives the context of the failure, the record and the exception, and
 ...     letter = dead_letter_queue_record("dead-letters", context, exception)
 ...     return Response.resume(dead_letter_queue_records=[letter])
 
-The reasons for dropped records: Kafka Streams counts all as `dropped-records-total`, Riverrun also by reason.
+Dropped records are counted by reason (`DropReason`); Kafka Streams only counts all of them, as `dropped-records-total`.
 """
 
 from __future__ import annotations
@@ -112,11 +112,11 @@ class ProducerRecord:
     """A record to be written (`org.apache.kafka.clients.producer.ProducerRecord`).
 
     Args:
-        topic: The topic.
+        topic: Full name of the topic to write to.
         key: Serialized key, or an object that could not be serialised.
         value: Serialized value, or an object that could not be serialised.
-        timestamp: Event time, ms.
-        headers: Headers.
+        timestamp: Event time, ms since the epoch.
+        headers: Pairs of a name and bytes, or None in place of the bytes; default: none.
         partition: The partition; None for Kafka's default.
 
     Raises:
@@ -131,7 +131,6 @@ class ProducerRecord:
     partition: int | None = None
 
     def __post_init__(self) -> None:
-        """Refuse malformed headers."""
         if self.headers != ():
             check_headers(self.headers)
 
@@ -152,7 +151,7 @@ class Response:
     """A handler's decision, with records for dead letter topics (`ProcessingExceptionHandler.Response` and its like).
 
     Args:
-        result: The decision.
+        result: Whether to drop the record and continue, or to stop the task.
         dead_letter_queue_records: Records to write in the task's transaction. If the task stops, it aborts the transaction.
     """
 
@@ -256,14 +255,7 @@ Handler: TypeAlias = "DeserializationExceptionHandler | ProcessingExceptionHandl
 
 
 def context_of(tp: TopicPartition, record: RawFields, node: str, task_id: TaskId) -> ErrorHandlerContext:
-    """Return the context of a failure at a record as it was read.
-
-    Args:
-        tp: The partition that it was read from.
-        record: The record.
-        node: The node that failed.
-        task_id: The task in which it failed.
-    """
+    """Return the context of a failure at a record as it was read."""
     key, value, timestamp, offset, headers = record
     return ErrorHandlerContext(
         *(tp.topic, tp.partition, offset, headers),
@@ -278,21 +270,11 @@ def context_of(tp: TopicPartition, record: RawFields, node: str, task_id: TaskId
 def decision_of(
     handler: Handler, asked: str, where: ErrorHandlerContext, record: Any, exception: Exception
 ) -> Response:
-    """Return a handler's decision.
-
-    Args:
-        handler: The handler.
-        asked: Its kind, for messages: `deserialization`, `processing` or `production`.
-        where: The context of the failure.
-        record: The record.
-        exception: The failure.
-
-    Raises:
-        ProcessingError: If the handler fails itself, or returns something else.
-    """
+    """Return a handler's decision; `asked` is its kind, for messages."""
     try:
         response = handler(where, record, exception)
-    except USER_ERRORS as error:  # the handler is user code, too
+    # The handler is user code, too.
+    except USER_ERRORS as error:
         fatal = as_exception(error)
         message = f"Fatal user code error in {asked} error callback: {type(fatal).__name__}: {fatal}"
         raise ProcessingError(message) from fatal
@@ -303,11 +285,7 @@ def decision_of(
 
 
 def error_handlers(streams: StreamsConfig) -> ErrorHandlers:
-    """Return the configured handlers.
-
-    Raises:
-        ConfigError: If a handler cannot be imported or called.
-    """
+    """Return the configured handlers."""
     topic = streams.errors_dead_letter_queue_topic_name
     return ErrorHandlers(
         _handler(streams.deserialization_exception_handler, topic),
@@ -317,15 +295,9 @@ def error_handlers(streams: StreamsConfig) -> ErrorHandlers:
 
 
 def global_error_handlers(streams: StreamsConfig) -> ErrorHandlers:
-    """Return the handlers of global tables and stores.
-
-    They include the handler of processing failures only if `processing.exception.handler.global.enabled` is set, as in
-    Kafka Streams (`GlobalStateManagerImpl`).
-
-    Raises:
-        ConfigError: If a handler cannot be imported or called.
-    """
+    """Return the handlers of global tables and stores."""
     handlers = error_handlers(streams)
+    # Only on request, as in Kafka Streams (`GlobalStateManagerImpl`).
     processing = handlers.processing if streams.processing_exception_handler_global_enabled else None
     return ErrorHandlers(handlers.deserialization, processing)
 
@@ -375,7 +347,8 @@ def dead_letter_queue_record(topic: str, context: ErrorHandlerContext, exception
         (ERRORS_OFFSET, str(context.offset)),
     )
     added = tuple((name, None if text is None else text.encode()) for name, text in texts)
-    timestamp = max(context.timestamp, 0)  # a letter can be written even if the record is malformed
+    # A letter can be written even if the record's own timestamp is malformed.
+    timestamp = max(context.timestamp, 0)
     return ProducerRecord(
         topic, context.source_raw_key, context.source_raw_value, timestamp, (*context.headers, *added)
     )
@@ -392,6 +365,7 @@ def _class_name(exception: Exception) -> str:
 
 
 def _text(context: ErrorHandlerContext, exception: Exception) -> str:
-    """Describe a failure for the log, without headers, keys or values: they are the user's data."""
+    """Describe a failure for the log."""
+    # Without headers, keys or values: they are the user's data.
     where = f"topic {context.topic}, partition {context.partition}, offset {context.offset}"
     return f"{context.processor_node_id} in task {context.task_id} failed: {type(exception).__name__}: {exception} ({where})"

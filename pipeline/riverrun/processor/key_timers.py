@@ -20,13 +20,16 @@ if TYPE_CHECKING:
 
 K = TypeVar("K")
 
+# First bytes of the two entries of a timer: a key's time to find it, and time with key in the order in which timers are due.
 _AT, _DUE = b"k", b"t"
-"""First bytes of entries: the time of a key; and a time with its key, in the order in which timers are due."""
+# Big-endian, so entries are ordered by time.
 _TIME_BYTES = 8
+# So many are read into a list before one is called, because calls may set others.
 _CALLED_TOGETHER = 1000
 _NO_TIMER = MAX_TIME_MS + 1
 _INTERVAL = {
-    PunctuationType.STREAM_TIME: timedelta(milliseconds=1),  # whenever stream time advances
+    # Whenever stream time advances.
+    PunctuationType.STREAM_TIME: timedelta(milliseconds=1),
     PunctuationType.WALL_CLOCK_TIME: timedelta(milliseconds=100),
 }
 
@@ -57,7 +60,7 @@ class KeyTimers(Generic[K]):
     Args:
         context: The processor's context. Make the timers in `init`.
         store: Name of a store that `KeyTimers.store` describes. It belongs to these timers alone.
-        key_serde: Serde of the keys.
+        key_serde: Writes and reads keys; timers of one time are called in the order of the bytes that it writes.
         call: Called with the key and the time of a timer, ms since the epoch, once it has come. The timer is gone then.
             It may set others; one whose time has passed is called in the same turn.
         punctuation_type: The clock that timers follow: stream time, or the wall clock, which bounded runs refuse.
@@ -74,8 +77,8 @@ class KeyTimers(Generic[K]):
         self._store = context.get_state_store(store)
         self._serde = key_serde
         self._call = call
+        # No timer is due before; 0 while that is not known.
         self._next_ms = 0
-        """No timer is due before this time; 0 while it is not known."""
         context.schedule(_INTERVAL[punctuation_type], punctuation_type, self._call_due)
 
     @staticmethod
@@ -84,10 +87,10 @@ class KeyTimers(Generic[K]):
         return Stores.key_value_store(name, BYTES, BYTES)
 
     def set(self, key: K, at_ms: int) -> None:
-        """Let a timer be due, in the place of an earlier one of the key. A time that has passed is due at once.
+        """Set the timer of a key, replacing an earlier one. A time that has passed is due at once.
 
         Args:
-            key: The key.
+            key: The key that `call` gets.
             at_ms: The time, ms since the epoch.
 
         Raises:
@@ -124,13 +127,15 @@ class KeyTimers(Generic[K]):
             if not due:
                 self._next_ms, _ = next(self._waiting(), (_NO_TIMER, b""))
                 return
-            self._next_ms = 0  # calls may set others, or fail
+            # Unknown until the next scan: calls may set other timers, or fail.
+            self._next_ms = 0
             for at_ms, data in due:
-                if self._store.get(_AT + data) == at_ms.to_bytes(_TIME_BYTES):  # no call has changed it meanwhile
+                # An earlier call of this turn may have changed or cancelled it.
+                if self._store.get(_AT + data) == at_ms.to_bytes(_TIME_BYTES):
                     self._remove(data)
                     self._call(self._serde.deserialize(data), at_ms)
 
     def _waiting(self) -> Iterator[tuple[int, bytes]]:
-        """Yield the times and keys of timers, the earliest first."""
+        """Yield the times and keys of timers, earliest first."""
         for entry, _ in self._store.prefix_scan(_DUE):
             yield int.from_bytes(entry[1 : 1 + _TIME_BYTES]), entry[1 + _TIME_BYTES :]

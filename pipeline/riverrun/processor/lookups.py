@@ -1,6 +1,6 @@
 """Look-ups: users' functions that ask a service or a database, many at a time, with timeouts and repeated attempts.
 
-A look-up runs on an event loop in another thread. Its result goes on in the thread of its task (`operators.lookups`).
+A look-up runs on an event loop in another thread. Its task forwards the result, in the task's own thread (`operators.lookups`).
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ V = TypeVar("V")
 
 _MOST_ATTEMPTS = 100
 _MOST_IN_FLIGHT = 10_000
+# With all attempts: a commit waits for a look-up, and brokers end a transaction after 60 s.
 _LONGEST_SECONDS = 45.0
-"""Longest duration of a look-up with all its attempts: a commit waits for it, and brokers end a transaction after 60 s."""
 
 
 def _error_classes(given: Any) -> str | None:
@@ -68,7 +68,6 @@ class Retry:
     on: type[Exception] | tuple[type[Exception], ...] = Exception
 
     def __post_init__(self) -> None:
-        """Check the numbers."""
         if isinstance(self.attempts, bool) or not 1 <= self.attempts <= _MOST_ATTEMPTS:
             message = f"Retry: attempts must be from 1 to {_MOST_ATTEMPTS}, not {self.attempts}"
             raise TopologyError(message)
@@ -80,7 +79,7 @@ class Retry:
 
         Args:
             attempt: Number of the attempt, from 1.
-            error: Its failure.
+            error: The failure of that attempt.
         """
         if attempt >= self.attempts or not isinstance(error, self.on):
             return None
@@ -106,7 +105,6 @@ class Lookup:
         fetch: `(key, value) -> result`, or a coroutine function.
         is_blocking: Whether `fetch` has to be called in a thread.
         timeout_s: How long an attempt may take, s.
-        retry: How often to try.
         max_in_flight: Most look-ups of a task at a time.
         function: The user's function, of the value, or of key and value.
     """
@@ -132,18 +130,7 @@ class Lookup:
         retry: Retry | None,
         max_in_flight: int,
     ) -> Lookup:
-        """Check the limits.
-
-        Args:
-            fetch: The user's function.
-            taking_key: This function, called with key and value.
-            timeout: How long an attempt may take.
-            retry: How often to try; None for once.
-            max_in_flight: Most look-ups of a task at a time.
-
-        Raises:
-            TopologyError: If a limit is out of range.
-        """
+        """Return a look-up within the limits; `taking_key` calls `fetch` with key and value."""
         if isinstance(max_in_flight, bool) or not 1 <= max_in_flight <= _MOST_IN_FLIGHT:
             message = f"max_in_flight must be from 1 to {_MOST_IN_FLIGHT}, not {max_in_flight}"
             raise TopologyError(message)
@@ -172,7 +159,6 @@ class LookupCounts:
     """Counts what the look-ups of one operator do, in the thread of the event loop.
 
     Args:
-        in_flight: Look-ups on their way.
         failures: Look-ups that failed after their last attempt.
         retries: Attempts after the first one.
         timeouts: Attempts that took too long.
@@ -192,11 +178,12 @@ class LookupCounts:
     @property
     def cached(self) -> int:
         """Return the number of answers that these caches have."""
+        # A copy: the thread of the event loop may add a cache meanwhile.
         return sum(map(len, list(self.caches.values())))
 
 
+# The counts of the look-up in whose function a `CachedLookup` is awaited.
 COUNTS: ContextVar[LookupCounts | None] = ContextVar("riverrun_lookup_counts", default=None)
-"""Those of the look-up that calls a function."""
 
 
 @dataclass(slots=True, eq=False)
@@ -204,12 +191,7 @@ class Flight:
     """A look-up on its way.
 
     Args:
-        lookup: What to look up.
-        key: Key of the record.
-        value: Its value.
         threads: Where blocking functions are called.
-        counts: Counts of its operator.
-        node: Name of its node.
         landed: Called when it has finished, in the thread of the event loop.
         latency_ms: Time from its start to its end, with all attempts, ms.
     """
@@ -246,7 +228,7 @@ class LookupExecutor(Protocol):
         ...
 
     def cancel(self, flights: Iterable[Flight]) -> None:
-        """Cancel look-ups, and wait a moment for their last lines."""
+        """Cancel look-ups, and wait briefly for their cleanup."""
         ...
 
 
@@ -314,7 +296,6 @@ class CachedLookup(Generic[K, V]):
         def __init__(self, fetch: Callable[[K], Any], ttl: timedelta | None = None, max_entries: int = ...) -> None: ...
 
     def __post_init__(self) -> None:
-        """Check the limits."""
         if isinstance(self.max_entries, bool) or self.max_entries < 1:
             message = f"CachedLookup: max_entries must be at least 1, not {self.max_entries}"
             raise TopologyError(message)
@@ -322,7 +303,6 @@ class CachedLookup(Generic[K, V]):
             millis(self.ttl, "ttl")
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle it without what it knows."""
         return CachedLookup, (self.fetch, self.ttl, self.max_entries)
 
     async def __call__(self, key: K) -> V:
@@ -347,15 +327,17 @@ class CachedLookup(Generic[K, V]):
         return await self._await(key, facts)
 
     async def _await(self, key: K, facts: _Facts[K, V]) -> V:
-        """Wait for a look-up on its way. If nobody waits for it any more, it is cancelled: it might hang."""
+        """Wait for a look-up on its way."""
         import asyncio  # noqa: PLC0415 - slow to load, and only look-ups need it
 
         task, waiting = facts.flights[key]
         waiting.append(None)
         try:
+            # Others may wait for the same answer, so the end of one of them must not cancel it.
             return await asyncio.shield(task)
         finally:
             waiting.pop()
+            # Nobody waits for it any more, and it might hang.
             if not waiting and not task.done():
                 task.cancel()
                 if facts.flights.get(key, (None,))[0] is task:
@@ -375,6 +357,7 @@ class CachedLookup(Generic[K, V]):
                 del facts.flights[key]
         until = float("inf") if self.ttl is None else loop.time() + self.ttl.total_seconds()
         facts.known[key] = answer, until
+        # Dicts keep the order of insertion, and a hit is inserted again: the first one was not used for longest.
         while len(facts.known) > self.max_entries:
             del facts.known[next(iter(facts.known))]
         return answer

@@ -1,4 +1,4 @@
-"""Metrics that processors record about their own work (`org.apache.kafka.streams.StreamsMetrics`)."""
+"""Metrics of users' processors (`org.apache.kafka.streams.StreamsMetrics`)."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]*")
+# Hosts report these themselves: no metric of a user may hide one.
 _BUILT_IN_GROUPS = {
     "stream-metrics",
     "stream-state-updater-metrics",
     "stream-task-metrics",
     "stream-thread-metrics",
 }
-"""Groups of metrics that hosts report themselves."""
 _TASK_TAG = "task-id"
 
 
@@ -43,8 +43,8 @@ class MetricName:
 
     Args:
         name: A letter, then letters, digits, `_`, `.` and `-`. The rule holds for groups and names of tags as well.
-        group: Its group.
-        description: Description in words.
+        group: Names the kind of the measured thing; groups of built-in metrics are reserved.
+        description: Help text, which Prometheus shows; default: empty.
         tags: Distinguish it from other metrics with the name.
 
     Raises:
@@ -57,7 +57,6 @@ class MetricName:
     tags: Mapping[str, str] = field(default_factory=dict, kw_only=True)
 
     def __post_init__(self) -> None:
-        """Refuse names that Prometheus could not show next to built-in metrics."""
         for name in (self.name, self.group, *self.tags):
             if not _NAME.fullmatch(name):
                 message = f"{name!r} cannot name a metric, a group or a tag"
@@ -71,7 +70,6 @@ class MetricName:
         return hash((self.name, self.group, frozenset(self.tags.items())))
 
     def __str__(self) -> str:
-        """Return the name as summaries show it."""
         tags = ",".join(f"{tag}={value}" for tag, value in self.tags.items())
         return f"{self.group}:{self.name}{{{tags}}}" if tags else f"{self.group}:{self.name}"
 
@@ -97,7 +95,6 @@ class Sensor:
     def __init__(
         self, name: str, metrics: StreamsMetrics, recording_level: RecordingLevel, parents: tuple[Sensor, ...]
     ) -> None:
-        """Start without metrics."""
         self.name = name
         self.parents = parents
         self.stats: dict[MetricName, MeasurableStat] = {}
@@ -132,7 +129,7 @@ class Sensor:
         """Record a value, and pass it to the parents.
 
         Args:
-            value: The value.
+            value: The number to record; default: 1, for sensors that count.
             time_ms: Time of the measurement, ms since the epoch; now by default.
         """
         if not self._records:
@@ -153,7 +150,6 @@ class StreamsMetrics:
     """
 
     def __init__(self, now_ms: Callable[[], int], config: MetricConfig | None = None) -> None:
-        """Start without sensors."""
         self.now_ms = now_ms
         self.config = config or MetricConfig()
         self._sensors: dict[str, Sensor] = {}

@@ -48,11 +48,7 @@ class OperatorContext(ProcessingContext, Protocol):
         ...
 
     def forward_to(self, child: str) -> Callable[[Any, Any, int, Headers], None]:
-        """Forward to one child.
-
-        Raises:
-            TopologyError: If there is no child of that name.
-        """
+        """Return the function that forwards to one child; raise `TopologyError` if there is no child of that name."""
         ...
 
     def forward_as(
@@ -71,12 +67,7 @@ class OperatorContext(ProcessingContext, Protocol):
         ...
 
     def forward_flushed(self, updates: Sequence[CachedUpdate], key_of: Callable[[Any], Any]) -> None:
-        """Forward updates that a cache held back, as `Change`s.
-
-        Args:
-            updates: The updates from the cache.
-            key_of: Converts a store's key to the forwarded key.
-        """
+        """Forward updates that a cache held back, as `Change`s; `key_of` converts a store's key to the forwarded one."""
         ...
 
     def processor_metadata(self, key: str) -> int | None:
@@ -127,7 +118,7 @@ class FollowsStreamTime(Protocol):
 
 @runtime_checkable
 class MaySchedule(Protocol):
-    """An operator that may ask for punctuations: behind each record its task looks whether one is due."""
+    """An operator that can schedule punctuations; its task checks for due ones after every record."""
 
     may_schedule: ClassVar[bool]
 
@@ -136,8 +127,8 @@ class MaySchedule(Protocol):
 class ForwardsRows(Protocol):
     """An operator that forwards the updates of a table, and may keep its rows in a store."""
 
+    # The store that has the last update of each key; None if the rows are looked up elsewhere.
     rows_in: str | None
-    """Name of the store that has the last update of each key; None if the rows are looked up elsewhere."""
 
 
 @runtime_checkable
@@ -280,7 +271,7 @@ class EmitContext(Protocol):
         ...
 
     def named(self, name: str, thing: Any) -> str:
-        """Return the name in the function for a thing of the operator's."""
+        """Return the name in the function for an object of the operator's."""
         ...
 
     def own(self, name: str) -> str:
@@ -288,15 +279,11 @@ class EmitContext(Protocol):
         ...
 
     def folding(self, store: str, fold: Fold) -> CachedFold:
-        """Return the aggregation into a store in parts, one for all functions.
-
-        Raises:
-            NotFused: If the store has to be called.
-        """
+        """Return the aggregation into a store in parts, one for all functions; raise `NotFused` if the store must be called."""
         ...
 
     def on(self, value: str | TupleValue) -> EmitContext:
-        """Return the place with another value, for a function that takes that: it names things of its own."""
+        """Return a copy of this context with another value, and its own namespace."""
         ...
 
     def item(self, number: int) -> str:
@@ -304,12 +291,7 @@ class EmitContext(Protocol):
         ...
 
     def below(self, key: str | None = None, value: str | TupleValue | DictValue | OneValue | None = None) -> str:
-        """Return the lines of the operator's children, given the names of key and value where these are others.
-
-        Args:
-            key: Names the key.
-            value: Names the value, has its items, or is an expression for it.
-        """
+        """Return the lines of the operator's children, given expressions for key and value where these are others."""
         ...
 
     def updated(self, new: str) -> str:
@@ -326,11 +308,7 @@ class Fused(Protocol):
     """An operator that has lines; one that is an `Operator` as well is called where it has none."""
 
     def lines(self, at: EmitContext) -> str:
-        """Return the lines that process a record.
-
-        Raises:
-            NotFused: If it has to be called, here or anywhere.
-        """
+        """Return the lines that process a record; raise `NotFused` if it has to be called, here or anywhere."""
         ...
 
 
@@ -350,44 +328,36 @@ class ReadsColumns(Protocol):
 
 @runtime_checkable
 class Counting(Protocol):
-    """An operator that may have nothing to do with records but to count them."""
+    """An operator that may only need the number of records, not the records."""
 
     def reads_records(self, folding: Callable[[str, Fold], CachedFold]) -> bool:
-        """Tell whether keys and values matter to its lines.
-
-        Args:
-            folding: That of a `EmitContext`.
-        """
+        """Return whether keys and values matter to its lines, given `EmitContext.folding`."""
         ...
 
 
 WRITTEN_AS = "riverrun_written_as"
-"""Names the attribute of a function that is one of the following, or of an aggregation's a `FoldCode`.
+"""The attribute of a function that is one of the following, or of an aggregation's a `FoldCode`.
 
-A class whose attribute is True has functions that write their own lines.
+Functions of a class whose attribute is True write their own lines.
 """
 
 
 def written(function: Callable[..., Any], how: Any) -> Any:
-    """Note lines that do the work of a function, for generated functions to contain in place of a call; return the function.
-
-    Args:
-        function: The function.
-        how: The lines.
-    """
+    """Attach source lines that generated code can inline instead of calling the function; return the function."""
     setattr(function, WRITTEN_AS, how)
     return function
 
 
 def lines_of(function: Any) -> Any:
-    """Return the lines that `written` noted for a function, or that are its own; None if it has to be called."""
+    """Return the lines that `written` attached to a function, or its own; None if it has to be called."""
     if getattr(type(function), WRITTEN_AS, None) is True:
         return function
-    return getattr(function, "__dict__", {}).get(WRITTEN_AS)  # not its attributes: objects of mocks have any
+    # Not `getattr`: mocks have any attribute.
+    return getattr(function, "__dict__", {}).get(WRITTEN_AS)
 
 
 class WritesRow(Protocol):
-    """Of a function of a value, or of key and value, that makes a tuple of a tuple, or any value of any other."""
+    """Inlines a mapper whose result may be a tuple."""
 
     def row(self, at: EmitContext) -> TupleValue | DictValue | OneValue:
         """Return what it makes of the value at a place, which is not None."""
@@ -395,15 +365,15 @@ class WritesRow(Protocol):
 
 
 class WritesTest(Protocol):
-    """Of a predicate of tuples."""
+    """Inlines a predicate on tuples."""
 
     def test(self, at: EmitContext) -> TupleValue:
-        """Return the only item, which tells whether the value at a place passes; that is not None."""
+        """Return one item: whether the value at a place, which is not None, passes."""
         ...
 
 
 class WritesJoin(Protocol):
-    """Of a function of two values, or of a key and two values, that makes a tuple of tuples."""
+    """Inlines a joiner whose result is a tuple of items of two tuples."""
 
     @property
     def width(self) -> int:
@@ -411,12 +381,7 @@ class WritesJoin(Protocol):
         ...
 
     def joined(self, at: EmitContext, other: Callable[[int], str]) -> TupleValue:
-        """Return the tuple that it makes of the value at a place, which is not None, and another.
-
-        Args:
-            at: The place.
-            other: Returns an expression for an item of the other value.
-        """
+        """Return the tuple made of the value at a place, which is not None, and of expressions for items of another."""
         ...
 
 

@@ -1,4 +1,4 @@
-"""A sketch of many numbers that tells quantiles with a bounded relative error (DDSketch, Masson, Rim and Lee 2019).
+"""A sketch of many numbers that estimates quantiles with a bounded relative error (DDSketch, Masson, Rim and Lee 2019).
 
 A number belongs to the bucket whose bounds are `base ** (n - 1)` and `base ** n`. A bucket's middle is at most `accuracy` away
 from any number in it, relative to that number. So a sketch is only a count per bucket: the sketches of two sets of numbers add
@@ -18,10 +18,10 @@ import msgspec
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+# With an accuracy of 0.01 they span numbers of which one is 750 million times another.
 MOST_BUCKETS = 1024
-"""Greatest number of buckets. With an accuracy of 0.01 they span numbers of which one is 750 million times another."""
+# The smallest float above 0.
 _SMALLEST = 5e-324
-"""The smallest number above 0."""
 
 
 class Sketch(msgspec.Struct, frozen=True):
@@ -53,9 +53,8 @@ class Buckets:
     def __init__(self, accuracy: float) -> None:
         self._base = (1 + accuracy) / (1 - accuracy)
         self._log_base = math.log(self._base)
-        self._offset = 1 - math.floor(
-            math.log(_SMALLEST) / self._log_base
-        )  # makes the smallest number's bucket 1 or more
+        # Makes the smallest number's bucket 1 or more: 0 and below are those of 0 and of negative numbers.
+        self._offset = 1 - math.floor(math.log(_SMALLEST) / self._log_base)
 
     def moved(self, sketch: Sketch, number: float, by: int) -> Sketch:
         """Return a sketch with a number added (`by` is 1), or taken out (-1)."""
@@ -111,7 +110,8 @@ def _added(
 
 
 def _bounded(counts: tuple[tuple[int, int], ...], lowest: int | None) -> Sketch:
-    """Return a sketch whose lowest buckets become one if there are too many: high quantiles stay exact."""
+    """Return a sketch whose lowest buckets become one if there are too many."""
+    # The lowest ones, because high quantiles are asked for: they stay exact.
     more = len(counts) - MOST_BUCKETS
     if more > 0:
         lowest = counts[more][0]

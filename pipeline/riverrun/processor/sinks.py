@@ -1,7 +1,7 @@
 """Sinks: targets outside of Kafka that a follower keeps up to date, exactly once.
 
-A sink stores the offsets of records with the records themselves. So a record is in the target if and only if the target's
-offset is behind it, whatever fails in between.
+A sink stores the offsets of records with the records themselves. So a record is in the target if and only if it precedes the
+target's offset, whatever fails in between.
 """
 
 from __future__ import annotations
@@ -15,12 +15,10 @@ if TYPE_CHECKING:
     from riverrun.records import TopicPartition
 
 PARTITION, OFFSET, TIMESTAMP = "_partition", "_offset", "_timestamp"
-"""Columns of each record's place and event time."""
 OFFSETS_TABLE = "riverrun_offsets"
-"""The table in which databases have the offsets of followers."""
 PLACE = (TIMESTAMP, PARTITION, OFFSET)
+# Metadata of columns of text that hold JSON of any shape.
 JSON_FIELD = {b"riverrun": b"json"}
-"""Metadata of columns of text that hold JSON of any shape."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +27,6 @@ class SinkTable:
 
     Args:
         export: Name of the export, under which a target stores offsets: several exports may share it.
-        topic: The topic.
         topic_id: The brokers' id of the topic. A recreated topic has another id, and its offsets mean other records.
         schema: Names and types of the columns, as an Arrow schema: key, value, then event time and place.
         key: The columns of the record's key.
@@ -51,7 +48,6 @@ class SinkBatch:
     """Records of one partition, in order of offsets, as rows.
 
     Args:
-        tp: The partition.
         records: The rows, as an Arrow record batch with the columns of the sink's table.
         tombstones: Whether each record has no value, by row. Its columns of the value are null.
     """
@@ -61,7 +57,6 @@ class SinkBatch:
     tombstones: Sequence[bool] = field(repr=False)
 
     def __len__(self) -> int:
-        """Return the number of records."""
         return len(self.tombstones)
 
     def rows(self) -> list[dict[str, Any]]:
@@ -72,21 +67,19 @@ class SinkBatch:
 
 @runtime_checkable
 class RemovesRows(Protocol):
-    """Removes rows whose deletion the topic no longer tells of, which a sink may offer in addition to `Sink`."""
+    """Removes rows whose deletion the topic no longer shows; a sink may offer this in addition to `Sink`."""
 
     def remove(self, tp: TopicPartition, before: int, kept: Sequence[int]) -> None:
         """Remove rows of a partition that are in the target and no longer in the topic, with the next commit.
 
-        Args:
-            tp: The partition. All its records up to the present end were written before.
-            before: Rows of records from this offset on stay.
-            kept: Offsets of earlier records whose rows stay, in ascending order.
+        All records before the topic's end offset were written before. Rows of records from `before` on stay, and those of the
+        earlier offsets in `kept`, which ascend.
         """
         ...
 
 
 class Sink(Protocol):
-    """Writes records to a target, together with offsets: all three methods are called by one thread.
+    """Writes records to a target, together with offsets. One thread calls all three methods.
 
     A call may raise `EngineError` if the target does not answer. The follower then waits and calls `begin`, so the sink itself
     repeats nothing. A call raises `TaskMigratedError` if another owner has taken over a partition. Every other error ends the
@@ -99,29 +92,18 @@ class Sink(Protocol):
         From now on the target refuses commits of all earlier owners of these partitions. Without partitions, the sink releases
         its connections; another call may follow.
 
-        Args:
-            partitions: All partitions that this sink owns from now on.
-
         Returns:
             By partition, the offset of the first record that is not in the target. A partition without any is left out.
         """
         ...
 
     def write(self, batch: SinkBatch) -> None:
-        """Take records, which follow those of the partition that were taken before. Readers need not see them yet.
-
-        Args:
-            batch: The records.
-        """
+        """Take records that follow those taken before. Readers need not see them yet."""
         ...
 
     def commit(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Make the records since the last commit visible, with their offsets: for each partition all or nothing.
+        """Make the records since the last commit visible, with the next offset of each partition: per partition all or nothing.
 
-        Args:
-            offsets: By partition, the offset of the next record, for all partitions with new records.
-
-        Raises:
-            TaskMigratedError: If another owner has taken over one of them. Nothing of it was committed.
+        Nothing is committed of a partition that another owner has taken over.
         """
         ...

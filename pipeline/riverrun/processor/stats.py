@@ -57,7 +57,6 @@ class Sample:
     __slots__ = ("count", "last_ms", "start_ms", "value")
 
     def __init__(self, initial: float, start_ms: int) -> None:
-        """Start empty."""
         self.reset(initial, start_ms)
 
     def reset(self, initial: float, start_ms: int) -> None:
@@ -68,15 +67,9 @@ class Sample:
 
 
 class Samples:
-    """The latest samples, including the current one (`SampledStat`).
-
-    Args:
-        initial: Content of an empty sample.
-        add: Combines the content of a sample with a value.
-    """
+    """The latest samples, including the current one (`SampledStat`)."""
 
     def __init__(self, initial: float, add: Callable[[float, float], float]) -> None:
-        """Start without samples."""
         self._initial = initial
         self._add = add
         self._kept: list[Sample] = []
@@ -111,9 +104,8 @@ class Samples:
         return sample
 
     def _advanced(self, config: MetricConfig, time_ms: int) -> Sample:
-        self._current = (self._current + 1) % (
-            config.samples + 1
-        )  # one more: the oldest overlaps the start of the period
+        # One more sample than configured: the oldest overlaps the start of the period.
+        self._current = (self._current + 1) % (config.samples + 1)
         if self._current >= len(self._kept):
             return self._new(time_ms)
         sample = self._kept[self._current]
@@ -234,7 +226,6 @@ class Value:
     """The last value (`Value`)."""
 
     def __init__(self) -> None:
-        """Start with zero."""
         self._value = 0.0
 
     def record(self, _config: MetricConfig, value: float, _time_ms: int) -> None:
@@ -247,11 +238,7 @@ class Value:
 
 
 class Measured:
-    """The result of a function, called when it is measured; recorded values do not matter.
-
-    Args:
-        read: The function.
-    """
+    """The result of a function, called when it is measured; recorded values do not matter."""
 
     def __init__(self, read: Callable[[], float]) -> None:
         self._read = read

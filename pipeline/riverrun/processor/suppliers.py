@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+# Inherited from a protocol, these do nothing: a user's class must define them.
 _UNDEFINED = tuple(
     vars(protocol)[name]
     for protocol, name in (
@@ -33,9 +34,8 @@ _UNDEFINED = tuple(
         (ValueTransformerWithKey, "transform"),
     )
 )
-"""The methods of the protocols that a user's class must define."""
+# Classes of these modules are not examined for each task: that would be half of a task's start.
 _OPERATORS = "riverrun.operators."
-"""Modules whose classes are not examined for each task: that would be half of a task's start."""
 _FORWARD = "Send results on with context.forward(record)."
 _CLOSE_ENOUGH = 0.6
 
@@ -47,7 +47,7 @@ class SuppliedObject:
     Args:
         called: The method that is called for each record.
         parameters: Its arguments; of several alternatives, one must fit.
-        advice: How it returns its results.
+        advice: How it returns its results, for hints.
     """
 
     called: str
@@ -55,11 +55,7 @@ class SuppliedObject:
     advice: str
 
     def check(self, given: object, label: str) -> None:
-        """Check a class, or an object.
-
-        Raises:
-            TopologyError: If it cannot be called, or if its calls would do nothing.
-        """
+        """Refuse a class, or an object, that cannot be called, or whose calls would do nothing."""
         for name, *parameters in (("init", "context"), (self.called, *self.parameters), ("close", "")):
             method = _method(given, name)
             if method is None:
@@ -84,23 +80,15 @@ class SuppliedObject:
 
 
 PROCESSOR = SuppliedObject("process", ("record", "key, value, timestamp, headers"), _FORWARD)
-"""A `Processor`, or an `Operator`."""
 FIXED_KEY_PROCESSOR = SuppliedObject("process", ("record",), _FORWARD)
-"""A `FixedKeyProcessor`."""
 VALUE_TRANSFORMER = SuppliedObject("transform", ("key, value",), "It returns the new value, or None.")
-"""A `ValueTransformerWithKey`."""
 
 
 def check_supplier(supplier: Callable[[], Any], made: SuppliedObject) -> None:
-    """Check that a supplier returns a new instance on each call (`ApiUtils.checkSupplier`), and one that will be called.
-
-    A class is called only if it seems to lack a method, which its objects may have nevertheless.
-
-    Raises:
-        TopologyError: If it returns one instance twice, which tasks would share; if what it returns would not be called.
-    """
+    """Check that a supplier returns a new instance on each call (`ApiUtils.checkSupplier`), and one that will be called."""
     label = name_of_function(supplier)
     if isinstance(supplier, type):
+        # Called only if the class seems to lack the method, which its objects may have nevertheless.
         made.check(supplier if made.defined_by(supplier) else supplier(), label)
         return
     one = supplier()
@@ -108,33 +96,23 @@ def check_supplier(supplier: Callable[[], Any], made: SuppliedObject) -> None:
         message = f"{label} returns the class {one.__qualname__}, not an object of it"
         raise TopologyError(message, hint=f"Pass {one.__qualname__} itself.")
     made.check(one, label)
+    # Tasks would share it.
     if one is supplier():
         message = f"{label} generates single reference. Supplier#get() must return a new object each time it is called."
         raise TopologyError(message, hint="Pass the class, or a function that creates a new one.")
 
 
 def supplied(supplier: Callable[[], T], made: SuppliedObject) -> T:
-    """Return a new object of a supplier, for a task.
-
-    Raises:
-        TopologyError: If it would not be called, unlike the one that was examined when the topology was built.
-    """
+    """Return a new object of a supplier, for a task."""
     given = supplier()
+    # A function may make something else than when the topology was built.
     if not type(given).__module__.startswith(_OPERATORS):
         made.check(given, name_of_function(supplier))
     return given
 
 
 def refuse_result(result: object, what: str) -> None:
-    """Refuse what a user's function returned, although its result means nothing.
-
-    Args:
-        result: Not None.
-        what: Names the function in the message.
-
-    Raises:
-        ProcessingError: If nothing would happen with it: it is a coroutine, a generator, or records that were not forwarded.
-    """
+    """Refuse a result that means nothing: a coroutine, a generator, or records that were not forwarded."""
     refuse_unstarted(result, what)
     if isinstance(result, Record | FixedKeyRecord | list | tuple):
         message = f"{what} returns {result!r}: nothing is done with it"
@@ -146,9 +124,6 @@ def connected_stores(supplier: Callable[[], Any]) -> tuple[StoreBuilder, ...]:
 
     A supplier brings stores if it has a method `stores()` that returns their builders. If the supplier is a class, it
     must be a method of the class (`@staticmethod` or `@classmethod`), as there is no instance yet.
-
-    Raises:
-        TopologyError: If the method is async, or takes arguments.
     """
     if isinstance(supplier, type):
         declared = inspect.getattr_static(supplier, "stores", None)
@@ -175,5 +150,5 @@ def _method(given: object, name: str) -> Any:
 
 
 def _is_plain(given: object) -> bool:
-    """Return whether an object's class says what it is: it is not part of the language."""
+    """Return whether an object's class says what it is, as it is not built in."""
     return type(given).__module__ != "builtins"

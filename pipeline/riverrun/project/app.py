@@ -48,8 +48,8 @@ class App:
     Args:
         cluster: Brokers and Spark.
         project: The project that declares it.
-        name: Its name.
-        version: Its version; None for the live one.
+        name: Its name, as in `[apps.NAME]`.
+        version: Its version; None for the live one at each call.
     """
 
     def __init__(self, cluster: Cluster, project: ProjectConfig, name: str, version: str | None) -> None:
@@ -121,8 +121,6 @@ class App:
             UnderWayError: If one is, or has.
         """
         self._chosen.require_no_switch(application)
-
-    # Its facets
 
     @property
     def runs(self) -> AppRuns:
@@ -282,8 +280,6 @@ class App:
         """
         return self.runs.bounded(start, to).dry_run(answers=answers)
 
-    # What there is
-
     def status(self, server: str | None = None) -> AppStatus:
         """Return the places where it runs.
 
@@ -339,14 +335,12 @@ class App:
         """
         return self._chosen.token
 
-    # What operators do to it
-
     def plan_skip(self, tp: TopicPartition, offset: int) -> Skip:
         """Return how one input record would be skipped, without doing it.
 
         Args:
             tp: Partition of the record.
-            offset: Its offset.
+            offset: Offset of the record: the next one that its task would process.
 
         Raises:
             RangeError: If it is not the next record of its task.
@@ -378,7 +372,7 @@ class App:
         """Return the release of a new version, or the current release.
 
         Args:
-            to: The version to release; by default the one of the current release.
+            to: The version to release; defaults to that of the current release.
         """
         from riverrun.project.release import AppRelease
 
@@ -388,7 +382,7 @@ class App:
         """Set the number of stream threads of an instance while it runs.
 
         Args:
-            threads: The number.
+            threads: Number of stream threads, at least 1 and at most one per task.
             server: `host:port` of the instance. Default: `application.server`.
 
         Returns:

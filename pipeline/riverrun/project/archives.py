@@ -1,4 +1,4 @@
-"""The archive of a project's topics, for programs: write it, look at it, and keep it in order."""
+"""The archive of a project's topics, for programs: write, inspect, compact and clean it."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _PIECES_PER_CORE = 4
+# A follower completes its files after so many records, however small they are.
 _MOST_RECORDS = 10_000_000
-"""Records after which a follower completes files, however small they are."""
 LEFTOVER_HOURS = 24
-"""Age from which a file that no manifest lists is taken for one of a dead archiver, hours."""
+"""Default age from which a file that no manifest lists is taken for one of a dead archiver, hours."""
 SMALL_FILE = 32 * 2**20
-"""Bytes below which `compact` joins a file with its neighbours."""
+"""Default size below which `compact` joins a file with its neighbours, bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ class DeclaredArchive:
 
         Args:
             engine: `local` or `spark`; None for the declared one.
-            may_skip: Whether to go on behind lost records, also if that is not declared.
+            may_skip: Whether to skip lost records, even if that is not declared.
 
         Raises:
             StreamsError: As in `Archives.write`.
@@ -82,7 +82,7 @@ class DeclaredArchive:
 
         Args:
             until_caught_up: Whether to stop at the present end of the topics.
-            may_skip: Whether to go on behind lost records, also if that is not declared.
+            may_skip: Whether to skip lost records, even if that is not declared.
             ends: Returns whether a stop is requested; asked about ten times per second.
             on_report: Called repeatedly with the progress.
             report_seconds: Time between two reports.
@@ -107,7 +107,8 @@ class DeclaredArchive:
         admin.require(list(config.topics), f"archive {config.name} follows")
         store = ArchiveStore(config.url)
         for table in _tables(store, [config], *config.topics):
-            with suppress(ArchiveError, EngineError):  # the first files try again
+            # A follower must not fail because a catalogue is down: its first files try again.
+            with suppress(ArchiveError, EngineError):
                 table.show()
         sink = ArchiveSink(
             store,
@@ -160,25 +161,27 @@ class Archives:
         """Archive what topics have had since they were archived last, up to their last stable offsets.
 
         Args:
-            topics: The topics.
+            topics: Names of the topics; each one is archived once.
             engine: `local` for this process, `spark` for executors.
-            may_skip: Whether to go on behind records that are in neither topic nor archive any more.
+            may_skip: Whether to skip records that are in neither topic nor archive any more.
 
         Raises:
-            ArchiveError: If a topic was created again, another archiver is at work, records are lost, or the archive refuses.
+            ArchiveError: If a topic was created again, another archiver is running, records are lost, or the archive refuses.
             TopicError: If a topic does not exist.
             ConfigError: If a catalogue of Iceberg refuses, or a table there shows something else. The records are archived.
             EngineError: If a catalogue does not answer. The records are archived, and the next call mends the table.
             BrokerError: If brokers do not answer.
         """
         chosen = list(dict.fromkeys(topics))
-        _tables(self._store, self._declared, *chosen)  # before the work, to say what is not installed
+        # Before the work, as this fails if a package is not installed.
+        _tables(self._store, self._declared, *chosen)
         write, at_once = in_this_process(self.url, self._cluster.admin), 1
         if engine == "spark":
             from riverrun.spark.tasks.work import admin_here
 
             spark = self._cluster.sessions.session()
             write = on_spark(self.url, self._cluster.kafka, spark, admin_here)
+            # Several pieces per core keep all cores busy to the end, as pieces take different times.
             at_once = _PIECES_PER_CORE * max(1, spark.sparkContext.defaultParallelism)
         done = [
             archive_topic(
@@ -202,7 +205,7 @@ class Archives:
         """Bring the tables of Iceberg that show a topic of the archive up to date. All changes of this class do.
 
         Args:
-            topic: The topic.
+            topic: Name of the archived topic.
 
         Raises:
             ConfigError: If a catalogue refuses, or a table shows something else.
@@ -222,7 +225,7 @@ class Archives:
         return [each for each in found if each is not None and each.topic_id]
 
     def unlisted(self) -> list[str]:
-        """Return the names of topics that have files and no manifest, by name: their first archivers died, or are at work.
+        """Return the names of topics that have files and no manifest, by name: their first archivers died, or are running.
 
         Raises:
             ArchiveError: If the archive cannot be read.
@@ -246,12 +249,9 @@ class Archives:
         return found
 
     def _with_leftovers(self, name: str) -> TopicManifest:
-        """Return what there is of a topic, also if its archivers have left files only.
-
-        Raises:
-            ArchiveError: If there is nothing, or it cannot be read.
-        """
-        found = self._store.manifest(name) or nothing_of(name)  # before the files, which an archiver may list meanwhile
+        """Return what there is of a topic, even if its archivers have left files only."""
+        # Read before the files, which an archiver may list meanwhile: they would look like leftovers.
+        found = self._store.manifest(name) or nothing_of(name)
         return found if found.number or self._store.data(name) else self.topic(name)
 
     def verify(self, name: str, on_file: Callable[[ArchivedFile], None] = lambda _file: None) -> Iterator[Damage]:
@@ -267,7 +267,7 @@ class Archives:
         return verify(self._store, self._with_leftovers(name), on_file)
 
     def leftovers(self, name: str) -> list[Leftover]:
-        """Return the data files of a topic that no manifest lists: those of killed archivers, and of archivers at work.
+        """Return the data files of a topic that no manifest lists: those of killed archivers, and of running ones.
 
         Args:
             name: The topic.
@@ -284,7 +284,7 @@ class Archives:
 
         Args:
             name: The topic.
-            hours: Age that a file must have; younger ones may be those of archivers at work.
+            hours: Age that a file must have; younger ones may be those of running archivers.
 
         Raises:
             ArchiveError: If there is nothing of the topic, another archiver is at work, or the archive refuses.
@@ -369,9 +369,10 @@ def _tables(store: ArchiveStore, declared: Iterable[ArchiveConfig], *topics: str
 
 
 def _try_to_show(store: ArchiveStore, declared: Iterable[ArchiveConfig], topic: str) -> None:
-    """Bring tables up to date. A follower goes on if that fails: the next change of the archive mends the table."""
+    """Bring tables up to date, if that is possible now."""
     try:
         for table in _tables(store, declared, topic):
             table.show()
     except StreamsError as error:
+        # A follower resumes without: the next change of the archive mends the table.
         log.warning("a table of Iceberg lacks what was archived of %s: %s", topic, error)

@@ -1,4 +1,4 @@
-"""Backfills: an interval of event time is computed, whether the live version has processed it already or not.
+"""Backfills: an interval of event time is computed, whether or not the live version has processed it.
 
 What it has processed is computed again as a repair does: into staging topics, judged, and published as corrections. What it
 has not processed yet is processed by a bounded run.
@@ -43,10 +43,10 @@ class BackfillPlan:
     Args:
         app: The application.
         live: The live version.
-        interval: The interval of event time, in words.
+        interval: The interval of event time, as text.
         recomputed: How its processed part is computed again; None if there is nothing to compute again.
         unprocessed: The offsets up to the end of the interval that the live version has not processed yet.
-        outputs: What happens to each output, by topic, in words.
+        outputs: What happens to each output, as text, by topic.
     """
 
     app: str
@@ -172,6 +172,7 @@ class Backfill:
         plan, part = self._planned()
         on_plan(plan)
         repair = self._recomputed(part)
+        # Determined again: records may have come, or been processed, during the repair.
         rest = self._rest()
         return BackfillOutcome(plan, repair, rest.run() if rest.range.size else None)
 

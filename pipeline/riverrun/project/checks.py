@@ -19,8 +19,9 @@ if TYPE_CHECKING:
     from riverrun.releases.check_log import CheckRecord
     from riverrun.releases.live_quality import LiveVerdict
 
+# Limited, since the rows of a sample are in memory.
 SAMPLE, MOST_SAMPLED = 10_000, 100_000
-"""Numbers of offsets that a draft of expectations looks at: by default, and at most, since its rows are in memory."""
+"""Number of offsets from which expectations are drafted: default and maximum."""
 _SUITES = "suites"
 
 
@@ -28,14 +29,14 @@ class AppChecks:
     """Checks of an application by its expectations.
 
     Args:
-        chosen: The application.
+        chosen: The application and its version.
     """
 
     def __init__(self, chosen: ChosenVersion) -> None:
         self._chosen = chosen
 
     def run(self, since: str = "") -> LiveVerdict:
-        """Judge the published records of the live version and the work of its instances, and note the findings.
+        """Judge the published records of the live version and the work of its instances, and record the findings.
 
         Args:
             since: `last`, for records since the last check that passed; a vector of the public topics, or a time. Empty for
@@ -79,7 +80,7 @@ class AppChecks:
 
         Args:
             output: The public topic.
-            sample: The number of offsets to look at.
+            sample: Number of the latest offsets to read.
 
         Raises:
             ConfigError: If there is no such output, or it has no rows.

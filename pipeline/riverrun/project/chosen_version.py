@@ -23,7 +23,7 @@ class ChosenVersion:
     Args:
         cluster: Brokers and Spark.
         project: The project that declares it.
-        name: Its name.
+        name: Name of the application.
         named: Its version; None for the live one.
     """
 
@@ -79,7 +79,7 @@ class ChosenVersion:
         return self.on_brokers(self.loaded())
 
     def on_brokers(self, application: Application) -> ConnectedApplication:
-        """Return a loaded application on its brokers, behind the archive of its inputs if there is one."""
+        """Return a loaded application on its brokers, which read from the archive of its inputs if there is one."""
         admin = with_archive(self.cluster.admin, application.config.streams.archive_url)
         return ConnectedApplication(application, admin)
 
@@ -102,9 +102,6 @@ class ChosenVersion:
 
     def require_nothing_held(self, version: str) -> None:
         """Check that no outputs of a run of a version are held back.
-
-        Args:
-            version: The version.
 
         Raises:
             UnderWayError: If there are.

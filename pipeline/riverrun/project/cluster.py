@@ -1,7 +1,4 @@
-"""`Cluster`: the brokers and the Spark of a project.
-
-Creates the Spark sessions of a project.
-"""
+"""`Cluster` and `SparkSessions`: the brokers and the Spark sessions of a project."""
 
 from __future__ import annotations
 
@@ -72,7 +69,6 @@ class SparkSessions:
     """
 
     def __init__(self, settings: Mapping[str, str], given: Any, master: str | None, environ: Mapping[str, str]) -> None:
-        """Start without a session."""
         further = given if isinstance(given, Mapping) else {}
         self._session = None if isinstance(given, Mapping) else given
         self.settings: Mapping[str, str] = {**settings, **further}
@@ -137,6 +133,7 @@ class SparkSessions:
         from riverrun.spark.java import classes_archive
         from riverrun.spark.session import spark_session
 
+        # Java may be starting in the background: a second one would take as long again.
         if self._ahead is not None:
             self._ahead.wait()
         settings, archive = {**(defaults or {}), **self.settings}, classes_archive(self._environ)

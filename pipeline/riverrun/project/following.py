@@ -1,7 +1,4 @@
-"""Exports that are followed: opens topic and target of `[exports.NAME]`.
-
-They are opened again whenever another version of the application goes live, whose serdes they use.
-"""
+"""Exports that are followed: opens topic and target of `[exports.NAME]`, again for each version whose serdes they use."""
 
 from __future__ import annotations
 
@@ -38,7 +35,7 @@ if TYPE_CHECKING:
 def reporting(
     kind: str, config: ExportConfig | ImportConfig | ArchiveConfig, on_report: Callable[[FollowReport], None]
 ) -> Iterator[Callable[[FollowReport], None]]:
-    """Serve a follower's figures to Prometheus, if it has an address for them.
+    """Serve a follower's metrics to Prometheus, if it has an address for them.
 
     Args:
         kind: `export`, `import` or `archive`.
@@ -87,13 +84,7 @@ class ExportStatus:
 
 @dataclass(frozen=True, slots=True)
 class LiveSerdes:
-    """The serdes of an export or an import: named ones, or those of the live version of its application.
-
-    Args:
-        cluster: Brokers.
-        project: The project that declares it.
-        config: What it declares.
-    """
+    """The serdes of an export or an import: named ones, or those of the live version of its application."""
 
     cluster: Cluster
     project: ProjectConfig
@@ -111,14 +102,15 @@ class LiveSerdes:
         except BrokerError as error:
             if not error.retriable:
                 raise
+            # Serdes of the last known version will do until brokers answer: a follower must not end because of them.
             return False
 
     def serdes(self, version: str, window: str = "") -> tuple[Serde[Any] | None, Serde[Any] | None]:
-        """Return the serdes of keys and values by a version of the application; None for one that nothing says.
+        """Return the serdes of keys and values by a version of the application; None for one that nothing names.
 
         Args:
-            version: The version.
-            window: Size of the windows of windowed keys, where the application does not tell it.
+            version: The version; empty without an application.
+            window: Size of the windows of windowed keys, where the application does not define it.
         """
         from riverrun.transfers.topic_serdes import serde_named, serdes_of
 
@@ -139,9 +131,9 @@ class FollowedExport:
     """An export of a project that is followed.
 
     Args:
-        cluster: Brokers.
+        cluster: Brokers, from which it reads.
         project: The project that declares it.
-        name: Its name.
+        name: Its name, as in `[exports.NAME]`.
     """
 
     cluster: Cluster
@@ -169,7 +161,7 @@ class FollowedExport:
         """Keep the target up to date, exactly once, until a stop is requested.
 
         Args:
-            until_caught_up: Whether to stop at the present end of the topic: a batch, which goes on where the last one stopped.
+            until_caught_up: Whether to stop at the present end of the topic: a batch, which resumes where the last one stopped.
             ends: Returns whether a stop is requested; asked about ten times per second.
             on_report: Called repeatedly with the progress.
             report_seconds: Time between two reports.
@@ -229,7 +221,7 @@ class FollowedExport:
                     return follower.report()
 
     def status(self) -> ExportStatus:
-        """Return the followers of the export, and how far they are behind.
+        """Return the followers of the export, and their lag.
 
         Raises:
             TopicError: If the topic does not exist.
@@ -272,12 +264,14 @@ class FollowedExport:
             producers: list[IdempotentProducer] = []
 
             def write(letters: Sequence[ProducerRecord]) -> None:
+                # Most followers never meet an unreadable record: they need no producer.
                 if not producers:
                     producer = IdempotentProducer(self.cluster.admin.kafka, admin=self.cluster.admin)
                     producers.append(stack.enter_context(closing(producer)))
                 for letter in letters:
                     key, value, partition = letter.key, letter.value, letter.partition
                     producers[0].send(letter.topic, key, value, letter.timestamp, letter.headers, partition)
+                # Before the offsets after these records are committed, or a letter could be lost.
                 producers[0].flush()
 
             yield ReadableRows(self.name, rows.batch, handler, write)
@@ -298,11 +292,7 @@ class FollowedExport:
         return _opened(config, table)
 
     def _deletions(self, sink: Sink) -> MissedDeletions:
-        """Return what decides about deletions that the topic no longer tells of.
-
-        Raises:
-            ConfigError: If the sink cannot remove them, although it has to.
-        """
+        """Return what decides about deletions that retention has removed from the topic before they were exported."""
         from riverrun.processor.sinks import RemovesRows
         from riverrun.transfers.follower import REFUSE, REMOVE, MissedDeletions
 
@@ -324,16 +314,13 @@ class FollowedExport:
         )
 
     def _ends_of_batches(self) -> Mapping[TopicPartition, int]:
-        """Return where the batch export ended that this one continues; empty if it continues none.
-
-        Raises:
-            ConfigError: If there is none, its last batch is unfinished, or Spark has written under this export's own name.
-        """
+        """Return where the batch export ended that this one continues; empty if it continues none."""
         from riverrun.transfers.exports import ends_of_batches, has_batches
 
         config, admin = self.config, self.cluster.admin
         if config.continues:
             return ends_of_batches(admin, config.continues, config.topic)
+        # Spark keeps its offsets elsewhere: under the same name, this export would write everything a second time.
         if has_batches(admin, self.name):
             message = f"Export {self.name} has batches that Spark has written, whose offsets are in a topic of Kafka's"
             hint = f'continues = "{self.name}" begins behind the last one. Otherwise, choose another name.'
@@ -343,17 +330,12 @@ class FollowedExport:
     def _starts(
         self, batches: Mapping[TopicPartition, int], tps: Collection[TopicPartition]
     ) -> Mapping[TopicPartition, int]:
-        """Return where partitions begin of which the target has no offset."""
+        """Return where partitions start for which the target has no offset."""
         firsts = self.cluster.admin.beginning_offsets(tps)
         return {tp: batches.get(tp, firsts[tp]) for tp in tps}
 
 
 def _opened(config: ExportConfig, table: SinkTable) -> Sink:
-    """Return the sink of an export.
-
-    Raises:
-        ConfigError: If it cannot be opened.
-    """
     if config.catalog:
         require_extra("iceberg")
         from riverrun.transfers.iceberg_sink import IcebergSink

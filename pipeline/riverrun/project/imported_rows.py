@@ -155,13 +155,14 @@ def _converted(type_: Any, kind: pa.DataType) -> Callable[[Any], Any]:
         try:
             return convert(plain(value))
         except msgspec.ValidationError:
-            return convert(_without_nulls(plain(value)))  # a column has null where a field is missing
+            # A column has null where a field is missing, and a type may accept one but not the other.
+            return convert(_without_nulls(plain(value)))
 
     return converted
 
 
 def _unmapped(kind: pa.DataType) -> Callable[[Any], Any]:
-    """Return the function that turns maps, which Arrow reads as lists of pairs, into dicts."""
+    """Return the function that turns maps into dicts; Arrow reads maps as lists of pairs."""
     if pa.types.is_map(kind):
         item = _unmapped(kind.item_type)
         return lambda pairs: None if pairs is None else {key: item(value) for key, value in pairs}
@@ -188,7 +189,7 @@ class RowsOfFile:
         batch: The rows.
         readers: Make keys and values.
         path: The file.
-        before: Number of rows before these.
+        before: Number of rows in the file before these.
     """
 
     batch: pa.RecordBatch
@@ -234,10 +235,11 @@ class RowsOfFile:
                 raise self.error(number, f"{reader.names[0]} is null")
             try:
                 found.append(reader.make(parts))
-            except Exception as error:  # a serde may raise anything
+            # A serde may raise anything.
+            except Exception as error:
                 raise self.error(number, f"{reader.names[0]} does not fit: {error}") from error
         return found[0], found[1]
 
     def error(self, number: int, why: str, hint: str = _HINT) -> StateError:
-        """Make the error about a row."""
+        """Make the error about a row; rows count from 1."""
         return StateError(f"Row {self.before + number + 1} of {self.path} cannot be imported: {why}", hint=hint)

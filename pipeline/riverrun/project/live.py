@@ -39,10 +39,9 @@ log = logging.getLogger(__name__)
 _ANSWER_SECONDS = 10.0
 _ASKED_AT_ONCE = 16
 _SHOWN = 1_000
-"""Characters of an answer that a message shows: another program may have given it."""
+"""Number of characters of an answer that a message shows: another program may have given it."""
 _HINT = "Name a running instance: --server host:port."
 _LOOK_SECONDS = 1.0
-"""How often an instance that waits for the end of a switch looks at the release."""
 
 
 def asked(
@@ -83,9 +82,8 @@ def asked(
     token = chosen.token or streams.server_read_token
     headers = {"Authorization": f"Bearer {token}"} if token else {}
     url = f"http{'s' if tls else ''}://{address}{path}"
-    with httpx.Client(
-        timeout=_ANSWER_SECONDS, trust_env=False, verify=tls or True
-    ) as client:  # no proxy must see the token
+    # trust_env=False: no proxy of the environment must see the token.
+    with httpx.Client(timeout=_ANSWER_SECONDS, trust_env=False, verify=tls or True) as client:
         try:
             answer = client.request(method, url, params=dict(params or {}), headers=headers, json=body)
         except (httpx.HTTPError, httpx.InvalidURL) as error:
@@ -96,6 +94,7 @@ def asked(
         is_stranger = answer.status_code == httpx.codes.UNAUTHORIZED
         raise StreamsError(message, hint="Set server.token, or RIVERRUN_TOKEN." if is_stranger else None)
     try:
+        # Answers to queries may have decimals, which floats would round.
         return answer.json(parse_float=None if body is None else Decimal)
     except (ValueError, RecursionError) as error:
         message = f"{address} does not answer like an instance, but with {shortened(answer.content)}"
@@ -147,7 +146,8 @@ def _lost_deletions(chosen: ChosenVersion) -> tuple[str, ...]:
 
     try:
         return tuple(absences(chosen.connected()))
-    except StreamsError as error:  # a status is shown whatever the topology and its topics are like
+    # A status is shown whatever the topology and its topics are like.
+    except StreamsError as error:
         log.debug("absences are not known: %s", error)
         return ()
 
@@ -172,7 +172,8 @@ def work_of(chosen: ChosenVersion, application_id: str) -> Answers:
             return InstanceWork.of(members.ask(server, "/tasks"))
         except NoAnswerError as error:
             return str(error)
-        except ValueError:  # another program answers there, or another version of Riverrun
+        # Another program answers there, or another version of Riverrun.
+        except ValueError:
             return f"{server} does not answer like an instance"
 
     servers = servers_of(chosen.cluster.admin, application_id)
@@ -287,22 +288,21 @@ def _completing(chosen: ChosenVersion) -> Callable[[], None]:
 
 
 def _to_run(chosen: ChosenVersion, options: LiveOptions) -> Application:
-    """Return the application to run. In the middle of a switch of versions this waits for its end.
-
-    A whole group may have been restarted at that moment, so that no instance is left to complete an abandoned switch.
-    """
+    """Return the application to run. In the middle of a switch of versions this waits for its end."""
     application = options.applied_to(chosen.processing())
     try:
         chosen.require_no_switch(application)
     except UnderWayError:
+        # A whole group may have been restarted at that moment, so that no instance is left to complete an abandoned switch.
         wait_for_switch(chosen.cluster.admin, chosen.config, _completing(chosen))
-        application = options.applied_to(chosen.processing())  # another version may be live now
+        # Another version may be live now.
+        application = options.applied_to(chosen.processing())
         chosen.require_no_switch(application)
     return application
 
 
 def wait_for_switch(admin: Admin, app: AppConfig, complete: Callable[[], None]) -> None:
-    """Wait until no switch of an application's versions is under way; complete one that nobody works on.
+    """Wait until no switch of an application's versions is under way; complete one whose coordinator has died.
 
     Args:
         admin: Asks the brokers.

@@ -1,7 +1,4 @@
-"""Imports that poll a source: opens source and topic of `[imports.NAME]`.
-
-They are opened again whenever another version of the application goes live, whose serdes they use.
-"""
+"""Imports that poll a source: opens source and topic of `[imports.NAME]`, again for each version whose serdes they use."""
 
 from __future__ import annotations
 
@@ -47,7 +44,7 @@ class ImportStatus:
 
     @classmethod
     def of(cls, last: Batch, position: Position) -> ImportStatus:
-        """Return the state behind a batch."""
+        """Return the state after a batch."""
         place = position.place
         found = cls(last.number, last.terms.source, position.upto, len(position.files))
         return found if place is None else replace(found, file=place.file, rows=place.rows)
@@ -58,9 +55,9 @@ class FollowedImport:
     """An import of a project that polls a source.
 
     Args:
-        cluster: Brokers.
+        cluster: Brokers, to which it writes.
         project: The project that declares it.
-        name: Its name.
+        name: Its name, as in `[imports.NAME]`.
     """
 
     cluster: Cluster
@@ -83,7 +80,7 @@ class FollowedImport:
         """Keep the topic up to date with the source, exactly once, until a stop is requested.
 
         Args:
-            until_caught_up: Whether to stop at the present end of the source: a batch, which goes on where the last stopped.
+            until_caught_up: Whether to stop at the present end of the source: a batch, which resumes where the last stopped.
             ends: Returns whether a stop is requested; asked about ten times per second.
             on_report: Called repeatedly with the progress.
             report_seconds: Time between two reports.
@@ -110,6 +107,7 @@ class FollowedImport:
                 is_outdated = follower.follow(
                     ends,
                     until_caught_up=until_caught_up,
+                    # Bound as defaults: the loop assigns these names again, and closures would see the later objects.
                     on_report=lambda report, shown=shown: take(_placed(report, shown())),  # type: ignore[misc]
                     report_seconds=report_seconds,
                     is_outdated=lambda version=version, topic=polling.topic: (  # type: ignore[misc]
@@ -149,13 +147,7 @@ def _form(config: ImportConfig, live: LiveSerdes, version: str) -> RowForm:
 
 @dataclass(frozen=True, slots=True)
 class Polling:
-    """The parts of an import that is at work.
-
-    Args:
-        follower: Lets records flow.
-        source: The source.
-        topic: The topic.
-    """
+    """The parts of a running import."""
 
     follower: Follower[Any]
     source: PolledSource
@@ -164,11 +156,6 @@ class Polling:
     @classmethod
     def of(cls, cluster: Cluster, config: ImportConfig, form: RowForm) -> Polling:
         """Put the parts of an import together.
-
-        Args:
-            cluster: Brokers.
-            config: What it declares.
-            form: How rows become records.
 
         Raises:
             ConfigError: If the URL of the source is malformed, or a package is missing that it needs.
@@ -198,5 +185,6 @@ class Polling:
 
 
 def _placed(report: FollowReport, place: str) -> FollowReport:
-    """Return the report of an import, whose offsets only count rows."""
+    """Return the report of an import, without its offsets."""
+    # A source has no offsets: here they only count rows.
     return replace(report, place=place, offsets={}, lags={})

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
     from riverrun.hosting.progress import Progress as WorkProgress
 
+# Rate and remaining time are estimated from so long: progress comes in steps, such as a slice's tasks.
 _SPEED_PERIOD_SECONDS = 3600.0
-"""Period in seconds from which rate and remaining time are estimated: progress comes in steps, such as a slice's tasks."""
 
 
 class _Rate(ProgressColumn):
@@ -41,7 +41,7 @@ class _Rate(ProgressColumn):
 
 
 class _Shown:
-    """One line of a bar, for the work that has said last how far it is. Threads may call it."""
+    """One line of a bar, for the work that reported last. Threads may call it."""
 
     def __init__(self, bar: Progress) -> None:
         self._bar = bar
@@ -50,7 +50,7 @@ class _Shown:
         self._line: TaskID | None = None
 
     def show(self, progress: WorkProgress) -> None:
-        """Move the bar on; other work begins a new line in the place of the one before."""
+        """Update the bar; other work starts a new line in the place of the one before."""
         with self._lock:
             if self._line is None or self._doing != progress.doing:
                 if self._line is not None:
@@ -61,12 +61,12 @@ class _Shown:
 
 @contextmanager
 def progress_bar(console: Console | None = None) -> Iterator[Console]:
-    """Show how far the work of the body is, in records, in a bar that is gone when it ends.
+    """Show the progress of the work in this context, in records, in a bar that is gone when it ends.
 
     Outside of a terminal and a notebook, it shows nothing.
 
     Args:
-        console: Where; the standard error output if left out.
+        console: Where to show it; defaults to the standard error output.
 
     Yields:
         A console that prints above the bar.

@@ -12,8 +12,8 @@ if TYPE_CHECKING:
 
     from riverrun.project.app import App
 
+# A rebalance ends once a member that has died is missed, after a session of 45 seconds.
 _REBALANCE_SECONDS = 60.0
-"""Longest wait for a rebalance. It ends once a member that has died is missed, after a session of 45 seconds."""
 
 
 def pulled(
@@ -25,7 +25,7 @@ def pulled(
         app: The application.
         statement: The SELECT.
         server: `host:port` of an instance; by default a member of the group.
-        stale: Whether standbys may answer, which may be behind.
+        stale: Whether standbys may answer, whose rows may be older.
 
     Raises:
         StreamsError: If no instance answers, or it refuses.
@@ -48,12 +48,9 @@ def pulled(
 def _first_answer(
     app: App, server: str | None, params: Mapping[str, Any], body: Mapping[str, Any]
 ) -> tuple[Callable[[Mapping[str, Any]], Any], Any]:
-    """Return a function that queries an answering instance, and its first answer.
-
-    Raises:
-        StreamsError: The error of the last instance asked, or if there is none.
-    """
+    """Return a function that queries an answering instance, and its first answer; raise the error of the last one asked."""
     failure: StreamsError | None = None
+    # Further pages come from the instance that gave the first one.
     for each in [server] if server else servers_of(app.cluster.admin, app.application_id, within_s=_REBALANCE_SECONDS):
         ask = _asking(app, each, params)
         try:

@@ -77,7 +77,7 @@ class AppRelease:
 
         Raises:
             ReleaseError: If another version is being released, or this one cannot be; if nothing can be taken over.
-            UnderWayError: If state is to be taken over, and a host of the candidate is at work.
+            UnderWayError: If state is to be taken over, and a host of the candidate is running.
         """
         self.releaser.start(self._candidate(), carry=carry)
         return self
@@ -98,7 +98,7 @@ class AppRelease:
         """Wait until workers of the candidate have caught up, if there are any.
 
         Args:
-            on_wait: Called now and then with their progress.
+            on_wait: Called repeatedly with their progress, as a line of text.
 
         Raises:
             ReleaseError: If no release is under way.

@@ -36,16 +36,12 @@ _FILE = "streams.toml"
 
 @dataclass(frozen=True, slots=True)
 class ReadyTopology:
-    """A topology in the place of a function that builds it.
-
-    Args:
-        topology: The topology.
-    """
+    """A topology in the place of a function that builds it."""
 
     topology: Topology
 
     def __call__(self, _builder: StreamsBuilder) -> Topology:
-        """Return the topology. It was optimized, if at all, as its own builder was told."""
+        """Return the topology. Its builder has optimized it, or not."""
         return self.topology
 
 
@@ -53,6 +49,20 @@ class Riverrun:
     """A project: applications on a Kafka cluster, and the Spark of their bounded runs.
 
     Connections are opened on demand. Several threads may use one project.
+
+    Args:
+        config: Path of `streams.toml`, or a project that was read already. Defaults to `streams.toml` in the working directory.
+        kafka: Client properties, for a project without a file.
+        schema_registry: Settings as in `[schema_registry]`, for a project without a file.
+        spark: Settings of Spark, which override those of the file; or a session, which is used as it is.
+        master: Spark's master URL, which overrides both.
+        environ: The environment variables. Defaults to those of this process.
+        directory: Directory of a project without a file, to which its paths are relative. Defaults to the working directory.
+        by: The user in the history of releases and runs; None for this user on this machine.
+        on_wait: Called once with the brokers, if they take longer than a moment to answer.
+
+    Raises:
+        ConfigError: If the file cannot be read, has an error, or an argument does not go with the others.
     """
 
     def __init__(
@@ -68,7 +78,6 @@ class Riverrun:
         by: str | None = None,
         on_wait: Callable[[str], None] = lambda _servers: None,
     ) -> None:
-        """Read the file."""
         self._environ = dict(os.environ if environ is None else environ)
         self._config = self._read(config, kafka, schema_registry, directory)
         self._declared: frozenset[str] = frozenset(self._config.apps)
@@ -163,15 +172,15 @@ class Riverrun:
         as a change. A built `Topology` travels with the functions that it calls.
 
         Args:
-            name: Its name.
+            name: Name of the application, as in `[apps.NAME]`; it begins the names of internal topics.
             topology: A `Topology`; or a function of a `StreamsBuilder`, or its name: `module:function`. None for an
                 application that the file declares, or an earlier call.
             version: Without a topology, the version to work with; None for the version that is live at each call. With
                 one, the version that goes live first. Default: `v1`.
             quality: A function that returns expectations, its name, or the path of suites in JSON.
             gate: Whether the outputs of bounded runs are judged by these expectations before they are public.
-            data_docs: Directory that gets Data Docs of gates and checks; none if left out.
-            unexpected_rows: Directory or URL of fsspec that gets rows that do not meet an expectation; none if left out.
+            data_docs: Directory that gets Data Docs of gates and checks. Defaults to none.
+            unexpected_rows: Directory or URL of fsspec that gets rows that do not meet an expectation. Defaults to none.
             unexpected_rows_limit: Number of rows that are kept of each expectation, at most. Default: 1,000.
             unexpected_rows_checks: Number of gates and checks whose rows are kept: the newest ones. Default: 100.
             versions: Further versions to release, with their topologies.
@@ -248,7 +257,7 @@ class Riverrun:
         """Write new data of a source to a topic, exactly once (`riverrun.transfers.imports.run_import`).
 
         Args:
-            spec: The specification.
+            spec: Source, topic and form of the records.
             packages: Maven coordinates of libraries that the format needs.
             on_progress: Called repeatedly with the records written and all rows of the batch.
             on_batch: Called after each finished batch with the offsets of its records.
@@ -281,7 +290,7 @@ class Riverrun:
         """Write new records of a topic to a target, each once (`riverrun.transfers.exports.run_export`).
 
         Args:
-            spec: The specification.
+            spec: Topic, target and form of the rows.
             packages: Maven coordinates of libraries that the format needs.
             on_progress: Called repeatedly with the records written and all records of the batch.
             on_batch: Called after each finished batch with the offsets that it has exported.
@@ -306,7 +315,7 @@ class Riverrun:
         """Return an export that the file declares in `[exports.NAME]`, to follow it without Spark.
 
         Args:
-            name: Its name.
+            name: Name of the export, as in `[exports.NAME]`.
 
         Raises:
             ConfigError: If there is no such export, or its declaration has an error.
@@ -320,7 +329,7 @@ class Riverrun:
         """Return an import that the file declares in `[imports.NAME]`, to poll its source without Spark.
 
         Args:
-            name: Its name.
+            name: Name of the import, as in `[imports.NAME]`.
 
         Raises:
             ConfigError: If there is no such import, or its declaration has an error.
@@ -334,7 +343,7 @@ class Riverrun:
         """Return an archive that the file declares in `[archives.NAME]`.
 
         Args:
-            name: Its name.
+            name: Name of the archive, as in `[archives.NAME]`.
 
         Raises:
             ConfigError: If there is no such archive, or its declaration has an error.

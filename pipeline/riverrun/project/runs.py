@@ -36,7 +36,7 @@ class BoundedRun:
 
     Args:
         connected: The application.
-        run_range: The range.
+        run_range: Offsets to process, per partition of the inputs.
         cluster: Provides Spark.
         check: Raises if the application must not process.
         advance_to_ms: Time to which event time advances after the last record, ms since the epoch.
@@ -153,6 +153,7 @@ class BoundedRun:
                 self.application,
                 published=gated.version.application.published,
                 dead_letters=gated.version.application.dead_letters,
+                # Discarding takes the run back: until then, nothing that its state came from may be deleted.
                 may_be_discarded=True,
             )
 
@@ -191,7 +192,7 @@ class AppRuns:
     """Bounded runs of an application.
 
     Args:
-        chosen: The application.
+        chosen: The application and its version.
     """
 
     def __init__(self, chosen: ChosenVersion) -> None:
@@ -238,6 +239,7 @@ class AppRuns:
         if gate and not is_live:
             message = f"{application.id} is not live: its outputs are judged by the gate of its release"
             raise ConfigError(message, hint=f"riverrun release gate {chosen.name}")
+        # Other versions write to staging topics, which the gate of their release judges.
         is_gated = is_live and (chosen.config.gate if gate is None else gate)
         connected = chosen.on_brokers(application)
         return BoundedRun(
@@ -287,7 +289,7 @@ class AppRuns:
 
     @property
     def held(self) -> GatedRuns:
-        """The run whose outputs a gate holds back: look at it, judge it again, publish or discard it."""
+        """The run whose outputs a gate holds back: inspect it, judge it again, publish or discard it."""
         from riverrun.releases.gated_run import GatedRuns
 
         chosen, cluster = self._chosen, self._chosen.cluster
@@ -307,7 +309,7 @@ class AppRuns:
 def followed(
     on_progress: Callable[[int, int], None] | None, every_s: float = LOOK_SECONDS
 ) -> AbstractContextManager[None]:
-    """Tell a function of records done and records in all how far work in the context is; None tells it nothing."""
+    """Report records done and records in all of the work in this context to a function, if there is one."""
     if on_progress is None:
         return nullcontext()
     return telling(lambda progress: on_progress(progress.done, progress.everything or 0), every_s)

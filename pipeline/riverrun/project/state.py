@@ -25,7 +25,7 @@ class AppState:
     """The state of an application.
 
     Args:
-        chosen: The application.
+        chosen: The application and its version.
     """
 
     def __init__(self, chosen: ChosenVersion) -> None:
@@ -35,7 +35,7 @@ class AppState:
         """Return a state store as a DataFrame of Spark (`riverrun.spark.stores.read_store`).
 
         Args:
-            store: Its name.
+            store: Name of the store, as in the topology.
             at: `latest`, an offset vector of the inputs, or the id of a run.
 
         Raises:
@@ -93,7 +93,7 @@ class AppState:
         named, and reads stores without a changelog, too.
 
         Args:
-            store: Name of the store.
+            store: Name of the store, as in the topology.
             target: A file that ends with `.parquet`, or a directory for one file per partition. Nothing may be there yet.
             raw: Whether columns hold the bytes of keys and values, which come back exactly.
             local: State directory of a stopped worker on this machine; None to read what is committed.
@@ -119,7 +119,7 @@ class AppState:
         """Write the rows of Parquet files to a store of an application that does not run, all or none.
 
         Args:
-            store: Name of the store.
+            store: Name of the store, as in the topology.
             source: A file, or a directory with files that end with `.parquet`.
             replaces: Whether rows that the store has are deleted; without it the store must be empty.
             keeps_partitions: Whether the column `partition` says where rows go.

@@ -1,6 +1,6 @@
 """Reads Parquet files into a store of an application that does not run, through the store's changelog.
 
-Columns are those of frames (`spark.store_rows`). Rows are put into a store in a temporary directory, whose own changelog
+Columns are those of frames (`spark.store_rows`). Rows are put into a store in a temporary directory, whose changelog
 records are then sent: no second place knows how stores write. All of them are one transaction.
 """
 
@@ -41,8 +41,8 @@ if TYPE_CHECKING:
     from riverrun.state.api import StateBackend, StoreBuilder
     from riverrun.topology.topology import Topology
 
+# The longest transaction that brokers allow unless `transaction.max.timeout.ms` says otherwise.
 _TRANSACTION_MS = 900_000
-"""The longest transaction that brokers allow unless `transaction.max.timeout.ms` says otherwise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,11 +71,11 @@ def import_rows(
 
     Args:
         connected: The application. Nothing may process it.
-        store: Name of the store.
+        store: Name of the store, as in the topology.
         source: A file, or a directory with files that end with `.parquet`.
         build: Builds the topology.
         replaces: Whether rows that the store has are deleted; without it the store must be empty.
-        keeps_partitions: Whether the column `partition` says where rows go, for keys that a partitioner of your own has placed.
+        keeps_partitions: Whether the column `partition` says where rows go, for keys that a custom partitioner has placed.
 
     Returns:
         The numbers of rows.
@@ -92,11 +92,14 @@ def import_rows(
     files = parquet_files(source)
     builder = _importable(connected, store)
     for file in files:
+        # All files before anything is fenced or written: most mistakes are in columns.
         check_columns(builder, file)
     with processing_alone(connected, RUN), ExitStack() as opened:
         connected.prepare()
         StateSchemas(connected).check()
         place = store_places(connected.topology, connected.layout, connected.id)[store]
+        # `processing_alone` has found nobody, but a paused worker may wake up: its transactional ids must not work any
+        # more.
         fence_owners(connected, place.tasks)
         producer = TransactionalProducer(
             connected.application.kafka,
@@ -113,6 +116,7 @@ def import_rows(
         replaced = 0
         for work in works_of(connected, store):
             for row in rows_of(work, build):
+                # Deleted versions stay in the history of a store, so it cannot be emptied.
                 if not replaces or builder.kind is StoreKind.VERSIONED:
                     raise _not_empty(connected, builder)
                 stores.delete(work.task_id, row)
@@ -156,7 +160,7 @@ def _importable(connected: ConnectedApplication, store: str) -> StoreBuilder:
 
 
 def _import_file(stores: _Stores, path: Path, *, keeps_partitions: bool) -> int:
-    """Put the rows of a file. Returns their number."""
+    """Put the rows of a file, and return their number."""
     done = 0
     for rows in batches_of_file(stores.builder, path):
         for number in range(rows.batch.num_rows):
@@ -213,10 +217,10 @@ class _Stores:
 
     @staticmethod
     def _put_version(store: Any, key: bytes, value: bytes, valid: tuple[int, int | None]) -> None:
-        """Put a version, and its end, unless another version begins there."""
         start, end = valid
         store.put(key, value, start)
         if end is not None:
+            # The end of a version is a deletion at that time, unless another version begins there, which must stay.
             later = store.get(key, end)
             if later is None or later.timestamp != end:
                 store.put(key, None, end)
@@ -242,6 +246,7 @@ class _Stores:
                 self.producer.send(
                     self.topic, record.key, record.value, record.timestamp, record.headers, task_id.partition
                 )
+            # The offset does not matter: the directory is temporary, and only the records are sent.
             state.write(store.pending(), {TopicPartition(self.topic, task_id.partition): 0})
             store.committed()
 
@@ -253,6 +258,7 @@ class _Stores:
     def _of(self, task_id: TaskId) -> tuple[Any, StateBackend, TaskContext]:
         if task_id not in self._open:
             state, context = RocksDbBackend(self.directory / str(task_id)), TaskContext(SystemClock())
+            # A cache would hold changes back, and write one per key.
             builder = replace(raw_builder(self.builder), caching=False)
             self._open[task_id] = open_store(builder, state, context), state, context
         return self._open[task_id]

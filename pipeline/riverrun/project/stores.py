@@ -31,7 +31,7 @@ class Entry(NamedTuple):
 
     Args:
         key: The key; a `Windowed` key in window and session stores.
-        value: The value.
+        value: The value, as the store's serde reads it.
         timestamp: Time of its last update, ms since the epoch, if the store has it.
     """
 
@@ -67,7 +67,7 @@ class ReadOnlyStore:
         """Return the value of a key; key-value and versioned stores.
 
         Args:
-            key: The key.
+            key: The key, before serialization.
             default: Returned if there is no value.
             as_of: Versioned stores: time of the value, ms since the epoch. Default: now.
 
@@ -84,7 +84,7 @@ class ReadOnlyStore:
         Args:
             lower: First key, inclusive; None is an open end.
             upper: Last key, inclusive; None is an open end.
-            reverse: Backwards.
+            reverse: Whether to return the last key first.
 
         Raises:
             InvalidStateStoreError: If a task is being restored, or the store does not support it.
@@ -157,11 +157,7 @@ class ReadOnlyStore:
 
 
 class ReadOnlyStores(Mapping[str, ReadOnlyStore]):
-    """The stores of a worker by name.
-
-    Args:
-        instance: The instance.
-    """
+    """The stores of a worker by name."""
 
     def __init__(self, instance: StreamsInstance) -> None:
         self._instance = instance

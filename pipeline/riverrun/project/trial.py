@@ -29,12 +29,7 @@ _EVERYTHING = OffsetRange(0, 2**63 - 1)
 
 @dataclass(frozen=True, slots=True)
 class TrialResult:
-    """The records that a trial has read and left out so far.
-
-    Args:
-        read: Number of records read, by topic.
-        dropped: Number of records that were not processed, by reason.
-    """
+    """The records that a trial has read and left out so far: numbers by topic, and by reason."""
 
     read: dict[str, int] = field(default_factory=dict)
     dropped: dict[str, int] = field(default_factory=dict)
@@ -138,9 +133,11 @@ class Trial:
         return shown_reader(sink.key_serde), shown_reader(sink.value_serde)
 
     def _records(self) -> Iterator[tuple[str, RawFields]]:
-        """Yield records of global tables first, then all others by time; those of a partition stay in their order."""
+        """Yield all records in the order in which they are processed."""
+        # A global table is complete before any other record, as in a worker.
         for topic in sorted(self._global & self._manifests.keys()):
             yield from self._merged([topic])
+        # All others by time; `heapq.merge` keeps those of a partition in their order, even if their times are not.
         yield from self._merged(sorted(self._manifests.keys() - self._global))
 
     def _merged(self, topics: Iterable[str]) -> Iterator[tuple[str, RawFields]]:
@@ -154,6 +151,7 @@ class Trial:
     def _partition(self, topic: str, manifest: TopicManifest, partition: int) -> Iterator[tuple[str, RawFields]]:
         since_ms = 0 if topic in self._whole else self._since_ms
         for file in manifest.of(partition):
+            # By the manifest: files that lie outside of the interval are not even opened.
             if not file.records or file.last_ms < since_ms or file.first_ms >= self._until_ms:
                 continue
             for batch in read_file(self._store, topic, file, _EVERYTHING):

@@ -43,8 +43,8 @@ class AppWorker:
     you close it.
 
     Args:
-        application: The application.
-        build: Builds its topology within a stream thread.
+        application: The application to run, in one version.
+        build: Builds its topology within a stream thread, which is another process.
         token: Token that callers of its HTTP interface must show; empty for none.
         complete: Completes a switch of versions whose coordinator has died; None to leave that to others.
     """
@@ -84,13 +84,13 @@ class AppWorker:
             raise self._error
 
     async def __aenter__(self) -> Self:
-        """Start as `with` does. The event loop goes on meanwhile."""
+        """Start as `with` does, without blocking the event loop."""
         return await asyncio.to_thread(self.__enter__)
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Close as `with` does. The event loop goes on meanwhile."""
+        """Close as `with` does, without blocking the event loop."""
         await asyncio.to_thread(self.__exit__, kind, error, trace)
 
     @property
@@ -150,6 +150,7 @@ class AppWorker:
                 complete=self._complete,
             )
             self._instance = stack.enter_context(instance)
+            # The thread closes the interface when the instance ends; only a failure before its start closes it here.
             answering = stack.pop_all()
         arguments = self._instance, answering
         self._thread = threading.Thread(target=self._run, args=arguments, name=f"worker-{self._application.id}")
@@ -251,7 +252,7 @@ class AppWorker:
 
         Args:
             store: The store's name.
-            key: The key.
+            key: The key, before serialization; it need not exist.
 
         Raises:
             InvalidStateStoreError: If there is no such store, or the worker is starting.
@@ -265,8 +266,8 @@ class AppWorker:
         """Return a state store (`KafkaStreams.store`).
 
         Args:
-            name: Its name.
-            stale: Whether standbys of this instance, which may be behind, may answer.
+            name: Name of the store, as in the topology.
+            stale: Whether standbys of this instance may answer, whose content may be older.
 
         Raises:
             InvalidStateStoreError: If there is no such store, or the worker is starting.
@@ -320,6 +321,7 @@ class AppWorker:
                 self._summary = instance.run()
         except BaseException as error:  # noqa: BLE001 - raised by the calls that wait for the end
             self._error = error
+            # `wait_for` in other threads must end as well.
             self._note(WorkerState.ERROR)
         finally:
             with self._changed:
@@ -330,6 +332,7 @@ class AppWorker:
             before, self._state = self._state, state
             self._changed.notify_all()
         if state is not before:
+            # Outside the lock: the listener may ask for the state, or wait for it in another thread.
             with user_code("The state listener"):
                 self._listener(state, before)
 

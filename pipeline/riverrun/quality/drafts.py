@@ -1,7 +1,6 @@
 """Drafts a suite of expectations from a sample of an output's rows, as assistants of Great Expectations did.
 
-The rows of the sample meet each expectation, which tells its evidence in `notes`. All have the severity `warning`: a person
-reads the draft, and decides which of them block.
+The rows of the sample meet each expectation, whose `notes` give the evidence.
 """
 
 from __future__ import annotations
@@ -24,27 +23,29 @@ if TYPE_CHECKING:
     from decimal import Decimal
     from pathlib import Path
 
+# These columns differ from check to check, or say nothing about the data.
 _NOT_DRAFTED = frozenset(
     {"_partition", "_time", "_change", "_late_ms", "_offset", "_window_start", "_window_end"},
 )
-"""Columns of Riverrun's own that differ from check to check, or say nothing about the data."""
 _KEY, _WINDOW = "_key", "_window_start"
 _FEW_VALUES = 20
+# With fewer rows per value of a set on average, further values are likely.
 _ROWS_PER_VALUE = 10
-"""Rows that each value of a set must stand for on average: otherwise further values are likely."""
+# With fewer rows, equal lengths, a form or unique keys may be accidental.
 _ENOUGH_ROWS = 20
-"""Rows from which on equal lengths, a form or unique keys are not chance."""
+# The margin of a range is its span, divided by this.
 _MARGIN = 10
-"""The margin of a range is its span, divided by this."""
+# Names that pandas and Spark have for the type of a column: either of them may judge it.
 _TYPES: Mapping[str, tuple[str, ...]] = {
     "bool": ("BooleanDtype", "BooleanType"),
     "int": ("Int64Dtype", "LongType"),
-    "float": ("float64", "DoubleType", "Int64Dtype", "LongType"),  # a part of the rows may have whole numbers only
+    # Some rows may have whole numbers only.
+    "float": ("float64", "DoubleType", "Int64Dtype", "LongType"),
     "decimal": ("Decimal", "DecimalType"),
     "text": ("StringDtype", "StringType"),
     "bytes": ("bytes", "BinaryType"),
 }
-"""Names that pandas and Spark have for the type of a column, by kind."""
+# Forms that all texts of a column may have.
 _FORMS: Mapping[str, str] = {
     "digits": r"^[0-9]+$",
     "UUIDs": r"^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$",
@@ -53,7 +54,6 @@ _FORMS: Mapping[str, str] = {
     "e-mail addresses": r"^[^@\s]+@[^@\s]+[.][^@\s]+$",
     "capital letters": r"^[A-Z]+$",
 }
-"""Forms of text that all values of a column may have, with what they are called."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ class SuiteDraft:
     """A suite of expectations that the sampled rows of an output meet.
 
     Args:
-        topic: The output.
+        topic: The output's public topic.
         rows: The number of rows of the sample.
         document: The suite in the form of Great Expectations' own files.
     """
@@ -71,14 +71,11 @@ class SuiteDraft:
     document: Mapping[str, Any]
 
     def save(self, path: Path) -> None:
-        """Write it to a new file.
-
-        Raises:
-            ConfigError: If the file exists, or cannot be written.
-        """
+        """Write the suite to a new file."""
         require_new(path)
         try:
             make_directory(path.parent)
+            # Mode "x": the file may have appeared since the check.
             with path.open("x", encoding="utf-8") as file:
                 json.dump(self.document, file, indent=2, ensure_ascii=False)
                 file.write("\n")
@@ -88,28 +85,14 @@ class SuiteDraft:
 
 
 def require_new(path: Path) -> None:
-    """Make sure that a draft would not replace a file.
-
-    Raises:
-        ConfigError: If the file exists.
-    """
+    """Make sure that a draft would not replace a file."""
     if path.exists():
         message = f"{path} exists, and a draft replaces no suite"
         raise ConfigError(message, hint="Name another file with --to, and compare both.")
 
 
 def draft(directory: Path, topic: str, rows: Iterable[Mapping[str, Any]], *, is_log: bool) -> SuiteDraft:
-    """Draft a suite from rows as a gate would judge them.
-
-    Args:
-        directory: Where the rows may be written; it is created.
-        topic: The output.
-        rows: The rows of the sample.
-        is_log: Whether the output is a log: a table has one row per key in any case.
-
-    Raises:
-        StateError: If the rows cannot be written.
-    """
+    """Draft a suite from rows as a gate would judge them; they are written to `directory`, which is created."""
     sampled = list(rows)
     frame = write_frame(directory, sampled)
     table = frame.table()
@@ -118,6 +101,7 @@ def draft(directory: Path, topic: str, rows: Iterable[Mapping[str, Any]], *, is_
     for name in frame.columns:
         if name not in _NOT_DRAFTED and name not in partial:
             made += _Column(name, table.column(name), is_nested=name in nested).expectations()
+    # Not of tables: they have one row per key in any case, but a check may judge their updates.
     if is_log:
         made += _unique_keys(table)
     notes = [f"Drafted from {frame.rows:,} rows of {topic}. Read it, and raise what must block to critical."]
@@ -138,11 +122,12 @@ def _nested(rows: list[Mapping[str, Any]]) -> set[str]:
 
 
 def _expectation(kind: str, notes: str, **kwargs: Any) -> dict[str, Any]:
+    # Never critical: a person reads the draft, and decides which expectations block.
     return {"type": kind, "kwargs": kwargs, "severity": WARNING, "notes": notes}
 
 
 def _row_count() -> dict[str, Any]:
-    """Expect rows as in the last runs: the sample does not show how many rows a check judges."""
+    # The sample does not show how many rows a check judges.
     notes = "Compares checks of a kind with each other. It passes until there are enough of them."
     return _expectation("expect_table_row_count_to_be_near_last_runs", notes, runs=7, within=0.5)
 
@@ -165,9 +150,7 @@ class _Column:
     """Drafts the expectations of one column.
 
     Args:
-        name: Its name.
-        values: Its values.
-        is_nested: Whether they are text only because nested values have no columns of their own.
+        is_nested: Whether its values are text only because nested values have no columns of their own.
     """
 
     def __init__(self, name: str, values: Any, *, is_nested: bool) -> None:
@@ -181,7 +164,8 @@ class _Column:
         count = len(self._present)
         if count == self._rows:
             yield self._one("expect_column_values_to_not_be_null", f"None of {self._rows:,} rows lacks it.")
-            if self._kind:  # a column without any value has the type of text
+            # Times have no type name that pandas and Spark share, and nested values are text only here.
+            if self._kind:
                 types = list(_TYPES[self._kind])
                 notes = f"All {self._rows:,} rows have this type, by its names in pandas and Spark."
                 yield self._one("expect_column_values_to_be_in_type_list", notes, type_list=types)

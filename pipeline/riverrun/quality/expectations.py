@@ -1,6 +1,6 @@
-"""Converts the values that a `quality` function may return to one form: expectations of outputs, stores, runs and workers.
+"""Expectations of outputs, stores, inputs, runs and workers, in one form.
 
-Suites of expectations: returned by a function, or read from files that Great Expectations has written.
+They are what a `quality` function returns, or suites in files that Great Expectations has written.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Checks:
         outputs: A list, for the records of each output; `Expectations`, for each output; or either by topic.
         stores: Expectations of the rows of state stores, by store.
         runs: Expectations of the version's bounded runs: how many records they have read, and dropped by reason.
-        workers: Expectations of the work of running instances: how many records each task has read, how late they were, and
+        workers: Expectations of the work of running workers: how many records each task has read, how late they were, and
             how many were dropped by reason. Only checks of a live version judge them.
         actions: Great Expectations' own, such as `SlackNotificationAction`. Each runs after each part of a check.
         inputs: Expectations of the records that a bounded run with a gate reads, by source topic. Only its gate judges them.
@@ -57,26 +57,19 @@ class Checks:
     outputs: Any = ()
     stores: Mapping[str, Sequence[Any]] = field(default_factory=dict)
     runs: Sequence[Any] = ()
+    # A release is not judged by the fields below, so its verdict does not depend on them (`suite_digest`).
     workers: Sequence[Any] = field(default=(), compare=False)
     actions: Sequence[Any] = field(default=(), compare=False)
     inputs: Mapping[str, Sequence[Any]] = field(default_factory=dict, compare=False)
 
 
 def checks_of(where: str, given: Any, topology: Topology) -> Checks:
-    """Return the result of a `quality` function as checks.
-
-    Args:
-        where: The function that returned it, for messages.
-        given: `Checks`, or a value that its `outputs` accepts.
-        topology: The topology that they are about.
-
-    Raises:
-        ConfigError: If a store or an input does not exist, or the value is something else.
-    """
+    """Return the result of a `quality` function as checks; `where` names the function in messages."""
     if not isinstance(given, Checks):
         return Checks(given)
     _require_known(where, given.stores, topology.stores, "a state store")
-    inputs = given.inputs.keys() if topology.has_patterns else topology.source_topics  # a pattern may find any
+    # A pattern may find any topic, so then no name is wrong.
+    inputs = given.inputs.keys() if topology.has_patterns else topology.source_topics
     _require_known(where, given.inputs, inputs, "an input")
     _require_list(where, given.runs)
     _require_list(where, given.workers)
@@ -92,17 +85,7 @@ def _require_known(where: str, given: Mapping[str, Sequence[Any]], known: Collec
 
 
 def by_topic(where: str, given: Any, topics: Collection[str], logs: Collection[str]) -> dict[str, Expectations]:
-    """Return the expectations of each output.
-
-    Args:
-        where: The function that returned them, for messages.
-        given: A list, for the table of each output; `Expectations`, for each output; or either of these by topic.
-        topics: The outputs.
-        logs: The outputs that are logs.
-
-    Raises:
-        ConfigError: If an output does not exist, is a log and has no difference, or the value is something else.
-    """
+    """Return the expectations of each output; `given` is a list, `Expectations`, or either by topic."""
     if not isinstance(given, Mapping):
         common = _of(where, given)
         return {topic: Expectations(common.table) if topic in logs else common for topic in topics}
@@ -134,21 +117,15 @@ def _require_list(where: str, given: Any) -> None:
         raise ConfigError(message, hint=hint)
 
 
+# Names, or prefixes of names, of suites that are not about the records of an output.
 DIFFERENCE, STORE, INPUT, RUNS, WORKERS = "difference.", "store.", "input.", "runs", "workers"
-"""Prefixes of the names of suites that are not about the records of an output."""
 
 
 def declared(quality: str | PickledFunction | None) -> Any:
-    """Return the expectations that an application's function returns or its files contain.
-
-    Args:
-        quality: The value of `AppConfig.quality`; a path of files contains a path separator.
-
-    Raises:
-        ConfigError: If the function cannot be called, or a file cannot be read.
-    """
+    """Return the expectations that an application's function returns or its files contain."""
     if quality is None:
         return []
+    # A path of files contains a separator, a function's reference never does.
     if isinstance(quality, str) and os.sep in quality:
         return read_suites(Path(quality))
     return call_attribute(quality)
@@ -159,13 +136,7 @@ def read_suites(path: Path) -> Checks:
 
     A suite has the name of the output that it is about. `difference.TOPIC` is about a topic's difference, `store.NAME` about
     a state store. `runs` is about bounded runs, `input.TOPIC` about the records that one with a gate reads, and `workers` about
-    running instances.
-
-    Args:
-        path: A file, or a directory with files at any depth.
-
-    Raises:
-        ConfigError: If there are no suites, or one cannot be read.
+    running workers.
     """
     files = sorted(path.rglob("*.json")) if path.is_dir() else [path]
     if not all(file.is_file() for file in files) or not files:
@@ -213,16 +184,12 @@ def _suite(file: Path) -> tuple[str, list[Any]]:
 
 
 _OPTIONS = ("meta", "notes", "description", "severity")
+# Great Expectations adds these to files that it saves.
 _OF_THEIRS = ("id", "rendered_content", "expectation_context", "success_on_last_run")
-"""Keys that Great Expectations adds to files that it saves."""
 
 
 def _expectation(file: Path, place: int, given: Any) -> Any:
-    """Return the expectation at a place of a suite, as Great Expectations' own object.
-
-    Raises:
-        ConfigError: If it cannot be made; the message has the place, and the hint the nearest name.
-    """
+    """Return the expectation at a place of a suite (from 1), as Great Expectations' own object."""
     from great_expectations.exceptions import ExpectationNotFoundError, GreatExpectationsError
     from great_expectations.expectations.expectation_configuration import ExpectationConfiguration
     from great_expectations.expectations.registry import list_registered_expectation_implementations
@@ -249,11 +216,7 @@ def _expectation(file: Path, place: int, given: Any) -> Any:
 
 
 def _parts(given: Any) -> tuple[str, Mapping[str, Any]]:
-    """Return the type and the arguments of an expectation in a file.
-
-    Raises:
-        ConfigError: If it is not one.
-    """
+    """Return the type and the arguments of an expectation in a file; refuse keys that nobody reads."""
     if not isinstance(given, Mapping):
         message = f"{given!r} is not an object"
         raise ConfigError(message, hint='An expectation is {"type": ..., "kwargs": {...}}.')
@@ -268,11 +231,6 @@ def _parts(given: Any) -> tuple[str, Mapping[str, Any]]:
 
 
 def _class_named(reference: str) -> Any:
-    """Return the class of a user's own expectation.
-
-    Raises:
-        ConfigError: If it cannot be imported, or is something else.
-    """
     from great_expectations.expectations.expectation import Expectation
 
     found = load_attribute(reference)
@@ -283,7 +241,7 @@ def _class_named(reference: str) -> Any:
 
 
 def _nearest_argument(error: Exception, name: str) -> str | None:
-    """Return the argument that was meant, if one is unknown."""
+    """Return a hint with the argument that was meant, if the error is about an unknown one."""
     from great_expectations.expectations.registry import get_expectation_impl
 
     unknown = [each["loc"][-1] for each in getattr(error, "errors", list)() if each["type"] == "value_error.extra"]

@@ -22,16 +22,15 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
 TIME = pa.timestamp("us", "UTC")
+# Digits of 64-bit integers, and of the longest decimals that Spark has.
 _INT_DIGITS, _MAX_DIGITS = 19, 38
-"""Numbers of digits of integers of 64 bits, and of the longest decimals that Spark has."""
 BATCH_ROWS = 20_000
-"""Rows in memory at a time."""
+# The lowest 1,024 of all 64-bit hashes estimate the number of distinct values with an error of about 3 %.
 _HASHES, _ALL_HASHES = 1024, 2.0**64
-"""Number of the lowest hashes that are kept to count distinct values, with an error of about 3 %; and of all hashes."""
+# Columns with statistics, so that records of checks stay small.
 _MOST_COLUMNS = 100
-"""Columns with statistics, so that records of checks stay small."""
+# Directories that do not have the name of a check's rows are not Riverrun's, and are never deleted.
 _ROWS_OF_CHECK = re.compile(r"\d{8}T\d{6}\.\d{6}Z-.+")
-"""Names of directories with a check's rows. Any other directory is somebody else's, and stays."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,9 +40,7 @@ class ColumnStatistics:
     Args:
         nulls: Number of rows without a value.
         distinct: Number of distinct values, exact up to 1,023, else an estimate.
-        lowest: The lowest number; None of columns without numbers.
-        highest: The highest number.
-        mean: The mean of all numbers.
+        lowest: The lowest number; None, like the two below, for columns without numbers.
     """
 
     nulls: int = 0
@@ -68,12 +65,7 @@ class ColumnStatistics:
 
 @dataclass(frozen=True, slots=True)
 class Statistics:
-    """Statistics of a frame.
-
-    Args:
-        rows: The number of rows.
-        columns: Statistics of the columns by name, of the first 100.
-    """
+    """Statistics of a frame, and of its first 100 columns by name."""
 
     rows: int
     columns: Mapping[str, ColumnStatistics] = field(default_factory=dict)
@@ -81,44 +73,36 @@ class Statistics:
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """Rows in files.
-
-    Args:
-        directory: The directory of the files.
-        rows: The number of rows.
-        columns: Names of the columns, in the order of their first occurrence.
-    """
+    """Rows in the files of a directory; columns are in the order of their first occurrence."""
 
     directory: Path
     rows: int
     columns: tuple[str, ...]
 
     def pandas(self, columns: Collection[str] | None = None) -> Any:
-        """Return a pandas DataFrame with nullable types: integers stay integers.
-
-        Args:
-            columns: Names of the columns; all by default.
-        """
+        """Return a pandas DataFrame of some columns; defaults to all."""
         import pandas as pd
 
+        # By default, pandas makes floats of integers with missing values.
         types = {pa.int64(): pd.Int64Dtype(), pa.bool_(): pd.BooleanDtype(), pa.string(): pd.StringDtype()}
         chosen = None if columns is None else [each for each in self.columns if each in columns]
         return _parquet().read_table(self.directory, columns=chosen).to_pandas(types_mapper=types.get)
 
     def kinds(self) -> dict[str, str]:
-        """Return the names of Arrow's types of the columns."""
+        """Return the columns with the names of their Arrow types."""
         schema = _parquet().read_schema(next(iter(sorted(self.directory.glob("*.parquet")))))
         return {field.name: str(field.type) for field in schema}
 
     def table(self) -> Any:
-        """Return a table of Arrow."""
+        """Return an Arrow table."""
         return _parquet().read_table(self.directory)
 
     def spark(self, session: Any) -> Any:
-        """Return a Spark DataFrame. What is not a number is missing, as in pandas."""
+        """Return a Spark DataFrame."""
         from pyspark.sql import functions
 
         found = session.read.parquet(str(self.directory))
+        # NaN is a missing value in pandas, and a number in Spark: a verdict must not depend on which of them judges.
         for name, kind in found.dtypes:
             if kind == "double":
                 column = functions.col(f"`{name}`")
@@ -138,16 +122,8 @@ class Frame:
 def write_frame(directory: Path, rows: Iterable[Mapping[str, Any]]) -> Frame:
     """Write rows to files, with only one batch of rows in memory.
 
-    Args:
-        directory: The directory to write to; it is created.
-        rows: The rows by column name; values that a row does not have are missing. A column has the type of its values:
-            integers, decimals, floats, booleans, times, bytes or text. Other types, and mixtures, become text.
-
-    Returns:
-        The frame.
-
-    Raises:
-        StateError: If the files cannot be written because the disk is full.
+    A column has the type of its values: integers, decimals, floats, booleans, times, bytes or text. Other types, and mixtures,
+    become text. Values that a row does not have are missing.
     """
     try:
         make_directory(directory)
@@ -158,19 +134,9 @@ def write_frame(directory: Path, rows: Iterable[Mapping[str, Any]]) -> Frame:
 
 
 def write_lines(url: str, name: str, rows: Iterable[Mapping[str, Any]]) -> str:
-    """Write rows to a file for people: JSON, one row per line.
+    """Write rows as JSON lines to a file below a directory or URL, and return its path or URL.
 
-    Args:
-        url: A directory, or a URL of fsspec.
-        name: The name of the file below it.
-        rows: The rows.
-
-    Returns:
-        The path or URL of the file.
-
-    Raises:
-        MissingExtraError: If it is a URL, and fsspec is not installed.
-        Exception: If it cannot be written; each kind of file store has errors of its own.
+    Raises whatever the file store raises: each kind has errors of its own.
     """
     place, lines = f"{url}/{name}", b"".join(msgspec.json.encode(_plain_row(row)) + b"\n" for row in rows)
     directory = place.rpartition("/")[0]
@@ -189,28 +155,23 @@ def write_lines(url: str, name: str, rows: Iterable[Mapping[str, Any]]) -> str:
 
 
 def rows_of_check(check: str) -> str:
-    """Return the name of a directory for a check's rows. It begins with the time, so names have the order of checks."""
+    """Return the name of a directory for a check's rows."""
+    # The time comes first, so that names sort by age.
     return f"{datetime.fromtimestamp(SystemClock().now_ms() / 1000, UTC):%Y%m%dT%H%M%S.%fZ}-{check}"
 
 
 def keep_newest(url: str, count: int) -> None:
-    """Delete the rows of all checks but the newest ones.
-
-    Args:
-        url: The directory of all checks, or its URL of fsspec.
-        count: Number of checks whose rows stay.
-
-    Raises:
-        Exception: If they cannot be deleted; each kind of file store has errors of its own.
-    """
+    """Delete the rows of all checks but the newest ones."""
     if "://" not in url:
         for name in _older(count, [each.name for each in Path(url).iterdir()]):
-            shutil.rmtree(Path(url, name), ignore_errors=True)  # another check may delete it at the same time
+            # Another check may delete it at the same time.
+            shutil.rmtree(Path(url, name), ignore_errors=True)
         return
     import fsspec
 
     files, root = fsspec.url_to_fs(url)
-    files.invalidate_cache(root)  # other processes write there as well
+    # fsspec caches listings, and other processes write there as well.
+    files.invalidate_cache(root)
     for name in _older(count, [each.rstrip("/").rpartition("/")[2] for each in files.ls(root, detail=False)]):
         files.rm(f"{root}/{name}", recursive=True)
 
@@ -220,7 +181,7 @@ def _older(count: int, names: Iterable[str]) -> list[str]:
 
 
 def _plain_row(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a row of pandas with values of Python."""
+    """Return a row of pandas with built-in values."""
     import pandas as pd
 
     found: dict[str, Any] = {}
@@ -235,11 +196,7 @@ def _plain_row(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class _Writer:
-    """Writes batches as they come, and rewrites those whose columns turn out to have other types.
-
-    Args:
-        directory: The directory to write to.
-    """
+    """Writes batches as they come, and rewrites those whose columns turn out to have other types."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -254,6 +211,7 @@ class _Writer:
             if len(batch) == BATCH_ROWS:
                 count += self._write_batch(batch)
                 batch = []
+        # An empty frame has a file as well, for its readers.
         count += self._write_batch(batch) if batch or not count else 0
         self._make_alike()
         return Frame(self._directory, count, tuple(self._types))
@@ -272,6 +230,7 @@ class _Writer:
 
     def _make_alike(self) -> None:
         """Give all files the columns and types of the whole frame."""
+        # Engines have no common type of columns without any value.
         for name, kind in self._types.items():
             if pa.types.is_null(kind):
                 self._types[name] = pa.string()
@@ -308,7 +267,7 @@ class _Counted:
             self._numbers += len(present)
 
     def _add_hashes(self, values: pa.Array) -> None:
-        """Keep the lowest hashes of all values: how dense they are tells how many there are."""
+        """Keep the lowest hashes of all values: their density shows how many distinct values there are."""
         import numpy as np  # noqa: PLC0415 - pandas loads it
         import pandas as pd
 
@@ -325,8 +284,10 @@ class _Counted:
     def _distinct(self) -> int:
         if self._hashes is None:
             return 0
+        # Fewer hashes than are kept: all of them were kept, so this is the exact number.
         if len(self._hashes) < _HASHES:
             return len(self._hashes)
+        # Hashes are spread evenly: the kept share of all values is the share of the hash range below the highest kept one.
         return round((_HASHES - 1) / (float(self._hashes[-1]) / _ALL_HASHES))
 
 

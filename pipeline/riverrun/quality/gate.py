@@ -1,7 +1,4 @@
-"""The gate: expectations over frames of a candidate's outputs, judged by Great Expectations.
-
-Reports of checks: Data Docs of their results, and the actions that follow each check.
-"""
+"""Judges frames of rows by Great Expectations, builds Data Docs of the results, and keeps unexpected rows."""
 
 from __future__ import annotations
 
@@ -25,21 +22,21 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+# Subdirectories of Data Docs: the pages, and the results as JSON from which the pages are built.
 SITE, RESULTS = "site", "results"
-"""Subdirectories of Data Docs: the pages, and the results as JSON from which the pages are built."""
 
 
 @dataclass(frozen=True, slots=True)
 class GateReport:
-    """The place of a check among others: where its results go, in addition to the verdict, and what earlier ones counted.
+    """Places for the results of a check, in addition to its verdict, and the statistics of earlier checks.
 
     Args:
-        check: Names the check.
+        check: Name of the check; empty for one without pages and rows.
         directory: Where Data Docs are built; None to build none.
         actions: Great Expectations' own, which run after each result.
         earlier: Statistics of earlier checks of this kind by name of the frame, latest first.
         rows: Directory or URL that gets unexpected rows, among those of other checks; empty to keep none.
-        rows_limit: Number of rows that are kept of each expectation, at most.
+        rows_limit: Maximum number of rows that are kept of each expectation.
         rows_checks: Number of checks whose rows are kept.
     """
 
@@ -55,7 +52,7 @@ class GateReport:
     def of(
         cls, config: AppConfig, check: str, actions: Sequence[Any], earlier: Mapping[str, Sequence[Statistics]]
     ) -> GateReport:
-        """Return the place of a check of an application; one without a name has no pages, and keeps no rows."""
+        """Return the report of a check of an application."""
         if not check:
             return cls(actions=actions, earlier=earlier)
         rows = (
@@ -101,17 +98,9 @@ def new_context(report: GateReport) -> Any:
 
 
 def validated(context: Any, definition: Any, rows: Any, result_format: Any, report: GateReport) -> tuple[Any, str]:
-    """Validate rows at a checkpoint, whose actions build Data Docs and notify others.
+    """Validate rows, build their page of Data Docs, and run actions; return the result and the page.
 
-    Args:
-        context: The result of `new_context`.
-        definition: Great Expectations' validation definition.
-        rows: The DataFrame.
-        result_format: Great Expectations' result format.
-        report: The places for results.
-
-    Returns:
-        The result, and its page relative to the directory of Data Docs; the page is empty if none are built.
+    The page is relative to the directory of Data Docs, and empty if none is built.
     """
     import great_expectations as gx
 
@@ -124,6 +113,7 @@ def validated(context: Any, definition: Any, rows: Any, result_format: Any, repo
     found = checkpoint.run(
         batch_parameters={"dataframe": rows}, run_id=gx.RunIdentifier(run_name=report.check or definition.name)
     )
+    # Not as actions of the checkpoint: one that fails would fail the check.
     for action in report.actions:
         try:
             action._data_context = context  # noqa: SLF001 - as its checkpoint does
@@ -139,13 +129,14 @@ def _files(directory: Path) -> dict[str, str]:
 
 
 CRITICAL, WARNING, INFO = "critical", "warning", "info"
+# Larger frames are judged by a local Spark where it finds what pandas finds, else in pandas with only the columns needed.
 ROWS_IN_MEMORY = 300_000
-"""Larger frames, in rows, are judged by a local Spark as far as it finds what pandas finds, and else by the columns needed."""
+# This logger reports temporary directories; the library sets its level when it is imported.
 _TALKATIVE = "great_expectations.data_context.types.base"
-"""A logger that reports temporary directories; the library sets its level when it is imported."""
 _INDEX = "unexpected_index_column_names"
+# From this probability on, it may be an accident that all rows lack a value.
 _ACCIDENT = 0.001
-"""Probability from which it may be an accident that all rows lack a value."""
+# On these kinds and the two below, Spark agrees with pandas.
 _OF_ROWS = frozenset(
     {
         "expect_column_to_exist",
@@ -172,7 +163,7 @@ class Verdict:
     """The findings of a gate.
 
     Args:
-        outcomes: Expectation to outcome, in words: `passed`, `failed: ...`, `noted: ...` (failed, of severity `info`).
+        outcomes: Outcome by expectation, as text: `passed`, `failed: ...`, `noted: ...` (failed, of severity `info`).
         critical: Failed expectations that block the release.
         warnings: Failed expectations that a person has to approve.
         pages: Pages of Data Docs by the name of the frame that was judged, relative to their directory.
@@ -205,20 +196,20 @@ def judge(
 ) -> Verdict:
     """Validate the rows of a frame.
 
-    A frame without rows fails, as it would meet every other expectation. An expectation of a missing column,
-    or one that cannot be evaluated, blocks at any severity: it says nothing about the data.
+    An expectation of a missing column, or one that cannot be evaluated, blocks at any severity: it says nothing about the data.
 
     Args:
-        name: A readable name of the rows, which precedes the name of each outcome.
+        name: Name of the frame, which precedes the name of each outcome.
         frame: The rows.
         expectations: Great Expectations' own, each with its severity (`critical`, `warning`, `info`).
         spark: Returns a Spark session, for large frames.
         keys: Columns that identify a row, for messages.
-        if_empty: The severity of an empty frame: `critical`, `warning`, or `info`.
-        report: The place of the check among others.
+        if_empty: Severity of an empty frame.
+        report: Where results go; defaults to the verdict alone.
     """
     report, statistics = report or GateReport(), frame.statistics()
     found, pages, failing = _Findings(name), dict[str, str](), list[Any]()
+    # Without rows, most expectations pass: an empty frame has to be a finding of its own.
     found.add("it has rows", if_empty, "" if frame.rows else "it is empty", str(frame.rows))
     earlier = report.earlier.get(name, ())
     asked = [_of_this_frame(each, statistics, earlier) for each in expectations]
@@ -235,6 +226,7 @@ def judge(
         except StreamsError:
             raise
         except Exception as error:  # noqa: BLE001 - one expectation is not to keep the others from being judged
+            # The library fails a validation as a whole, so halves are judged until the expectation at fault is alone.
             if len(part.expectations) > 1:
                 half = len(part.expectations) // 2
                 halves = part.expectations[:half], part.expectations[half:]
@@ -251,8 +243,8 @@ def judge(
     return Verdict(found.outcomes, critical, warnings, pages, {name: statistics})
 
 
+# Attributes that an expectation may have: whether it judges frames without rows, and a method that takes statistics.
 JUDGES_NO_ROWS, OF_THIS_FRAME = "judges_no_rows", "of_this_frame"
-"""Names that some expectations have: whether they judge frames without rows, and the method that takes statistics."""
 
 
 def _of_this_frame(expectation: Any, statistics: Statistics, earlier: Sequence[Statistics]) -> Any:
@@ -286,6 +278,7 @@ class _Findings:
             name = _name(each.configuration)
             missing = [column for column in _columns_of(each.configuration) if column not in frame.columns]
             result = next((one for one in left if _is_result_of(one, each.configuration)), None)
+            # Each result is used once: one suite may ask the same with two severities.
             if result is not None:
                 left.remove(result)
             if missing:
@@ -297,12 +290,13 @@ class _Findings:
         return failing
 
     def add_emptied(self, judged: set[str], statistics: Statistics, earlier: Sequence[Statistics]) -> None:
-        """Warn of columns whose rows all lack a value, though so many did not in the last frame that this is no accident."""
+        """Warn of columns whose rows all lack a value, if by the last frame's share of such rows that is no accident."""
         before = next((each for each in earlier if each.rows), None)
         if before is None or not statistics.rows:
             return
         for column in sorted(judged & before.columns.keys() & statistics.columns.keys()):
             now, then = statistics.columns[column], before.columns[column]
+            # The probability that all rows lack a value, if each does so as often as in the last frame.
             if now.nulls == statistics.rows and (then.nulls / before.rows) ** statistics.rows < _ACCIDENT:
                 lacked = f"in the last check, {then.nulls:,} of {before.rows:,} had none"
                 told = f"none of {counted(statistics.rows, 'row')} has one; {lacked}"
@@ -323,7 +317,7 @@ class _Findings:
 
 
 def _by_format(expectations: Sequence[Any], keys: Sequence[str]) -> list[tuple[dict[str, Any], list[Any]]]:
-    """Return expectations by result format, as a validation has one: their own, or a summary with the keys of some rows."""
+    """Group expectations by result format, as a validation has only one: their own, or a summary with keys of some rows."""
     found: dict[str, tuple[dict[str, Any], list[Any]]] = {}
     for each in expectations:
         given = each.result_format if "result_format" in each.__fields_set__ else _SUMMARY
@@ -338,9 +332,8 @@ class _Part:
     """Expectations of a frame that are judged together.
 
     Args:
-        expectations: They.
         columns: The columns that they need; None for all.
-        is_of_spark: Whether Spark finds what pandas finds.
+        is_of_spark: Whether Spark judges them, as it finds what pandas finds.
     """
 
     expectations: list[Any]
@@ -349,11 +342,9 @@ class _Part:
 
 
 def _parts(expectations: list[Any], frame: Frame) -> list[_Part]:
-    """Return the expectations of a frame by what judges them, so that no large frame is in memory as a whole.
-
-    A verdict must not depend on the number of rows. Spark has regular expressions, conditions, types, conversions and medians
-    that differ from those of pandas, so it only gets expectations without them.
-    """
+    """Group the expectations of a frame by what judges them, so that no large frame is in memory as a whole."""
+    # A verdict must not depend on the number of rows. Regular expressions, conditions, types, conversions and medians of Spark
+    # differ from those of pandas, so it only gets expectations without them.
     if frame.rows <= ROWS_IN_MEMORY:
         return [_Part(expectations)]
     kinds, alike = frame.kinds(), list[Any]()
@@ -368,7 +359,6 @@ def _parts(expectations: list[Any], frame: Frame) -> list[_Part]:
 
 
 def _is_alike_on_spark(expectation: Any, kinds: Mapping[str, Any]) -> bool:
-    """Return whether Spark finds of an expectation what pandas finds."""
     if getattr(expectation, "row_condition", None) is not None or not _is_of_the_library(expectation):
         return False
     kind, named = expectation.expectation_type, kinds.get(getattr(expectation, "column", None) or "", "")
@@ -386,7 +376,7 @@ def _is_alike_on_spark(expectation: Any, kinds: Mapping[str, Any]) -> bool:
 
 
 def _needed(expectation: Any, columns: Sequence[str]) -> frozenset[str] | None:
-    """Return the columns that pandas needs for an expectation; None for all, as of a user's own."""
+    """Return the columns that pandas needs for an expectation; None for all, as for a user's own."""
     if not _is_of_the_library(expectation) or not _columns_of(expectation.configuration):
         return None
     named, condition = _columns_of(expectation.configuration), str(getattr(expectation, "row_condition", None) or "")
@@ -408,17 +398,20 @@ def _validate(
     require_extra("quality")
     import great_expectations as gx
 
-    logging.getLogger(_TALKATIVE).setLevel(logging.NOTSET)  # as the program says of all others
+    # Leaves the level to the program, as for all other loggers.
+    logging.getLogger(_TALKATIVE).setLevel(logging.NOTSET)
     context = new_context(report)
     session = spark() if part.is_of_spark else None
     if session is not None and _reads_files_of_this_machine(session):
         rows, source = frame.spark(session), context.data_sources.add_spark(_SOURCE)
     else:
         rows, source = frame.pandas(part.columns), context.data_sources.add_pandas(_SOURCE)
-    if part.columns is not None:  # without the other columns, rows are told by their values: to name them takes long
+    # The columns that name a row are not loaded here; naming the rows of a large frame takes long anyway.
+    if part.columns is not None:
         result_format = {key: value for key, value in result_format.items() if key != _INDEX}
     batch = source.add_dataframe_asset("rows").add_batch_definition_whole_dataframe("all")
-    own = [each.copy(update={"id": None}) for each in part.expectations]  # one list may be of several outputs
+    # A suite gives its expectations ids, and one list may serve several outputs.
+    own = [each.copy(update={"id": None}) for each in part.expectations]
     suite = context.suites.add_or_update(gx.ExpectationSuite(name, expectations=own))
     definition = context.validation_definitions.add(gx.ValidationDefinition(name=name, data=batch, suite=suite))
     return validated(context, definition, rows, dict(result_format), report)
@@ -427,10 +420,8 @@ def _validate(
 def _keep_rows(
     found: _Findings, frame: Frame, failing: Sequence[Any], spark: Callable[[], Any], report: GateReport
 ) -> None:
-    """Write the rows that do not meet expectations to files, in all their columns, and add their places to the findings.
-
-    A validation of its own finds them, as pages and results are not to hold so many rows. Rows of the oldest checks make way.
-    """
+    """Write the rows that do not meet expectations to files, in all their columns, and add their places to the findings."""
+    # A second validation finds them, as the pages and results of the first must not hold so many rows.
     result_format = {
         "result_format": _SUMMARY,
         "partial_unexpected_count": report.rows_limit,
@@ -446,8 +437,9 @@ def _keep_rows(
     ]
     for place, each in enumerate(results, 1):
         rows = (each.result or {}).get("partial_unexpected_index_list")
+        # An expectation of a whole column or table has no rows.
         if not rows:
-            continue  # an expectation of a whole column or table
+            continue
         named = f"{found.name}: {_name(each.expectation_config)}"
         try:
             file = f"{found.name.replace(', ', '.')}/{place}-{each.expectation_config.type}.jsonl"
@@ -477,13 +469,11 @@ def _unable(error: object) -> str:
 
 
 def _subject(name: str, result_format: Mapping[str, Any], pages: Mapping[str, str]) -> str:
-    """Return a name for a page of a frame."""
     subject = name if not pages else f"{name}, {result_format['result_format']}"
     return subject if subject not in pages else f"{subject} {len(pages) + 1}"
 
 
 def _is_result_of(result: Any, config: Any) -> bool:
-    """Return whether a result is about an expectation: one suite may ask the same with two severities."""
     found = result.expectation_config
     return _name(found) == _name(config) and _severity(found) == _severity(config)
 
@@ -507,7 +497,7 @@ def _columns_of(config: Any) -> list[str]:
 
 
 def _severity(config: Any) -> str:
-    """Return the severity of a failure; one of unknown severity blocks."""
+    # The text is not to be trusted: any severity that is not known to be harmless blocks.
     severity = getattr(config.severity, "value", config.severity)
     return severity if severity in {WARNING, INFO} else CRITICAL
 

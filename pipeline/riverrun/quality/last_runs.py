@@ -1,8 +1,7 @@
 """Expectations that compare a frame with the last ones of its kind, as classes of Great Expectations.
 
-`judge` hands them the statistics of the frame and of earlier ones. They keep these in `meta`, so results have them.
-
-Importing this module imports Great Expectations, which takes seconds.
+`judge` hands them the statistics of the frame and of earlier ones. Importing this module imports Great Expectations, which
+takes seconds.
 """
 
 from __future__ import annotations
@@ -19,8 +18,8 @@ if TYPE_CHECKING:
     from riverrun.quality.frames import ColumnStatistics, Statistics
 
 _OBSERVED, _EARLIER = "observed", "last_runs"
+# The history of checks keeps no more of a kind.
 _MOST_RUNS = 200
-"""The history of checks keeps no more of a kind."""
 _MOST_WITHIN = 1000
 Statistic: TypeAlias = Literal["nulls", "null_share", "distinct", "min", "max", "mean"]
 
@@ -45,8 +44,8 @@ class ExpectTableRowCountToBeNearLastRuns(BatchExpectation):  # type: ignore[mis
         """Return a copy that knows the numbers of rows to compare.
 
         Args:
-            found: Statistics of the frame.
-            earlier: Those of earlier frames, latest first.
+            found: Statistics of the frame to judge.
+            earlier: Statistics of earlier frames, latest first.
         """
         return _with_numbers(self, found.rows, [each.rows for each in earlier])
 
@@ -58,7 +57,7 @@ class ExpectColumnStatisticToBeNearLastRuns(BatchExpectation):  # type: ignore[m
     """Expect a statistic of a column to be near its median in the last runs.
 
     Args:
-        column: The column.
+        column: Name of the column.
         statistic: `nulls`, `null_share`, `distinct`, or of numbers `min`, `max` or `mean`.
         runs: Number of earlier runs; with fewer that have the statistic, it passes.
         within: The largest distance from the median, as a share of it.
@@ -77,8 +76,8 @@ class ExpectColumnStatisticToBeNearLastRuns(BatchExpectation):  # type: ignore[m
         """Return a copy that knows the statistics to compare.
 
         Args:
-            found: Statistics of the frame.
-            earlier: Those of earlier frames, latest first.
+            found: Statistics of the frame to judge.
+            earlier: Statistics of earlier frames, latest first.
         """
         values = [_number(self.statistic, each, self.column) for each in (found, *earlier)]
         return _with_numbers(self, values[0], values[1:])
@@ -89,6 +88,7 @@ class ExpectColumnStatisticToBeNearLastRuns(BatchExpectation):  # type: ignore[m
 
 def _with_numbers(expectation: Any, found: float | None, earlier: Sequence[float | None]) -> Any:
     known = [value for value in earlier if value is not None][: expectation.runs]
+    # In `meta`, which the library carries on to results.
     return expectation.copy(update={"meta": {**(expectation.meta or {}), _OBSERVED: found, _EARLIER: known}})
 
 
@@ -100,7 +100,6 @@ def _result(expectation: Any) -> dict[str, Any]:
 
 
 def _number(name: Statistic, statistics: Statistics, column_name: str) -> float | None:
-    """Return a statistic of a column; None if there is none."""
     column = statistics.columns.get(column_name)
     return None if column is None or not statistics.rows else _statistic(name, column, statistics.rows)
 
@@ -122,7 +121,7 @@ def _statistic(name: Statistic, column: ColumnStatistics, rows: int) -> float | 
 
 
 def compared(observed: float | None, earlier: Sequence[float], runs: int, within: float) -> tuple[bool, str]:
-    """Return whether a number is near the median of earlier ones, and what was compared, in words.
+    """Return whether a number is near the median of `earlier` (latest first), and what was compared, as text.
 
     >>> compared(1_150, [1_000, 1_100, 900], 3, 0.2)
     (True, '1,150, and the median of the last 3 runs is 1,000')
@@ -130,12 +129,6 @@ def compared(observed: float | None, earlier: Sequence[float], runs: int, within
     (False, '2,000, and the median of the last 3 runs is 1,000')
     >>> compared(2_000, [1_000], 3, 0.2)
     (True, '2,000, not compared: there are 1 of 3 earlier runs')
-
-    Args:
-        observed: The number; None if there is none.
-        earlier: The numbers of earlier runs, latest first.
-        runs: How many of them are needed.
-        within: The largest distance from their median, as a share of it.
     """
     told = "no number" if observed is None else f"{observed:,.6g}" if observed % 1 else f"{observed:,.0f}"
     if len(earlier) < runs:

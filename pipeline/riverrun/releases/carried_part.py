@@ -1,7 +1,7 @@
-"""The part of a candidate's topology that computes what cannot be carried, as a topology of its own.
+"""The part of a candidate's topology that computes what cannot be carried, as a separate topology.
 
 A bounded run processes it once, before the candidate begins: from the beginning of the inputs up to the mark. A table that is
-made from the rows of a carried store reads these from the store's changelog, in place of what feeds the store.
+made from the rows of a carried store reads these from the store's changelog, instead of what feeds the store.
 """
 
 from __future__ import annotations
@@ -32,27 +32,18 @@ class CarriedPart:
 
     Args:
         nodes: The nodes of the part.
-        fed: Those that forward the rows of a carried store instead, with the store.
+        fed: Nodes that forward the rows of a carried store instead, with the store.
     """
 
     nodes: frozenset[str]
     fed: Mapping[str, str]
 
     def __call__(self, job: VersionedJob) -> Topology:
-        """Return the part of the topology of a job's application and version.
-
-        Raises:
-            ConfigError: If there is no such version or function, or it raises.
-        """
+        """Return the part of the topology of a job's application and version."""
         return self.of(build_topology(job), job.config.application_id(job.version))
 
     def of(self, topology: Topology, application_id: str) -> Topology:
-        """Return the part of a topology.
-
-        Args:
-            topology: The candidate's.
-            application_id: Its id, with which the names of its changelogs begin.
-        """
+        """Return the part of a candidate's topology; the names of its changelogs begin with the application's id."""
         parts = topology.parts()
         parts.remove(*(name for name in list(parts.nodes) if name not in self.nodes))
         for node, store in self.fed.items():
@@ -75,6 +66,7 @@ class CarriedPart:
         parts.order.insert(at, source.name)
         forwarding = partial(TableSource, None, send_old_values=False)
         parts.nodes[name] = ProcessorNode(name, (source.name,), forwarding)
+        # The node keeps no store any more; stores without users are removed afterwards.
         for users in parts.users.values():
             users.discard(name)
         below = {name}

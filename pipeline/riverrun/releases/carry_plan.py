@@ -1,12 +1,12 @@
 """Decides what a candidate takes over from the live version, and what it has to compute.
 
-A store is carried if nothing that feeds it has changed. That covers the nodes that use it, everything above them, also through
-repartition topics, and the other stores that these use. Digests tell, as they do for the plan of a release. The rest is
-computed from the inputs' beginning, by a part of the topology (`releases.carried_part`). A table that only maps or filters the
-rows of a carried store is fed from these rows.
+A store is carried if nothing that feeds it has changed: the nodes that use it, everything above them, also through
+repartition topics, and the other stores that these use. Digests show what has changed. The rest is computed from the
+beginning of the inputs, by a part of the topology (`releases.carried_part`). A table that only maps or filters the rows of a
+carried store is fed from these rows.
 
-`[apps.NAME.carry.VERSION]` says more of a store: that it is the same although its code has changed, that a function migrates
-it, or that it starts empty. Of an output, it says that its rows stay.
+`[apps.NAME.carry.VERSION]` overrides this for a store: it is the same although its code has changed, a function migrates it,
+or it starts empty. For an output, it declares that its rows stay.
 """
 
 from __future__ import annotations
@@ -34,45 +34,37 @@ if TYPE_CHECKING:
     from riverrun.topology.parts import Parts
     from riverrun.topology.topology import Topology
 
+# What `streams.toml` may declare of a store, instead of a migrating function; of an output, only SAME.
 SAME, EMPTY = "same", "empty"
-"""The words that a project may use of a store, next to the function that migrates it; of an output, it may use the first."""
+# Only these hold all rows of a table: windows and versions expire.
 _ROWS = frozenset({StoreKind.KEY_VALUE, StoreKind.TIMESTAMPED_KEY_VALUE})
-"""Kinds of stores that have all rows of a table; windows and versions expire."""
+# Only the changelogs of these hold keys and values as their serdes write them.
 _MIGRATED = _ROWS | {StoreKind.WINDOW, StoreKind.TIMESTAMPED_WINDOW, StoreKind.SESSION}
-"""Kinds of stores whose changelogs have keys and values as their serdes write them."""
 
 
 class Fate(StrEnum):
-    """Tells what becomes of a store, or of the rows of an output, when a release carries state."""
+    """Outcome for a store, or for the rows of an output, when a release carries state."""
 
     CARRIED = "carried"
-    """It is taken over as it is."""
     MIGRATED = "migrated"
-    """It is taken over, and a function makes the new values."""
+    """Taken over, with new values from a function."""
     FED = "made from rows"
-    """It is computed from the rows of a store that is taken over."""
+    """Computed from the rows of a store that is taken over."""
     COMPUTED = "computed"
-    """It is computed from the beginning of the inputs."""
+    """Computed from the beginning of the inputs."""
     EMPTY = "empty"
-    """It has nothing from before the release."""
+    """Without anything from before the release."""
 
 
 @dataclass(frozen=True, slots=True)
 class Carried:
-    """One store or output, with its fate.
-
-    Args:
-        name: The store, or the topic.
-        fate: What becomes of it.
-        why: The reason, for people; empty if nothing has changed.
-    """
+    """One store or output topic, with its fate; `why` is empty if nothing has changed."""
 
     name: str
     fate: Fate
     why: str = ""
 
     def __str__(self) -> str:
-        """Describe it in words."""
         return f"{self.name}: {self.fate.value}" + (f" ({self.why})" if self.why else "")
 
 
@@ -82,9 +74,9 @@ class CarryPlan:
 
     Args:
         stores: All stores of the candidate, by name.
-        outputs: All its outputs, by topic.
+        outputs: All outputs of the candidate, by topic.
         part: Nodes that have to compute something from the beginning of their inputs, or from rows that are fed to them.
-        fed: Nodes of that part which forward the rows of a carried store instead, with the store.
+        fed: Nodes of that part that forward the rows of a carried store instead, with the store.
         functions: Functions that migrate stores, by store.
     """
 
@@ -100,38 +92,24 @@ class CarryPlan:
         return tuple(name for name, each in self.stores.items() if each.fate in {Fate.CARRIED, Fate.MIGRATED})
 
     def read_by(self, topology: Topology) -> frozenset[str]:
-        """Return the topics that have to be read from their beginning.
-
-        Args:
-            topology: The candidate's.
-        """
+        """Return the topics that have to be read from their beginning."""
         sources = (node for name, node in topology.nodes.items() if name in self.part)
         return frozenset(topic for node in sources if isinstance(node, SourceNode) for topic in node.topics)
 
     @property
     def lines(self) -> tuple[str, ...]:
-        """Describe it in words, line by line."""
+        """Return the fates of all stores and outputs as text."""
         stores = (f"store {each}" for each in self.stores.values())
         return (*stores, *(f"output {each}" for each in self.outputs.values()))
 
 
 def carry_plan(live: Application, new: Application, declared: Mapping[str, str | PickledFunction]) -> CarryPlan:
-    """Decide what a candidate takes over. Asks no broker.
-
-    Args:
-        live: The live version.
-        new: The candidate.
-        declared: What the project says of stores and outputs of the candidate, by name.
-
-    Raises:
-        ReleaseError: If the project names a store or output that does not exist, or asks for what cannot be; if a store has no
-            changelog; if no store can be taken over.
-    """
+    """Decide what a candidate takes over. Asks no broker."""
     return _Decision(live, new, declared).plan()
 
 
 class _Decision:
-    """The nodes of a candidate while it is decided what becomes of them."""
+    """The nodes of a candidate while their fates are decided."""
 
     def __init__(self, live: Application, new: Application, declared: Mapping[str, str | PickledFunction]) -> None:
         self._live, self._new, self._app = live.topology.parts(), new.topology.parts(), new.config.name
@@ -150,7 +128,8 @@ class _Decision:
     def plan(self) -> CarryPlan:
         begun = self._begun()
         part: frozenset[str] = frozenset()
-        while True:  # each round computes more, until nothing is fed by what is computed
+        # What is computed cannot feed other nodes, so these have to be computed as well: each round adds to the part.
+        while True:
             fed = self._fed(part)
             wanted = {
                 name
@@ -222,8 +201,9 @@ class _Decision:
     # What has changed
 
     def _nodes_kept(self) -> frozenset[str]:
-        """Return the nodes whose results, and stores, are those of the live version: the largest set that is closed upwards."""
+        """Return the nodes whose results and stores are those of the live version: the largest set that is closed upwards."""
         kept = {name for name in self._new.nodes if name in self._live.nodes and self._is_equal(name)}
+        # Any node may read a global store without being connected to it, so its change may change any result.
         if any(self._is_global_changed(name) for name in self._live.global_stores):
             kept &= self._by_word
         while True:
@@ -243,6 +223,7 @@ class _Decision:
     def _stands(self, name: str, kept: set[str]) -> bool:
         node = self._new.nodes[name]
         above = self._above(node)
+        # A repartition topic that other nodes write to holds other records, though its own digest is the same.
         if isinstance(node, SourceNode) and above != self._writers(self._live, node):
             return False
         if above - kept or above & self._migrated_users:
@@ -250,6 +231,7 @@ class _Decision:
         return all(self._is_store_kept(store, kept) for store in self._stores_of(name))
 
     def _is_store_kept(self, store: str, kept: set[str]) -> bool:
+        # Without a changelog nothing can be taken over: the project has to declare such a store empty, which is no change.
         if store not in self._live.stores or (self._declared.get(store) == EMPTY and self._new.stores[store].logging):
             return False
         before, now = self._digests
@@ -259,7 +241,7 @@ class _Decision:
         return self._live.users[store] <= kept and not any(self._may_write(name) for name in new_users)
 
     def _may_write(self, name: str) -> bool:
-        """Return whether a node may change a store that others write: only users' processors may."""
+        # The operators of the DSL write only to their own stores, and read those of others; users' processors may do anything.
         operator = self._operator(name)
         return isinstance(operator, UserProcessor) or not type(operator).__module__.startswith("riverrun.operators.")
 
@@ -284,7 +266,7 @@ class _Decision:
     # What has to be computed
 
     def _begun(self) -> set[str]:
-        """Return the nodes that begin with what comes after the release: users of stores that start empty, and all below."""
+        """Return the nodes that begin after the release: users of stores that start empty, and all below."""
         empty = (store for store, word in self._declared.items() if word == EMPTY)
         begun = {user for store in empty for user in self._new.users[store]} - self._kept
         return self._spread(begun, lambda name, found: bool(self._above(self._new.nodes[name]) & found))
@@ -337,17 +319,16 @@ class _Decision:
         return fed
 
     def _begins_in(self, name: str, fed: set[str]) -> bool:
-        """Return whether the node above is fed, or forwards the rows of a store."""
         (parent,) = self._new.nodes[name].parents
         return parent in fed or self._rows(parent) is not None
 
     def _ends_in(self, name: str, fed: set[str]) -> bool:
-        """Return whether everything below a node is fed as well: what is computed below needs each update, and not rows."""
+        # A node below that is computed needs each update, not only the last row of each key.
         children = [other for other, node in self._new.nodes.items() if name in node.parents and not self._stays(other)]
         return isinstance(self._new.nodes[name], SinkNode) or (bool(children) and fed.issuperset(children))
 
     def _closure(self, wanted: Iterable[str]) -> frozenset[str]:
-        """Return nodes with everything that has a share in their results: nodes above, and users of their stores."""
+        """Return nodes with everything that contributes to their results: nodes above, and users of their stores."""
         found, waiting = set[str](), list(wanted)
         while waiting:
             name = waiting.pop()

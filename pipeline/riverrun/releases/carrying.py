@@ -1,15 +1,13 @@
-"""Copies the live version's state at a mark to a candidate, which continues there and not at the first offset.
+"""Copies the live version's state at a mark to a candidate, which resumes there instead of at the first offset.
 
 1. The mark is noted while no task of the live version processes: its offsets with their metadata, and the ends of its internal
-   topics. Repartition topics hold nothing then. Workers pause at a barrier for that moment; from then on they go on.
-2. The changelogs of carried stores are copied up to the mark, into those of the candidate. Brokers may not compact them
-   meanwhile, since what came after the mark would replace what was there.
-3. Staging tables of outputs that stay get the public rows. Rows that the live version has changed since are those that the
-   candidate will write, as it processes the same records.
+   topics. Repartition topics hold nothing then. Workers pause at a barrier until the mark is noted.
+2. The changelogs of carried stores are copied up to the mark, into those of the candidate.
+3. Staging tables of outputs that stay get the public rows.
 4. What cannot be carried is computed by a part of the topology, in a bounded run up to the mark.
 5. The candidate's tasks get the offsets of the mark, each under its lock.
 
-Each step may be repeated, and continues where it ended. Until the last one is noted, no host of the candidate may process.
+Each step can be repeated, and resumes where it ended. Until the last one is noted, no host of the candidate may process.
 """
 
 from __future__ import annotations
@@ -56,22 +54,14 @@ if TYPE_CHECKING:
     from riverrun.releases.versions import Versions
     from riverrun.state.api import StoreBuilder
 
+# Local state of the part, below the state directory of all applications.
 _DIRECTORY = "carrying"
-"""Directory of the local state of the part, below that of all applications."""
 _LOOKS = 5
-"""How often the mark of a version without workers is looked at, until two looks agree."""
 
 
 @dataclass(frozen=True, slots=True)
 class Carrying:
-    """Carries the state of an application's live version over to a candidate.
-
-    Args:
-        versions: The application's versions.
-        registry: Where the release is recorded.
-        barriers: Makes running versions pause.
-        corrections: Fills staging tables.
-    """
+    """Carries the state of an application's live version over to a candidate."""
 
     versions: Versions
     registry: ReleaseRegistry
@@ -79,61 +69,37 @@ class Carrying:
     corrections: Corrections
 
     def plan(self, live: ConnectedApplication, new: ConnectedApplication) -> CarryPlan:
-        """Decide what the candidate takes over. Changes nothing.
-
-        Raises:
-            ReleaseError: If nothing can be taken over, or not as `streams.toml` says; if a store's partitions differ.
-            ConfigError: If a function that is to migrate a store does not exist.
-        """
+        """Decide what the candidate takes over. Changes nothing."""
         declared = new.application.config.carry.get(new.version, {})
         plan = carry_plan(live.application, new.application, declared)
+        # A function that cannot be imported has to fail here, before anything changes.
         for function in plan.functions.values():
             load_attribute(function)
         _check_partitions(live.resolved(), new.resolved(), plan)
         return plan
 
     def start(self, release: Release, live: ConnectedApplication, new: ConnectedApplication) -> Release:
-        """Note that state is to be carried. Hosts of the candidate that start from now on are refused.
-
-        Raises:
-            ReleaseError: As of `plan`.
-            UnderWayError: If outputs of a run of the live version are held back.
-        """
+        """Note that state is to be carried. Hosts of the candidate that start from now on are refused."""
+        # A run that is held back may still be discarded, which rewinds the changelogs that would be copied.
         release.require_nothing_held()
         plan = self.plan(live, new)
         carry = Carry(uuid.uuid4().hex[:8], fates=plan.lines, functions=_digests(plan))
         return self.registry.write(replace(release, carry=carry))
 
     def is_begun(self, release: Release, live: ConnectedApplication, new: ConnectedApplication) -> bool:
-        """Return whether the carrying that a release has noted is the one that would begin now.
-
-        Raises:
-            ReleaseError: As of `plan`.
-        """
+        """Return whether a release has noted the carrying that would begin now, with the same fates and functions."""
         plan, carry = self.plan(live, new), release.carry
         return carry is not None and carry.fates == plan.lines and carry.functions == _digests(plan)
 
     def complete(self, release: Release, live: ConnectedApplication, new: ConnectedApplication) -> Release:
-        """Carry the state. If it is interrupted, another call completes it.
-
-        Args:
-            release: The release, with its record of the carrying.
-            live: The live version.
-            new: The candidate. What it has computed before the mark is known is deleted.
-
-        Raises:
-            UnderWayError: If a host of the candidate is at work, since it may have begun before the note. Also if the live
-                version does not come to rest, or left records between its sub-topologies.
-            ReleaseError: If a function that migrates a store fails, and no handler continues. Also if topics of the live
-                version were deleted meanwhile.
-            RangeError: If records of the inputs are gone.
-            StreamsError: As a bounded run raises it.
-        """
+        """Carry the state. If it is interrupted, another call completes it."""
         carry = release.carry
         if carry is None or carry.is_done:
             return release
         plan, live = self.plan(live, new), live.resolved()
+        # Only hosts that start after the note are refused by it: one that began before would still write.
         require_nobody(new)
+        # Before the mark, nothing of this carrying exists: what the candidate has was computed or carried earlier.
         if not carry.is_marked:
             self.versions.discard(new)
             shutil.rmtree(_directory(new), ignore_errors=True)
@@ -145,8 +111,11 @@ class Carrying:
         new.prepare()
         self._copy(live, new, plan, mark, carry)
         compact_again(live.admin, carry.settings)
+        # The public rows may be later than the mark. That is harmless: what has changed since, the candidate writes as well,
+        # when it processes the same records.
         stay = [topic for topic in tables(new.application) if plan.outputs[topic].fate is Fate.CARRIED]
         self.corrections.fill(new, release, stay)
+        # Before the part runs: once it has committed, brokers no longer show where it began.
         begun = self.versions.begun(release, new, plan.read_by(new.topology))
         release = release if begun == release else self.registry.write(begun)
         part = self._compute(new, plan, mark, carry)
@@ -160,6 +129,7 @@ class Carrying:
         carry = release.carry
         if carry is None or carry.is_done:
             return
+        # A carrying that died between changing the settings and noting them has lost them: `keep_whole` finds them again.
         lost = {} if carry.is_marked else keep_whole(live.admin, live.resolved().layout.changelog_topics)
         compact_again(live.admin, {**lost, **carry.settings})
 
@@ -171,9 +141,11 @@ class Carrying:
         new: ConnectedApplication,
         plan: CarryPlan,
     ) -> Release:
-        """Note the point at which the live version stands."""
+        """Note the position of the live version."""
+        # Before the mark: a record that brokers compact after it would be missing in the copies.
         copied = {changelog_name(live.id, store) for store in plan.taken}
         settings = keep_whole(live.admin, [each for each in live.layout.changelog_topics if each.name in copied])
+        # A repeated call finds settings that an earlier one has changed already, so what that one noted wins.
         carry = replace(carry, settings={**settings, **carry.settings})
         release = self.registry.write(replace(release, carry=carry))
         if self.barriers.is_running(live):
@@ -181,6 +153,7 @@ class Carrying:
             try:
                 mark = mark_of(live, {})
             except BaseException:
+                # Also on Ctrl-C: otherwise workers pause until the barrier's time limit.
                 self.barriers.give_up(completed.release)
                 raise
             release = self.barriers.resume(completed.release)
@@ -211,11 +184,13 @@ class Carrying:
             ends = {tp: end for tp, end in mark.ends.items() if tp.topic == source}
             function = plan.functions.get(store)
             changed = None if function is None else _migration(new, before[store], after[store], function)
-            if ends:  # a source's table has no changelog
-                # Another carrying begins with an empty topic.
+            # A table that is read from its topic has no changelog.
+            if ends:
+                # Another carrying starts with an empty topic, so it must not continue this one's copy.
                 copy_partitions(live.admin, new.id, target, ends, target, changed, attempt=carry.id)
             if changed is not None:
                 changed.tell()
+        # Notes of serdes are true of rows that are copied as they are, not of those that a function has made.
         equal = (store for store in plan.taken if store not in plan.functions)
         copy_records(live.admin, {changelog_name(live.id, store): changelog_name(new.id, store) for store in equal})
         tell(f"carry state to {new.id}", len(plan.taken), len(plan.taken))
@@ -230,6 +205,7 @@ class Carrying:
         application = replace(
             new.application,
             topology=build.of(new.topology, new.id),
+            # The part has other tasks than the candidate, so its state must not lie where the candidate looks for its own.
             state_directory=new.application.state_directory / _DIRECTORY,
         )
         part = ConnectedApplication(application, new.admin).resolved()
@@ -242,22 +218,18 @@ class Carrying:
             TopicPartition(topic, n) for topic, count in new.admin.partitions(changelogs).items() for n in range(count)
         ]
         vector = OffsetVector({**known, **new.admin.settled_end_offsets(rows)})
+        # Commits are those of an earlier call that was interrupted: the run continues there.
         start = COMMITTED if part.committed(vector.offsets) else EARLIEST
         run(part, resolve(part, start, str(vector)), self.versions.spark, build)
         return part
 
 
 def _directory(new: ConnectedApplication) -> Path:
-    """Return the directory of the local state of a candidate's part."""
     return new.application.state_directory / _DIRECTORY / new.id
 
 
 def _check_partitions(live: ConnectedApplication, new: ConnectedApplication, plan: CarryPlan) -> None:
-    """Make sure that the rows of carried stores are in the partitions in which the candidate looks for them.
-
-    Raises:
-        ReleaseError: If they are not.
-    """
+    """Make sure that the rows of carried stores are in the partitions where the candidate looks for them."""
     before = {topic.name: topic.partitions for topic in live.layout.changelog_topics}
     after = {topic.name: topic.partitions for topic in new.layout.changelog_topics}
     for store in plan.taken:
@@ -277,17 +249,15 @@ def _migration(
 
 
 def _mark_at_rest(live: ConnectedApplication) -> Mark:
-    """Return the mark of a version without workers: two looks, between which nothing was committed.
-
-    Raises:
-        UnderWayError: If a host of it is at work.
-    """
+    """Return the mark of a version without workers."""
     require_nobody(live)
     fence_owners(live, live.layout.tasks)
+    # A mark takes several requests. Only if two of them agree, nothing was committed in between.
     mark = mark_of(live, {})
     for _ in range(_LOOKS):
         again = mark_of(live, {})
         if again == mark:
+            # A run that began since the first check may not have committed yet.
             require_nobody(live)
             return mark
         mark = again
@@ -328,7 +298,7 @@ def _present(release: Release) -> tuple[Carry, Mark]:
 
 @dataclass(frozen=True, slots=True)
 class _Tasks:
-    """Lets the tasks of a candidate stand at a mark."""
+    """Moves the tasks of a candidate to a mark."""
 
     live: ConnectedApplication
     new: ConnectedApplication
@@ -350,6 +320,7 @@ class _Tasks:
         ids = found_ids(admin, application.task_spec(task_id, inputs).topics)
         internal = {topic.name for topic in self.new.layout.repartition_topics}
         with owning(self.new, task_id) as producer:
+            # Repartition topics of the candidate hold only what its part has written, and processed.
             drained = admin.settled_end_offsets([tp for tp in inputs if tp.topic in internal])
             offsets = {}
             for tp in inputs:
@@ -374,7 +345,8 @@ class _Tasks:
         return until, ""
 
     def _metadata(self, noted: OffsetMetadata, computed: OffsetMetadata) -> OffsetMetadata:
-        """Return the times of what was carried, in place of which those of what was computed stand where it was."""
+        """Return the times of what was carried; for what was computed, those of the part."""
+        # A time's name is the short name of a node or store, followed by a number.
         other = {short_name(name) for name in self._computed_names()}
         times = {name: time_ms for name, time_ms in noted.times.items() if name[: len(short_name(""))] not in other}
         return replace(
@@ -382,6 +354,7 @@ class _Tasks:
             partition_time=max(noted.partition_time, computed.partition_time),
             times={**times, **computed.times},
             processor_metadata={**noted.processor_metadata, **computed.processor_metadata},
+            # Of the live version alone: its place in a pack, the barrier at which it paused, and the producer to fence.
             taken=0,
             barrier=None,
             owner="",

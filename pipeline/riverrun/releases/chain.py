@@ -1,6 +1,6 @@
-"""Takes several steps of a release in a row. Each begins where the one before ended; a person is asked where required.
+"""Takes several steps of a release in a row, and describes a step in dry runs.
 
-Describes in words what each step of a release would do, before it is done.
+Each step begins where the previous one ended; a person has to approve where required.
 """
 
 from __future__ import annotations
@@ -33,12 +33,9 @@ _WOULD: Mapping[str, str] = {
 
 
 def rehearsed(step: str, release: Release, argument: str = "") -> str:
-    """Describe what a step would do to a release.
+    """Describe what a step would do to a release that is at a step where it may be taken.
 
-    Args:
-        step: The step.
-        release: The release, at a step where this one may be taken.
-        argument: The version or the verdict that the step is about.
+    `argument` is the version or the verdict that the step is about.
     """
     names = {"live": release.live, "candidate": release.candidate, "previous": release.previous, "argument": argument}
     names["retired"] = argument or (release.candidate if release.step.value == "rolled-back" else release.previous)
@@ -61,23 +58,9 @@ class Through(Enum):
 def take_through(
     releaser: Releaser, candidate: str, last: Through, tell: Callable[[str], None], *, carry: bool = False
 ) -> Release:
-    """Take the steps of a release, from its start through a given step. After a crash, it continues where it ended.
+    """Take the steps of a release, from its start through `last`, and report each to `tell`. After a crash, it resumes.
 
     Steps that are done, and a verdict, are kept as long as the code of both versions is the code that they are about.
-
-    Args:
-        releaser: Takes the steps.
-        candidate: The version that is to go live.
-        last: The last step to take.
-        tell: Called with a message after each step.
-        carry: Whether the candidate takes state over from the live version.
-
-    Returns:
-        The state of the release after the last step.
-
-    Raises:
-        ApprovalNeededError: If the gate has warnings. A person has to approve them, then cut.
-        StreamsError: If a step fails; those before it are done.
     """
     done = releaser.resumed(candidate)
     if done is None or last is Through.START:
@@ -112,14 +95,6 @@ def await_workers(releaser: Releaser, tell: Callable[[str], None]) -> None:
     """Wait for workers of the candidate to catch up.
 
     If none run, return at once: the candidate stays at its position, and the gate processes the rest.
-
-    Args:
-        releaser: Knows the candidate.
-        tell: Called now and then with the workers' progress.
-
-    Raises:
-        ReleaseError: If nothing is being released.
-        BrokerError: If brokers do not answer.
     """
     if not releaser.is_followed():
         tell("await: no workers of the candidate run")

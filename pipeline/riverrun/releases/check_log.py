@@ -1,7 +1,4 @@
-"""The history of checks and gates, in a compacted topic: time, offsets, findings and statistics of each.
-
-Expectations compare a frame with earlier ones of its kind (`earlier`): rows of whole tables are no measure for those of a run.
-"""
+"""The history of checks and gates, in a compacted topic: time, offsets, findings and statistics of each."""
 
 from __future__ import annotations
 
@@ -26,8 +23,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 CHECKS_TOPIC = "riverrun-checks"
+# Per application and kind; older checks are deleted.
 CHECKS_KEPT = 200
-"""Checks of each kind that are kept per application; older ones are deleted."""
 WHOLE, SINCE, GATE_OF_RUN, GATE_OF_RELEASE = "whole", "since", "run", "release"
 """Kinds: checks of all that is published, checks since a point, gates of runs, gates of releases."""
 CHECKS = frozenset({WHOLE, SINCE})
@@ -45,15 +42,15 @@ class CheckRecord:
         id: Identifies the check, and its run in Data Docs.
         app: The application.
         version: The version that was live, or the candidate of a release.
-        by: The person who asked for it.
+        by: The user who asked for it.
         at_ms: Time of the check, ms since the epoch.
         since: Offsets from which records were judged, as text; empty if all were.
         at: Offsets up to which they were judged, as text; of a gate, those of the inputs.
-        outcomes: Expectation to outcome, in words.
+        outcomes: Outcome by expectation, as text.
         critical: Expectations of critical severity that failed.
         warnings: Expectations of severity warning that failed.
         pages: Pages of Data Docs by subject, relative to the application's directory of Data Docs.
-        workers: Counts of running instances by instance and task, which the next check compares with its own.
+        workers: Counts of workers by instance and task, which the next check compares with its own.
         kind: `whole`, `since`, `run` or `release`.
         run: The run that a gate has judged, which may judge it again.
         statistics: Statistics of outputs, stores and inputs, by subject.
@@ -77,7 +74,7 @@ class CheckRecord:
 
     @property
     def what(self) -> str:
-        """Return what it is, in words."""
+        """Return its kind as text."""
         match self.kind:
             case "since":
                 return "check of new records"
@@ -113,11 +110,6 @@ _record = foreign_decoder(CheckRecord)
 
 
 def _check(data: bytes) -> CheckRecord:
-    """Decode the record of a check.
-
-    Raises:
-        UnreadableError: If it is not one.
-    """
     check = _record(data)
     try:
         OffsetVector.parse(check.since)
@@ -128,50 +120,37 @@ def _check(data: bytes) -> CheckRecord:
 
 
 class CheckLog:
-    """Writes and lists the records of checks.
-
-    Args:
-        admin: Asks the brokers.
-    """
+    """Writes and lists the records of checks."""
 
     def __init__(self, admin: Admin) -> None:
         self._topic = ControlTopic(admin, CHECKS_TOPIC)
 
     def checks(self, app: str) -> list[CheckRecord]:
-        """Return the checks of an application, latest first.
-
-        Raises:
-            BrokerError: If brokers do not answer.
-        """
+        """Return the checks of an application, latest first."""
         own = {name: value for name, value in self._topic.read().items() if name.startswith(f"{app}/")}
         found = [each for each in readable(CHECKS_TOPIC, own, _check) if each.app == app]
         return sorted(found, key=lambda each: (each.at_ms, each.id), reverse=True)
 
     def earlier(self, app: str, kind: str, run: str = "") -> dict[str, list[Statistics]]:
-        """Return the statistics of earlier checks that can be compared with one, by subject, the latest first.
+        """Return the statistics of earlier checks that can be compared with one of a kind, by subject, latest first.
 
-        Those that failed critically do not count, as what they found is not as expected. Each run counts once.
-
-        Args:
-            app: The application.
-            kind: The kind of the check.
-            run: The run that it judges, if it is the gate of one.
-
-        Raises:
-            BrokerError: If brokers do not answer.
+        `run` is the run that the check judges, if it is the gate of one. Each run counts once.
         """
+        # Rows of whole tables are no measure for the rows of a run.
         kinds, seen = _WHOLE_TABLES if kind in _WHOLE_TABLES else {kind}, {run} - {""}
         found: dict[str, list[Statistics]] = {}
         for each in self.checks(app):
             if each.kind not in kinds or each.run in seen:
                 continue
             seen |= {each.run} - {""}
+            # What failed critically is not as expected, so it is no measure either.
             for name, statistics in each.statistics.items() if not each.critical else ():
                 found.setdefault(name, []).append(statistics)
         return found
 
     def put(self, record: CheckRecord) -> None:
-        """Record a check and delete the oldest ones. If brokers cannot store the record, the check does not fail."""
+        """Record a check, and delete the oldest ones of its kind."""
+        # The findings are there: a check does not fail because brokers cannot store its record.
         try:
             older = [each for each in self.checks(record.app) if each.kind == record.kind][CHECKS_KEPT - 1 :]
             forgotten: dict[str, bytes | None] = dict.fromkeys(f"{each.app}/{each.id}" for each in older)

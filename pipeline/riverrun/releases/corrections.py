@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from riverrun.records import RawFields, Send
     from riverrun.releases.scope import Scope
 
+# Bounds the rows in memory while a staging table is filled, and what a copy repeats after a crash.
 _TRANSACTION_RECORDS = 50_000
 Changed: TypeAlias = "Callable[[TopicPartition, RawFields], tuple[bytes | None, Sequence[ProducerRecord]]]"
 """Returns the value to write in place of a record's, and further records to write."""
@@ -37,9 +38,7 @@ Changed: TypeAlias = "Callable[[TopicPartition, RawFields], tuple[bytes | None, 
 class Corrections:
     """Makes public tables equal to a version's staging tables, or staging tables equal to the public ones.
 
-    Args:
-        app: The application.
-        registry: Where the release is recorded.
+    `mine` is the release as this process wrote it last. Counts of published records include earlier attempts of a switch.
     """
 
     def __init__(self, app: str, registry: ReleaseRegistry) -> None:
@@ -53,19 +52,7 @@ class Corrections:
                 differ.advance(*differ.stable_ends())
 
     def publish(self, new: ConnectedApplication, mine: Release, scope: Scope | None = None) -> int:
-        """Make the public tables equal to those of a version. Logs are not changed.
-
-        Args:
-            new: The version.
-            mine: The release, as it was written last.
-            scope: The rows to correct; all by default.
-
-        Returns:
-            Number of records that this switch has published, including earlier attempts.
-
-        Raises:
-            VersionConflictError: If another process has taken the release over.
-        """
+        """Make the public tables equal to those of a version. Logs are not changed."""
         kinds = outputs(new.application)
         chosen = [topic for topic in tables(new.application) if scope is None or scope.is_about(topic, kinds)]
         return sum(
@@ -78,20 +65,9 @@ class Corrections:
     ) -> tuple[int, dict[str, int]]:
         """Publish the records of logs that only the new version writes: those not published before, exactly once.
 
-        Of logs that both versions write, the public topic has the old version's records instead, so they count as published.
-
-        Args:
-            new: The version that goes live.
-            old: The version that is live. Neither writes during this call.
-            mine: The release, as it was written last.
-
-        Returns:
-            Number of records that this switch has published, including earlier attempts; and how far each staging topic's
-            records are published, as `Release.published` has it.
-
-        Raises:
-            VersionConflictError: If another process has taken the release over.
+        Neither version writes during this call. Return also how far staging topics are published (`Release.published`).
         """
+        # Of logs that both versions write, the public topic has the old version's records, so the new one's count as published.
         known = set(outputs(old.application))
         count, published = 0, dict(mine.published)
         for topic in logs(new.application):
@@ -104,15 +80,7 @@ class Corrections:
     def publish_run(self, version: ConnectedApplication, mine: Release) -> tuple[int, dict[str, int]]:
         """Publish what a run of the live version has written to its staging topics: rows that differ, and records of logs.
 
-        Args:
-            version: The version. Nothing writes to its topics during this call.
-            mine: The release, as it was written last; its `switch` names the run.
-
-        Returns:
-            Number of records published, including earlier attempts; and how far those of logs are, as in `Release.published`.
-
-        Raises:
-            VersionConflictError: If another process has changed the release meanwhile.
+        Nothing writes to these topics during this call; `mine.switch` is the run's id.
         """
         count, published = self.publish(version, mine), dict(mine.published)
         for topic in staged_logs(version):
@@ -125,12 +93,12 @@ class Corrections:
     def _sent(
         self, new: ConnectedApplication, topic: str, mine: Release, *, is_new: bool
     ) -> tuple[int, dict[str, int]]:
-        """Publish what a log's staging topic has beyond the records published before."""
         admin, staging, name = new.admin, staging_name(new.id, topic), f"{self._app}-corrections-{topic}"
         topic_id = admin.topic_ids([staging])[staging]
         tps = [TopicPartition(staging, number) for number in range(admin.partitions([staging])[staging])]
         producer = TransactionalProducer(admin.kafka, name, transaction_timeout_ms=LONGEST_TRANSACTION_MS, admin=admin)
         try:
+            # This order: fence others, make sure that none of them has taken the release over, and only then read.
             producer.init()
             self._registry.require(mine)
             ends = admin.settled_end_offsets(tps)
@@ -142,7 +110,8 @@ class Corrections:
             }
             count = 0
             note = f"{mine.switch}:{topic_id}"
-            for tp, done in KeptOffsets(admin, new.id).noted(note, starts).items():  # of an earlier attempt
+            # Where an earlier attempt of the same switch ended; its positions were committed with its records.
+            for tp, done in KeptOffsets(admin, new.id).noted(note, starts).items():
                 starts[tp], count = max(starts[tp], done.offset), max(count, int(done.metadata))
             ranges = {tp: OffsetRange(min(start, ends[tp]), ends[tp]) for tp, start in starts.items()}
 
@@ -158,36 +127,20 @@ class Corrections:
     def keep(self, old: ConnectedApplication, mine: Release, *, is_settled: bool = True) -> None:
         """Make a version's staging tables equal to what is public. A rollback starts from them.
 
-        Args:
-            old: The version.
-            mine: The release, as it was written last.
-            is_settled: Whether nothing publishes at present. If something does, this call only leaves less to do later.
-
-        Raises:
-            VersionConflictError: If another process has taken the release over.
+        If something still publishes (`is_settled` is false), this only leaves less to do for a later call.
         """
         create_staging(old)
         for topic in tables(old.application):
             self._brought(old, topic, _keeper(old, topic), mine, Side.NEW, is_settled=is_settled)
 
     def fill(self, new: ConnectedApplication, mine: Release, topics: Iterable[str]) -> None:
-        """Let staging tables of a candidate have the rows that are public at present, and that others may go on changing.
-
-        A table that is empty is filled as the public one is read. One that an earlier call has begun with is compared.
-
-        Args:
-            new: The candidate.
-            mine: The release, as it was written last.
-            topics: The tables.
-
-        Raises:
-            ReleaseError: If a public record has no key.
-            VersionConflictError: If another process has taken the release over.
-        """
+        """Copy the rows that are public at present to staging tables of a candidate. Others may change them meanwhile."""
         create_staging(new)
         for topic in topics:
             staging = staging_name(new.id, topic)
             tps = [TopicPartition(staging, n) for n in range(new.admin.partitions([staging])[staging])]
+            # What an earlier call has begun can only be compared, which builds an index on disk, key by key. That takes as long
+            # as computing the table, so an empty one is filled while the public one is read.
             if any(new.admin.written_offsets(tps).values()):
                 self._brought(new, topic, _keeper(new, topic), mine, Side.NEW, is_settled=False)
             else:
@@ -195,7 +148,7 @@ class Corrections:
                     self._filled(new, topic, staging, mine)
 
     def _filled(self, new: ConnectedApplication, topic: str, staging: str, mine: Release) -> None:
-        """Write the last row of each key, as far as few rows at a time show which that is."""
+        """Write the public rows; within a transaction, only the last one of each key."""
         admin = new.admin
         rows: dict[tuple[int, bytes], RawFields] = {}
         tps = [TopicPartition(topic, n) for n in range(admin.partitions([topic])[topic])]
@@ -238,7 +191,7 @@ class Corrections:
         is_settled: bool = True,
         scope: Scope | None = None,
     ) -> int:
-        """Make a public topic, the old side, equal to a version's staging topic; or the other way round."""
+        """Make the topic of one side equal to the other; the public topic is the old side, the staging topic the new one."""
         sink = version.topology.sink_of(topic)
         covers = everything if scope is None or sink is None else scope.covers(sink, topic)
         with _conflicts(mine), Differ.of(version, topic, name) as differ:
@@ -254,7 +207,7 @@ def staged_logs(version: ConnectedApplication) -> list[str]:
 
 
 def ends_of_staged_logs(version: ConnectedApplication) -> dict[str, int]:
-    """Return how far the staging topics of a version's logs are written, as `Release.published` has it."""
+    """Return how far the staging topics of a version's logs are written, in the form of `Release.published`."""
     admin, found = version.admin, dict[str, int]()
     for name in (staging_name(version.id, topic) for topic in staged_logs(version)):
         topic = admin.topics([name])[name]
@@ -264,13 +217,13 @@ def ends_of_staged_logs(version: ConnectedApplication) -> dict[str, int]:
 
 
 def _keeper(version: ConnectedApplication, topic: str) -> str:
-    """Return the transactional id of those that write public rows to a staging table."""
+    """Return the transactional id of the producer that copies public rows to a staging table."""
     return f"{version.id}-keep-{topic}"
 
 
 @contextmanager
 def _conflicts(mine: Release) -> Iterator[None]:
-    """Say of a fenced producer that another process switches as well."""
+    """Report a fenced producer as a conflict: another process switches as well."""
     try:
         yield
     except TaskMigratedError as error:
@@ -293,21 +246,9 @@ def copy_partitions(
     *,
     attempt: str = "",
 ) -> None:
-    """Copy the records of partitions of a topic to those of another, exactly once: another call continues an interrupted one.
+    """Copy the records of partitions to those of `target`, exactly once. Another call resumes what was interrupted.
 
-    Args:
-        admin: Reads the records.
-        application_id: The application among whose committed offsets is noted how far the copy is.
-        name: Transactional id of the copy. Another call with this name fences this one.
-        ends: The offset of each partition at which the copy ends.
-        target: The topic to copy to.
-        changed: Returns the value to write in place of a record's, and further records; by default, values stay.
-        attempt: Identifies a copy among those of this name: a copy with another attempt begins at the start.
-
-    Raises:
-        RangeError: If this took so long that brokers may have removed tombstones meanwhile: the copy would keep deleted rows.
-        StreamsError: As `changed` raises it. What was copied before stays.
-        BrokerError: If brokers refuse or do not answer.
+    A call with another `attempt` starts from the beginning. One with the same `name` fences this one.
     """
     producer = TransactionalProducer(admin.kafka, name, transaction_timeout_ms=LONGEST_TRANSACTION_MS, admin=admin)
     note, filled = f"{name}:{attempt}", {tp: TopicPartition(target, tp.partition) for tp in ends}
@@ -321,6 +262,7 @@ def copy_partitions(
         ranges = {tp: OffsetRange(min(starts[tp], end), end) for tp, end in ends.items()}
 
         def commit(reached: Mapping[TopicPartition, int], _sent: int) -> None:
+            # Brokers may have removed tombstones while this took long: the copy would keep deleted rows.
             require_recent(admin, begun)
             where = {filled[tp]: (offset, f"{note}:{begun.encode()}") for tp, offset in reached.items()}
             keep(producer, application_id, where)
@@ -338,11 +280,7 @@ def _continued(
     ends: Mapping[TopicPartition, int],
     now: Whole,
 ) -> Whole:
-    """Return when a copy was whole, so that it is read on from there.
-
-    Raises:
-        RangeError: If brokers may have removed tombstones since it was interrupted: it would keep deleted rows.
-    """
+    """Return since when a copy is whole that resumes; refuse one that may lack deletions (`kafka.tombstones`)."""
     if not done:
         return now
     whole = oldest(Whole.decode(found.metadata) for found in done.values())
@@ -363,20 +301,7 @@ def copied(
     *,
     changed: Changed | None = None,
 ) -> int:
-    """Send the records of ranges to a topic, each to its partition, in transactions that also commit how far they reach.
-
-    Args:
-        admin: Reads the records.
-        ranges: The ranges.
-        topic: The topic to send to.
-        commit: Commits offsets by partition, and the number of records sent.
-        send: Sends a record.
-        sent: How many were sent before.
-        changed: Returns the value to send in place of a record's, and further records; by default, values stay.
-
-    Returns:
-        The number of records sent, including those before.
-    """
+    """Send the records of ranges to a topic, each to its partition, in transactions that also commit how far they reach."""
     reached: dict[TopicPartition, int] = {}
     pending = 0
     everything = sent + sum(each.size for each in ranges.values())

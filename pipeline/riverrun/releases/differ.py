@@ -38,7 +38,6 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _DIRECTORY = "differences"
-"""The indexes of staging and public topics, by topic, below a version's directory."""
 _FIRST = "first of "
 
 
@@ -53,15 +52,13 @@ class Differ:
     It remembers how far it has read, so later calls read only the tail of both topics.
 
     Args:
-        name: Identifies the publisher of these corrections in every process: transactional id and group.
+        name: Transactional id and group of the publisher, the same in every process; needed only for publishing.
         topic: The public topic: `old`.
         wanted: The staging topic of a version: `new`. It has as many partitions.
-        directory: Where the index is kept. While another process uses it, a separate index is built next to it.
-        admin: Asks the brokers.
+        directory: Where the index is kept.
     """
 
     def __init__(self, name: str, topic: str, wanted: str, directory: Path, admin: Admin) -> None:
-        """Open the index, or begin one."""
         self._name = name
         self._topics = {Side.OLD: topic, Side.NEW: wanted}
         self._admin = admin
@@ -71,24 +68,16 @@ class Differ:
 
     @classmethod
     def of(cls, connected: ConnectedApplication, topic: str, name: str = "") -> Self:
-        """Return the differ of a version's output, whose index is below the version's directory.
-
-        Args:
-            connected: The version.
-            topic: The public topic.
-            name: Identifies the publisher; needed only for publishing.
-        """
+        """Return the differ of a version's output, whose index is below the version's directory."""
         staging, directory = staging_name(connected.id, topic), connected.application.directory / _DIRECTORY / topic
         return cls(name, topic, staging, directory, connected.admin)
 
     def __enter__(self) -> Self:
-        """Return itself."""
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Close it."""
         self.close()
 
     def close(self) -> None:
@@ -98,26 +87,14 @@ class Differ:
             shutil.rmtree(self._temporary, ignore_errors=True)
 
     def stable_ends(self) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int]]:
-        """Return the ends of both topics once all transactions that are open now have ended. Others may continue to write.
-
-        Raises:
-            OpenTransactionError: If one stays open.
-        """
+        """Return the ends of both topics once the transactions that are open now have ended. Others may continue to write."""
         old, new = (self._admin.stable_end_offsets(self._partitions(side)) for side in Side)
         return old, new
 
     def advance(self, ends: Ends, wanted_ends: Ends) -> None:
-        """Read the records of both topics into the index, exactly up to the given ends.
+        """Read the records of both topics into the index, exactly up to the given ends (exclusive).
 
-        Args:
-            ends: Ends of the topic that is to change, as returned by `end_offsets` or noted at a barrier.
-            wanted_ends: Ends of the other topic.
-
-        Raises:
-            RangeError: If more has been read already: compacted topics cannot show an earlier state.
-            ReleaseError: If a record has no key: the topic is not a table.
-            StateError: If the index cannot be written because the disk is full. Records read so far stay in it.
-            BrokerError: If brokers do not answer.
+        Ends may not lie below those of an earlier call.
         """
         try:
             self._advance(ends, wanted_ends)
@@ -148,25 +125,15 @@ class Differ:
     ) -> int:
         """Make one topic equal to the other, all or nothing. Nothing else may write to it meanwhile.
 
-        Writes the rows that differ, and tombstones for keys that are gone. First fences other publishers: a transaction
-        that a predecessor left open is aborted, and a live one can commit nothing more. After a crash at any point,
-        another call publishes what is missing, and nothing twice.
+        Writes the rows that differ, and tombstones for keys that are gone. After a crash at any point, another call with the
+        same `switch` publishes what is missing, and nothing twice. Return the number of records of all these calls.
 
         Args:
-            check: Called after other publishers are fenced; if it raises, the attempt ends.
+            check: Raises if this process may no longer publish; called once others are fenced.
             switch: Identifies the switch; all its attempts use one name.
-            side: The topic that is changed: by default the public one.
-            is_settled: Whether nothing writes to the other topic either. Otherwise its content at the time of the call is
-                used.
+            side: The topic to change; defaults to the public one.
+            is_settled: Whether nothing writes to the other topic. Otherwise, its content at the time of the call is used.
             covers: Selects the rows to change; all others stay as they are.
-
-        Returns:
-            Number of records published for this switch, including earlier attempts.
-
-        Raises:
-            TaskMigratedError: If another process is publishing right now. Nothing was written.
-            UnknownOutcomeError: If it is not known whether the transaction was committed: call again.
-            StateError: If the index cannot be written. Nothing was written to the topic.
         """
         try:
             return self._publish(check, switch, side, is_settled=is_settled, covers=covers)
@@ -179,12 +146,15 @@ class Differ:
             self._admin.kafka, self._name, transaction_timeout_ms=LONGEST_TRANSACTION_MS, admin=self._admin
         )
         try:
+            # Fence first: an open transaction of a predecessor is aborted, and a live one can commit nothing more. A process
+            # that has taken over before is found by the check.
             producer.init()
             check()
             ends = dict(zip(Side, self._settled_ends() if is_settled else self.stable_ends(), strict=True))
             self.advance(ends[Side.OLD], ends[Side.NEW])
             published = self._published(switch, side)
             count = self._send(producer, side, filter(covers, self._index.differences()))
+            # The count is committed with the records, so it is right whichever attempt has published them.
             if count:
                 note = f"{switch}:{published + count}"
                 producer.commit({tp: (end, note) for tp, end in ends[side].items()}, self._name)
@@ -208,7 +178,7 @@ class Differ:
         return count
 
     def _published(self, switch: str, side: Side) -> int:
-        """Return the number of records that earlier attempts of a switch published. It was committed with them."""
+        """Return the number of records that earlier attempts of a switch published."""
         for found in self._admin.committed(self._name, self._partitions(side)).values():
             noted, _, count = found.metadata.rpartition(":")
             published = whole_number(count)
@@ -223,6 +193,7 @@ class Differ:
         last = self._admin.end_offsets(upto)
         starts = self._starts(upto, now, last)
         ranges = {tp: OffsetRange(start, upto[tp]) for tp, start in starts.items()}
+        # Noted before anything is read: after a crash on the way, the index is only as recent as when it was last whole.
         begun = since(self._backend.whole(), now)
         self._backend.write({}, {}, whole=begun)
         everything = sum(each.size for each in ranges.values())
@@ -233,7 +204,7 @@ class Differ:
                 self._index.apply(sides[tp.topic], tp, records, records[-1][RAW_OFFSET] + 1)
         self._require_recent(begun)
         has_all = all(upto[tp] >= end for tp, end in last.items())
-        # transaction markers and gaps may follow the last record
+        # Positions become the ends themselves: transaction markers and gaps may follow the last record.
         self._backend.write({}, upto, whole=now if has_all else None)
 
     def _require_recent(self, begun: Whole) -> None:
@@ -244,11 +215,7 @@ class Differ:
             raise
 
     def _starts(self, upto: Ends, now: Whole, last: Ends) -> dict[TopicPartition, int]:
-        """Return the positions to read from. Rows read earlier are kept if the topics are still the ones that were read.
-
-        Raises:
-            RangeError: If more was read than is asked for.
-        """
+        """Return the positions to read from; wipe an index that no longer matches the topics."""
         ids = self._admin.topic_ids(self._topics.values())
         first = self._admin.beginning_offsets(upto)
         known = self._index.positions()
@@ -264,13 +231,15 @@ class Differ:
             for tp, offset in first.items():
                 self._index.note(_FIRST + str(tp), offset)
         past = next((tp for tp, end in upto.items() if known.get(tp, 0) > end), None)
+        # A compacted topic cannot show an earlier state.
         if past is not None:
             message = f"{past} was compared up to offset {known[past]}: what it held at {upto[past]} is no longer known"
             raise RangeError(message, hint="Compare both versions at a later offset.")
         return {tp: known.get(tp, min(offset, upto[tp])) for tp, offset in first.items()}
 
     def _is_of(self, ids: Mapping[str, str], first: Ends, last: Ends) -> bool:
-        """Return whether the index was read from these topics and none of its records has been deleted from them since."""
+        """Return whether the index was read from these topics, and none of its records has been deleted since."""
+        # Ids and ends show a topic that was created again, first offsets one whose records were deleted.
         known = self._index.positions()
         return (
             self._backend.topic_ids() == ids
@@ -287,7 +256,7 @@ class Differ:
         return [TopicPartition(topic, number) for number in range(self._admin.partitions([topic])[topic])]
 
     def _opened(self, directory: Path) -> RocksDbBackend:
-        """Open the index. A damaged one is rebuilt from scratch; while another process uses it, a separate one is created."""
+        """Open the index, which is a cache: rebuild a damaged one, and use a temporary one while another process has it."""
         try:
             return RocksDbBackend(directory)
         except CorruptStateError as error:

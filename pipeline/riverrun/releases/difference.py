@@ -1,8 +1,6 @@
-"""Index on disk of the rows of two topics, side by side by key. It knows where the topics differ.
+"""Index on disk of the rows of two topics, side by side by key, and of the keys under which they differ.
 
-It reads nothing itself: callers feed it records. Each batch is written together with the position behind it. However the
-process ends, the index matches some point of both topics. It has three tables: the rows of either side, and the keys under
-which they differ.
+Callers feed it records; it reads nothing itself. It has a table for the rows of each side, and one for the differing keys.
 """
 
 from __future__ import annotations
@@ -24,9 +22,10 @@ if TYPE_CHECKING:
     from riverrun.records import Headers, RawFields, TopicPartition
     from riverrun.state.api import StateBackend
 
+# Digests divide the keys of a partition by their hashes, to show in how many ranges the topics differ.
 RANGES = 16
-"""Number of parts into which the keys of a partition are divided for digests, by their hashes."""
 _DIFFERING, _NOTES = "differing", "notes"
+# Big-endian, so that scans are sorted by partition.
 _PARTITION = struct.Struct(">I")
 _ROW = struct.Struct(">qI")
 _HEADERS = msgpack_decoder(tuple[tuple[str, bytes | None], ...])
@@ -78,12 +77,7 @@ class Pair(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Digests:
-    """Sums over the rows of both topics, independent of their order: equal sums mean equal rows.
-
-    Args:
-        old: Digests of the old topic by partition and range of keys' hashes.
-        new: Digests of the new topic by partition and range of keys' hashes.
-    """
+    """Sums over the rows of both topics by partition and range of keys' hashes: equal sums mean equal rows."""
 
     old: Mapping[tuple[int, int], int]
     new: Mapping[tuple[int, int], int]
@@ -100,32 +94,16 @@ class Digests:
 
 
 class DifferenceIndex:
-    """Stores the rows of two topics by partition and key.
-
-    Args:
-        backend: Where they are kept.
-    """
+    """Stores the rows of two topics by partition and key."""
 
     def __init__(self, backend: StateBackend) -> None:
-        """Open an index on the rows that the backend already holds."""
         self._backend = backend
         self._tables = {side: backend.table(side.value) for side in Side}
         self._differing = backend.table(_DIFFERING)
         self._notes = backend.table(_NOTES)
 
     def apply(self, side: Side, tp: TopicPartition, records: Iterable[RawFields], position: int) -> None:
-        """Add records of one partition, in the order of its log.
-
-        Args:
-            side: The topic that they come from.
-            tp: Their partition.
-            records: The records.
-            position: The offset behind them.
-
-        Raises:
-            ReleaseError: If a record has no key: its topic is not a table.
-            StateError: If the index cannot be written because the disk is full. It stays at its last position.
-        """
+        """Add records of one partition, in the order of its log; `position` is their end offset (exclusive)."""
         prefix = _PARTITION.pack(tp.partition)
         rows: dict[bytes, bytes | None] = {}
         for key, value, timestamp, offset, headers in records:
@@ -140,6 +118,7 @@ class DifferenceIndex:
                 differing[where] = b""
             elif is_differing(where) is not None:
                 differing[where] = None
+        # One write: however the process ends, rows, differing keys and position belong to the same point of the topics.
         self._backend.write({side.value: rows, _DIFFERING: differing}, {tp: position})
 
     def differences(self) -> Iterator[Pair]:
@@ -180,11 +159,7 @@ class DifferenceIndex:
         return self._backend.positions()
 
     def note(self, name: str, value: int) -> None:
-        """Store a number next to the rows.
-
-        Raises:
-            StateError: If it cannot be written.
-        """
+        """Store a number next to the rows."""
         self._backend.write({_NOTES: {name.encode(): str(value).encode()}}, {})
 
     def noted(self, name: str) -> int | None:
@@ -220,6 +195,7 @@ def _pair(where: bytes, old: bytes | None, new: bytes | None) -> Pair:
 
 def _hashes(where: bytes, value: bytes) -> tuple[int, int]:
     """Return the range that a key belongs to, and the number that represents its row."""
+    # A digest can be taken on the way: the first is of the key, the second of key and value.
     key = hashlib.blake2b(where, digest_size=8)
     part = key.digest()[0] % RANGES
     key.update(value)

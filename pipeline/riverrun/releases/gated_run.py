@@ -5,8 +5,8 @@ The run processes the live version as always, but into the staging topics of tha
 changed. If that passes, it is published as in a switch: tables by corrections, logs as they are, exactly once. If not, it is
 held back until a person publishes or discards it. Discarding takes the version back to the start.
 
-Each step is noted in the application's record in the control topic before it is taken, and may be repeated. So whatever dies,
-the next run or command completes it.
+Each step is noted in the application's record in the control topic before it is taken, and can be repeated. Whatever dies, the
+next run or command completes it.
 """
 
 from __future__ import annotations
@@ -53,48 +53,26 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+# Steps of a release may write the application's record between the read and the write of a change.
 _ATTEMPTS = 5
-"""How often another process may write the application's record between a look and a change."""
 
 
 class GatedRun:
-    """One run of the live version with a gate. Its methods are called in their order, while no other host processes.
-
-    Args:
-        gated: Runs of the application.
-        version: The version, which writes to its staging topics.
-        since_ms: The present time, ms since the epoch.
-    """
+    """One run of the live version with a gate. Call `begin`, then `end`, while no other host processes."""
 
     def __init__(self, gated: GatedRuns, version: ConnectedApplication, since_ms: int) -> None:
         self._gated = gated
         self._since_ms = since_ms
         self.version = version
         self.published: PublishedRun | None = None
-        """Its outcome; None if there was nothing to process."""
+        """The outcome; None if there was nothing to process."""
 
     def begin(self, ranges: Ranges) -> None:
-        """Note that the run has begun, and the point before it.
-
-        Args:
-            ranges: The range of each external partition.
-
-        Raises:
-            RangeError: If a run without a gate was interrupted.
-            UnderWayError: If workers of the version are alive.
-        """
+        """Note that the run has begun, and the point before it."""
         self._gated.begin(self.version, ranges, self._since_ms)
 
     def end(self, tasks: Iterable[TaskResult]) -> None:
-        """Judge the outputs, and publish them if they pass.
-
-        Args:
-            tasks: Results of the tasks.
-
-        Raises:
-            GateFailedError: If critical expectations fail. The outputs are held back.
-            ApprovalNeededError: If the gate has warnings. Likewise.
-        """
+        """Judge the outputs, and publish them if they pass."""
         self._gated.judged(self.version)
         self.published = self._gated.publish_passed(self.version, tasks)
 
@@ -103,11 +81,7 @@ class GatedRuns:
     """Runs of one application with a gate, and what it holds back.
 
     Args:
-        project: All applications.
-        app: Name of the application.
-        admin: Asks the brokers.
-        spark: Returns a Spark session when one is needed.
-        by: The user for the history; by default, this user on this machine.
+        by: The user for the history; defaults to this user on this machine.
     """
 
     def __init__(self, project: ProjectConfig, app: str, admin: Admin, spark: Callable[[], Any], by: str = "") -> None:
@@ -121,15 +95,7 @@ class GatedRuns:
         self._checks = CheckLog(admin)
 
     def new_run(self) -> GatedRun:
-        """Return a run of the live version. First completes what an earlier one has left, unless it waits for a person.
-
-        Raises:
-            GateFailedError: If an earlier run is held back because it failed the gate.
-            ApprovalNeededError: If one is held back because of warnings.
-            UnderWayError: If an earlier run was being discarded: that is completed, and offsets have changed.
-            ConfigError: If the application has no expectations.
-            ReleaseError: If the version chooses topics per record.
-        """
+        """Return a run of the live version. First completes what an earlier one has left, unless it waits for a person."""
         name = self._config.name
         if self._config.quality is None:
             message = f"{name} has no expectations that a gate could judge by"
@@ -141,10 +107,12 @@ class GatedRuns:
             self.publish()
         if held is not None and held.state is HeldState.DISCARDING:
             self.discard()
+            # The caller's ranges were resolved from offsets that the rewind has changed.
             message = f"{name}: run {held.id} was being discarded; that is complete now"
             raise UnderWayError(message, hint="Start the run again: it begins at other offsets.")
         since_ms, release = self._registry.now_ms(), self._recorded()
         release.require_nothing_carried()
+        # Only between runs: all that staging topics hold is public then, so no key is missed where it was before.
         if release.held is None:
             grow_staging(self._versions.releasable(release.live))
         return GatedRun(self, self._staged(release.live), since_ms)
@@ -156,12 +124,7 @@ class GatedRuns:
         return self._release().held
 
     def judge(self) -> GateVerdict:
-        """Judge the outputs of a run that is held back once more, by the present expectations. Publishes nothing.
-
-        Raises:
-            ReleaseError: If no run is held back.
-            UnderWayError: If a run of the application is alive.
-        """
+        """Judge the outputs of a run that is held back again, by the present expectations. Publishes nothing."""
         version = self._staged(self._required(HeldState.HELD).version)
         with processing_alone(version, RUN, self._registry.by):
             return self.judged(version)
@@ -171,12 +134,6 @@ class GatedRuns:
 
         Args:
             approved: The id of the verdict whose warnings a person has approved; empty if it has none.
-
-        Raises:
-            GateFailedError: If critical expectations fail: judge again with others, or discard the run.
-            ApprovalNeededError: If it has warnings, and this is not its verdict.
-            ReleaseError: If no run is held back.
-            VersionConflictError: If another process changes the release meanwhile.
         """
         held = self._required(HeldState.HELD, HeldState.PUBLISHING)
         version = self._staged(held.version)
@@ -189,42 +146,32 @@ class GatedRuns:
             return self.publish_passed(version)
 
     def discard(self) -> HeldRun:
-        """Throw the outputs of a run away, and take its version back to where it stood before.
-
-        The next run processes the same records again.
-
-        Returns:
-            The run.
-
-        Raises:
-            ReleaseError: If there is no run to discard, or it is being published.
-            UnderWayError: If a run of the application is alive.
-            RangeError: If records that are needed for it are gone.
-        """
+        """Throw the outputs of a run away, and rewind its version to where it stood: the next run reads the same records."""
         held = self._required(HeldState.BEGUN, HeldState.HELD, HeldState.DISCARDING)
         version = self._staged(held.version)
         with processing_alone(version, RUN, self._registry.by):
             release = self._note(held, replace(held, state=HeldState.DISCARDING))
+            # Without a mark, the run has not processed anything yet.
             if held.is_marked:
                 rewind(version.resolved(), _mark_of(held), held.id)
                 self._corrections.keep(version, release)
                 self._runs.forget_begun(version.application)
             compact_again(self._admin, held.settings)
             self._runs.decided(version.application, held.since_ms, DISCARDED, pages=_pages_of(held))
+            # The discarded records stay in the staging topics of logs: count them as published, so that nobody sends them.
             ends = ends_of_staged_logs(version)
             self._write(held.id, lambda now: replace(now, held=None, published={**now.published, **ends}))
+            # Only now: until the record says that the rewind is complete, another call may still need the copies.
             delete_copies(version)
         return held
 
     # Steps, each while no other host processes
 
     def begin(self, version: ConnectedApplication, ranges: Ranges, since_ms: int) -> None:
-        """Note that a run has begun, and the point before it: see `GatedRun`.
-
-        Workers that start afterwards see the note, and are refused; those that have started before are found here.
-        """
+        """Note that a run has begun, and the point before it."""
         held = self._release().held
         if held is None:
+            # The note comes before the look for workers: those that start later see it and are refused, the others are found.
             held = HeldRun(new_id(), version.version, since_ms=since_ms)
             self._write("", lambda now: replace(now, held=held))
         try:
@@ -232,6 +179,7 @@ class GatedRuns:
             if not held.is_marked:
                 self._mark(version, held, ranges)
         except BaseException:
+            # Nothing was processed yet, and a note that is left would refuse all workers.
             if not held.is_marked:
                 self._write(held.id, lambda now: replace(now, held=None))
             raise
@@ -242,6 +190,7 @@ class GatedRuns:
         ranges = self._read(version, held)
         check = new_id()
         unjudged = self._note(held, replace(held, state=HeldState.HELD, verdict=None)).held or held
+        # Earlier verdicts on the same run are no measure for it.
         earlier = self._checks.earlier(self._config.name, GATE_OF_RUN, held.id)
         found = RunGate(version, self._spark, check, earlier).judge(ranges, release.published, held.since_ms)
         start = str(OffsetVector({tp: wanted.start for tp, wanted in ranges.items()}))
@@ -273,16 +222,7 @@ class GatedRuns:
         return verdict
 
     def publish_passed(self, version: ConnectedApplication, tasks: Iterable[TaskResult] = ()) -> PublishedRun:
-        """Publish the outputs of the present run, whose gate has passed or was approved.
-
-        Args:
-            version: Its version.
-            tasks: Results of its tasks, if they are known: then their changelogs are purged.
-
-        Raises:
-            GateFailedError: If it has not passed.
-            ApprovalNeededError: If it has warnings without an approval.
-        """
+        """Publish the outputs of the present run, whose gate has passed or was approved."""
         _, held = self._present(HeldState.HELD, HeldState.PUBLISHING)
         verdict, public = held.verdict, self._versions.application(held.version)
         if held.state is HeldState.HELD:
@@ -291,11 +231,13 @@ class GatedRuns:
             outputs = ends_of_outputs(public)
             held = self._note(held, replace(held, state=HeldState.PUBLISHING, outputs=outputs)).held or held
         release, _ = self._present(HeldState.PUBLISHING)
+        # The run's id stands for the switch: an attempt that follows a crash continues the same count of corrections.
         count, published = self._corrections.publish_run(version, replace(release, switch=held.id))
         compact_again(self._admin, held.settings)
         ends = ends_of_outputs(public)
         self._runs.decided(version.application, held.since_ms, PUBLISHED, held.outputs, ends, pages=_pages_of(held))
         self._write(held.id, lambda now: replace(now, held=None, published=published))
+        # All is published: records that are left only take space, so the run does not fail because of them.
         try:
             self._purge(version, tasks)
         except StreamsError as error:
@@ -310,7 +252,8 @@ class GatedRuns:
             raise RangeError(message, hint=f"riverrun run {self._config.name} --no-gate")
         resolved = version.resolved()
         fence_owners(resolved, resolved.layout.tasks)
-        delete_copies(version)  # of a discard that died in the end
+        # Left by a discard that died at its very end, after its note was gone.
+        delete_copies(version)
         self._corrections.keep(version, self._release())
         mark = mark_of(resolved, {tp: wanted.start for tp, wanted in ranges.items()})
         ends = ends_of_staged_logs(version)
@@ -325,7 +268,7 @@ class GatedRuns:
         self._write(held.id, lambda now: replace(now, held=marked, published={**now.published, **ends}))
 
     def _purge(self, version: ConnectedApplication, tasks: Iterable[TaskResult]) -> None:
-        """Delete records of internal topics that nothing needs any more, which the tasks of a run with a gate leave alone."""
+        """Delete the records of internal topics that tasks of a run with a gate keep, as a discard would need them."""
         resolved = version.resolved()
         internal = {topic.name for topic in resolved.layout.repartition_topics}
         read = resolved.committed([tp for tp in resolved.inputs if tp.topic in internal])
@@ -337,7 +280,7 @@ class GatedRuns:
         Purge(self._admin).delete({tp: found.offset for tp, found in read.items()}, forgotten)
 
     def _read(self, version: ConnectedApplication, held: HeldRun) -> dict[TopicPartition, OffsetRange]:
-        """Return the ranges of external topics that a run has read so far, as far as their records still exist."""
+        """Return the ranges of external topics that a run has read so far, without deleted records."""
         resolved = version.resolved()
         external = [tp for tp in resolved.inputs if tp.topic in resolved.topology.source_topics]
         read, first = resolved.committed(external), self._admin.beginning_offsets(external)
@@ -352,12 +295,11 @@ class GatedRuns:
         return known_release(self._registry, self._config, self._admin)
 
     def _recorded(self) -> Release:
-        """Return the release; if there is none yet, write one: staging topics without a record mean that it was lost."""
+        # Staging topics without a record would mean that the record was lost, so it has to be there first.
         release = self._release()
         return release if release.revision else self._registry.write(release)
 
     def _staged(self, version: str) -> ConnectedApplication:
-        """Return a version that publishes to its staging topics."""
         found = self._versions.staged(version)
         return replace(found, application=replace(found.application, may_be_discarded=True))
 
@@ -381,15 +323,7 @@ class GatedRuns:
         return self._write(before.id, lambda now: replace(now, held=after))
 
     def _write(self, held: str, change: Callable[[Release], Release]) -> Release:
-        """Change the application's record; steps of a release may write it at the same time.
-
-        Args:
-            held: The id of the run that is held back at present; empty if there is none.
-            change: Makes the change.
-
-        Raises:
-            VersionConflictError: If another run is held back, or other processes keep writing.
-        """
+        """Change the application's record, while `held` is the id of the run that it holds back (empty if none)."""
         for attempt in range(1, _ATTEMPTS + 1):
             release = self._release()
             present = "" if release.held is None else release.held.id
@@ -411,7 +345,6 @@ class GatedRuns:
 
 
 def _pages_of(held: HeldRun) -> Mapping[str, str]:
-    """Return the pages about the gate of a run."""
     return {} if held.verdict is None else held.verdict.pages
 
 

@@ -1,7 +1,4 @@
-"""Judges a candidate at one point: both versions at the moment when they had processed the same offsets.
-
-Judges what outputs do not show: rows of state stores, and the number of records that bounded runs dropped.
-"""
+"""Judges a candidate at one point, where both versions have processed the same offsets: outputs, stores and bounded runs."""
 
 from __future__ import annotations
 
@@ -44,8 +41,8 @@ if TYPE_CHECKING:
     from riverrun.spark.runs import RunRecord
     from riverrun.topology.nodes import SinkNode
 
+# Columns of a store that are not part of its values; in the frame they begin with an underscore, as fields may have such names.
 _OWN = ("key", "window_start", "window_end", "timestamp", "valid_from", "valid_to", "partition")
-"""Columns of a store that are not part of its values; in the frame they begin with an underscore."""
 
 
 def judge_insides(
@@ -56,20 +53,9 @@ def judge_insides(
     report: GateReport,
     since_ms: int = 0,
 ) -> Verdict:
-    """Judge the stores and the bounded runs of a version, as they are now.
+    """Judge the stores of a version as they are now, and its bounded runs that began at or after `since_ms`.
 
-    Args:
-        connected: The version.
-        checks: The expectations.
-        directory: Where frames may be written; the directory is removed afterwards.
-        spark: Returns a Spark session, for large frames.
-        report: Where results go.
-        since_ms: Only runs that began at or after this time count, ms since the epoch.
-
-    Raises:
-        InvalidStateStoreError: If a store cannot be read as a table.
-        DeserializationError: If a row cannot be read.
-        BrokerError: If brokers do not answer.
+    Frames are written to `directory`, which is removed afterwards.
     """
 
     def judged(name: str, rows: Iterable[Mapping[str, Any]], expectations: Iterable[Any]) -> Verdict:
@@ -93,13 +79,7 @@ def judge_insides(
 
 
 def store_rows(connected: ConnectedApplication, store: str) -> Iterator[dict[str, Any]]:
-    """Return the committed rows of a store, with the fields of its values as columns.
-
-    Raises:
-        InvalidStateStoreError: If it cannot be read as a table.
-        DeserializationError: If a row cannot be read.
-        BrokerError: If brokers do not answer.
-    """
+    """Return the committed rows of a store, with the fields of its values as columns."""
     for work in works_of(connected, store):
         for batch in read_rows(work, build_topology):
             for row in batch.to_pylist():
@@ -150,8 +130,8 @@ def _parsed(value: Any) -> Any:
     return value
 
 
+# The live version may process records while the ends of its outputs are read.
 _ATTEMPTS = 5
-"""Number of times that the live version may move on while the ends of its outputs are recorded."""
 _FRAMES = "gate"
 
 
@@ -161,7 +141,7 @@ class Point:
 
     Args:
         vector: The source offsets that both have processed, exactly.
-        ends: End of each partition of their public and staging topics at that point.
+        ends: End offset (exclusive) of each partition of their public and staging topics at that point.
     """
 
     vector: OffsetVector
@@ -173,13 +153,7 @@ class Point:
 
 
 class Gate:
-    """Judges candidates of one application.
-
-    Args:
-        quality: Reference to the expectations, as `AppConfig.quality`; None if there are none.
-        versions: The application's versions.
-        spark: Returns a Spark session when large frames need one.
-    """
+    """Judges candidates of one application by the expectations that `quality` refers to (`AppConfig.quality`)."""
 
     def __init__(self, quality: str | PickledFunction | None, versions: Versions, spark: Callable[[], Any]) -> None:
         self._quality = quality
@@ -188,16 +162,13 @@ class Gate:
         self._report = GateReport()
 
     def point(self, live: ConnectedApplication, candidate: ConnectedApplication) -> Point:
-        """Find a point that both versions have reached. A candidate that is behind is first brought up to the live version.
-
-        Raises:
-            UnderWayError: If the live version continues meanwhile.
-        """
+        """Find a point that both versions have reached. A candidate that is behind is first brought up to the live version."""
         for _ in range(_ATTEMPTS):
             if not self._versions.are_at_one_place(live, candidate):
                 self._versions.follow(candidate, live)
             vector = self._versions.place(live, candidate)
             ends = self.ends(candidate)
+            # Only if neither version has moved since are these the ends at the vector.
             if self._is_at(live, candidate, vector):
                 return Point(vector, ends)
         message = f"{live.id} continues while {candidate.version} is compared with it"
@@ -221,16 +192,10 @@ class Gate:
         Args:
             live: The live version.
             candidate: The candidate.
-            point: The point that both have reached: from `point`, or from a barrier of running versions.
-            scope: The only rows of tables to judge; by default all outputs, stores and runs.
+            point: From `point`, or from a barrier of running versions.
+            scope: The only rows of tables to judge; defaults to all outputs, stores and runs.
             check: Identifies the check in Data Docs.
-            earlier: Statistics of earlier checks of all that is published, by subject; none if left out.
-
-        Raises:
-            ConfigError: If the expectations cannot be loaded, or name an output that does not exist.
-            RangeError: If the outputs were compared at a later point already.
-            DeserializationError: If a record of the candidate cannot be read.
-            StateError: If the disk is full.
+            earlier: Statistics of earlier checks of all that is published, by subject, latest first.
         """
         kinds = outputs(candidate.application)
         logs = {topic for topic, output in kinds.items() if output.kind is OutputKind.LOG}
@@ -251,7 +216,8 @@ class Gate:
                 else:
                     old = live.topology.sink_of(topic) or sink
                     covers = everything if scope is None else scope.covers(sink, topic)
-                    if_empty = CRITICAL if scope is None else WARNING  # a part of a table may have no rows
+                    # A part of a table may have no rows.
+                    if_empty = CRITICAL if scope is None else WARNING
                     verdict += self._of_table(
                         candidate,
                         (old, sink),

@@ -1,4 +1,4 @@
-"""Judges what a live version has published, and the work of its instances, by expectations. It writes to no topic of users."""
+"""Judges what a live version has published, and the work of its workers, by expectations; writes to no topic of users."""
 
 from __future__ import annotations
 
@@ -44,9 +44,8 @@ if TYPE_CHECKING:
 LAST = "last"
 """Start of a check that judges only records that are new since the last check that passed."""
 _WIDER = 10
-"""How much more of a topic is read if a sample has no rows."""
+# Keeps the rows of public tables, so that the next check reads only new records.
 _DIRECTORY = "quality"
-"""Content of the public tables, below the version's directory, so that the next check reads only new records."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +53,7 @@ class LiveVerdict:
     """Findings of a check of public topics.
 
     Args:
-        at: The ends of the topics up to which they were judged.
-        verdict: The findings.
+        at: End offsets (exclusive) of the judged records.
         id: Identifies the check in the history.
         docs: The directory of Data Docs; None if none are built.
     """
@@ -70,10 +68,7 @@ class LiveCheck:
     """Judges the public topics of a live version.
 
     Args:
-        connected: The live version.
-        spark: Returns a Spark session, for large frames.
-        clock: Returns the time.
-        ask: Asks all running instances of a version, by its `application.id`, for their work.
+        ask: Asks all workers of a version, by its `application.id`, for the counts of their tasks.
     """
 
     def __init__(
@@ -97,18 +92,8 @@ class LiveCheck:
 
         Args:
             since: `last`, for records since the last check that passed; a vector of the public topics; or a time. If
-                it is empty, everything is judged: then tables are judged by their rows.
-            by: The person who asks.
-
-        Returns:
-            The findings.
-
-        Raises:
-            ConfigError: If the expectations cannot be loaded, or name an output or a store that does not exist.
-            RangeError: If `since` is not a point of the public topics.
-            DeserializationError: If a record cannot be read.
-            ReleaseError: If a record of a table has no key.
-            BrokerError: If brokers do not answer.
+                empty, everything is judged: then tables are judged by their rows, else by their updates.
+            by: The user who asks, for the history.
         """
         config, kinds = self._application.config, outputs(self._application)
         logs = {topic for topic, output in kinds.items() if output.kind is OutputKind.LOG}
@@ -156,7 +141,8 @@ class LiveCheck:
             return self._judged(topic, rows, expectations, WARNING if expectations else INFO, report)
         with Differ("", topic, topic, self._directory / "tables" / topic, self._admin) as differ:
             differ.advance(ends, {})
-            pairs = (pair._replace(old=None, new=pair.new or pair.old) for pair in differ.rows())  # one topic is both
+            # One topic is both sides, so each row is on the side that was read last, and compares with nothing.
+            pairs = (pair._replace(old=None, new=pair.new or pair.old) for pair in differ.rows())
             return self._judged(topic, table_rows(pairs, sink, topic), expectations, "", report)
 
     def _records(
@@ -166,7 +152,7 @@ class LiveCheck:
         start: OffsetVector,
         is_log: bool,  # noqa: FBT001 - as above
     ) -> Iterator[dict[str, Any]]:
-        """Return the rows of a range of records, without records that delete a row of a table."""
+        """Return the rows of a range of records, without tombstones of a table."""
         first = self._admin.beginning_offsets(ends)
         ranges = {tp: OffsetRange(min(max(first[tp], start.offsets.get(tp, 0)), end), end) for tp, end in ends.items()}
         batches = read_fields(self._admin, ranges)
@@ -180,7 +166,7 @@ class LiveCheck:
     def _of_workers(
         self, answers: Answers, expectations: Iterable[Any], since_ms: int | None, report: GateReport
     ) -> Verdict:
-        """Judge the work of running instances since an earlier check; None counts all since they took their tasks over."""
+        """Judge the work of workers since an earlier check; None counts all since they took their tasks over."""
         before = {} if since_ms is None else self._counted(since_ms)
         found = answers_verdict(self._application.id, answers)
         if since_ms is not None:
@@ -219,7 +205,8 @@ class LiveCheck:
         if since == LAST:
             history = [each for each in self._log.checks(self._application.config.name) if each.kind in CHECKS]
             passed = next((OffsetVector.parse(each.at) for each in history if not each.critical), None)
-            return passed, history[0].at_ms if history else 0  # counts of workers and runs go on behind each check
+            # Counts of workers and runs continue after each check, whether it passed or not.
+            return passed, history[0].at_ms if history else 0
         vector = _vector(since)
         if vector is None:
             at_ms = time_ms(since)
@@ -248,13 +235,7 @@ class LiveCheck:
 
 
 def unread_verdict(topic: str, start: OffsetVector, first: Mapping[TopicPartition, int]) -> Verdict:
-    """Warn of records that were deleted before a check could judge them.
-
-    Args:
-        topic: The public topic.
-        start: The offsets from which it judges.
-        first: The first offsets that still exist.
-    """
+    """Warn of records that were deleted before a check could judge them."""
     gone = [f"{tp}@{at}..{first[tp]}" for tp, at in sorted(start.offsets.items()) if at < first.get(tp, 0)]
     name = f"{topic}: all records since"
     return (
@@ -265,11 +246,7 @@ def unread_verdict(topic: str, start: OffsetVector, first: Mapping[TopicPartitio
 
 
 def is_judged(connected: ConnectedApplication) -> bool:
-    """Return whether the last check of a live version has passed, and nothing was published since.
-
-    Raises:
-        BrokerError: If brokers do not answer.
-    """
+    """Return whether the last check of a live version has passed, and nothing was published since."""
     application, admin = connected.application, connected.admin
     checks = (each for each in CheckLog(admin).checks(application.config.name) if each.kind in CHECKS)
     last = next(checks, None)
@@ -285,16 +262,7 @@ def is_judged(connected: ConnectedApplication) -> bool:
 def sample_rows(connected: ConnectedApplication, topic: str, count: int) -> list[dict[str, Any]]:
     """Return the latest rows of a public topic, as a check sees them: of a table, the last record of each key of the sample.
 
-    Args:
-        connected: A version that writes the topic.
-        topic: The topic.
-        count: The number of offsets to read, spread over the partitions. If no row is among them, earlier ones are read, too.
-
-    Raises:
-        ConfigError: If the version has no such output.
-        TopicError: If the topic does not exist.
-        DeserializationError: If a record cannot be read.
-        BrokerError: If brokers do not answer.
+    `count` is the number of offsets to read, spread over the partitions.
     """
     admin, kinds = connected.admin, outputs(connected.application)
     sink = connected.topology.sink_of(topic)
@@ -308,6 +276,7 @@ def sample_rows(connected: ConnectedApplication, topic: str, count: int) -> list
         ranges = {tp: OffsetRange(min(max(first[tp], end - each), end), end) for tp, end in ends.items()}
         batches = read_fields(admin, ranges)
         rows = list(log_rows(batches if kinds[topic].kind is OutputKind.LOG else _last_rows(batches), sink))
+        # Offsets may be those of tombstones or markers of transactions, so a range need not have rows.
         if rows or all(ranges[tp].start <= first[tp] for tp in ends):
             return rows
         each *= _WIDER

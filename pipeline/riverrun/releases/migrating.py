@@ -1,4 +1,4 @@
-"""Makes the values of a store for a version whose values differ, by a function of the user's.
+"""Makes the values of a store for a version whose values differ, by a function of the user.
 
 A row at which the function fails is a failure of processing: `processing.exception.handler` decides whether the carrying stops,
 or the row is left out. Its dead letters are written with the rows.
@@ -28,12 +28,12 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+# Bytes that follow the key in a changelog's key: a session has its end and its start.
 _SUFFIXES = {
     StoreKind.WINDOW: WINDOW_SUFFIX.size,
     StoreKind.TIMESTAMPED_WINDOW: WINDOW_SUFFIX.size,
     StoreKind.SESSION: 16,
 }
-"""Bytes behind the key in a changelog's key: a session has its end and its start."""
 
 
 @dataclass(slots=True)
@@ -44,7 +44,7 @@ class Migration:
         before: The store of the live version, whose serdes read the rows.
         after: The store of the candidate, whose serde writes the values.
         reference: The function of key and value that returns the new value, or None to delete the row.
-        sub_topology: Number of the candidate's sub-topology that has the store.
+        sub_topology: Number of the candidate's sub-topology that has the store, for error contexts.
         handler: Decides about rows at which the function fails; None stops.
         dead_letters: Topic of all dead letters; None leaves it to the handler.
     """
@@ -56,23 +56,13 @@ class Migration:
     handler: ProcessingExceptionHandler | None = None
     dead_letters: str | None = None
     left_out: int = 0
-    """How many values were left out so far."""
     _function: Callable[[Any, Any], Any] = field(init=False)
 
     def __post_init__(self) -> None:
-        """Load the function."""
         self._function = load_attribute(self.reference)
 
     def __call__(self, tp: TopicPartition, fields: RawFields) -> tuple[bytes | None, Sequence[ProducerRecord]]:
-        """Return the value as the candidate's store has it, and dead letters.
-
-        Args:
-            tp: The partition of the live version's changelog.
-            fields: A record of it.
-
-        Raises:
-            ReleaseError: If the function, a serde or the handler fails, or the handler does not continue.
-        """
+        """Return the value of a changelog's record as the candidate's store has it, and dead letters; None deletes the row."""
         key, value, timestamp, _, headers = fields
         if key is None or value is None:
             return None, ()
@@ -96,11 +86,7 @@ class Migration:
     def _left_out(
         self, tp: TopicPartition, fields: RawFields, record: Record[Any, Any], error: Exception
     ) -> Sequence[ProducerRecord]:
-        """Return the dead letters of a row that is left out.
-
-        Raises:
-            ReleaseError: If the handler does not continue, or fails itself.
-        """
+        """Return the dead letters of a row that is left out; raise if the handler does not resume."""
         if self.handler is None:
             self._stop(fields, error)
         where = context_of(tp, fields, self.before.name, TaskId(self.sub_topology, tp.partition))

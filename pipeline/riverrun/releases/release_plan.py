@@ -1,8 +1,6 @@
-"""The plan of a release: its work and its effects, before anything is done.
+"""Plans a release before anything is done: what has changed, what has to be reprocessed, and how long that takes.
 
-Statements in which two versions of an application differ.
-
-Forecasts a reprocessing: bytes, time, and records that retention may delete before they are read.
+The forecast also names records that retention may delete before the candidate has read them.
 """
 
 from __future__ import annotations
@@ -42,23 +40,15 @@ def statement_digests_of(application: Application) -> dict[str, str]:
     return statement_digests(read_text(path), str(path))
 
 
+# How often the position of a reprocessing is compared with that of retention; each comparison asks brokers once per topic.
 _LOOKS = 16
-"""Number of moments of a reprocessing at which its position is compared with that of retention."""
-
-
+# So few records take less time than the start of a run, so their rate says nothing about many.
 _FEW = 10_000
-"""Records that take less time than the start of a run."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunRate:
-    """Speed of a bounded run of the application.
-
-    Args:
-        records: Its input records.
-        seconds: Its duration, its start included.
-        run: The run.
-    """
+    """Speed of a bounded run: its input records, and its duration including its start."""
 
     records: int
     seconds: float
@@ -66,16 +56,16 @@ class RunRate:
 
     @property
     def records_per_s(self) -> float:
-        """Return the input records per second; the run's start counts as well."""
+        """Return the input records per second."""
         return self.records / self.seconds
 
     @property
     def is_of_few(self) -> bool:
-        """Return whether the run was so small that it measured little but its start, which does not grow with records."""
+        """Return whether the run measured little but its start."""
         return self.records < _FEW
 
     def seconds_for(self, offsets: int) -> float | None:
-        """Return how long a number of offsets may take; None if the run was too small to tell."""
+        """Return how long a number of offsets may take; None if the run was too small to estimate it."""
         if not self.is_of_few:
             return offsets / self.records_per_s
         return self.seconds if offsets < _FEW else None
@@ -87,9 +77,9 @@ class Race:
 
     Args:
         tp: The partition.
-        within_s: Seconds from the beginning of the reprocessing.
+        within_s: Seconds from the start of the reprocessing.
         deleted_below: The offset below which records are older than `retention.ms` by then.
-        read_below: The offset up to which they are read by then.
+        read_below: The end offset (exclusive) of what is read by then.
     """
 
     tp: TopicPartition
@@ -98,7 +88,6 @@ class Race:
     read_below: int
 
     def __str__(self) -> str:
-        """Describe it in words."""
         when = span(self.within_s)
         return (
             f"{self.tp} may lose offsets below {self.deleted_below} to retention within {when}, "
@@ -111,9 +100,9 @@ class Forecast:
     """Cost of a reprocessing.
 
     Args:
-        bytes: Bytes to read, as they are stored on brokers; None where brokers do not tell.
-        rate: The measured rate behind the estimated times; None if no bounded run of the application has read anything.
-        seconds: Estimated duration; None without a rate, or if it is that of a run of few records.
+        bytes: Bytes to read, as stored on brokers; None if brokers do not report them.
+        rate: The measured rate behind the estimate; None if no bounded run of the application has read anything.
+        seconds: Estimated duration; None without a rate, or if it comes from a run of few records.
         races: Partitions that may lose records before they are read, at the moment of the largest loss.
     """
 
@@ -124,7 +113,7 @@ class Forecast:
 
     @property
     def lines(self) -> tuple[str, ...]:
-        """Describe it in words, line by line."""
+        """Return the forecast as text; the first line has size and time, the others a race each."""
         size = "" if self.bytes is None else f"{_size(self.bytes)} on the brokers' disks"
         if self.rate is None:
             time = "how long it takes is not known: no bounded run of the application has been measured"
@@ -139,27 +128,15 @@ class Forecast:
 
 
 def forecast(app: str, wanted: RunRange, admin: Admin) -> Forecast:
-    """Estimate a reprocessing.
-
-    Args:
-        app: The application, whose runs show how fast it is.
-        wanted: What is to be processed.
-        admin: Asks the brokers.
-
-    Raises:
-        BrokerError: If brokers do not answer.
-    """
+    """Estimate a reprocessing."""
     rate = measured_rate(RunLog(admin).runs(app))
     seconds = None if rate is None else rate.seconds_for(wanted.size)
     return Forecast(_bytes(wanted, admin), rate, seconds, () if seconds is None else _races(wanted, seconds, admin))
 
 
 def measured_rate(runs: Iterable[RunRecord]) -> RunRate | None:
-    """Return the rate of the run that read the most; shorter runs mostly measure the start of Spark.
-
-    Args:
-        runs: Runs of an application, of all versions.
-    """
+    """Return the rate of the completed run that read the most; None if none has read anything."""
+    # Not the latest or the mean: shorter runs mostly measure the start of Spark.
     largest = max((run for run in runs if run.state == DONE and run.records_in), key=_records, default=None)
     if largest is None or largest.ended_ms is None or largest.ended_ms <= largest.started_ms:
         return None
@@ -173,6 +150,7 @@ def _records(run: RunRecord) -> int:
 def _bytes(wanted: RunRange, admin: Admin) -> int | None:
     """Estimate the bytes to read. A range's share of its partition's bytes is its share of the offsets."""
     sizes = admin.log_sizes({tp.topic for tp in wanted.ranges})
+    # To ask for sizes takes the right to describe the cluster, which a user of topics may lack; a partial sum would mislead.
     if wanted.ranges.keys() - sizes.keys():
         return None
     first, last = admin.beginning_offsets(wanted.ranges), admin.end_offsets(wanted.ranges)
@@ -193,6 +171,7 @@ def _races(wanted: RunRange, seconds: float, admin: Admin) -> tuple[Race, ...]:
 
 def _retention_ms(configs: Mapping[str, Mapping[str, str]]) -> dict[str, int]:
     """Return the topics that delete by time, with their retention in ms."""
+    # A negative `retention.ms` keeps records forever.
     return {
         topic: int(config["retention.ms"])
         for topic, config in configs.items()
@@ -209,15 +188,7 @@ def races(
 ) -> tuple[Race, ...]:
     """Find the partitions whose records may exceed their topic's retention before they are read.
 
-    Assumes that all partitions are read evenly. Brokers delete whole segments, never the newest, so the records found may be
-    lost, but need not be.
-
-    Args:
-        wanted: What is to be read.
-        seconds: Duration of the reading.
-        retention_ms: Retention of each topic, ms.
-        now_ms: Now, ms since the epoch.
-        offsets_for_time: Returns the first offset of each partition at or after a time.
+    They need not be lost: brokers delete whole segments, and never the newest one.
     """
     worst: dict[TopicPartition, Race] = {}
     for look in range(1, _LOOKS + 1):
@@ -227,6 +198,7 @@ def races(
             deleted = offsets_for_time(tps, now_ms + int(at_s * 1_000) - kept_ms)
             for tp in tps:
                 each = wanted.ranges[tp]
+                # Assumes that all partitions are read evenly.
                 race = Race(tp, at_s, min(deleted[tp], each.end), each.start + each.size * look // _LOOKS)
                 if _lost(race) > (_lost(worst[tp]) if tp in worst else 0):
                     worst[tp] = race
@@ -261,21 +233,17 @@ class ReleasePlan:
     """The work and the effects of a release, before anything is done.
 
     Args:
-        app: The application.
-        live: The version that is live.
-        candidate: The version that is to go live.
         changed: Nodes and stores whose digest differs, with `added`, `removed` or `changed`.
         range: Input that the candidate has to process.
         lost: Partitions whose first records have been deleted, with the first offset that is left.
         archived: What the archive has of partitions, with the first offset that brokers have.
         outputs: Outputs of the candidate: tables, which are corrected, and logs, of which no record is sent again.
         ended: Topics that the live version writes and the candidate does not; their records stay.
-        forecast: Bytes, time, and records that retention may delete before they are read.
-        statements: SQL statements whose digest differs, likewise; empty if one of the versions has none.
+        statements: SQL statements whose digest differs, in the same form as `changed`; empty if one of the versions has none.
         new: Topics that the candidate writes and the live version does not. With each, the number of offsets that the candidate
             has written so far, and of those that the topic has already.
         carry: What the candidate takes over from the live version; None if it computes everything.
-        unseen: What no digest of the candidate covers, by node: a change of it is not noticed.
+        unseen: What no digest of the candidate covers, by node: changes there are not noticed.
         rows: Whether the candidate's serdes can read the rows of the live version, by name of the stores where they differ.
     """
 
@@ -296,7 +264,6 @@ class ReleasePlan:
     rows: dict[str, str] = field(default_factory=dict)
 
     def __str__(self) -> str:
-        """Describe it line by line."""
         lines = [f"{self.app}: {self.live} is live, {self.candidate} is the candidate"]
         lines += [f"  {kind}: {name}" for name, kind in (self.statements or self.changed).items()]
         lines += [f"  store {name}: {how}" for name, how in self.rows.items()]
@@ -323,19 +290,13 @@ class ReleasePlan:
 def plan_release(
     live: ConnectedApplication, new: ConnectedApplication, versions: Versions, carry: CarryPlan | None = None
 ) -> ReleasePlan:
-    """Return the plan of a release.
-
-    Args:
-        live: The live version.
-        new: The candidate.
-        versions: The application's versions.
-        carry: What the candidate takes over from the live version; None if it computes everything.
-    """
+    """Compare two versions, and ask brokers what the candidate would have to read; changes nothing."""
     app, target = live.application.config.name, versions.target(live, new)
     if carry is not None:
         read = carry.read_by(new.topology)
         target = {tp: end for tp, end in target.items() if tp.topic in read}
     first = live.admin.beginning_offsets(target)
+    # Retention may have deleted records beyond the live version's position: then the range is empty, not negative.
     wanted = RunRange({tp: OffsetRange(min(first[tp], end), end) for tp, end in target.items()})
     ended, written = outputs(live.application), outputs(new.application)
     old, said = statement_digests_of(live.application), statement_digests_of(new.application)
@@ -359,14 +320,9 @@ def plan_release(
 
 
 def readable_rows(live: Topology, new: Topology, version: str) -> dict[str, str]:
-    """Return, for stores of both topologies whose serdes differ, whether the new ones can read what the old ones have written.
+    """Return, for stores of both topologies whose serdes differ, whether the new serdes can read the old rows.
 
-    A release reads none of these rows. It tells whether the live version could have gone on with the new code.
-
-    Args:
-        live: The topology of the live version.
-        new: That of the candidate.
-        version: The candidate, for the text.
+    A release reads none of these rows: this shows whether the live version could have continued with the new code.
     """
     found = {}
     for name in sorted(live.stores.keys() & new.stores.keys()):
@@ -393,11 +349,7 @@ def _archived(admin: Admin, tps: Iterable[TopicPartition]) -> dict[TopicPartitio
 
 
 def new_outputs(live: ConnectedApplication, new: ConnectedApplication) -> dict[str, tuple[int, int]]:
-    """Return the topics that a version writes and the live one does not.
-
-    Returns:
-        By topic, the offsets in the version's staging topic and those in the public topic.
-    """
+    """Return the topics that only the new version writes, with the offsets in its staging topic and in the public topic."""
     topics = sorted(outputs(new.application).keys() - outputs(live.application).keys())
     return {topic: (_offsets(new, staging_name(new.id, topic)), _offsets(new, topic)) for topic in topics}
 

@@ -1,9 +1,9 @@
 """The steps of a release, between bounded runs or while workers run: plan, start, reprocess, gate, cut, rollback, retire.
 
-The candidate computes from the earliest offsets into its own state and publishes to staging topics. Consumers of the public
-topics notice nothing. The cut is at an offset vector that both versions have processed exactly. There, the public topics get
-the rows that differ as corrections; from then on the candidate publishes. The old version's table stays in its own staging
-topics, so a rollback is the same step in the other direction.
+The candidate computes from the earliest offsets into its own state and publishes to staging topics, unnoticed by consumers of
+the public topics. The cut is at an offset vector that both versions have processed exactly. There, the public topics get the
+rows that differ as corrections; from then on the candidate publishes. The old version's table stays in its own staging topics,
+so a rollback is the same step in the other direction.
 """
 
 from __future__ import annotations
@@ -45,16 +45,12 @@ if TYPE_CHECKING:
 
 
 class Releaser:
-    """Takes an application from one version to another. Every step may be run again.
+    """Takes an application from one version to another. Every step can be run again.
 
     Args:
-        project: All applications.
-        app: Name of the application.
-        admin: Asks the brokers.
-        spark: Returns a Spark session when one is needed.
-        by: The user for the history; by default, this user on this machine.
+        by: The user for the history; defaults to this user on this machine.
         on_step: Called with what a switch of running versions has done, after each step that a crash may follow.
-        registry: Where releases are recorded; the control topic by default.
+        registry: Where releases are recorded; defaults to the control topic.
     """
 
     def __init__(
@@ -80,59 +76,27 @@ class Releaser:
         self._carrying = Carrying(self._versions, self._registry, self._switch.barriers, corrections)
 
     def status(self) -> Release:
-        """Return the state of the release.
-
-        Raises:
-            ReleaseError: If the control topic has lost it.
-        """
+        """Return the state of the release."""
         return self._checks.status()
 
     def check(self, step: str, argument: str = "") -> Release:
-        """Make sure that a step may be taken, as the step itself does before it changes anything.
+        """Make sure that a step may be taken; `argument` is the version or the verdict that it is about.
 
-        Args:
-            step: The step.
-            argument: The version or the verdict that it is about.
-
-        Returns:
-            The state of the release.
-
-        Raises:
-            ReleaseError: If the step cannot be taken, or `streams.toml` does not declare a version of the release.
-            UnderWayError: If a worker or a run is at work that must not be.
-            ConfigError: If there is no such version.
+        Each step does so itself, before it changes anything.
         """
         return self._checks.check(step, argument)
 
     def log(self) -> list[ReleaseChange]:
-        """Return the changes of the application's releases, first to last, even if the application's own record is lost.
-
-        Raises:
-            BrokerError: If brokers do not answer.
-        """
+        """Return the changes of the application's releases, first to last, even if the application's own record is lost."""
         return self._registry.history(self._config.name)
 
     def restore(self, live: str) -> Release:
-        """Record again which version is live, after the control topic was lost.
-
-        Raises:
-            ConfigError: If there is no such version.
-            ReleaseError: If the control topic knows the application.
-        """
+        """Record again which version is live, after the control topic was lost."""
         self.check("restore", live)
         return self._registry.write(Release(self._config.name, live))
 
     def plan(self, candidate: str, *, carry: bool = False) -> ReleasePlan:
-        """Describe what a release of `candidate` would do. Changes nothing: the last release can still be rolled back.
-
-        Args:
-            candidate: The version.
-            carry: Whether it would take state over from the live version.
-
-        Raises:
-            ConfigError: If there is no such version.
-            ReleaseError: If it is live already, or one of the two chooses topics per record; if it can take nothing over.
-        """
+        """Describe what a release of `candidate` would do. Changes nothing: the last release can still be rolled back."""
         live, new = self._checks.pair(self.status(), candidate)
         return plan_release(live, new, self._versions, self._carrying.plan(live, new) if carry else None)
 
@@ -141,24 +105,14 @@ class Releaser:
 
         If a release of this candidate is under way, it begins again. The candidate's output so far is kept, unless its
         code has changed since: then the output is deleted and computed again.
-
-        Args:
-            candidate: The version.
-            carry: Whether it takes state over from the live version, as far as nothing has changed about it, and continues
-                there. Its output so far is deleted then. A call that was interrupted is completed by the next one.
-
-        Raises:
-            ConfigError: If there is no such version.
-            ReleaseError: If it is live already, or another release is under way, or one of the two chooses topics per record;
-                if it can take nothing over.
-            UnderWayError: If workers or a run of the candidate are at work, or the live version does not come to rest.
         """
         release = self.check("start", candidate)
         live, new = self._checks.pair(release, candidate)
         digests = {release.live: live.topology.fingerprint(), candidate: new.topology.fingerprint()}
         is_noted = release.step is Step.PLANNED and release.candidate == candidate
         is_noted = is_noted and (release.carry is not None) == carry and digests.items() <= release.digests.items()
-        if carry:  # fails before anything changes
+        # Both checks fail here, before anything changes.
+        if carry:
             is_noted = self._carrying.is_begun(release, live, new) and is_noted
             require_nobody(new)
         if not is_noted:
@@ -198,8 +152,10 @@ class Releaser:
         if is_other or (release.carry is not None and release.candidate == candidate.version):
             self._carrying.give_up(release, live)
             self._versions.discard(candidate)
+        # To brokers, a group that does not exist is "Dead".
         is_kept = known == digests[candidate.version] and candidate.admin.group(candidate.id).state != "Dead"
-        if release.carry is not None:  # what the live version carried over goes back further than its own beginning
+        # What the live version has carried over goes back further than its own beginning.
+        if release.carry is not None:
             planned = replace(planned, begins={name: at for name, at in planned.begins.items() if name != release.live})
         planned = replace(
             planned,
@@ -217,9 +173,6 @@ class Releaser:
         """Compute the candidate from the earliest offsets up to the live version's position, into staging topics.
 
         Another call continues at the candidate's position. If workers of the candidate run, they do it: see `wait_ready`.
-
-        Raises:
-            ReleaseError: If nothing is planned, or a version has come to choose topics per record.
         """
         release = self.check("reprocess")
         candidate = self._versions.staged(candidate_of(release))
@@ -235,17 +188,7 @@ class Releaser:
     def gate(self, point: Point | None = None) -> Release:
         """Judge the candidate's outputs, and their difference from the live ones, at the same offsets of both versions.
 
-        Args:
-            point: Where they are compared; by default, at the live version's position, to which the candidate is brought.
-
-        Returns:
-            The release with its verdict.
-
-        Raises:
-            GateFailedError: If an expectation of critical severity fails; the live version stays live.
-            ReleaseError: If the candidate has not been computed.
-            UnderWayError: If the live version continues meanwhile.
-            ConfigError: If the expectations cannot be loaded, or name an output that does not exist.
+        By default, the candidate is brought to the live version's position for this.
         """
         release = self.check("gate")
         live, candidate = self._versions.releasable(release.live), self._versions.staged(candidate_of(release))
@@ -271,7 +214,9 @@ class Releaser:
             pages=dict(found.pages),
             docs=str(self._config.docs_directory or ""),
         )
-        release = replace(release, cut=verdict.at, failed_pause_ms=0)  # its own pause is none of a switch
+        # The pause of the gate itself is no pause of a switch.
+        release = replace(release, cut=verdict.at, failed_pause_ms=0)
+        # A verdict that blocks is recorded as well: the status shows what failed.
         if verdict.critical:
             self._registry.write(release.to(Step.REPROCESSED, verdict=verdict))
             failures = "; ".join(f"{name}: {verdict.outcomes[name]}" for name in verdict.critical)
@@ -281,33 +226,17 @@ class Releaser:
         return self._registry.write(release.to(Step.GATED, verdict=verdict))
 
     def approve(self, verdict_id: str) -> Release:
-        """Approve the warnings of a gate, by the id of its verdict. A new gate needs a new approval.
-
-        Raises:
-            ReleaseError: If it is not the verdict of the last gate, or blocks the release.
-            VersionConflictError: If another process has changed the release meanwhile.
-        """
+        """Approve the warnings of a gate, by the id of its verdict. A new gate needs a new approval."""
         return approve(self._registry, self.check("approve", verdict_id), verdict_id)
 
     def diff(self, limit: int) -> list[DifferentRow]:
-        """Return rows of tables that differ between the live version and the candidate in what both have written so far.
-
-        Args:
-            limit: Maximum number of rows.
-
-        Raises:
-            ReleaseError: If the candidate has not been computed.
-        """
+        """Return rows of tables that differ between the live version and the candidate in what both have written so far."""
         release = self.check("diff")
         live, candidate = self._versions.releasable(release.live), self._versions.staged(candidate_of(release))
         return different_rows(live, candidate, limit)
 
     def compared(self) -> str:
-        """Return what `diff` compares, as text: the tables, and whether both versions have processed the same offsets.
-
-        Raises:
-            ReleaseError: If the candidate has not been computed.
-        """
+        """Return what `diff` compares, as text: the tables, and whether both versions have processed the same offsets."""
         release = self.check("diff")
         live, candidate = self._versions.releasable(release.live), self._versions.releasable(candidate_of(release))
         topics = tables(candidate.application)
@@ -317,50 +246,29 @@ class Releaser:
         return f"{', '.join(topics)}: {live.version} and {candidate.version} have processed {same} offsets"
 
     def cut(self) -> Release:
-        """Make the candidate live in place of the live version, at an offset vector that both have processed.
-
-        Raises:
-            ApprovalNeededError: If the gate has warnings without an approval.
-            ReleaseError: If the gate was not passed, or the code, the expectations or the data have changed since.
-            UnderWayError: If the versions do not reach one point in time, or a run of one is under way.
-            VersionConflictError: If another process cuts as well.
-        """
+        """Make the candidate live in place of the live version, at an offset vector that both have processed."""
         release = self.check("cut")
-        if release.step is Step.LIVE:  # an earlier call has done it without learning of its success
+        # An earlier call has done it, and died before it learned of its success.
+        if release.step is Step.LIVE:
             return release
         return self._switch.to(release, candidate_of(release), Step.CUTTING, Step.LIVE)
 
     def rollback(self) -> Release:
-        """Make the previous version live again, at an offset vector that both have processed.
-
-        Raises:
-            ReleaseError: If no release went live before.
-            UnderWayError: If the versions do not reach one point in time, or a run of one is under way.
-            VersionConflictError: If another process rolls back as well.
-        """
+        """Make the previous version live again, at an offset vector that both have processed."""
         release = self.check("rollback")
         if release.step is Step.ROLLED_BACK:
             return release
         return self._switch.to(release, release.previous or "", Step.ROLLING_BACK, Step.ROLLED_BACK)
 
     def complete(self) -> Release:
-        """Complete a switch that is under way, because the process that began it has died; nothing to do if there is none.
-
-        Raises:
-            StreamsError: As of `cut` and `rollback`.
-        """
+        """Complete the switch of a process that has died, if one is under way."""
         release = self.status()
         if release.step is Step.CUTTING:
             return self.cut()
         return self.rollback() if release.step is Step.ROLLING_BACK else release
 
     def is_followed(self) -> bool:
-        """Return whether workers of the candidate run and process new records.
-
-        Raises:
-            ReleaseError: If nothing is being released.
-            BrokerError: If brokers do not answer.
-        """
+        """Return whether workers of the candidate run and process new records."""
         return self._switch.barriers.is_running(self._versions.application(candidate_of(self._checks.at(*BEGUN))))
 
     def wait_ready(
@@ -368,47 +276,26 @@ class Releaser:
     ) -> Iterator[Readiness]:
         """Yield how far the candidate is behind the ends of its inputs, until it is ready for a gate or a cut.
 
-        Args:
-            max_lag: Offsets that an input may be behind.
-            looks: Number of consecutive looks at which no input may be further behind.
-            every_s: Seconds between two looks.
-            timeout_s: Seconds after which to give up; never by default.
-
-        Raises:
-            NotReadyError: If it is not ready by then.
-            ReleaseError: If nothing is being released.
-            BrokerError: If brokers do not answer.
+        It is ready after `looks` polls in a row at which no input was more than `max_lag` offsets behind.
         """
         candidate = self._versions.application(candidate_of(self._checks.at(*BEGUN)))
         return readiness(looking(candidate, every_s), max_lag=max_lag, looks=looks, timeout_s=timeout_s)
 
     def retire(self, version: str | None = None) -> Release:
-        """Delete the topics, offsets and state of a version that is not live. It can no longer be rolled back to.
-
-        Args:
-            version: The version; by default, the one that was live before, or that was rolled back from.
-
-        Raises:
-            ReleaseError: If there is none, it is live, or it is being released.
-            UnderWayError: If its workers or a run of it are at work.
-        """
+        """Delete the topics, offsets and state of a version; defaults to the one that was replaced, or rolled back from."""
         release = self.check("retire", version or "")
         chosen = retired_of(release, version)
         retired = self._versions.application(chosen)
         previous = None if chosen == release.previous else release.previous
         digests = {name: digest for name, digest in release.digests.items() if name != chosen}
         begins = {name: begun for name, begun in release.begins.items() if name != chosen}
+        # The record first: nobody may roll back to a version that is deleted in part.
         release = self._registry.write(replace(release, previous=previous, digests=digests, begins=begins))
         self._versions.discard(retired)
         return release
 
     def abort(self) -> Release:
-        """Give a release up before its cut, and delete the candidate's output.
-
-        Raises:
-            ReleaseError: If the cut has begun.
-            UnderWayError: If workers or a run of the candidate are at work.
-        """
+        """Give a release up before its cut, and delete the candidate's output."""
         release = self.check("abort")
         candidate = self._versions.application(candidate_of(release))
         self._carrying.give_up(release, self._versions.application(release.live))
@@ -425,6 +312,7 @@ class Releaser:
             point = self._gate.point(live, candidate)
             return release, point, _dropped_by(live, candidate)
         completed = barriers.pause(release, [live, candidate])
+        # Both describe the moment of the pause; judging takes longer, and comes after it.
         try:
             ends, dropped = self._gate.ends(candidate), _dropped_by(live, candidate)
         except BaseException:

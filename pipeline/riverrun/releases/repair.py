@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 
 _VERSION = "repair-"
 _SHOWN = 20
+# Sums of row digests wrap around at 64 bits.
 _WHOLE = (1 << 64) - 1
 
 
@@ -51,9 +52,7 @@ class RepairPlan:
     """The work of a repair, before anything is done.
 
     Args:
-        app: The application.
-        live: The live version.
-        scope: The part of the tables, in words.
+        scope: The part of the tables, as text.
         tables: The public topics.
         range: Input that has to be processed.
         code: The version whose code computes the rows.
@@ -67,7 +66,6 @@ class RepairPlan:
     code: str
 
     def __str__(self) -> str:
-        """Describe it line by line."""
         lines = [f"{self.app}: {self.code} would recompute {', '.join(self.tables)}, from {self.scope}"]
         return "\n".join([*lines, f"{counted(self.range.size, 'offset')} to process: {self.range}"])
 
@@ -77,9 +75,7 @@ class Repair:
     """The result of a repair.
 
     Args:
-        app: The application.
-        live: The live version.
-        scope: The part of the tables, in words.
+        scope: The part of the tables, as text.
         code: The version whose code computed the rows.
         corrections: Number of published records.
         verdict: Findings of the gate; None if no row differed.
@@ -98,7 +94,7 @@ class Repair:
 
     @property
     def said(self) -> str:
-        """Return how many rows were compared."""
+        """Return how many rows were compared, as text."""
         if not any(self.compared.values()):
             return f"nothing was compared, as {' and '.join(self.compared)} has no such row"
         return "compared " + ", ".join(f"{counted(rows, 'row')} of {topic}" for topic, rows in self.compared.items())
@@ -115,7 +111,6 @@ class Repair:
         return f"{self.scope}: {counted(self.corrections, 'correction')}, verdict {self.verdict.id}; {self.said}"
 
     def __str__(self) -> str:
-        """Describe it line by line."""
         if self.verdict is None:
             return f"{self.app}: {self._nothing} from {self.scope}; {self.said}"
         published = f"{self.app}: {counted(self.corrections, 'correction')} published, {self.scope}; {self.said}"
@@ -124,7 +119,7 @@ class Repair:
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """Differing rows of the scope: how many, in which topics, a digest of all of them, and some for people to read."""
+    """Differing rows of the scope: how many, in which topics, a digest of all of them, and some of them to show."""
 
     count: int
     topics: frozenset[str]
@@ -133,15 +128,11 @@ class _Found:
 
 
 class Repairer:
-    """Repairs tables of one application.
+    """Repairs tables of one application, by the code of the version `code`; empty for that of the live version.
 
     Args:
-        project: All applications.
-        app: Name of the application.
-        admin: Asks the brokers.
-        spark: Returns a Spark session when one is needed.
-        by: The user for the history; by default, this user on this machine.
-        registry: Where releases are recorded; the control topic by default.
+        by: The user for the history; defaults to this user on this machine.
+        registry: Where releases are recorded; defaults to the control topic.
     """
 
     def __init__(
@@ -162,32 +153,12 @@ class Repairer:
         self._corrections = Corrections(app, self._registry)
 
     def repairable_part(self, scope: Scope, code: str = "") -> Scope | None:
-        """Return the part of a scope that the live version has processed, and whose rows would stay; None if it is empty.
-
-        Args:
-            scope: The rows.
-            code: The version whose code is to compute them; the live one if it is empty.
-
-        Raises:
-            ReleaseError: If the rows cannot be computed from records of their time, or a release is under way.
-            BrokerError: If brokers do not answer.
-        """
+        """Return the part of a scope that the live version has processed, and whose rows would stay; None if it is empty."""
         versions, release = self._versions(), self._settled()
         return repairable_part(versions.releasable(release.live), versions.releasable(code or release.live), scope)
 
     def plan(self, scope: Scope, code: str = "") -> RepairPlan:
-        """Describe what a repair would process. Changes nothing.
-
-        Args:
-            scope: The rows.
-            code: The version whose code computes them; the live one if it is empty.
-
-        Raises:
-            ReleaseError: If the rows do not depend on records of their time alone, may still change, or a release is under
-                way.
-            RangeError: If records of that time have been deleted.
-            BrokerError: If brokers do not answer.
-        """
+        """Describe what a repair would process. Changes nothing."""
         release, versions = self._settled(), self._versions()
         live, chosen = versions.releasable(release.live), versions.releasable(code or release.live)
         self._require_same_code(release, live)
@@ -204,28 +175,20 @@ class Repairer:
         Args:
             scope: The rows.
             approved: The id of a verdict whose warnings a person has approved. The data has to be what that verdict judged.
-            code: The version whose code computes the rows; the live one if it is empty.
-
-        Returns:
-            The result of the repair.
-
-        Raises:
-            GateFailedError: If an expectation of critical severity fails. Nothing was published.
-            ApprovalNeededError: If the gate has warnings, and this verdict was not approved. Nothing was published.
-            ReleaseError: As `plan`.
-            UnderWayError: If workers do not pause in time, or a run is under way.
-            VersionConflictError: If another process changes the release meanwhile.
+            code: The version whose code computes the rows; empty for the live one.
         """
         plan, release = self.plan(scope, code), self._settled()
         release = self._registry.write(replace(release, barrier=None, repaired=f"{scope}: begun"))
         version, versions = self._version(plan)
         live, repaired = versions.releasable(release.live), versions.staged(version)
         self._discard_others(versions, repaired)
-        if not repaired.committed(plan.range.ranges):  # otherwise it continues after a crash
+        # With commits, this continues a repair that has crashed.
+        if not repaired.committed(plan.range.ranges):
             self._admin.create_topics([kept_offsets_topic(repaired.application)])
             KeptOffsets(self._admin, repaired.id).begin(plan.range.start.offsets)
         wanted = resolve(repaired, COMMITTED, str(plan.range.end))
         run(repaired, wanted, self._spark, build_topology)
+        # Before the pause, so that little is left to read while nobody publishes.
         self._corrections.read_ahead(repaired)
         switch = Switch(self._config.name, versions, self._registry)
         completed = switch.barriers.pause(release, [live, repaired])
@@ -236,7 +199,8 @@ class Repairer:
             switch.barriers.give_up(completed.release)
             raise
         ended = self._registry.write(replace(completed.release, barrier=None))
-        done = replace(done, compared=_compared(repaired, scope, plan.tables))  # reads all rows: nothing waits for it
+        # Reads all rows, so it comes after the pause.
+        done = replace(done, compared=_compared(repaired, scope, plan.tables))
         ended = self._registry.write(replace(ended, repaired=done.note))
         self._registry.write(replace(ended, failed_pause_ms=0)) if ended.failed_pause_ms else None
         versions.discard(repaired)
@@ -272,6 +236,7 @@ class Repairer:
         judged = self._gate(versions).judge(live, repaired, point, replace(scope, topics=found.topics))
         suite = suite_digest(declared(self._config.quality))
         digests = {plan.code: repaired.topology.fingerprint()}
+        # The id is a digest of rows, code, expectations and outcomes: an approval is of these changes, and of no others.
         basis = repr((str(scope), found.digest, suite, sorted(digests.items()), sorted(judged.outcomes.items())))
         name = hashlib.sha256(basis.encode()).hexdigest()[:8]
         return GateVerdict(
@@ -317,7 +282,7 @@ class Repairer:
         return _Found(count, frozenset(topics), digest, tuple(rows))
 
     def _require_same_code(self, release: Release, live: ConnectedApplication) -> None:
-        """Make sure that the live version's code is the code that computed its rows, if that is known."""
+        """Make sure that the live version has the code that computed its rows, if that is known."""
         known = release.digests.get(live.version)
         if known and known != live.topology.fingerprint():
             message = f"{release.app}: the code of {live.version} has changed since it was released"
@@ -333,12 +298,10 @@ class Repairer:
         return release
 
     def _version(self, plan: RepairPlan) -> tuple[str, Versions]:
-        """Declare a version that computes the rows.
-
-        Its name is a hash of its work, so that it continues after a crash, and an id of its own: topics that are created again
-        under a name can end processes of librdkafka.
-        """
+        """Declare a version that computes the rows, under the name of an interrupted repair with the same work."""
         application = self._versions().releasable(plan.code)
+        # The name begins with a hash of the work, so that the next call finds what a crash has left. It ends with a new id:
+        # topics that are created again under the same name can crash processes that use librdkafka.
         basis = repr((str(plan.range.start), plan.code, application.topology.fingerprint()))
         work = _VERSION + hashlib.sha256(basis.encode()).hexdigest()[:8]
         begun = re.compile(re.escape(f"{self._config.name}-") + f"({work}[0-9a-f]{{8}})-")
@@ -355,7 +318,7 @@ class Repairer:
         return Gate(self._config.quality, versions, self._spark)
 
     def _discard_others(self, versions: Versions, repaired: ConnectedApplication) -> None:
-        """Delete what other repairs have left, which will never be completed."""
+        """Delete what other repairs have left: only a repair with the same work would continue them."""
         of_repairs = re.compile(re.escape(self._config.application_id(_VERSION)) + "[0-9a-f]+")
         found = {match[0] for topic in self._admin.list_topics() if (match := of_repairs.match(topic))}
         for left in found - {repaired.id}:
@@ -364,7 +327,6 @@ class Repairer:
 
 
 def _compared(repaired: ConnectedApplication, scope: Scope, tables: Iterable[str]) -> dict[str, int]:
-    """Count the rows of a scope that have been compared, by table."""
     found = {}
     for topic in tables:
         sink = repaired.topology.sink_of(topic)
@@ -375,7 +337,7 @@ def _compared(repaired: ConnectedApplication, scope: Scope, tables: Iterable[str
 
 
 def _summed(topic: str, pairs: Iterable[Pair]) -> tuple[int, int]:
-    """Count rows that differ, and sum numbers that represent them: the sum does not depend on their order."""
+    """Count rows that differ, and sum a digest of each: the sum does not depend on their order."""
     count = total = 0
     for pair in pairs:
         values = tuple(None if row is None else row.value for row in (pair.old, pair.new))

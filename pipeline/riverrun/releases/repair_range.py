@@ -1,7 +1,7 @@
 """The part of the public tables that can be repaired now, and the input that it is computed from.
 
 Rows are computed by the live version's code or by that of another version, but only where the result stays: the live version
-goes on with its own state. So rows of another version's code are those that the live version does not change any more.
+continues with its own state. So another version's code only computes rows that the live version no longer changes.
 """
 
 from __future__ import annotations
@@ -25,16 +25,7 @@ if TYPE_CHECKING:
 
 
 def reach_of(live: ConnectedApplication, code: ConnectedApplication, scope: Scope) -> Reach:
-    """Return how far the records of a scope's rows lie from them.
-
-    Args:
-        live: The live version.
-        code: The version whose code computes the rows; it may be the same one.
-        scope: The rows.
-
-    Raises:
-        ReleaseError: If the rows cannot be computed from these records, or would not stay.
-    """
+    """Return the distance in time between a scope's rows and the records that they are computed from."""
     reach = require_repairable(code.application, scope)
     if code.version == live.version:
         return reach
@@ -52,27 +43,14 @@ def reach_of(live: ConnectedApplication, code: ConnectedApplication, scope: Scop
 
 
 def repairable_part(live: ConnectedApplication, code: ConnectedApplication, scope: Scope) -> Scope | None:
-    """Return the part of a scope whose records the live version has processed, and whose rows would stay.
-
-    Args:
-        live: The live version.
-        code: The version whose code is to compute the rows.
-        scope: The rows.
-
-    Returns:
-        The part; None if there is none.
-
-    Raises:
-        ReleaseError: As `reach_of`, if a part of the scope was processed.
-        RangeError: If what was processed may have been of that time, and is deleted.
-        BrokerError: If brokers do not answer.
-    """
+    """Return the part of a scope whose records the live version has processed, and whose rows would stay; None if empty."""
     tps = _partitions(live)
     known = live.committed(tps)
     whole = _processed(live, {tp: found.offset for tp, found in known.items()}, tps)
     began = offsets_at_time(live.admin, whole, scope.start_ms)
     times = {tp: OffsetMetadata.decode(found.metadata).partition_time for tp, found in known.items() if found.offset}
     if all(began[tp] == each.end for tp, each in whole.items()):
+        # Where all processed records are deleted, only the committed time shows whether some were of the scope.
         gone = (tp for tp, each in whole.items() if each.start and not each.size and tp in times)
         lost = next((tp for tp in gone if not 0 <= times[tp] < scope.start_ms), None)
         if lost is not None:
@@ -81,24 +59,14 @@ def repairable_part(live: ConnectedApplication, code: ConnectedApplication, scop
     grace_ms = _grace_to_wait_for(live, code, scope, reach_of(live, code, scope))
     if grace_ms is None:
         return scope
+    # Rows stay once the time of every partition has passed the end of their window, and its grace.
     reached_ms = min((time for tp, time in times.items() if whole[tp].size and time >= 0), default=scope.end_ms)
     end_ms = min(scope.end_ms, reached_ms - grace_ms - 1)
     return replace(scope, end_ms=end_ms) if scope.start_ms < end_ms else None
 
 
 def range_of(live: ConnectedApplication, code: ConnectedApplication, scope: Scope, reach: Reach) -> RunRange:
-    """Return the range to process: from the first record of the scope's time up to the live version's position.
-
-    Args:
-        live: The live version.
-        code: The version whose code computes the rows.
-        scope: The rows.
-        reach: How far their records lie from them.
-
-    Raises:
-        ReleaseError: If inputs are compacted, or a window of the scope may still change.
-        RangeError: If the live version has never run, or records are gone.
-    """
+    """Return the range to process: from the first record of the scope's time up to the live version's position."""
     admin, tps = live.admin, _partitions(code)
     _require_all_kept(live, tps)
     reached = {tp: found.offset for tp, found in live.committed(tps).items()}
@@ -107,8 +75,10 @@ def range_of(live: ConnectedApplication, code: ConnectedApplication, scope: Scop
         raise RangeError(message, hint=f"Run it first: riverrun run {live.application.config.name}")
     whole = _processed(live, reached, tps)
     starts = {tp: each.start for tp, each in whole.items()}
+    # Rows of windows may depend on records that lie before them by the retention of their stores.
     if not reach.from_beginning:
         starts = offsets_at_time(admin, whole, scope.start_ms - reach.kept_ms)
+    # A range that begins with the first record that is left may have lost earlier ones to retention.
     lost = next((tp for tp, each in whole.items() if each.start and starts[tp] == each.start), None)
     if lost is not None:
         raise _deleted(lost, whole[lost].start)
@@ -121,11 +91,9 @@ def range_of(live: ConnectedApplication, code: ConnectedApplication, scope: Scop
 def _grace_to_wait_for(
     live: ConnectedApplication, code: ConnectedApplication, scope: Scope, reach: Reach
 ) -> int | None:
-    """Return the time after which windows are closed, ms; None if they may be open.
-
-    The live version's own code computes an open window as the live version has. Not so if its rows are written when it closes:
-    a run may have closed it by advancing event time, and no record tells.
-    """
+    """Return the time after which windows are closed, ms; None if they may be open."""
+    # The live version's own code computes an open window as the live version has. Not so if rows are written when it closes:
+    # a run may have closed it by advancing event time, of which no record gives evidence.
     may_be_open = scope.may_be_open and code.version == live.version and not reach.is_final
     return None if may_be_open else reach.grace_ms
 

@@ -5,9 +5,7 @@ at the point, or a tombstone. Local state and snapshots of later times stay vali
 others. So nothing that the changelogs held at the point may be deleted before: brokers must not compact what came since
 (`keep_whole`), and no purge may run.
 
-Windows and versions expire by the highest time that a store has seen. Later local state has dropped some of them already, and
-whatever reads such a changelog sees the later time. So these changelogs are created again with what they held at the point,
-by way of a copy. Local state and snapshots of another topic are not used (`hosting.restoring`).
+Changelogs of windows and versions are created again instead, with what they held at the point.
 """
 
 from __future__ import annotations
@@ -49,8 +47,8 @@ if TYPE_CHECKING:
 
 _LAG = "min.compaction.lag.ms"
 _FOREVER = str(2**63 - 1)
+# The brokers' default, which is restored by removing the topic's own setting.
 _NO_LAG = "0"
-"""The brokers' default."""
 _DIRECTORY = "rewinding"
 _CHANGED, _BEFORE = "changed", "before"
 _KEPT = {"cleanup.policy": "delete", "retention.ms": "-1"}
@@ -64,7 +62,7 @@ class Mark:
 
     Args:
         committed: Offset and metadata of each input; the start, with empty metadata, of inputs that were never committed.
-        ends: End of each partition of the internal topics that existed.
+        ends: End offset (exclusive) of each partition of the internal topics that existed.
         ids: Ids of these topics.
     """
 
@@ -74,15 +72,7 @@ class Mark:
 
 
 def mark_of(connected: ConnectedApplication, starts: Mapping[TopicPartition, int]) -> Mark:
-    """Note the point at which a version stands. No host may process it.
-
-    Args:
-        connected: The version; its patterns are resolved.
-        starts: Where inputs without committed offsets would begin, as far as the caller decides it.
-
-    Raises:
-        BrokerError: If the brokers do not answer.
-    """
+    """Note the position of a resolved version that no host processes; `starts` are those of inputs without commits."""
     admin = connected.admin
     committed = {tp: (found.offset, found.metadata) for tp, found in connected.committed().items()}
     internal = [topic.name for topic in connected.layout.internal_topics]
@@ -97,14 +87,8 @@ def mark_of(connected: ConnectedApplication, starts: Mapping[TopicPartition, int
 
 
 def keep_whole(admin: Admin, changelogs: Iterable[TopicRequirement]) -> dict[str, str]:
-    """Let brokers keep all records of changelogs from now on. May be repeated if its result was lost.
-
-    Returns:
-        The settings to restore, by topic (`compact_again`).
-
-    Raises:
-        BrokerError: If the brokers refuse or do not answer.
-    """
+    """Let brokers keep all records of changelogs from now on, and return the settings to restore (`compact_again`)."""
+    # A call whose result was lost can be repeated: of topics that it has changed, the layout knows the settings.
     own = {topic.name: topic.config.get(_LAG, _NO_LAG) for topic in changelogs}
     found = {topic: config[_LAG] for topic, config in admin.topic_configs(own).items()}
     admin.alter_topic_configs({topic: {_LAG: _FOREVER} for topic, lag in found.items() if lag != _FOREVER})
@@ -112,11 +96,7 @@ def keep_whole(admin: Admin, changelogs: Iterable[TopicRequirement]) -> dict[str
 
 
 def compact_again(admin: Admin, settings: Mapping[str, str]) -> None:
-    """Restore the settings of changelogs that `keep_whole` has changed. Topics that are gone are left out.
-
-    Raises:
-        BrokerError: If the brokers refuse or do not answer.
-    """
+    """Restore the settings of changelogs that `keep_whole` has changed; skip topics that are gone."""
     present = admin.partitions(settings)
     admin.alter_topic_configs(
         {topic: {_LAG: None if lag == _NO_LAG else lag} for topic, lag in settings.items() if topic in present}
@@ -124,19 +104,8 @@ def compact_again(admin: Admin, settings: Mapping[str, str]) -> None:
 
 
 def rewind(connected: ConnectedApplication, mark: Mark, name: str) -> None:
-    """Take all tasks of a version back to a point. If it is interrupted, another call completes it.
-
-    Args:
-        connected: The version; its patterns are resolved.
-        mark: The point, as `mark_of` noted it.
-        name: Identifies this in all calls: 8 hex digits.
-
-    Raises:
-        TaskMigratedError: If another process takes a task over meanwhile.
-        RangeError: If records of that time are gone.
-        StateError: If the disk is full.
-        BrokerError: If the brokers do not answer.
-    """
+    """Take all tasks of a resolved version back to a point. If interrupted, another call with the same `name` completes it."""
+    # `delete_copies` knows the copies by the form of the name: 8 hex digits.
     tasks, doing = sorted(connected.layout.tasks), f"take {connected.id} back"
     timed = _timed(connected)
     for topic in timed.values():
@@ -148,11 +117,7 @@ def rewind(connected: ConnectedApplication, mark: Mark, name: str) -> None:
 
 
 def delete_copies(connected: ConnectedApplication) -> None:
-    """Delete the copies of changelogs that `rewind` has made. To be called when it is noted that it is complete.
-
-    Raises:
-        BrokerError: If the brokers refuse or do not answer.
-    """
+    """Delete the copies of changelogs that `rewind` has made. Call it once a record says that the rewind is complete."""
     admin = connected.admin
     named = re.compile(re.escape(staging_name(connected.id, "")) + r"[0-9a-f]{8}-.+-changelog")
     admin.delete_topics(
@@ -162,6 +127,8 @@ def delete_copies(connected: ConnectedApplication) -> None:
 
 def _timed(connected: ConnectedApplication) -> dict[str, TopicRequirement]:
     """Return the changelogs of stores that expire by event time, by name."""
+    # They expire by the highest time that a store has seen. Later local state has dropped some rows already, and whatever
+    # reads such a changelog sees the later time. So writing the earlier rows again would not bring the point back.
     stores = {store.name: store.kind for sub in connected.topology.sub_topologies() for store in sub.stores}
     kinds = {changelog_name(connected.id, name): kind for name, kind in stores.items()}
     return {
@@ -176,9 +143,11 @@ def _copy_of(connected: ConnectedApplication, topic: str, name: str) -> str:
 
 
 def _create_again(connected: ConnectedApplication, topic: TopicRequirement, mark: Mark, copy: str) -> None:
-    """Create a changelog again, with the records that it held at a point."""
+    """Create a changelog again, through a copy, with the records that it held at a point."""
+    # Its new id makes local state and snapshots useless (`hosting.restoring`).
     admin, streams = connected.admin, connected.application.config.streams
     present, noted = admin.topics([topic.name]).get(topic.name), mark.ids.get(topic.name)
+    # If the id is not the noted one, an earlier call has made the copy, and deleted the topic.
     is_known = present is not None and present.id == noted
     if is_known:
         kept = {**streams.topic, **_KEPT}
@@ -211,17 +180,17 @@ def _rewind_task(connected: ConnectedApplication, task_id: TaskId, mark: Mark, t
             if tp.topic in repartitions:
                 offset = _put_back(admin, tp, mark, producer)
             if metadata:
-                known = replace(OffsetMetadata.decode(metadata), owner="")  # its next owner fences nobody
+                # Without an owner, the next one does not look for a producer to fence.
+                known = replace(OffsetMetadata.decode(metadata), owner="")
                 metadata = replace(known, topics=ids_to_commit(tp, ids, connected.id)).encode()
             offsets[tp] = offset, metadata
         commit_and_keep(producer, application.id, offsets, offsets)
 
 
 def _put_back(admin: Admin, tp: TopicPartition, mark: Mark, producer: TransactionalProducer) -> int:
-    """Write the records of a repartition topic that were still to be processed at a point behind all that came since.
+    """Write records that were still to be processed at a point once more, at the end of their repartition topic.
 
-    Returns:
-        The offset to commit: the first of these records is read next, and none that came since.
+    Return the offset of the first of them: all that came since the point lies before it, and is not read again.
     """
     end = admin.stable_end_offsets([tp])[tp]
     offset, _ = mark.committed.get(tp, (0, ""))
@@ -236,14 +205,8 @@ def _put_back(admin: Admin, tp: TopicPartition, mark: Mark, producer: Transactio
 def _rows_before(
     admin: Admin, tp: TopicPartition, until: int, index: RocksDbBackend
 ) -> Iterator[tuple[bytes, bytes | None, int, Headers]]:
-    """Yield the last record before an offset of each key of a changelog that was written since; a tombstone if there is none.
-
-    Args:
-        admin: Reads the changelog.
-        tp: The partition.
-        until: The offset.
-        index: An empty index, which is filled: keys may be too many for memory.
-    """
+    """Yield, for each key of a changelog written since an offset, its last record before that; else a tombstone."""
+    # The changed keys may be too many for memory, so they are kept in an index on disk.
     first, end = admin.beginning_offsets([tp])[tp], admin.stable_end_offsets([tp])[tp]
     since = OffsetRange(max(first, until), max(first, until, end))
     if not since.size:

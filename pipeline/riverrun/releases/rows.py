@@ -3,10 +3,8 @@
 In the frame of a table or a log, fields have their own names, and Riverrun's columns begin with an underscore. In the frame
 of a difference all fields have a prefix, so Riverrun's columns need none.
 
-A key with named fields is also one column for each of them: `key_NAME` in a difference. In a table or a log it is `NAME` if
-the type of values shows that they have no such field, as in SQL, and `_key_NAME` otherwise.
-
-Lists rows that differ between the live version's tables and a candidate's, with old and new values, for people.
+A key with named fields also has one column for each of them: `key_NAME` in a difference. In a table or a log it is `_key_NAME`;
+it is `NAME` if the type of values shows that they have no such field, as in SQL.
 """
 
 from __future__ import annotations
@@ -53,20 +51,15 @@ class Serdes(Protocol):
         ...
 
 
+# These identify a row; the window's columns exist only for windowed keys.
 KEY_COLUMNS = "key", "window_start", "window_end"
-"""Columns that identify a row; the window's columns exist only for windowed keys."""
 _OWN = frozenset(f"_{name}" for name in (*KEY_COLUMNS, "partition", "offset", "time", "change", "late_ms"))
+# The last ms of the year 9999: Python has no later times.
 _LAST_MS = 253_402_300_799_999
-"""The last ms of the year 9999: Python has no later times."""
 
 
 def table_rows(pairs: Iterable[Pair], sink: SinkNode, topic: str) -> Iterator[dict[str, Any]]:
-    """Return the new rows of a table, each with its comparison to the old one.
-
-    Raises:
-        DeserializationError: If a row cannot be read.
-        ReleaseError: If a field has the name of a column of Riverrun's own.
-    """
+    """Return the new rows of a table, each with its comparison to the old one."""
     keys, read = KeyColumns.of_table(sink), plain_reader(sink.value_serde)
     for pair in pairs:
         if pair.new is not None:
@@ -76,15 +69,9 @@ def table_rows(pairs: Iterable[Pair], sink: SinkNode, topic: str) -> Iterator[di
 
 
 def log_rows(batches: Iterable[tuple[TopicPartition, list[RawFields]]], sink: Serdes) -> Iterator[dict[str, Any]]:
-    """Return the records of a log, each with how far its time lies behind the latest one before it in its partition.
-
-    A record without a value has the columns of others if the type of values tells these, or else `value`.
-
-    Raises:
-        DeserializationError: If a record cannot be read.
-        ReleaseError: If a field has the name of a column of Riverrun's own.
-    """
+    """Return the records of a log, each with how far its time lies behind the latest one before it in its partition."""
     latest: dict[TopicPartition, int] = {}
+    # A record without a value gets the columns of the others if the type of values names them, else `value`.
     nothing = dict.fromkeys(field_names(sink.value_serde.value_type) or ["value"])
     keys, read = KeyColumns.of_table(sink), plain_reader(sink.value_serde)
     for tp, records in batches:
@@ -101,16 +88,6 @@ def difference_rows(
     """Return the rows of both versions side by side: fields of the old one as `old_NAME`, and of the new one as `new_NAME`.
 
     Values without fields are `old` and `new`. Fields that a version does not have are missing.
-
-    Args:
-        pairs: The rows.
-        old: The sink of the live version.
-        new: The sink of the candidate.
-        topic: The topic that they write, for messages.
-        unreadable: Called for each old row that cannot be read; its fields are missing.
-
-    Raises:
-        DeserializationError: If a new row cannot be read.
     """
     of_old, of_new = (KeyColumns.of_difference(sink) for sink in (old, new))
     read_old, read_new = plain_reader(old.value_serde), plain_reader(new.value_serde)
@@ -124,6 +101,7 @@ def difference_rows(
             try:
                 before = _fields(read_old(pair.old.value))
             except Exception:  # noqa: BLE001 - a serde may raise anything
+                # Only new rows have to be readable: old ones that are not are counted, and their fields are missing.
                 unreadable()
         after = {} if pair.new is None else _fields(_read(place, read_new, pair.new.value))
         for name in before.keys() | after.keys():
@@ -133,11 +111,7 @@ def difference_rows(
 
 
 def key_of(place: TopicPartition, sink: SinkNode, key: bytes) -> tuple[Any, Window | None]:
-    """Return a row's key as a column holds it, and its window if it is windowed.
-
-    Raises:
-        DeserializationError: If it cannot be read.
-    """
+    """Return a row's key as a column holds it, and its window if it is windowed."""
     columns = KeyColumns.of_difference(sink)
     found, window = columns.read(place, key)
     return columns.whole(found), window
@@ -149,8 +123,8 @@ class KeyColumns:
 
     Args:
         reader: Reads a key, as it is shown.
-        prefix: Begins the names of Riverrun's own columns.
-        names: Names of the columns of its fields, by field.
+        prefix: Prefix of the names of Riverrun's own columns.
+        names: Columns of the key's fields, by field.
     """
 
     reader: Callable[[bytes], Any]
@@ -171,11 +145,7 @@ class KeyColumns:
         return cls(_key_reader(sink), "", {name: f"key_{name}" for name in _names_of_key(sink)})
 
     def read(self, place: TopicPartition, key: bytes) -> tuple[Any, Window | None]:
-        """Return a key as built-in values, and its window if it is windowed.
-
-        Raises:
-            DeserializationError: If it cannot be read.
-        """
+        """Return a key as built-in values, and its window if it is windowed."""
         read = _read(place, self.reader, key)
         found, window = (read.key, read.window) if isinstance(read, Windowed) else (read, None)
         return _builtin(found), window
@@ -185,11 +155,7 @@ class KeyColumns:
         return whole_key(key, self.names)
 
     def of(self, place: TopicPartition, key: bytes | None) -> dict[str, Any]:
-        """Return the columns of a key.
-
-        Raises:
-            DeserializationError: If it cannot be read.
-        """
+        """Return the columns of a key; one without a key has no window."""
         if key is None:
             return {f"{self.prefix}key": None}
         found, window = self.read(place, key)
@@ -202,14 +168,10 @@ class KeyColumns:
 
 
 def whole_key(key: Any, names: Collection[str]) -> Any:
-    """Return a key as one column: the only field of keys that have one; text, unless it is a single value.
+    """Return a key as one column: the only field of keys that have one (`names`); text, unless it is a single value.
 
     >>> whole_key({"ID": 7}, ["ID"]), whole_key({"ID": 7}, []), whole_key({"ID": 7, "N": 1}, ["ID", "N"])
     (7, '{"ID":7}', '{"ID":7,"N":1}')
-
-    Args:
-        key: The key as built-in values.
-        names: The names of the fields that all keys have.
     """
     if isinstance(key, dict) and len(names) == 1:
         key = next(iter(key.values()), None)
@@ -235,11 +197,7 @@ def _own(place: TopicPartition, timestamp: int) -> dict[str, Any]:
 
 
 def _columns_of_value(topic: str, value: Any) -> dict[str, Any]:
-    """Return a value's fields as columns, which Riverrun's own are added to.
-
-    Raises:
-        ReleaseError: If a field has the name of a column of Riverrun's own.
-    """
+    """Return a value's fields as columns; refuse the names of Riverrun's own."""
     fields = _fields(value)
     taken = sorted(_OWN & fields.keys())
     if taken:
@@ -249,7 +207,7 @@ def _columns_of_value(topic: str, value: Any) -> dict[str, Any]:
 
 
 def _fields(value: Any) -> dict[str, Any]:
-    """Return a value's fields by name; a value without fields becomes one field with an empty name."""
+    """Return a value's fields by name; a value without fields becomes one field with the name `""`."""
     plain = _builtin(value)
     return {str(name): _column(each) for name, each in plain.items()} if isinstance(plain, dict) else {"": plain}
 
@@ -262,6 +220,7 @@ def _column(value: Any) -> Any:
 def _builtin(value: Any) -> Any:
     try:
         return msgspec.to_builtins(value, builtin_types=(bytes, datetime, decimal.Decimal))
+    # msgspec refuses types that it does not know.
     except TypeError:
         return str(value)
 
@@ -288,7 +247,7 @@ class DifferentRow:
         change: `changed`, `new` or `gone`.
         key: The columns that identify the row.
         old: The live version's value, by field; the field is `""` if the value has none; empty if there is no such row.
-        new: The candidate's value, likewise.
+        new: The candidate's value, in the same form.
     """
 
     topic: str
@@ -298,23 +257,12 @@ class DifferentRow:
     new: Mapping[str, Any] = field(default_factory=dict)
 
     def __str__(self) -> str:
-        """Describe it on one line."""
         key = " ".join(str(each) for name, each in self.key.items() if not (name == "window_end" and each is None))
         return f"{self.topic} {key} is {self.change}: {_text(self.old)} -> {_text(self.new)}"
 
 
 def different_rows(live: ConnectedApplication, candidate: ConnectedApplication, limit: int) -> list[DifferentRow]:
-    """Return rows that differ in what both versions have written so far, sorted by topic, partition and key.
-
-    Args:
-        live: The live version.
-        candidate: The candidate.
-        limit: Maximum number of rows.
-
-    Raises:
-        DeserializationError: If a row of the candidate cannot be read.
-        BrokerError: If brokers do not answer.
-    """
+    """Return rows that differ in what both versions have written so far, sorted by topic, partition and key."""
     return list(islice(_all(live, candidate), limit))
 
 

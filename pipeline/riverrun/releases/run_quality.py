@@ -1,4 +1,4 @@
-"""Judges one bounded run before its outputs are public: the records it read, the rows it changed, its stores and its drops."""
+"""Judges one bounded run before its outputs are public: the records it read and dropped, the rows it changed, its stores."""
 
 from __future__ import annotations
 
@@ -35,8 +35,6 @@ class RunGate:
     """Judges runs of a version that writes to its staging topics.
 
     Args:
-        connected: The version.
-        spark: Returns a Spark session, for large frames.
         check: Identifies the check in Data Docs.
         earlier: Statistics of the version's earlier runs, by subject.
     """
@@ -63,19 +61,7 @@ class RunGate:
     def judge(
         self, ranges: Mapping[TopicPartition, OffsetRange], published: Mapping[str, int], since_ms: int
     ) -> Verdict:
-        """Judge a run. Frames may be empty: not every run changes every output.
-
-        Args:
-            ranges: The ranges of external topics that it has read.
-            published: How far the records of staging topics of logs are published (`Release.published`).
-            since_ms: When the run began, ms since the epoch.
-
-        Raises:
-            ConfigError: If expectations are of an output, an input or a store that does not exist.
-            RangeError: If records of an input have been deleted.
-            DeserializationError: If a record cannot be read.
-            BrokerError: If brokers do not answer.
-        """
+        """Judge a run that began at `since_ms` by the input ranges that it has read, and the records not in `published` yet."""
         try:
             found = self._of_inputs(ranges)
             for topic, expectations in self._wanted.items():
@@ -135,4 +121,5 @@ class RunGate:
         frame = write_frame(self._directory, counted_rows(f"judge {name}", rows))
         keys = [prefix + column for column in KEY_COLUMNS if prefix + column in frame.columns]
         judged = list(expectations)
+        # An empty frame is no failure: not every run changes every output.
         return judge(name, frame, judged, self._spark, keys=keys, if_empty=INFO, report=self._report)

@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from riverrun.topology.topology import Topology
 
 _WINDOWS = frozenset({StoreKind.WINDOW, StoreKind.TIMESTAMPED_WINDOW})
+# The rows of these follow from all records before them, and from nothing else.
 _REBUILT = frozenset(StoreKind) - _WINDOWS - {StoreKind.BUFFER, StoreKind.VERSIONED}
-"""Stores whose rows follow from all records before them, and from nothing else."""
 _RELEASE = "Release a new version with this code instead: it computes the table as a whole."
 _ALL_RECORDS = "`riverrun backfill --from-beginning` computes it from all records."
 
@@ -43,13 +43,12 @@ class Scope:
     """A part of public tables.
 
     Args:
-        start_ms: Event time at which it begins, ms since the epoch.
-        end_ms: Event time before which it ends, ms since the epoch.
+        start_ms: First event time, ms since the epoch.
+        end_ms: End of the event times (exclusive), ms since the epoch.
         keys: Keys as a difference shows them; all if it is empty.
         topics: Public topics; all tables if it is empty.
         from_beginning: Whether its rows may be computed from all records of the inputs, if those of its time do not suffice.
-        may_be_open: Whether its windows may be open. The live version changes them further, from the rows that its own code
-            has computed.
+        may_be_open: Whether its windows may still be open: the live version changes them further, from its own rows.
     """
 
     start_ms: int
@@ -60,7 +59,6 @@ class Scope:
     may_be_open: bool = False
 
     def __str__(self) -> str:
-        """Describe it in words."""
         start, end = moment_text(self.start_ms), moment_text(self.end_ms)
         keys = f", keys {', '.join(sorted(self.keys))}" if self.keys else ""
         topics = f", {', '.join(sorted(self.topics))}" if self.topics else ""
@@ -71,17 +69,10 @@ class Scope:
         return kinds[topic].kind is OutputKind.TABLE and (not self.topics or topic in self.topics)
 
     def covers(self, sink: SinkNode, topic: str) -> Callable[[Pair], bool]:
-        """Return a predicate that tells whether a row belongs to the scope.
+        """Return a predicate of the rows that belong to the scope.
 
-        A windowed row belongs to it if the whole window lies in the scope. Any other row does if the time of its public
-        record or that of its new record does: a foreign record that has replaced a row has another time.
-
-        Args:
-            sink: The sink that writes the topic.
-            topic: The public topic, for messages.
-
-        Raises:
-            ReleaseError: By the predicate, if a row has a window whose end is not known.
+        A windowed row belongs to it if the whole window lies in the scope. Any other row does if the time of its public record
+        or of its new record does. The predicate raises `ReleaseError` for a window whose end is not known.
         """
 
         def is_covered(pair: Pair) -> bool:
@@ -92,6 +83,7 @@ class Scope:
                 if window.end >= NO_END_MS:
                     raise _endless(topic)
                 return self.start_ms <= window.start and window.end <= self.end_ms
+            # Either time: a foreign record that has replaced a row has another one.
             return any(row and self.start_ms <= row.timestamp < self.end_ms for row in (pair.old, pair.new))
 
         return is_covered
@@ -107,13 +99,10 @@ def moment_text(time_ms: int) -> str:
 
 
 def scope_of(start: str, end: str, keys: Iterable[str] = (), topics: Iterable[str] = ()) -> Scope:
-    """Parse a scope as people write it.
+    """Parse a scope whose times are given as text.
 
     >>> print(scope_of("2013-07-01", "2013-07-02T12:00:00+02:00", keys=["JFK"]))
     2013-07-01T00:00:00.000+00:00 to 2013-07-02T10:00:00.000+00:00, keys JFK
-
-    Raises:
-        RangeError: If a time cannot be read.
     """
     return Scope(time_ms(start), time_ms(end), frozenset(keys), frozenset(topics))
 
@@ -150,11 +139,7 @@ class Reach:
 
 
 def require_repairable(application: Application, scope: Scope) -> Reach:
-    """Make sure that rows of a stretch of time can be computed from records of about that time alone, or from all records.
-
-    Raises:
-        ReleaseError: If they cannot, or a topic is not a table; the message says why.
-    """
+    """Make sure that rows of a stretch of time can be computed from records of about that time alone, or from all records."""
     if scope.start_ms >= scope.end_ms:
         message = f"{application.config.name}: the range to repair is empty: {scope}"
         raise ReleaseError(message, hint="It ends before --to, and begins at --from.")
@@ -174,11 +159,7 @@ def require_repairable(application: Application, scope: Scope) -> Reach:
 
 
 def chosen_tables(application: Application, scope: Scope) -> list[str]:
-    """Return the tables of a version that a scope is about, sorted.
-
-    Raises:
-        ReleaseError: If the scope names a topic that is not one.
-    """
+    """Return the tables of a version that a scope is about, sorted."""
     known = outputs(application)
     for topic in sorted(scope.topics):
         if topic not in known or known[topic].kind is not OutputKind.TABLE:
@@ -212,7 +193,9 @@ def _reach(topology: Topology, topic: str, *, from_beginning: bool) -> Reach:
     reach = Reach((topic,))
     for node in _above(topology, topic):
         operator = node.supplier()
-        process = getattr(operator, "process", None)  # operators without state are lines alone
+        # Operators take the parts of a record as arguments, processors of users take one record. Operators without state have
+        # no such method: they are source lines of generated code.
+        process = getattr(operator, "process", None)
         if process is not None and len(inspect.signature(process).parameters) != OPERATOR_ARGUMENTS:
             message = f"{topic} depends on a processor of your own, {node.name}, which may remember earlier records"
             raise ReleaseError(message, hint=_RELEASE)

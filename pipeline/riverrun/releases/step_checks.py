@@ -1,7 +1,4 @@
-"""Decides whether a step of a release may be taken.
-
-Measures how far a candidate that follows the tail is from the ends of its inputs, and when it will reach them.
-"""
+"""Decides whether a step of a release may be taken, and whether a candidate is close enough to the ends of its inputs."""
 
 from __future__ import annotations
 
@@ -34,14 +31,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Readiness:
-    """The position of a candidate at one look.
+    """The position of a candidate at one poll.
 
     Args:
         lag: Offsets left to process, of all inputs together.
         largest: Offsets left in the input that is furthest behind.
-        processed_per_s: Offsets processed per second since the look before; 0 at the first.
-        arriving_per_s: New offsets per second.
-        is_ready: Whether it has been close to all ends at the last looks.
+        processed_per_s: Offsets processed per second since the previous poll; 0 at the first.
+        arriving_per_s: New offsets per second since the previous poll.
+        is_ready: Whether it was close to all ends at the last polls.
     """
 
     lag: int
@@ -59,7 +56,6 @@ class Readiness:
         return self.lag / gained if gained > 0 else None
 
     def __str__(self) -> str:
-        """Describe it in words."""
         if self.is_ready:
             return f"ready: {self.lag} offsets behind"
         left = self.left_s
@@ -73,16 +69,10 @@ class Readiness:
 def readiness(
     look: Callable[[], tuple[float, list[InputLag]]], *, max_lag: int, looks: int, timeout_s: float | None = None
 ) -> Iterator[Readiness]:
-    """Yield the candidate's distance at each look, until it is ready.
+    """Yield the candidate's distance at each poll, until it is ready.
 
-    Args:
-        look: Waits, then returns the time (seconds) and the lags of all inputs.
-        max_lag: Offsets that an input may be behind.
-        looks: Number of consecutive looks at which no input may be further behind.
-        timeout_s: Seconds after which to give up; never by default.
-
-    Raises:
-        NotReadyError: If it is not ready by then.
+    It is ready after `looks` polls in a row at which no input was more than `max_lag` offsets behind. `look` waits, then
+    returns the time in seconds and the lags of all inputs.
     """
     began: float | None = None
     close, before = 0, None
@@ -104,7 +94,7 @@ def readiness(
 
 
 def looking(connected: ConnectedApplication, every_s: float) -> Callable[[], tuple[float, list[InputLag]]]:
-    """Return a function that waits, then returns the time and an application's lags."""
+    """Return a function that waits, except at first, then returns the time and an application's lags."""
     seen = False
 
     def look() -> tuple[float, list[InputLag]]:
@@ -123,6 +113,7 @@ def _position(each: InputLag) -> int:
 
 BEGUN = frozenset({Step.PLANNED, Step.REPROCESSED, Step.GATED})
 """Steps of a release before its cut."""
+# Each action is also allowed at the step that it leads to: a caller that crashed may repeat it.
 _TAKEN_AT: Mapping[str, tuple[Step, ...]] = {
     "reprocess": (Step.PLANNED, Step.REPROCESSED, Step.GATED),
     "gate": (Step.REPROCESSED, Step.GATED),
@@ -131,19 +122,10 @@ _TAKEN_AT: Mapping[str, tuple[Step, ...]] = {
     "cut": (Step.GATED, Step.CUTTING, Step.LIVE),
     "rollback": (Step.LIVE, Step.ROLLING_BACK, Step.ROLLED_BACK),
 }
-"""Steps at which a release may be when an action is taken. Each action may be repeated after it is done."""
 
 
 class StepChecks:
-    """Makes sure that a step may be taken, before it changes anything.
-
-    Args:
-        config: The application.
-        versions: Its versions.
-        registry: Where the release is recorded.
-        switch: Switches between its versions.
-        admin: Asks the brokers.
-    """
+    """Makes sure that a step may be taken, before it changes anything."""
 
     def __init__(
         self, config: AppConfig, versions: Versions, registry: ReleaseRegistry, switch: Switch, admin: Admin
@@ -155,19 +137,11 @@ class StepChecks:
         self._admin = admin
 
     def status(self) -> Release:
-        """Return the state of the release.
-
-        Raises:
-            ReleaseError: If the control topic has lost it.
-        """
+        """Return the state of the release."""
         return known_release(self._registry, self._config, self._admin)
 
     def at(self, *steps: Step) -> Release:
-        """Return the state of the release, which must be one of these.
-
-        Raises:
-            ReleaseError: If it is another.
-        """
+        """Return the state of the release, which must be one of these."""
         release = self.status()
         if release.step not in steps:
             wanted = " or ".join(step.value for step in steps)
@@ -176,20 +150,7 @@ class StepChecks:
         return release
 
     def check(self, step: str, argument: str = "") -> Release:
-        """Make sure that a step may be taken, as the step itself does.
-
-        Args:
-            step: The step.
-            argument: The version or the verdict that it is about.
-
-        Returns:
-            The state of the release.
-
-        Raises:
-            ReleaseError: If the step cannot be taken, or `streams.toml` does not declare a version of the release.
-            UnderWayError: If a worker or a run is at work that must not be.
-            ConfigError: If there is no such version.
-        """
+        """Make sure that a step may be taken; `argument` is the version or the verdict that it is about."""
         checks: Mapping[str, Callable[[str], Release]] = {
             "start": self._check_start,
             "restore": self._check_restore,
@@ -218,13 +179,7 @@ class StepChecks:
         return release
 
     def pair(self, release: Release, candidate: str) -> tuple[ConnectedApplication, ConnectedApplication]:
-        """Return the live version and its candidate.
-
-        Raises:
-            ReleaseError: If they are one version; if one of them chooses topics per record; if an output is a table in one of
-                them only; or if its keys are written differently.
-            ConfigError: If `streams.toml` declares a topic that no version writes.
-        """
+        """Return the live version and its candidate."""
         if candidate == release.live:
             message = f"{self._config.name}: {candidate} is live already"
             raise ReleaseError(message)
@@ -260,6 +215,7 @@ class StepChecks:
         if release.step in BEGUN and release.candidate != candidate:
             message = f"{release.app}: {release.candidate} is being released; {release.progress}"
             raise ReleaseError(message, hint=f"Give it up first: riverrun release abort {release.app}")
+        # The result is dropped: this raises if no release can start at this step.
         if release.step is not Step.PLANNED:
             release.to(Step.PLANNED)
         return release
@@ -276,6 +232,7 @@ class StepChecks:
 
     def _check_abort(self, _argument: str) -> Release:
         release = self.status()
+        # As above: this raises once the cut has begun.
         release.to(Step.ABORTED)
         require_nobody(self._versions.application(candidate_of(release)))
         return release
@@ -302,21 +259,13 @@ class StepChecks:
 
     @staticmethod
     def _require_same_code(release: Release, version: ConnectedApplication) -> None:
-        """Make sure that a version continues with the code that was planned.
-
-        Raises:
-            ReleaseError: If it is not: the version would be computed half by one, half by the other.
-        """
+        """Make sure that a version is not computed half by the planned code, half by other code."""
         if not is_planned_code(release, version):
             message = f"{release.app}: the code of {version.version} has changed since the release was planned"
             raise ReleaseError(message, hint=hint_of_other_code(release, version))
 
     def _require_valid_verdict(self, release: Release) -> None:
-        """Make sure that the last gate's verdict lets the candidate go live.
-
-        Raises:
-            ReleaseError: If it does not.
-        """
+        """Make sure that the last gate's verdict lets the candidate go live."""
         digests, inputs = self.digests(release), 0
         if self._config.max_inputs_since_gate is not None and release.verdict is not None:
             live, new = self._versions.releasable(release.live), self._versions.releasable(candidate_of(release))
@@ -336,11 +285,7 @@ def retired_of(release: Release, version: str | None) -> str:
 
 
 def candidate_of(release: Release) -> str:
-    """Return the version that is being released.
-
-    Raises:
-        ReleaseError: If there is none.
-    """
+    """Return the version that is being released."""
     if release.candidate is None:
         message = f"{release.app} has no candidate"
         raise ReleaseError(message, hint="Begin with `riverrun release start`.")

@@ -1,6 +1,6 @@
-"""Switches from one version to another, at an offset vector both have processed, and corrects the public tables.
+"""Switches from one version to another at an offset vector that both have processed, and corrects the public tables.
 
-Switches between running versions: both pause at one vector, public tables are corrected, and the other version publishes.
+Running versions pause at the vector meanwhile. Versions that only process in bounded runs are brought to it, and fenced.
 """
 
 from __future__ import annotations
@@ -37,9 +37,6 @@ class Switch:
     next attempt or the workers give the barrier up. From then on the versions pause until the switch is completed.
 
     Args:
-        app: The application.
-        versions: Its versions.
-        registry: Where the release is recorded.
         on_step: Called with what a switch of running versions has done, after each step that a crash may follow.
     """
 
@@ -57,17 +54,7 @@ class Switch:
         self.barriers = BarrierCoordinator(registry, self._bring)
 
     def check(self, release: Release, new: str, during: Step) -> None:
-        """Make sure that a switch may begin, as far as can be told before anything has changed.
-
-        Args:
-            release: The state of the release.
-            new: The version that is to be live.
-            during: The step that says that the switch is under way.
-
-        Raises:
-            ReleaseError: If the live version runs and commits at least once: nothing can fence the records it has sent.
-            UnderWayError: If a run of the live version is under way.
-        """
+        """Make sure that a switch may begin, before anything has changed. `during` is the step of a switch under way."""
         old_app, new_app = self._versions.releasable(release.live), self._versions.releasable(new)
         if self._is_live(release, old_app, new_app, during):
             self._require_transactions(old_app)
@@ -75,25 +62,11 @@ class Switch:
             require_nobody(old_app)
 
     def to(self, release: Release, new: str, during: Step, after: Step) -> Release:
-        """Make `new` live.
+        """Make `new` live. The release is at the step `during` while the switch is under way, and at `after` once it is done.
 
         Nothing public changes before the control topic says that the switch is under way. From then on, another call completes
         it: rows that are already published no longer differ. If several processes do this at once, the last one wins. Each
         writes the release first, and checks that it still owns it whenever it has fenced the others from a topic.
-
-        Args:
-            release: The state of the release.
-            new: The version.
-            during: The step that says that the switch is under way.
-            after: The step that says that it is done.
-
-        Returns:
-            The release after the switch.
-
-        Raises:
-            ReleaseError: If a running version commits at least once.
-            UnderWayError: If running versions do not reach one point in time; otherwise, if the live version is processing.
-            VersionConflictError: If another process switches as well.
         """
         old_app, new_app = self._versions.releasable(release.live), self._versions.staged(new)
         if self._is_live(release, old_app, new_app, during):
@@ -116,12 +89,14 @@ class Switch:
             release = self._prepared(release, old, new)
             release = self._paused(release, old, new, during)
         else:
-            release = self._registry.write(release)  # takes over from a process that has died, or sleeps
+            # Writing takes the switch over from a process that has died, or sleeps.
+            release = self._registry.write(release)
         published_at = time.monotonic()
         with self._registry.working_on(release):
             count, published = self._corrected(release, old, new)
         self._on_step("corrected")
         corrections_ms = int((time.monotonic() - published_at) * 1000)
+        # By wall clocks, of two machines if another process has begun the switch: corrections are a part of it in any case.
         pause_ms = max(corrections_ms, self._registry.paused_ms(release))
         changed = release.to(after, live=new.version, previous=old.version, corrections=count, published=published)
         written = self._switched(changed, pause_ms, corrections_ms)
@@ -141,10 +116,12 @@ class Switch:
 
     def _prepared(self, release: Release, old: ConnectedApplication, new: ConnectedApplication) -> Release:
         """Do everything that is possible while both versions run, to shorten the pause."""
-        self._versions.staged(old.version)  # it writes there from the switch on
+        # The old version writes to its staging topics from the switch on.
+        self._versions.staged(old.version)
         if not self.barriers.is_running(new) and not self._versions.is_ahead(new, old):
             self._versions.follow(new, old)
-        mine = self._registry.write(replace(release, barrier=None))  # the coordinator of an old barrier has died
+        # The coordinator of a barrier that is still there has died.
+        mine = self._registry.write(replace(release, barrier=None))
         self._corrections.keep(old, mine, is_settled=False)
         self._corrections.read_ahead(new)
         self._on_step("prepared")
@@ -187,16 +164,14 @@ class Switch:
         )
 
     def _cut(self, release: Release, old: ConnectedApplication, new: ConnectedApplication, during: Step) -> Release:
-        """Bring both versions to the same offsets, and record that the switch is under way: from then on nothing else begins.
-
-        Raises:
-            UnderWayError: If something began before that was recorded. Everything is as before.
-        """
+        """Bring both versions to the same offsets, and record that the switch is under way."""
         _fence(old)
         summary = self._versions.follow(new, old)
         self._corrections.keep(old, release)
         cut = self._registry.write(release.to(during, cut=str(summary.range.end), switch=uuid.uuid4().hex))
-        _fence(old)  # fence again: an owner that came back before the cut was written does not know of it
+        # Again: an owner that took a task over before the cut was written does not know of it.
+        _fence(old)
+        # A run joins its group first and then reads the release. This writes first and then looks for runs: one sees the other.
         try:
             require_nobody(old)
             self._require_same_place(old, new)
@@ -211,11 +186,9 @@ class Switch:
             raise UnderWayError(message, hint="Stop its workers and runs, then try again.")
 
     def _cut_again(self, release: Release, old: ConnectedApplication, new: ConnectedApplication) -> Release:
-        """Let the new version follow an old one that has moved on since the cut of an interrupted switch.
-
-        Records that the old version has published since are corrected with all others, but are missing in the table that was
-        kept. So there is no rollback to the old version; if it is released again, it is computed from scratch.
-        """
+        """Let the new version follow an old one that has processed more since the cut of an interrupted switch."""
+        # What the old version has published since is corrected with all other rows, but is missing in the table that was
+        # kept. So it cannot be rolled back to, and an empty digest lets another release of it compute it from scratch.
         log.warning("%s has moved on during the switch: it cannot be rolled back to", old.id)
         summary = self._versions.follow(new, old)
         return replace(release, cut=str(summary.range.end), digests=release.digests | {old.version: ""})
@@ -225,11 +198,7 @@ class Switch:
     def _corrected(
         self, release: Release, old: ConnectedApplication, new: ConnectedApplication
     ) -> tuple[int, dict[str, int]]:
-        """Make the public topics equal to the new version's.
-
-        Returns:
-            The number of records, and how far those of logs are published.
-        """
+        """Make the public topics equal to the new version's; also return how far logs are published."""
         count = self._corrections.publish(new, release)
         more, published = self._corrections.publish_logs(new, old, release)
         return count + more, published

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from riverrun.config import AppConfig, ProjectConfig
 
 _WINDOWED = frozenset({"windowed", "session_windowed"})
+# First words of the names of Riverrun's own serdes, without `bytes`, which may hold any of these forms.
 _FORMS = _WINDOWED | {
     "short",
     "integer",
@@ -35,7 +36,6 @@ _FORMS = _WINDOWED | {
     "json_schema",
     "protobuf",
 }
-"""First words of the names of Riverrun's own serdes; `bytes` may be any of them."""
 
 
 class VersionedJob(Protocol):
@@ -56,26 +56,12 @@ def build_topology(job: VersionedJob) -> Topology:
     """Return the topology of a job's application and version.
 
     Programs hand this function to hosts, which know neither the DSL nor SQL: their processes call it where they run.
-
-    Raises:
-        ConfigError: If there is no such version or function, or it raises.
-        TopologyError: If the function does not return a topology.
     """
     return _topology_of(job.config, job.version)
 
 
 def load_application(project: ProjectConfig, name: str, *, version: str | None = None) -> Application:
-    """Load an application with its topology. It publishes, until it is given staging topics.
-
-    Args:
-        project: The project with all applications.
-        name: The application's name.
-        version: The version; the configured one if left out.
-
-    Raises:
-        ConfigError: If there is no such application, version or function, or the function raises.
-        TopologyError: If the function does not return a topology.
-    """
+    """Load an application with its topology, in the configured version by default. It publishes unless given staging topics."""
     config = project.app(name)
     chosen = version or config.version
     return Application(config, chosen, _topology_of(config, chosen), project.kafka, project.state_directory(config))
@@ -119,11 +105,7 @@ def logs(application: Application) -> list[str]:
 
 
 def require_same_kinds(one: Application, other: Application) -> None:
-    """Make sure that two versions agree, for each topic that both write, whether it is a table or a log.
-
-    Raises:
-        ReleaseError: If they do not: the records of one could not be corrected, or would be sent again.
-    """
+    """Make sure that two versions agree, for each topic that both write, whether it is a table or a log."""
     theirs = outputs(other)
     for topic, mine in outputs(one).items():
         other_kind = theirs.get(topic, mine)
@@ -137,14 +119,7 @@ def require_same_kinds(one: Application, other: Application) -> None:
 
 
 def require_same_keys(one: Application, other: Application) -> None:
-    """Make sure that two versions encode the keys of each topic that both write in one form.
-
-    Compares names of serdes, as far as they tell how a key is written: classes may be renamed, and users' own serdes are
-    trusted. Sizes of windows are not compared, since the bytes do not contain them.
-
-    Raises:
-        ReleaseError: If they do not: rows of one would never replace rows of the other, and partitions would differ.
-    """
+    """Make sure that two versions encode the keys of each topic that both write in one form."""
     theirs = _key_serdes(other.topology)
     for topic, mine in _key_serdes(one.topology).items():
         if _differ(mine, theirs.get(topic, mine)):
@@ -156,11 +131,7 @@ def require_same_keys(one: Application, other: Application) -> None:
 
 
 def require_known(config: AppConfig, topologies: Iterable[Topology]) -> None:
-    """Make sure that at least one version writes each topic that `streams.toml` declares as an output.
-
-    Raises:
-        ConfigError: If none does.
-    """
+    """Make sure that at least one version writes each topic that `streams.toml` declares as an output."""
     written: set[str] = set()
     for topology in topologies:
         if config.outputs.keys() <= written:
@@ -175,13 +146,14 @@ def require_known(config: AppConfig, topologies: Iterable[Topology]) -> None:
 
 
 def _key_serdes(topology: Topology) -> dict[str, str]:
-    """Return the names of key serdes by topic."""
     sinks = (node for node in topology.nodes.values() if isinstance(node, SinkNode))
     return {sink.topic: sink.key_serde.name for sink in sinks if isinstance(sink.topic, str)}
 
 
 def _differ(one: str, other: str) -> bool:
     """Return whether keys of two serdes certainly differ in their bytes."""
+    # Only names of Riverrun's serdes show how a key is written: classes may be renamed, and users' own serdes are trusted.
+    # Sizes of windows are not compared, since the bytes do not contain them.
     (mine, my_inner), (theirs, their_inner) = _form(one), _form(other)
     if mine == theirs and mine in _WINDOWED:
         return _differ(my_inner, their_inner)

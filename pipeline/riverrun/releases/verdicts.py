@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from riverrun.spark.runs import RunRecord
 
 _DROPPED, _LOST = "records dropped", "deleted records of inputs"
+# Depends on the speed of responses, and changes no result.
 _HARMLESS = frozenset({DropReason.STALE_RESPONSE})
-"""Reasons that depend on the speed of answers, and change no result."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,6 @@ class Now:
     """The present facts that a verdict is compared with before a cut.
 
     Args:
-        candidate: The version that is to go live.
         suite: Digest of the expectations' configuration.
         digests: Digests of the code of both versions, by version.
         inputs: Number of offsets since the vector that the gate judged at.
@@ -57,17 +56,7 @@ def new_id() -> str:
 
 
 def require_valid(app: str, verdict: GateVerdict | None, now: Now) -> None:
-    """Make sure that a verdict lets a candidate go live: it passed or was approved, and matches the present facts.
-
-    Args:
-        app: The application.
-        verdict: The verdict of the last gate; None if there is none.
-        now: The present facts.
-
-    Raises:
-        ApprovalNeededError: If its warnings have no approval.
-        ReleaseError: If there is none, it blocks, or the code, the expectations or the data have changed since.
-    """
+    """Make sure that a verdict lets a candidate go live: it passed or was approved, and matches the present facts."""
     again = f"Judge it again: riverrun release gate {app}"
     if verdict is None or verdict.critical:
         message = f"{app}: no gate has passed {now.candidate}"
@@ -93,11 +82,7 @@ def require_valid(app: str, verdict: GateVerdict | None, now: Now) -> None:
 
 
 def require_approvable(app: str, verdict: GateVerdict | None, verdict_id: str) -> GateVerdict:
-    """Return the verdict of the last gate, if it is the one to be approved.
-
-    Raises:
-        ReleaseError: If it is another, or blocks the release.
-    """
+    """Return the verdict of the last gate; raise if it is not the one to be approved, or blocks the release."""
     if verdict is None or verdict.id != verdict_id:
         last = "no gate has judged the candidate" if verdict is None else f"the last gate's verdict is {verdict.id}"
         message = f"{app}: verdict {verdict_id} cannot be approved: {last}"
@@ -109,12 +94,7 @@ def require_approvable(app: str, verdict: GateVerdict | None, verdict_id: str) -
 
 
 def approve(registry: ReleaseRegistry, release: Release, verdict_id: str) -> Release:
-    """Record that the user approves a verdict, and when. A verdict that is approved, or needs no approval, stays as it is.
-
-    Raises:
-        ReleaseError: If it is not the verdict of the last gate, or blocks the release.
-        VersionConflictError: If another process has written since.
-    """
+    """Record that the user approves a verdict, and when. One that is approved, or needs no approval, stays as it is."""
     verdict = require_approvable(release.app, release.verdict, verdict_id)
     if not verdict.needs_approval:
         return release
@@ -123,23 +103,15 @@ def approve(registry: ReleaseRegistry, release: Release, verdict_id: str) -> Rel
 
 
 def inputs_since(vector: OffsetVector, now: Mapping[TopicPartition, int]) -> int:
-    """Return the number of offsets between a vector and a version's position; new partitions count whole.
-
-    Args:
-        vector: The offsets that were judged.
-        now: The present position; topics that are not in the vector do not count.
-    """
+    """Return the number of offsets from a vector to a position `now`: new partitions count whole, other topics not at all."""
     topics = {tp.topic for tp in vector.offsets}
     return sum(max(0, offset - vector.offsets.get(tp, 0)) for tp, offset in now.items() if tp.topic in topics)
 
 
 def dropped_of(runs: Iterable[RunRecord], version: str, since_ms: int) -> dict[str, str]:
-    """Return the counts of records that a candidate's bounded runs read and dropped, for a gate; empty if there were none.
+    """Return the outcome with the records that a candidate's bounded runs read and dropped; empty if there were none.
 
-    Args:
-        runs: Runs of the application.
-        version: The candidate.
-        since_ms: When it began to compute its outputs, ms since the epoch.
+    Only runs that began at or after `since_ms` count, when the candidate began to compute its outputs.
     """
     own = [run for run in runs if run.version == version and run.state == DONE and run.started_ms >= since_ms]
     if not own:
@@ -153,14 +125,7 @@ def dropped_of(runs: Iterable[RunRecord], version: str, since_ms: int) -> dict[s
 
 
 def compare_dropped(candidate: Mapping[str, int], live: Mapping[str, int]) -> tuple[dict[str, str], tuple[str, ...]]:
-    """Compare how many records a candidate and the live version have dropped, whichever hosts have processed them.
-
-    Args:
-        candidate: Counts of the candidate, by reason.
-        live: Those of the live version.
-
-    Returns:
-        The outcome for a verdict, and its name as a warning if the candidate has dropped more for any reason.
+    """Compare how many records both versions have dropped: return the outcome, and a warning if the candidate dropped more.
 
     >>> compare_dropped({"late": 601}, {"null-key": 2})[0]
     {'records dropped': 'failed: late 601; by the live version: null-key 2'}
@@ -171,14 +136,7 @@ def compare_dropped(candidate: Mapping[str, int], live: Mapping[str, int]) -> tu
 
 
 def compare_inputs(lost: Sequence[str]) -> tuple[dict[str, str], tuple[str, ...]]:
-    """Say whether a candidate lacks deleted records.
-
-    Args:
-        lost: Which, as text (`Release.lost_records`).
-
-    Returns:
-        The outcome for a verdict, and its name as a warning if there are any.
-    """
+    """Return the outcome and a warning for deleted records that a candidate lacks (`Release.lost_records`); none without."""
     if not lost:
         return {}, ()
     helps = "an archive of the topics (archive.url) has them, and `release start --carry` needs fewer"
@@ -190,11 +148,7 @@ def _counts(dropped: Mapping[str, int]) -> str:
 
 
 def suite_digest(expectations: Any) -> str:
-    """Return a digest of the configuration of expectations: their subjects, settings and severities.
-
-    Args:
-        expectations: Great Expectations' own, in any nesting, as an application's `quality` returns them.
-    """
+    """Return a digest of the configuration of expectations: their subjects, settings and severities."""
     return hashlib.sha256(msgspec.json.encode(_plain(expectations))).hexdigest()[:16]
 
 
@@ -204,6 +158,7 @@ def _plain(value: Any) -> Any:
     if configuration is not None:
         return [configuration.type, _plain(configuration.kwargs), _plain(configuration.severity)]
     if is_dataclass(value) and not isinstance(value, type):
+        # Fields that are left out of comparisons, such as actions and expectations of workers, cannot change a verdict.
         return {each.name: _plain(getattr(value, each.name)) for each in fields(value) if each.compare}
     if isinstance(value, Enum):
         return _plain(value.value)
@@ -220,4 +175,5 @@ def _plain_atom(value: Any) -> Any:
     if isinstance(value, Sequence):
         return [_plain(each) for each in value]
     text: Any = type(value).__str__
-    return type(value).__qualname__ if text is object.__str__ else str(value)  # else shows its memory address
+    # The default text shows the memory address, which differs between processes.
+    return type(value).__qualname__ if text is object.__str__ else str(value)

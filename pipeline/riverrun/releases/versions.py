@@ -42,14 +42,6 @@ def create_staging(connected: ConnectedApplication) -> dict[str, str]:
     """Create the staging topics of a version, each with as many partitions as its public topic.
 
     Staging topics of tables are compacted. Those of logs keep every record.
-
-    Returns:
-        Staging names by public name.
-
-    Raises:
-        TopicError: If a public topic does not exist.
-        ReleaseError: If a log has a staging topic that was made for a table, since records may be missing from it; or if a
-            staging topic has another number of partitions.
     """
     admin, kinds = connected.admin, outputs(connected.application)
     admin.require(kinds, f"{connected.id} publishes to")
@@ -66,11 +58,7 @@ def create_staging(connected: ConnectedApplication) -> dict[str, str]:
 def grow_staging(live: ConnectedApplication) -> None:
     """Give staging topics of the live version as many partitions as their public topics have by now.
 
-    Args:
-        live: The version. What its staging topics hold is public, so no key is missed where it is now.
-
-    Raises:
-        BrokerError: If brokers refuse or do not answer.
+    Call it only while all that these topics hold is public: then no key is missed in the partition where it is now.
     """
     names = {topic: staging_name(live.id, topic) for topic in outputs(live.application)}
     counts = live.admin.partitions({*names, *names.values()})
@@ -84,11 +72,7 @@ def grow_staging(live: ConnectedApplication) -> None:
 
 
 def _require_equal(connected: ConnectedApplication, counts: Mapping[str, int], names: Mapping[str, str]) -> None:
-    """Make sure that staging topics have as many partitions as their public topics.
-
-    Raises:
-        ReleaseError: If one has not: keys would be in other partitions.
-    """
+    """Make sure that staging topics have as many partitions as their public topics: keys would be in others."""
     staging = connected.admin.partitions(names.values())
     for topic, name in names.items():
         if staging.get(name, counts[topic]) != counts[topic]:
@@ -113,9 +97,6 @@ def create_letters(connected: ConnectedApplication, topic: str | None) -> str:
 
     It has as many partitions as the public one, or one if handlers choose topics themselves. It keeps everything: dead
     letters are not a table, and are not published when the version goes live.
-
-    Raises:
-        TopicError: If a public one is configured and does not exist.
     """
     admin = connected.admin
     name, partitions = staging_name(connected.id, topic or "dead-letters"), 1
@@ -127,22 +108,7 @@ def create_letters(connected: ConnectedApplication, topic: str | None) -> str:
 
 
 def processing_application(project: ProjectConfig, admin: Admin, name: str, version: str | None = None) -> Application:
-    """Load an application for processing: the live version publishes, any other one writes to its staging topics.
-
-    Args:
-        project: All applications.
-        admin: Asks the brokers.
-        name: Name of the application.
-        version: The version; None for the live one.
-
-    Raises:
-        ConfigError: If there is no such application or version.
-        ReleaseError: If the version is not live, and chooses topics per record; if it is being released, or may be gone back
-            to, and its code has changed since; if the control topic is lost.
-        UnderWayError: If state is being carried over to the version.
-        TopicError: If a public topic does not exist.
-        BrokerError: If brokers do not answer.
-    """
+    """Load an application for processing: the live version (the default) publishes, others write to their staging topics."""
     config = project.app(name)
     release = release_of(admin, config)
     chosen = version or release.live
@@ -154,7 +120,8 @@ def processing_application(project: ProjectConfig, admin: Admin, name: str, vers
     _require_planned_code(release, staged)
     release.require_carried(chosen)
     registry = ReleaseRegistry.at(admin)
-    if not release.revision:  # staging topics without a record mean that the control topic is lost
+    # Staging topics without a record would mean that the control topic is lost, so the record comes first.
+    if not release.revision:
         release = registry.write(release)
     staged = versions.staged(staged.version)
     _note_begin(registry, release, versions, staged)
@@ -162,7 +129,7 @@ def processing_application(project: ProjectConfig, admin: Admin, name: str, vers
 
 
 def _note_begin(registry: ReleaseRegistry, release: Release, versions: Versions, version: ConnectedApplication) -> None:
-    """Note where the first host of a version begins. Other hosts may do so at the same time."""
+    """Note where a version begins. Several hosts may start at the same time: the first note stands."""
     for attempt in range(1, _ATTEMPTS + 1):
         noted = versions.begun(release, version, by_policy=True)
         if noted == release:
@@ -176,11 +143,7 @@ def _note_begin(registry: ReleaseRegistry, release: Release, versions: Versions,
 
 
 def _require_planned_code(release: Release, version: ConnectedApplication) -> None:
-    """Make sure that a version whose results are needed is not computed half by the planned code, half by other code.
-
-    Raises:
-        ReleaseError: If its code is another now.
-    """
+    """Make sure that a version whose results are needed is not computed half by the planned code, half by other code."""
     needed = release.previous if release.step is Step.LIVE else release.candidate
     is_needed = needed == version.version and release.step not in {Step.NONE, Step.ABORTED}
     if is_needed and not is_planned_code(release, version):
@@ -190,7 +153,7 @@ def _require_planned_code(release: Release, version: ConnectedApplication) -> No
 
 
 def is_planned_code(release: Release, version: ConnectedApplication) -> bool:
-    """Return whether the code of a version is the code that a release has noted for it, as far as that is known."""
+    """Return whether the code of a version is the code that a release has noted for it, or none was noted."""
     known = release.digests.get(version.version)
     return not known or known == version.fingerprint
 
@@ -204,16 +167,7 @@ def hint_of_other_code(release: Release, version: ConnectedApplication) -> str:
 
 
 def require_declared(config: AppConfig, version: str, role: str) -> None:
-    """Make sure that `streams.toml` still declares a version that the control topic names.
-
-    Args:
-        config: The application.
-        version: The version.
-        role: The version's role in the release, for messages.
-
-    Raises:
-        ReleaseError: If it does not: the version's code is unknown then.
-    """
+    """Make sure that `streams.toml` still declares a version that the control topic names: else its code is unknown."""
     if version not in {config.version, *config.versions}:
         message = f"{config.name}: {version} is {role}, but streams.toml does not declare it"
         hint = f'Declare it again: [apps.{config.name}.versions] {version} = "module:function".'
@@ -226,14 +180,7 @@ def _no_spark() -> Any:
 
 
 class Versions:
-    """The versions of an application, as a release needs them.
-
-    Args:
-        project: All applications.
-        app: Name of the application.
-        admin: Asks the brokers.
-        spark: Returns a Spark session when one is needed.
-    """
+    """The versions of an application, as a release needs them."""
 
     def __init__(self, project: ProjectConfig, app: str, admin: Admin, spark: Callable[[], Any]) -> None:
         self._project = project
@@ -252,15 +199,10 @@ class Versions:
         return ConnectedApplication(application, self._admin)
 
     def releasable(self, version: str) -> ConnectedApplication:
-        """Return a version all of whose public topics are known.
-
-        The topics and records of a sink that chooses topics per record are unknown. A candidate's could not be kept from the
-        public, and the live version's could not be corrected.
-
-        Raises:
-            ReleaseError: If it has such a sink.
-        """
+        """Return a version all of whose public topics are known."""
         found = self.application(version)
+        # The topics that such a sink has written to are unknown: a candidate's records could not be kept from the public,
+        # and those of the live version could not be corrected.
         if found.topology.choosing_sinks:
             sinks = ", ".join(found.topology.choosing_sinks)
             message = f"{self._config.name} {version} chooses topics per record ({sinks}): it cannot be released"
@@ -276,11 +218,7 @@ class Versions:
                 yield self.application(version)
 
     def staged(self, version: str) -> ConnectedApplication:
-        """Return a version that publishes to its staging topics, including its dead letters.
-
-        Raises:
-            ReleaseError: If it chooses topics per record.
-        """
+        """Return a version that publishes to its staging topics, including its dead letters."""
         found, streams = self.releasable(version), self._config.streams
         published = create_staging(found)
         letters = None
@@ -289,10 +227,7 @@ class Versions:
         return replace(found, application=replace(found.application, published=published, dead_letters=letters))
 
     def target(self, leader: ConnectedApplication, follower: ConnectedApplication) -> dict[TopicPartition, int]:
-        """Return the offsets up to which a version follows another.
-
-        These are the leader's position, and the ends of topics that it does not read.
-        """
+        """Return the offsets up to which a version follows another: the leader's position, and the ends of other topics."""
         own = _sources(follower) - _sources(leader)
         return self._committed(leader, follower) | self._admin.end_offsets(self._partitions(own))
 
@@ -303,7 +238,7 @@ class Versions:
     def is_ahead(self, one: ConnectedApplication, other: ConnectedApplication) -> bool:
         """Return whether a version has processed something that another has not.
 
-        Its workers may be at work, though they have lost their membership for a moment.
+        Then workers may be processing it, even if none is a member of its group at the moment.
         """
         reached = self._committed(other, one)
         return any(offset > reached[tp] for tp, offset in self._committed(one, other).items())
@@ -334,15 +269,12 @@ class Versions:
         *,
         by_policy: bool = False,
     ) -> Release:
-        """Return the release with where a version begins that has processed nothing; unchanged if it has begun.
+        """Return the release with a note of where a version begins, unless it has processed something already.
 
-        Args:
-            release: The release.
-            version: The version, which is not live.
-            topics: The inputs that it has to read from their beginning; all by default.
-            by_policy: Whether it begins where sources or `auto.offset.reset` say, as hosts do. By default, at the first record.
+        It begins at the first records of `topics` (defaults to all inputs) or, with `by_policy`, where hosts begin.
         """
         tps = self._partitions(_sources(version))
+        # Once something is committed, brokers no longer show where it began, as retention continues.
         if version.committed(tps):
             return release
         if not self._needs_history(release, version):
@@ -350,14 +282,15 @@ class Versions:
         wanted = [tp for tp in tps if topics is None or tp.topic in topics]
         starts = self._admin.beginning_offsets(wanted)
         if by_policy:
-            with suppress(ConfigError):  # a policy that allows no choice: whoever begins names the offsets
+            # The policy `none` chooses nothing: the user has to set the offsets before a host starts.
+            with suppress(ConfigError):
                 starts = reset_offsets(version.resolved(), wanted, SystemClock().now_ms())
         begins = {str(tp): offset for tp, offset in sorted(starts.items()) if offset}
         others = {name: each for name, each in release.begins.items() if name != version.version}
         return replace(release, begins=others | ({version.version: begins} if begins else {}))
 
     def _needs_history(self, release: Release, version: ConnectedApplication) -> bool:
-        """Return whether results that a release publishes, or state, follow from earlier records."""
+        """Return whether a version has state, or results that a release publishes, from earlier records."""
         new = outputs(version.application)
         known = outputs(self.application(release.live).application)
         is_corrected = any(each.kind is OutputKind.TABLE or topic not in known for topic, each in new.items())
@@ -372,12 +305,8 @@ class Versions:
         run(version, wanted, self._spark, build_topology)
 
     def discard(self, version: ConnectedApplication) -> None:
-        """Delete the topics, the offsets, and the state on this machine of a version that is not live.
-
-        Raises:
-            StateInUseError: If its state is in use.
-            BrokerError: If brokers do not answer.
-        """
+        """Delete the topics, the offsets, and the state on this machine of a version that is not live."""
+        # Local state first, under its lock: while a process uses it, nothing is deleted.
         directory = version.application.directory
         if directory.exists():
             with locked(directory):
@@ -398,6 +327,7 @@ class Versions:
         """Return the committed offsets of a version, in all source partitions that `other` reads as well."""
         tps = self._partitions(_sources(version) & _sources(other))
         known = version.committed(tps)
+        # Partitions without a commit, such as new ones, count from their beginning.
         missing = [tp for tp in tps if tp not in known]
         if missing and len(missing) == len(tps):
             message = f"{version.id} has never run: there is nothing to release against"

@@ -1,7 +1,6 @@
-"""The work of running instances as rows to be judged: records read and dropped per task, and how late they were.
+"""The work of workers as rows to be judged: records read and dropped per task, and how late they were.
 
-Instances count from when they took a task over. A check records the counts, and the next one judges what
-has been added.
+Workers count from when they took a task over. A check records the counts, and the next one judges what has been added.
 """
 
 from __future__ import annotations
@@ -25,11 +24,11 @@ _SHOWN = 5
 
 @dataclass(frozen=True, slots=True)
 class TaskWork:
-    """The work of a task in one instance since it was taken over.
+    """The work of a task in one worker since it was taken over.
 
     Args:
-        since: When it was taken over, ms of the instance's clock.
-        at: When this was counted, likewise.
+        since: When it was taken over, ms of the worker's clock.
+        at: When this was counted, ms of the same clock.
         processed: Records processed.
         dropped: Records not processed, by reason.
         lateness_ms: Lateness of all records together, ms.
@@ -46,33 +45,24 @@ class TaskWork:
 
 @dataclass(frozen=True, slots=True)
 class InstanceWork:
-    """The work of an instance's tasks.
-
-    Args:
-        instance: Its id, which survives restarts.
-        tasks: The work of each task that runs there.
-    """
+    """The work of a worker's tasks; the id of the instance survives restarts."""
 
     instance: str
     tasks: dict[str, TaskWork]
 
     @classmethod
     def of(cls, answer: Any) -> InstanceWork:
-        """Return the work from an instance's answer to `/tasks`.
-
-        Raises:
-            ValueError: If it is not such an answer.
-        """
+        """Return the work from a worker's answer to `/tasks`; raise `ValueError` if it is not one."""
         return converter(cls)(answer)
 
 
 @dataclass(frozen=True, slots=True)
 class Answers:
-    """The answers of a version's instances.
+    """The answers of a version's workers.
 
     Args:
-        answered: The work of each instance that answered, by address.
-        silent: Reasons why the other instances did not answer, by address.
+        answered: The work of each worker that answered, by address.
+        silent: Reasons why the others did not answer, by address.
     """
 
     answered: Mapping[str, InstanceWork]
@@ -81,6 +71,7 @@ class Answers:
 
 def counts(answers: Answers) -> dict[str, TaskWork]:
     """Return all counts by instance and task, as the next check needs them."""
+    # Without maxima: the worker's own list shows the highest lateness since any time.
     return {
         f"{each.instance}/{task}": replace(work, maxima=())
         for each in answers.answered.values()
@@ -89,7 +80,9 @@ def counts(answers: Answers) -> dict[str, TaskWork]:
 
 
 def work_rows(answers: Answers, before: Mapping[str, TaskWork]) -> Iterator[dict[str, Any]]:
-    """Return a row for each task that runs: its records, those dropped by reason, and the lateness of all, since `_since`.
+    """Return a row for each task that runs: its records, those dropped by reason, and their lateness, since `_since`.
+
+    That is the time of the check that counted `before`, or the time when the task was taken over.
 
     >>> earlier = TaskWork(since=0, at=9_000, processed=10, dropped={"late": 2}, lateness_ms=50)
     >>> now = TaskWork(0, 20_000, 14, {"late": 3}, 90, ((5_000, 45), (12_000, 30)))
@@ -97,10 +90,6 @@ def work_rows(answers: Answers, before: Mapping[str, TaskWork]) -> Iterator[dict
     >>> row = next(work_rows(answers, {"i1/0_1": earlier}))
     >>> row["records"], row["late"], row["dropped_share"], row["lateness_avg_ms"], row["lateness_max_ms"]
     (4, 1, 0.25, 10.0, 30)
-
-    Args:
-        answers: The answers of all instances.
-        before: The counts of an earlier check; empty to judge all work since the tasks were taken over.
     """
     for server, each in sorted(answers.answered.items()):
         for task, work in sorted(each.tasks.items()):
@@ -122,12 +111,7 @@ def work_rows(answers: Answers, before: Mapping[str, TaskWork]) -> Iterator[dict
 
 
 def answers_verdict(version: str, answers: Answers) -> Verdict:
-    """Judge whether all instances have answered: an instance that does not is a warning, none that does is critical.
-
-    Args:
-        version: The `application.id`, for messages.
-        answers: The answers.
-    """
+    """Judge whether all workers have answered: one that has not is a warning; if none has, that is critical."""
     if not (answers.answered or answers.silent):
         reason = f"no running instance of {version} has an address (application.server)"
         return Verdict({_ANSWER: f"failed: {reason}"}, warnings=(_ANSWER,))
@@ -155,6 +139,6 @@ def span_verdict(answers: Answers, before: Mapping[str, TaskWork]) -> Verdict:
 
 
 def _earlier(name: str, work: TaskWork, before: Mapping[str, TaskWork]) -> TaskWork:
-    """Return the counts that a task had at an earlier check; zeros if they have begun since, or were not reported then."""
+    """Return the counts that a task had at an earlier check; zeros if they began later, or were not reported then."""
     known = before.get(name)
     return known if known is not None and known.since == work.since else TaskWork(work.since, work.since, 0)

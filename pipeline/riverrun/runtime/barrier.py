@@ -3,8 +3,8 @@
 A barrier is a consistent picture of a running application: external inputs go up to given offsets, and internal ones drain.
 Queues of inputs have limits: records beyond them are put aside, so that the loops over records need no knowledge of limits.
 
-An internal input has a limit as well once its end is named. Tasks above may learn before this one that the pause is over. The
-records that they write then are to be processed as this task publishes by then.
+An internal input has a limit as well once its end is named: upstream tasks may learn first that the pause is over. What they
+write then must be processed by the rules that hold for this task after the pause.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 
     from riverrun.runtime.inputs import PartitionGroup, RecordQueue
 
+# No record has an offset below 0, so this limit holds an input where it is.
 HERE = 0
-"""Limit of an input that pauses at its current offset."""
 _NOTHING = -1
+# The first phase that names ends of repartition topics: external inputs have reached their limits in phase 1.
 _DRAINING = 2
-"""The first phase that names ends of repartition topics."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,15 +38,10 @@ class Barrier:
     application has no barrier.
 
     Args:
-        id: Names the barrier.
-        phase: The current phase.
         limits: Offset per `topic-partition` at which to pause, by version; other versions do not pause.
         timeout_ms: Time after which an incomplete barrier is given up, ms; it does not apply once a switch is under way.
         since_ms: When versions began to pause, ms since the epoch; set when the barrier is first recorded.
         by: The user whose command made them pause; likewise.
-
-    Raises:
-        ValueError: If a limit is of no partition: another process has written it.
     """
 
     id: Word
@@ -57,6 +52,7 @@ class Barrier:
     by: Line = ""
 
     def __post_init__(self) -> None:
+        # Another process has written it: a limit of no partition fails here, not in a running task.
         for version in self.limits:
             self.limits_of(version)
 
@@ -73,11 +69,9 @@ class Limits:
     """The offsets at which the tasks of one version pause in a phase of a barrier.
 
     Args:
-        barrier: Id of the barrier.
         phase: In phase 0, external inputs pause at their current offsets. From phase 1 on, they go up to their limits and pause
             there; those without a limit pause at their current offsets. From phase 2 on, limits name ends of repartition topics
             to be reached, and inputs that are not named pause at their current offsets.
-        offsets: Limit per input.
     """
 
     barrier: str
@@ -92,19 +86,13 @@ class Limits:
 
 
 class BarrierHandler:
-    """Pauses the inputs of a task at limits, and knows which phase of the barrier the task has reached.
-
-    Args:
-        queues: The inputs.
-        is_internal: Whether an input is a repartition topic of the application.
-    """
+    """Pauses the inputs of a task at limits, and knows which phase of the barrier the task has reached."""
 
     def __init__(self, queues: PartitionGroup, is_internal: Callable[[TopicPartition], bool]) -> None:
         self._queues = queues
         self._is_internal = is_internal
         self._acknowledged = _NOTHING
         self.limits: Limits | None = None
-        """The limits that are in force; None if the task runs freely."""
 
     def pause_at(self, limits: Limits | None) -> None:
         """Pause, or continue. Must not be called between the two halves of a commit."""
@@ -129,7 +117,6 @@ class BarrierHandler:
         return {tp: limit for tp, limit in found.items() if limit is not None}
 
     def _reached(self, limits: Limits) -> int:
-        """Return the highest phase that the task has reached or acknowledged."""
         inputs = self._queues.all()
         if limits.phase >= _DRAINING:
             concerned = any(queue.tp in limits.offsets and self._is_internal(queue.tp) for queue in inputs)
@@ -139,7 +126,7 @@ class BarrierHandler:
         return limits.phase if is_there else self._acknowledged
 
     def _has_come(self, queue: RecordQueue, limits: Limits) -> bool:
-        """Return whether an input has reached the offset that the phase demands; always true in phases without a demand."""
+        # Inputs of which the phase demands nothing never hold it up.
         if limits.phase >= _DRAINING:
             return queue.is_at_limit() or queue.tp not in limits.offsets
         return queue.is_at_limit() or self._is_internal(queue.tp)

@@ -1,7 +1,4 @@
-"""Builds the running operators of a sub-topology and binds each to its children.
-
-Generates the code of a sub-topology's tasks without running a task.
-"""
+"""Builds the operators of a sub-topology and binds each to its children, for a task or only to show the generated code."""
 
 from __future__ import annotations
 
@@ -48,17 +45,16 @@ if TYPE_CHECKING:
     Forward = Callable[[Any, Any, int, Headers], None]
 
 
+# Key, value, timestamp, headers: a user's processor takes one record instead.
 OPERATOR_ARGUMENTS = 4
-"""Number of arguments of an operator: key, value, timestamp, headers. A user's processor takes one record instead."""
 
 
 @dataclass(slots=True)
 class WrittenOperator:
-    """An operator all of which is lines.
+    """An operator that consists of lines alone.
 
     Args:
         lines: Returns its lines (`riverrun.processor.operator.Fused`).
-        init: Called once, before the first record.
         columns_read: Returns the columns that the lines read (`riverrun.processor.operator.ReadsColumns`).
         passes_values: Whether it forwards the values that it gets.
         process: Processes a record where operators are called; made from its lines.
@@ -79,9 +75,7 @@ class CompiledNodes:
     """The operators of one task.
 
     Args:
-        task_id: The task.
         operators: The operators by node name, in the order in which they must be initialised.
-        contexts: The context of each operator.
         entries: The functions that take the records of each source node.
         fusion: Makes the loops that process many records of a source.
     """
@@ -93,24 +87,18 @@ class CompiledNodes:
     fusion: Fusion
 
     def init(self) -> None:
-        """Initialise all operators.
-
-        Raises:
-            ProcessingError: If user code fails.
-        """
+        """Initialise all operators."""
         for name, operator in self.operators.items():
             context = self.contexts[name]
+            # Only schedules that `init` makes continue at the times of a predecessor.
             context.starting = True
             with user_code(f"init() of {name}", self.task_id):
                 operator.init(context)
             context.starting = False
 
     def close(self) -> None:
-        """Close all operators, and everything that they have opened, even if some fail.
-
-        Raises:
-            ProcessingError: If user code fails; of several failures the first one.
-        """
+        """Close all operators, and everything that they have opened, even if some fail."""
+        # Connections of later operators are closed even if an earlier one fails.
         failures: list[StreamsError] = []
         for name, operator in self.operators.items():
             for close in (operator.close, *self.contexts[name].opened):
@@ -135,19 +123,7 @@ def compile_nodes(
     failures: Failures,
     watch: Watch | None = None,
 ) -> CompiledNodes:
-    """Build the operators of a task, children before parents, so that each is bound once.
-
-    Args:
-        sub: The sub-topology.
-        application_id: Prefix of internal topics.
-        task_id: The task.
-        context: The task's current record.
-        collector: Takes the records of sinks.
-        stores: The task's stores by name.
-        global_stores: The global stores by name.
-        failures: Handles records on which a node fails.
-        watch: Observes each call of a node; None if there is no observer.
-    """
+    """Build the operators of a task, children before parents, so that each is bound once."""
     inlets: dict[str, Forward] = {}
     operators = {node.name: instantiate(node, task_id) for node in sub.nodes if isinstance(node, ProcessorNode)}
     running = RunningNodes(
@@ -164,6 +140,7 @@ def compile_nodes(
     fusion = Fusion(running)
     retimed = below_retiming(sub, operators)
     contexts: dict[str, NodeContext] = {}
+    # Children first: each operator is then bound once, to complete functions.
     for node in reversed(sub.nodes):
         below = {child.name: inlets[child.name] for child in running.children[node.name]}
         match node:
@@ -190,6 +167,7 @@ def compile_nodes(
                     operator.process = fusion.alone(node.name)
                 called = watched(operator.process, node.name, context, watch)
                 process: Forward = failures.guarded(called, node.name)
+                # Only stores take the time of the current record, which differs from the input's only below these nodes.
                 inlets[node.name] = entering(process, context) if accessible and node.name in retimed else process
     entries = {source.name: inlets[source.name] for source in sub.sources}
     if not failures.needs_sources:
@@ -199,12 +177,10 @@ def compile_nodes(
 
 
 def bind_fused(running: RunningNodes, fusion: Fusion, contexts: Mapping[str, NodeContext]) -> None:
-    """Have operators that are not fused forward through generated functions, after the functions of sources have been made.
-
-    Parents come first, as the functions above a node tell whether it is called.
-    """
+    """Have operators that are not fused forward through generated functions, after the functions of sources have been made."""
     sub = running.sub
     cached = {store.name for store in sub.stores if store.caching}
+    # Parents come first: only the functions above a node show whether it is called.
     for name in running.operators:
         own, used = contexts[name], sub.store_access.get(name, ())
         if not used and name not in running.called:
@@ -217,11 +193,7 @@ def bind_fused(running: RunningNodes, fusion: Fusion, contexts: Mapping[str, Nod
 
 
 def instantiate(node: ProcessorNode, task_id: TaskId) -> Operator:
-    """Return a new operator for a task; a user's processor is wrapped in one.
-
-    Raises:
-        ProcessingError: If the user's supplier fails.
-    """
+    """Return a new operator for a task; wrap a user's processor in one."""
     with user_code(f"The supplier of {node.name}", task_id):
         made: Any = supplied(node.supplier, PROCESSOR)
     if not hasattr(made, "process"):
@@ -235,10 +207,8 @@ def instantiate(node: ProcessorNode, task_id: TaskId) -> Operator:
 
 
 def below_retiming(sub: SubTopology, operators: Mapping[str, Operator]) -> frozenset[str]:
-    """Return the nodes that may receive records with other times or headers than those of the input record.
-
-    Only users' processors and operators with stores change these; all nodes below them may see the changes.
-    """
+    """Return the nodes that may receive records with other times or headers than those of the input record."""
+    # Only users' processors and operators with stores change these; all nodes below them may see the changes.
     found: set[str] = set()
     for node in sub.nodes:
         for parent in node.parents:
@@ -335,7 +305,8 @@ def sink(
         name = topic_of if isinstance(topic_of, str) else topic_of(key, value, timestamp)
         try:
             hashed = None if key is None else cast("Any", inner)(key)
-        except Exception as error:  # a serde may raise anything
+        # A serde may raise anything.
+        except Exception as error:
             raise SerializationError(refused_text(node, name, key, error)) from error
         where = None if hashed is None else partition_for(hashed, count(name))
         write(name, where, key, value, timestamp, headers)
@@ -346,7 +317,7 @@ def sink(
 
 
 def guarding(send: Send) -> Send:
-    """Return a function that sends records to a repartition topic, where no headers may make a record look like a pack."""
+    """Return a function that sends records to a repartition topic, where no headers make a record look like a pack."""
 
     def send_guarded(
         topic: str,
@@ -371,9 +342,10 @@ def writer(node: SinkNode, send: Send, failures: Failures) -> Callable[[str, int
             raw_key = None if key is None else key_bytes(key)
             origin = SerializationExceptionOrigin.VALUE
             raw_value = None if value is None else value_bytes(value)
-        except BrokerError:  # raised by a schema registry: the record is not to blame
+        # A schema registry did not answer: the record is not to blame, so no handler may skip it.
+        except BrokerError:
             raise
-        except USER_ERRORS as raised:  # serdes are the user's, and the handler decides
+        except USER_ERRORS as raised:
             error = as_exception(raised)
             message = refused_text(
                 node, topic, key, error, *(() if origin is SerializationExceptionOrigin.KEY else (value,))
@@ -381,6 +353,7 @@ def writer(node: SinkNode, send: Send, failures: Failures) -> Callable[[str, int
             record = ProducerRecord(topic, key, value, timestamp, headers, partition)
             failures.unserializable(node.name, record, origin, error, message)
             return
+        # Refused before it is part of the transaction, so the handler may skip it exactly.
         try:
             send(topic, raw_key, raw_value, timestamp, headers, partition)
         except RefusedRecordError as error:
@@ -426,19 +399,7 @@ class FusedCode:
 def fused_code(
     topology: Topology, handlers: ErrorHandlers = _NO_HANDLERS, extractor: TimestampExtractor | None = None
 ) -> tuple[FusedCode, ...]:
-    """Generate the code of a topology's tasks. Suppliers are called; nothing is initialised and no record is processed.
-
-    Args:
-        topology: The topology.
-        handlers: Handlers of records that cannot be read, processed or written.
-        extractor: Finds event times of inputs whose source has no extractor.
-
-    Returns:
-        The code of each sub-topology, by id.
-
-    Raises:
-        ProcessingError: If a supplier fails.
-    """
+    """Generate the code of a topology's tasks. Suppliers are called; nothing is initialised and no record is processed."""
     return tuple(sub_topology_code(sub, handlers, extractor) for sub in topology.sub_topologies())
 
 

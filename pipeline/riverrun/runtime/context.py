@@ -20,17 +20,17 @@ if TYPE_CHECKING:
     from riverrun.runtime.ports import Clock
     from riverrun.state.api import Place
 
+# The least that a store may keep of decoded values: enough for about 18,000 small ones.
 KEPT_BYTES = 10 * 1024 * 1024
-"""Smallest allowance of a store for decoded values, bytes: enough for about 18,000 small values."""
 
+# Topic, partition and offset of records that were not read from a topic.
 NO_RECORD = (None, -1, -1)
-"""Topic, partition and offset of records that were not read from a topic."""
 
 GLOBAL_TASK = TaskId(-1, -1)
 """Stands for the task in errors and contexts of global processors (`GlobalStateUpdateTask`)."""
 
+# Of failures until they are taken, since texts cost time and every record may fail.
 MOST_FAILED = 20
-"""Greatest number of failures that a task keeps until they are taken: texts cost time, and every record may fail."""
 _LONGEST_KEY, _LONGEST_MESSAGE = 100, 500
 
 
@@ -47,7 +47,7 @@ class FailedRecord:
         offset: Its offset; -1 within a punctuation.
         key: Beginning of its key as it was read, in readable form; empty if it is not known.
         error: Class of the exception.
-        message: Beginning of its message.
+        message: Beginning of the exception's message.
         outcome: Consequence: `skipped`, or the end of a stream thread.
     """
 
@@ -65,11 +65,10 @@ class FailedRecord:
 
 @dataclass(frozen=True, slots=True)
 class Environment:
-    """The application around a task, as far as processors may know it.
+    """The part of the application that processors may see.
 
     Args:
         configs: The application's settings by their dotted names.
-        directory: Directory of the task's local state; None if it has none.
     """
 
     configs: Mapping[str, Any] = field(default_factory=dict)
@@ -83,14 +82,14 @@ class Sources:
     """
 
     def __init__(self) -> None:
-        """Start without records."""
         self._by_place: dict[RecordMetadata, RawRecord | None] = {}
         self._of_packs: dict[int, tuple[RecordMetadata, RawRecord | None]] = {}
 
     def keep(self, metadata: RecordMetadata, source: RawRecord | None) -> None:
-        """Remember where a record came from."""
+        """Remember the input record of a place."""
         if self._by_place.setdefault(metadata, source) is not source:
-            self._of_packs[id(metadata)] = metadata, source  # as long as the object is kept, no other one has its id
+            # The object is kept as well: until then, no other one can get its id.
+            self._of_packs[id(metadata)] = metadata, source
 
     def of(self, metadata: Place | None) -> RawRecord | None:
         """Return the record that came from a place; None if it is not known."""
@@ -163,7 +162,8 @@ class TaskContext:
         """Return the place that the current record came from; None within a punctuation."""
         if self.topic is None:
             return None
-        metadata = tuple.__new__(RecordMetadata, (self.topic, self.partition, self.offset))  # half the time of a call
+        # Half the time of calling the class.
+        metadata = tuple.__new__(RecordMetadata, (self.topic, self.partition, self.offset))
         if self.sources is not None:
             self.sources.keep(metadata, self.source)
         return metadata
@@ -181,7 +181,7 @@ class TaskContext:
         self.source = None if self.sources is None else self.sources.of(metadata)
 
     def came_late(self, behind: Sequence[int]) -> None:
-        """Note records whose times lie behind stream time, by so many ms each."""
+        """Note records that are behind stream time, by so many ms each."""
         self.lateness.add(behind, self.clock.now_ms())
 
     def drop(self, reason: DropReason) -> None:
@@ -189,7 +189,7 @@ class TaskContext:
         self.dropped[reason.value] += 1
 
     def note_skipped(self, where: ErrorHandlerContext, error: Exception) -> None:
-        """Keep the failure of a record that is skipped for those that look on, unless nobody has taken the last ones."""
+        """Keep the failure of a skipped record until the host takes it, unless many are waiting already."""
         if len(self.failed) >= MOST_FAILED:
             return
         key = where.source_raw_key

@@ -1,4 +1,4 @@
-"""Runs look-ups on one event loop per process, in a thread of its own.
+"""Runs look-ups on one event loop per process, in a separate thread.
 
 All tasks of a process share the loop, so connections that users' functions open there may be shared, too. Only tasks that look
 something up load this module: `asyncio` is slow to load.
@@ -28,14 +28,14 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+# How long cancelled look-ups have for their `finally` blocks, before the task is closed without them.
 _GOODBYE_SECONDS = 1.0
-"""How long cancelled look-ups have for their last lines."""
+# For what coroutines call in threads without an executor of their own (`asyncio.to_thread`), and for caches of answers.
 _THREADS = 32
-"""Most threads for what coroutines, and caches of answers, call in threads without an executor (`asyncio.to_thread`)."""
 
 
 class DaemonThreads(Executor):
-    """Threads that are made when they are needed, and never keep the process from ending: a blocking call may hang.
+    """Threads that are made on demand and never keep the process from ending, since a blocking call may hang.
 
     Args:
         most: The most threads. Calls beyond them wait for a free one.
@@ -45,8 +45,8 @@ class DaemonThreads(Executor):
         self._most = most
         self._calls: SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None] = SimpleQueue()
         self._lock = threading.Lock()
+        # Calls that wait or run: if these are more than the threads, one more thread is of use.
         self._open = 0
-        """Calls that wait or run."""
         self._threads = 0
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
@@ -71,7 +71,8 @@ class DaemonThreads(Executor):
             if future.set_running_or_notify_cancel():
                 try:
                     future.set_result(called())
-                except StopIteration as error:  # no coroutine can raise it
+                # No coroutine can raise StopIteration, so this future could not deliver it.
+                except StopIteration as error:
                     future.set_exception(ProcessingError(f"the function raised StopIteration: {error}"))
                 except BaseException as error:  # noqa: BLE001 - it belongs to the caller
                     future.set_exception(error)
@@ -83,21 +84,16 @@ class LookupLoop(asyncio.SelectorEventLoop):
     """An event loop whose threads never keep the process from ending."""
 
     def __init__(self, selector: Any = None) -> None:
-        """Make the loop; it is closed."""
         super().__init__(selector)
         self._daemons = DaemonThreads(_THREADS)
 
     def run_in_executor(self, executor: Executor | None, func: Callable[..., Any], *args: Any) -> asyncio.Future[Any]:  # type: ignore[override]
-        """Call a function in a thread: of the executor, or of this loop."""
+        """Call a function in a thread of the executor, by default of this loop's own."""
         return super().run_in_executor(executor or self._daemons, func, *args)
 
 
 async def attempts(flight: Flight) -> Any:
-    """Look up, as often as allowed, and return the result.
-
-    Raises:
-        Exception: The failure of the last attempt.
-    """
+    """Look up, with as many attempts as allowed, and return the result; raise the failure of the last attempt."""
     attempt, loop = 1, asyncio.get_running_loop()
     while True:
         try:
@@ -105,7 +101,8 @@ async def attempts(flight: Flight) -> Any:
         except asyncio.CancelledError:
             raise
         except USER_ERRORS as error:
-            if asyncio.current_task(loop) is None:  # the coroutine is closed: the process ends
+            # The coroutine is being closed, as the process ends: it must not await anything more.
+            if asyncio.current_task(loop) is None:
                 raise
             failed = as_exception(error)
         wait_s = flight.lookup.retry.wait_seconds(attempt, failed)
@@ -127,6 +124,7 @@ async def _attempt(flight: Flight) -> Any:
             result = await called
             return await result if inspect.isawaitable(result) else result
     except TimeoutError as error:
+        # The function may raise a TimeoutError itself, which is a failure like any other.
         if limit.expired():
             flight.counts.timeouts += 1
             message = f"no answer within {lookup.timeout_s:g} s"
@@ -134,6 +132,7 @@ async def _attempt(flight: Flight) -> Any:
         raise
     except asyncio.CancelledError as error:
         task = asyncio.current_task()
+        # Otherwise the function has cancelled itself: that must fail the look-up, not end it silently.
         if task is not None and task.cancelling():
             raise
         message = "the function was cancelled from within"
@@ -141,19 +140,13 @@ async def _attempt(flight: Flight) -> Any:
 
 
 def begin(flight: Flight, loop: asyncio.AbstractEventLoop, finished: Callable[[], None]) -> None:
-    """Begin a look-up, in the thread of the event loop.
-
-    Args:
-        flight: The look-up.
-        loop: The event loop.
-        finished: Called when it has finished.
-    """
+    """Begin a look-up, in the thread of the event loop; `finished` is called at its end."""
     if not flight.is_cancelled:
         flight.task = loop.create_task(_fly(flight, finished))
 
 
 async def end(flights: Iterable[Flight]) -> None:
-    """Cancel look-ups, in the thread of the event loop, and wait a moment for their last lines."""
+    """Cancel look-ups, in the thread of the event loop, and wait briefly for their cleanup."""
     tasks = []
     for flight in flights:
         flight.is_cancelled = True
@@ -166,6 +159,7 @@ async def end(flights: Iterable[Flight]) -> None:
 
 async def _fly(flight: Flight, finished: Callable[[], None]) -> None:
     counts, loop = flight.counts, asyncio.get_running_loop()
+    # A `CachedLookup` that the function calls counts there.
     COUNTS.set(counts)
     counts.in_flight += 1
     began_s = loop.time()
@@ -174,7 +168,8 @@ async def _fly(flight: Flight, finished: Callable[[], None]) -> None:
     except asyncio.CancelledError:
         flight.error = ProcessingError("the look-up was cancelled")
     except USER_ERRORS as error:
-        if asyncio.current_task(loop) is None:  # as above
+        # As in `attempts`.
+        if asyncio.current_task(loop) is None:
             raise
         flight.error = as_exception(error)
         counts.failures += 1
@@ -184,7 +179,8 @@ async def _fly(flight: Flight, finished: Callable[[], None]) -> None:
     try:
         if flight.landed is not None:
             flight.landed(flight)
-    except USER_ERRORS as error:  # a result may be read there
+    # A result that is an iterator may be read there, which runs the user's code.
+    except USER_ERRORS as error:
         flight.error = as_exception(error)
     finished()
 
@@ -193,7 +189,6 @@ class EventLoopThread:
     """A `LookupExecutor` in real time. The thread starts with the first look-up."""
 
     def __init__(self) -> None:
-        """Begin without a thread."""
         self.finished = 0
         self._news = threading.Condition()
         self._starting = threading.Lock()
@@ -204,10 +199,11 @@ class EventLoopThread:
         self._is_blocked = False
 
     def start(self, flight: Flight) -> None:
-        """Start a look-up. Several that are started at once wake the loop once."""
+        """Start a look-up."""
         if self._pid != os.getpid():
             self._begin()
         self._new.append(flight)
+        # Waking the loop is a system call, so look-ups that are started together wake it once.
         if not self._is_woken:
             self._is_woken = True
             self._running.call_soon_threadsafe(self._begin_new)
@@ -218,12 +214,13 @@ class EventLoopThread:
             self._news.wait_for(lambda: self.finished != seen, timeout_s)
 
     def cancel(self, flights: Iterable[Flight]) -> None:
-        """Cancel look-ups, and wait a moment for their last lines."""
+        """Cancel look-ups, and wait briefly for their cleanup."""
         if self._pid == os.getpid():
             ending = asyncio.run_coroutine_threadsafe(end(list(flights)), self._running)
             try:
                 ending.result(0 if self._is_blocked else 2 * _GOODBYE_SECONDS)
-            except NotYetError:  # a function blocks the loop: the next task does not wait for it
+            # A function blocks the loop: the next task that closes does not wait for it as well.
+            except NotYetError:
                 self._is_blocked = True
 
     @property
@@ -232,15 +229,17 @@ class EventLoopThread:
         return self._loop
 
     def _begin(self) -> None:
-        """Start the thread, also in a process that was forked from one that has a thread."""
+        """Start the thread. A forked process has inherited this object, but no thread."""
         with self._starting:
             if self._pid == os.getpid():
                 return
+            # Checked again with the lock: another task's thread may have started the loop meanwhile.
             self._loop, self._new, self._is_woken = LookupLoop(), deque(), False
             threading.Thread(target=_run, args=(self._loop,), name="look-ups", daemon=True).start()
             self._pid = os.getpid()
 
     def _begin_new(self) -> None:
+        # First: a look-up that is added from now on wakes the loop again.
         self._is_woken = self._is_blocked = False
         while self._new:
             begin(self._new.popleft(), self._running, self._finish)
@@ -252,7 +251,7 @@ class EventLoopThread:
 
 
 def _run(loop: LookupLoop) -> None:
-    """Run the loop for ever, whatever is raised in a task that a user's function has created."""
+    """Run the loop for ever."""
     while True:
         try:
             loop.run_forever()
@@ -260,8 +259,8 @@ def _run(loop: LookupLoop) -> None:
             log.warning("a task that a look-up function has created raised %r", error)
 
 
+# One for the process: tasks share the connections that users' functions open on the loop.
 LOOKUPS = EventLoopThread()
-"""The loop of this process."""
 
 if TYPE_CHECKING:
     _conforms: type[LookupExecutor] = EventLoopThread

@@ -48,24 +48,18 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _NO_RECORD = "Correct it and start again. No handler is asked about what concerns no record."
+# A chain of processors is recognised on the stack by the code that calls them.
 _PROCESSORS = {UserProcessor.process.__code__, UserFixedKeyProcessor.process.__code__}
-"""The code that calls a user's processor."""
+# A processor takes about so many nested calls to forward a record; with more, the recursion is its own.
 _MOST_CALLS = 10
-"""A processor takes at most about so many nested calls to forward a record; more of them are the processor's own."""
+# The host must handle these: a handler that skipped the record because of one would lose it.
 _NOT_THE_USERS = (TaskError, BrokerError, CorruptStateError, DebuggerError)
-"""Errors that the host must handle: dropping a record because of them would lose it."""
 
 
 class Failures:
     """Asks a task's handlers, sends their dead letters, and counts dropped records or raises errors as they decide.
 
     Kafka Streams does this in `ProcessorNode.process`, `StreamTask.punctuate`, `RecordDeserializer` and `RecordCollectorImpl`.
-
-    Args:
-        handlers: The handlers.
-        context: The task's current record and counters.
-        task_id: The task.
-        send: Sends dead letters.
     """
 
     def __init__(self, handlers: ErrorHandlers, context: TaskContext, task_id: TaskId, send: Send) -> None:
@@ -100,18 +94,15 @@ class Failures:
             except _NOT_THE_USERS:
                 raise
             except USER_ERRORS as error:
-                if error is self._decided:  # a node below has failed, and its handler was asked
+                # A node below has failed, and its handler has decided: handlers are asked once per failure.
+                if error is self._decided:
                     raise
                 self._processing(node, (key, value, timestamp, headers), as_exception(error))
 
         return guard
 
     def punctuate(self, punctuator: Callable[[int], object], now_ms: int, node: str) -> None:
-        """Call a punctuator.
-
-        Raises:
-            ProcessingError: If it fails, and the handler does not continue.
-        """
+        """Call a punctuator."""
         try:
             result = punctuator(now_ms)
             if result is not None:
@@ -128,19 +119,7 @@ class Failures:
     def undecodable(
         self, node: str, tp: TopicPartition, raw: RawRecord, error: Exception, message: str, advice: str | None = None
     ) -> None:
-        """Handle a record that a source cannot decode, or whose event time cannot be found.
-
-        Args:
-            node: The source.
-            tp: The partition it reads.
-            raw: The record as it was read.
-            error: The cause.
-            message: Describes the failure.
-            advice: Describes an alternative to skipping the record.
-
-        Raises:
-            DeserializationError: If the handler does not continue.
-        """
+        """Handle a record that a source cannot decode, or whose event time cannot be found; `advice` names an alternative."""
         handler = self._handlers.deserialization
         if handler is not None:
             where = context_of(tp, raw, node, self._task_id)
@@ -161,11 +140,7 @@ class Failures:
     def unserializable(
         self, node: str, record: ProducerRecord, origin: SerializationExceptionOrigin, error: Exception, message: str
     ) -> None:
-        """Handle a record whose key or value a sink cannot serialise.
-
-        Raises:
-            SerializationError: If the handler does not continue.
-        """
+        """Handle a record whose key or value a sink cannot serialise."""
         if not self._production_goes_on(node, record, error, origin):
             raise SerializationError(message, hint=hint_of(error)) from error
 
@@ -175,11 +150,7 @@ class Failures:
         self._context.drop(DropReason.NO_PARTITION)
 
     def refused(self, node: str, record: ProducerRecord, error: BrokerError) -> None:
-        """Handle a record that the client refused before it was sent.
-
-        Raises:
-            BrokerError: The error itself, if the handler does not continue.
-        """
+        """Handle a record that the client refused before it was sent."""
         if not self._production_goes_on(node, record, error):
             raise error
 
@@ -189,6 +160,7 @@ class Failures:
         context = self._context
         timestamp, headers = (context.timestamp, context.headers) if record is None else record[2:]
         where = self._where(node, timestamp, headers)
+        # A `Record` refuses negative times, and this error would replace the user's.
         given = None if record is None or timestamp < 0 else Record(*record)
         if not self._goes_on(self._ask(handler, where, given, error, "processing"), DropReason.PROCESSING_FAILED):
             self._fail("Processing" if record is not None else f"Punctuation of {node}", error)
@@ -231,6 +203,7 @@ class Failures:
         except ProcessingError as fatal:
             self._decided = fatal
             raise
+        # Also if the handler fails the task: in a transaction they are then aborted with everything else.
         for letter in response.dead_letter_queue_records:
             self._send(letter.topic, letter.key, letter.value, letter.timestamp, letter.headers, letter.partition)
         if response.result is Result.RESUME:
@@ -253,23 +226,14 @@ class Failures:
 
 
 def fail_at(error: BaseException, what: str = "Processing", **coordinates: str | int) -> NoReturn:
-    """Raise a caught failure with the place where it happened; errors of user code become errors of this project.
-
-    Args:
-        error: The failure.
-        what: Names the user code that failed.
-        coordinates: `task`, `topic`, `partition` and `offset`, as far as they are known.
-
-    Raises:
-        RecordError: If the failure is one already, or comes from user code.
-        StreamsError: Any other failure unchanged, because it concerns no record.
-    """
+    """Raise a caught failure with the place where it happened; errors of user code become errors of this project."""
     if isinstance(error, RecordError):
         raise _located(error, coordinates) from error
     if isinstance(error, RefusedRecordError):
         where = ", ".join(f"{name} {value}" for name, value in coordinates.items())
         message = f"{error.message} ({where})"
         raise RefusedRecordError(message, hint=error.hint) from error
+    # It concerns no record, so no place is added.
     if isinstance(error, StreamsError):
         raise error
     failure = as_exception(error)
@@ -278,16 +242,7 @@ def fail_at(error: BaseException, what: str = "Processing", **coordinates: str |
 
 @contextmanager
 def user_code(what: str, task: TaskId | None = None) -> Iterator[None]:
-    """Convert failures of user code that processes no record, so that no handler is asked about them.
-
-    Args:
-        what: Names the user code, as the subject of "... failed".
-        task: The task that calls it; None if it belongs to no task.
-
-    Raises:
-        ProcessingError: If it raises or exits.
-        StreamsError: If it raises one, unchanged.
-    """
+    """Convert failures of user code that processes no record, so that no handler is asked about them."""
     try:
         yield
     except StreamsError:
@@ -300,14 +255,15 @@ def user_code(what: str, task: TaskId | None = None) -> Iterator[None]:
 
 
 def _processing_error(what: str, error: Exception) -> ProcessingError:
-    """Convert an error of user code."""
     if isinstance(error, RecursionError):
-        frames = (*walk_stack(None), *walk_tb(error.__traceback__))  # a handler is asked within the chain
+        # The stack as well as the traceback, because a handler is asked while the upper part of the chain still runs.
+        frames = (*walk_stack(None), *walk_tb(error.__traceback__))
         passed = sum(frame.f_code in _PROCESSORS for frame, _ in frames)
         if passed > sys.getrecursionlimit() // _MOST_CALLS:
             return _too_long_a_chain(what, passed)
     message = f"{what} failed: {type(error).__name__}: {error}"
     hint = "Set processing.exception.handler = continue to skip such records."
+    # Python's own text for an int of more than 64 bits.
     if isinstance(error, OverflowError | struct.error) and "too large to convert" in str(error):
         message = (
             f"{what} failed: a number does not fit into 64 bits, or the end of a window at a time near 2^63 - 1 ms"
@@ -317,7 +273,6 @@ def _processing_error(what: str, error: Exception) -> ProcessingError:
 
 
 def _too_long_a_chain(what: str, passed: int) -> ProcessingError:
-    """Explain that processors which forward to each other are nested calls."""
     limit = sys.getrecursionlimit()
     message = f"{what} failed: after {passed} processors in a row, Python's limit of {limit} nested calls was reached"
     return ProcessingError(
@@ -335,7 +290,7 @@ def _located(error: RecordError, coordinates: Mapping[str, str | int]) -> Record
 
 
 def _to_topic(send: Send, topic: str) -> Send:
-    """Return a function that sends every dead letter to this topic, and to the partition that belongs to its key."""
+    """Return a function that sends every dead letter to one topic, into the partition that belongs to its key."""
 
     def send_there(
         _topic: str,

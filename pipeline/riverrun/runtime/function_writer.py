@@ -1,4 +1,4 @@
-"""Writes the body of one generated function: lines of operators and sinks below a node, and calls of other nodes."""
+"""Writes the body of one generated function: the lines of operators and sinks below a node, and calls of other nodes."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ if TYPE_CHECKING:
 
     Forward = Callable[[Any, Any, int, Headers], None]
 
+# Python allows 100 levels of indentation, of which the function and an operator's own lines need some.
 _WIDEST = 80 * 4
-"""Greatest indentation of an operator's lines; Python allows 100 levels, of which the function and the operator need some."""
+# Python allows 20 statically nested blocks, of which the same need some.
 _DEEPEST = 14
-"""Greatest number of loops and other blocks around an operator's lines; Python allows 20, as above."""
+# What Python counts as a block; branches are none.
 _BLOCK = re.compile(r"(for|while|try|except|finally|with)\b")
-"""Begins a statement that Python counts as a block: branches are none."""
+# Begins a line that stands for those of a node, by number: they are filled in once their depth is known.
 _PLACE = "@"
-"""Begins a line that stands for the lines of a node; the number of the node and its record follows."""
 _SINK = """\
 try:
     {key_line}
@@ -51,7 +51,6 @@ except user_errors as error:  # the plain function tries again, and asks the han
 else:
     send({name}_topic, sink_key, sink_value, timestamp, {headers}, {where})"""
 _IN_C = BuiltinFunctionType | MethodDescriptorType
-"""Such functions write a key quickly. Python handles signals after their call, so a sample there tells of the node above."""
 _INNER = """
     where = None if {key} is None else partition_for({name}_inner({key}), partitions({name}_topic))"""
 
@@ -61,15 +60,9 @@ class RunningNodes:
     """The nodes for which functions of a sub-topology are written.
 
     Args:
-        sub: The sub-topology.
-        operators: Its operators by node name.
         inlets: By node name, the plain function that takes the records of the node.
         sink_topics: By sink, its topic as Kafka knows it, except for sinks that choose topics or partitions.
-        stores: The task's stores by name.
-        context: The task's current record.
-        collector: Takes the records of sinks.
-        reads_all: Whether keys and values are decoded even if no node uses them.
-        watch: Observes each call of a node; None if there is no observer.
+        reads_all: Whether keys and values are decoded even if no node uses them, so that handlers see malformed ones.
     """
 
     sub: SubTopology
@@ -88,7 +81,6 @@ class RunningNodes:
     _folds: dict[tuple[str, int], CachedFold] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Find out which nodes are below each node."""
         self.by_name = {node.name: node for node in self.sub.nodes}
         children: dict[str, list[Node]] = {node.name: [] for node in self.sub.nodes}
         for node in self.sub.nodes:
@@ -97,11 +89,8 @@ class RunningNodes:
         self.children = children
 
     def folding(self, store: str, fold: Fold) -> CachedFold:
-        """Return an aggregation into a store in parts, which all functions share; those of a cogroup have one store.
-
-        Raises:
-            NotFused: If the store has to be called.
-        """
+        """Return an aggregation into a store in parts, one for all functions; raise `NotFused` if the store must be called."""
+        # By fold as well: the aggregations of a cogroup have one store.
         known = store, id(fold)
         if known not in self._folds:
             opened = self.stores[store]
@@ -115,12 +104,11 @@ class RunningNodes:
     def columns_read(self, name: str, written: tuple[str, ...] | None = None) -> tuple[str, ...] | None:
         """Return the columns that the nodes below one read of its values; None if one of them needs a whole value.
 
-        Args:
-            name: The node.
-            written: Names of a dict that sinks may write without making it; None if they need the values as they are.
+        Sinks may write a dict with the names `written` without making it; None if they need the values as they are.
         """
         found, nodes = dict[str, None](), list(self.children[name])
-        for node in nodes:  # which grows
+        # The list grows while it is read.
+        for node in nodes:
             if len(node.parents) > 1:
                 return None
             if isinstance(node, SinkNode):
@@ -137,17 +125,12 @@ class RunningNodes:
         return tuple(found)
 
     def _writes(self, sink: SinkNode, names: tuple[str, ...] | None) -> bool:
-        """Return whether a sink writes a dict with these names that is not made."""
         return (
             names is not None and sink.name in self.sink_topics and columns_writer(sink.value_serde, names) is not None
         )
 
     def fused(self, node: Node) -> Fused:
-        """Return the operator of a node, if it writes lines.
-
-        Raises:
-            NotFused: If it is called.
-        """
+        """Return the operator of a node; raise `NotFused` if it writes no lines."""
         operator = self.operators[node.name]
         if not isinstance(operator, Fused):
             message = f"{type(operator).__name__} does not write lines"
@@ -160,7 +143,6 @@ class FunctionWriter:
     """Writes one function.
 
     Args:
-        nodes: The nodes.
         names: Objects that the function names besides its variables; more are added.
         place: Expression of the current record's place.
         raw_key: Name of the bytes of the record's key; None if there are none.
@@ -186,8 +168,8 @@ class FunctionWriter:
     """Functions that this one calls: by name, the node that each contains with those below it (`Fusion.entry`)."""
     placed: list[str] = field(default_factory=list)
     """Sinks that find the partitions of all keys of a flush at once."""
+    # Numbers the functions of an operator that has several, so that each has its own names.
     scopes: int = 0
-    """Number of functions written so far for an operator that has several; each has names of its own."""
     _places: list[tuple[Node, RecordVars]] = field(default_factory=list)
 
     @property
@@ -214,21 +196,18 @@ class FunctionWriter:
         )
 
     def places(self, node: str, given: RecordVars) -> str:
-        """Return the lines that stand for those of all children of a node."""
+        """Return the placeholder lines of all children of a node."""
         return "\n".join(self.place_of(child, given) for child in self.nodes.children[node])
 
     def place_of(self, node: Node, given: RecordVars) -> str:
-        """Return the line that stands for those of a node; below an operator alone, the call of its plain function."""
+        """Return the placeholder line of a node; below an operator alone, the call of its plain function."""
         if self.is_alone:
             return marked(self._call(self._inlet(node), given), node.name)
         self._places.append((node, given))
         return f"{_PLACE}{len(self._places) - 1}"
 
     def _filled(self, text: str) -> str:
-        """Return lines with those of nodes in their places, as deep as Python allows; deeper nodes begin functions.
-
-        The lines of a node are marked with its name.
-        """
+        """Return lines with those of nodes in their places, each marked with the name of its node."""
         filled, blocks, waiting = list[str](), list[int](), [("", "", iter(text.splitlines()))]
         while waiting:
             margin, owner, lines = waiting[-1]
@@ -242,6 +221,7 @@ class FunctionWriter:
                 blocks.pop()
             if statement.startswith(_PLACE):
                 node, given = self._places[int(statement.removeprefix(_PLACE))]
+                # Python refuses deeper code, and a node below merged streams is one function that all of these call.
                 fits = width <= _WIDEST and len(blocks) <= _DEEPEST and len(node.parents) == 1
                 lines_of_node = self._node(node, given) if fits else self._entry(node, given)
                 waiting.append((" " * width, node.name, iter((lines_of_node or "pass").splitlines())))
@@ -252,7 +232,6 @@ class FunctionWriter:
         return "\n".join(filled) or "pass"
 
     def _node(self, node: Node, given: RecordVars) -> str:
-        """Return the lines for a node, with places for those below it; a call if the node has no lines."""
         name = self._inlet(node)
         call = self._call(name, given)
         if isinstance(node, SinkNode):
@@ -271,7 +250,6 @@ class FunctionWriter:
         return f"{entered}\n{lines}\nleave(call_{name})"
 
     def _entry(self, node: Node, given: RecordVars) -> str:
-        """Return the call of a function that contains a node and those below it; a sink is written at each place."""
         if isinstance(node, SinkNode):
             return self._node(node, given)
         name = self.named(f"f{len(self.names)}", None)
@@ -310,6 +288,7 @@ class FunctionWriter:
         if inner is not None:
             self.named(f"{name}_inner", inner)
             self.names |= {"partition_for": partition_for, "partitions": self.nodes.collector.partitions}
+            # One call for all keys of a flush: the key is the store's, not one that an operator below has made.
             if self.is_flush and key == "key":
                 self.placed.append(name)
                 self.named("places", places)
@@ -317,10 +296,12 @@ class FunctionWriter:
             else:
                 chosen, where = _INNER.format(name=name, key=key), "where"
         key_line = f"sink_key = None if {given.lacks_key or f'{key} is None'} else {written_key}"
+        # Python handles signals after a call into C, so a sample at this line shows the work of the node above.
         if isinstance(node.key_serde.serialize, _IN_C) and len(node.parents) == 1:
             key_line = marked(key_line, node.parents[0])
         headers = "headers"
         if node.topic in self.nodes.sub.repartition_topics:
+            # Users' headers must not make a record of a repartition topic look like a pack.
             self.names |= {"reserved": RESERVED, "guarded": guarded}
             headers = "headers if not headers or headers[-1][0] not in reserved else guarded(headers)"
         return _SINK.format(
@@ -348,10 +329,8 @@ class FunctionWriter:
     def written(
         self, name: str, serialize: Callable[[Any], bytes], row: str, item: str, items: tuple[str, ...] | None = None
     ) -> str:
-        """Return the call that writes a key or a value.
-
-        A row of one item is written by the item's own function, and one that is taken apart as an object if it can be.
-        """
+        """Return the call that writes a key or a value."""
+        # A row of one item is written by the item's own function, and one that is taken apart as an object if it can be.
         own, fields = item_of(serialize), None if items is None else written_fields_of(serialize)
         if fields is not None:
             made = f"{self.named(f'{name}_made', fields.make)}({', '.join(items or ())})"
@@ -467,12 +446,10 @@ class _EmitContext:
         return self.writer.places(self.node.name, given)
 
     def _takes_columns(self, value: DictValue) -> bool:
-        """Return whether all nodes below need no more of a dict than its items."""
         read = None if self.is_alone else self.writer.nodes.columns_read(self.node.name, value.names)
         return read is not None and set(value.names).issuperset(read)
 
     def _given(self, value: str | TupleValue | DictValue) -> RecordVars:
-        """Return the record with its key and another value."""
         whole = value if isinstance(value, str) else value.whole
         items = value.items if isinstance(value, TupleValue) else None
         columns = dict(zip(value.names, value.items, strict=True)) if isinstance(value, DictValue) else None
@@ -483,18 +460,11 @@ class _EmitContext:
 
 
 def places(inner: Callable[[Any], bytes], keys: Sequence[Any], partitions: int) -> list[int] | list[int | None]:
-    """Return the partitions of windowed keys, found by the bytes of the inner keys.
-
-    None stands for a key that cannot be written: its sink reports it.
-
-    Args:
-        inner: Serialises an inner key.
-        keys: The keys.
-        partitions: Number of partitions of the topic.
-    """
+    """Return the partitions of windowed keys, found by the bytes of the inner keys; None for a key that cannot be written."""
     try:
         return partitions_for([inner(key) for key in keys], partitions)
-    except USER_ERRORS as error:  # serdes are the user's
+    # Serdes are the user's. Not the place to report one: the sink tries again, and names the record.
+    except USER_ERRORS as error:
         as_exception(error)
         return [_place(inner, key, partitions) for key in keys]
 
@@ -502,6 +472,6 @@ def places(inner: Callable[[Any], bytes], keys: Sequence[Any], partitions: int) 
 def _place(inner: Callable[[Any], bytes], key: Any, partitions: int) -> int | None:
     try:
         return partition_for(inner(key), partitions)
-    except USER_ERRORS as error:  # serdes are the user's
+    except USER_ERRORS as error:
         as_exception(error)
         return None

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     Forward = Callable[[Any, Any, int, Headers], None]
     Flush = Callable[[Sequence[CachedUpdate], Callable[[Any], Any]], None]
 
+# The `finally` block also runs for a record that fails, so `queue.next_offset - 1` is the offset to report.
 _LOOP = """\
 def run(queue, limit, last_time):
     records, decode, event_time = queue.waiting, queue.decode, queue.event_time
@@ -90,6 +91,7 @@ _STOP = """\
 if raw[2] > last_time:
                 records.appendleft(raw)
                 return done - skipped"""
+# A punctuator has no current record, so the place of the input is set again.
 _PUNCTUATE = """\
 if stream_time >= punctuations.next_due_ms:
     punctuations.fire(stream_time)
@@ -98,11 +100,7 @@ if stream_time >= punctuations.next_due_ms:
 
 @dataclass(slots=True)
 class Fusion:
-    """Generates the functions of one sub-topology.
-
-    Args:
-        nodes: The nodes of the sub-topology.
-    """
+    """Generates the functions of one sub-topology."""
 
     nodes: RunningNodes
     functions: dict[str, Callable[..., Any]] = field(default_factory=dict)
@@ -110,13 +108,7 @@ class Fusion:
     _entries: dict[str, Forward] = field(default_factory=dict)
 
     def loop(self, source: SourceNode, *, has_extractor: bool) -> Loop:
-        """Return the function for a source.
-
-        Args:
-            source: The source.
-            has_extractor: Whether an extractor finds event times, rather than the record's own timestamp. Such a loop cannot
-                know a time before it has taken the record, and ignores `last_time_ms`.
-        """
+        """Return the function for a source."""
         tried = (
             self._written(source, each, has_extractor=has_extractor)
             for each in self._readings(source, has_extractor=has_extractor)
@@ -125,6 +117,7 @@ class Fusion:
         if any(isinstance(operator, MaySchedule) for operator in self.nodes.operators.values()):
             lines = f"{lines}\n{_PUNCTUATE}"
         text = _LOOP.format(
+            # An extractor's time is known only after the record was taken: such a loop ignores `last_time`.
             stop="" if has_extractor else _STOP,
             read=indent(reading.lines, " " * 12),
             again=indent(joined(reading.again, reading.bound), " " * 16),
@@ -250,7 +243,8 @@ class Fusion:
         return made
 
     def _bind(self, writer: FunctionWriter) -> None:
-        """Make the functions that a function calls, and those that these call: no recursion, however long the chain."""
+        """Make the functions that a function calls, and those that these call."""
+        # No recursion: the chain may be longer than Python's stack.
         callers = [writer]
         while callers:
             caller = callers.pop()
@@ -260,7 +254,6 @@ class Fusion:
                 caller.names[called] = self._entries[node]
 
     def _add_entry(self, node: str) -> FunctionWriter:
-        """Make the function of a node; it is the plain one if there are no lines."""
         writer = FunctionWriter(self.nodes, self._names())
         lines = writer.all_of(self.nodes.by_name[node], RECORD)
         made: Forward = self.nodes.inlets[node]
@@ -270,8 +263,9 @@ class Fusion:
         return writer
 
     def _compiled(self, node: str, text: str, writer: FunctionWriter, purpose: str = "") -> Any:
-        """Make a function of a node. Lines that belong to no other node belong to it."""
+        """Make a function of a node."""
         name = f"{node}, {purpose}" if purpose else node
+        # Samples and tracebacks find a node by the mark: lines without one are this node's.
         owned = "\n".join(marked(line, node) for line in text.split("\n"))
         made = self.functions[name] = generated(f"fused: {self.nodes.sub.id}/{name}", owned, writer.names)
         return made

@@ -33,10 +33,10 @@ if TYPE_CHECKING:
 
     Forward = Callable[[Any, Any, int, Headers], None]
 
+# Plain tuples, as one is made for every record: key, value, event time (ms), offset, headers.
 Decoded: TypeAlias = "tuple[Any, Any, int, int, Headers]"
-"""A record that a source has decoded: key, value, event time (ms), offset, headers. A plain tuple, for speed."""
 Loop: TypeAlias = "Callable[[RecordQueue, int, int], int]"
-"""`(queue, limit, last_time_ms) -> done`: processes up to `limit` records of a queue, none later; returns their number."""
+"""`(queue, limit, last_time_ms) -> done`: processes up to `limit` records of a queue, none later."""
 _NO_VALUE = "A deletion has no value: let the extractor return record.timestamp for it."
 _TIMESTAMP: Final = 2
 _OFFSET: Final = 3
@@ -47,13 +47,8 @@ class RecordQueue:
     """The records of one input, in the order of the log. Only the head is decoded.
 
     Args:
-        tp: The partition of the records.
-        node: The source that reads it.
-        enter: Takes its records into the operators.
-        context: The task's counters.
-        failures: Handles records that cannot be decoded.
         extractor: Finds the event time if the source has no extractor; None takes the record's own timestamp.
-        loop: Takes waiting records through the operators in one go, if the task may.
+        loop: Takes many waiting records through the operators; None if they must go one by one.
     """
 
     tp: TopicPartition
@@ -79,7 +74,6 @@ class RecordQueue:
     _source: RawRecord | None = None
 
     def __post_init__(self) -> None:
-        """Bind the serdes; keep the head as it was read if a handler may ask for it."""
         self._key_of = self.node.key_serde.deserialize
         self._value_of = self.node.value_serde.deserialize
         self.extractor = self.node.timestamp_extractor or self.extractor
@@ -91,11 +85,11 @@ class RecordQueue:
             self.enter = self._entering(self.enter)
 
     def __len__(self) -> int:
-        """Return the number of records waiting, without those beyond a limit."""
+        # Without records beyond a limit: the loops over records must not see these.
         return len(self.waiting) + (self._head is not None)
 
     def buffered(self) -> int:
-        """Return the number of records in memory."""
+        """Return the number of records in memory, including those beyond a limit."""
         return len(self) + len(self._beyond) + (self._head_beyond is not None)
 
     def add(self, records: Iterable[RawFields]) -> None:
@@ -104,11 +98,7 @@ class RecordQueue:
         self.is_caught_up = False
 
     def limit(self, offset: int | None) -> None:
-        """Put aside the records at and after an offset, as if they had not been added, until the limit changes.
-
-        Args:
-            offset: The limit; 0 holds the input where it is, and None lifts the limit.
-        """
+        """Put aside records from an offset on until the limit changes; 0 holds the input where it is, None lifts the limit."""
         if self._head_beyond is not None:
             self._head, self._head_beyond = self._head_beyond, None
         self.waiting.extend(self._beyond)
@@ -122,35 +112,33 @@ class RecordQueue:
             self._head, self._head_beyond = None, self._head
 
     def is_at_limit(self) -> bool:
-        """Return whether there is a limit, and no record can come before it any more."""
+        """Return whether there is a limit, and no record before it is still to come."""
         if self._limit is None or len(self):
             return False
         return self._first_beyond() >= self._limit
 
     def _first_beyond(self) -> int:
-        """Return the offset of the first record that is put aside; without any, the one to continue from, -1 if unknown."""
         if self._head_beyond is not None:
             return self._head_beyond[_OFFSET]
         return self._beyond[0][RAW_OFFSET] if self._beyond else max(self.next_offset, self._end)
 
     def _within(self, records: Iterable[RawFields], limit: int) -> list[RawFields]:
-        """Put aside the records that are not before the limit; return the others."""
         within: list[RawFields] = []
         for record in records:
             (within if record[RAW_OFFSET] < limit else self._beyond).append(record)
         return within
 
     def add_batches(self, batches: Iterator[Iterable[RawFields]]) -> None:
-        """Append batches of records, which are fetched when those at hand have been processed."""
+        """Append batches of records, which are fetched when those that wait have been processed."""
         self._batches = batches
 
     def reached_end(self, offset: int) -> None:
-        """Note that the host has read all records up to `offset`, so that waiting yields no more."""
+        """Note that the host has read all records before `offset`, so that waiting yields no more."""
         self.is_caught_up = True
         self._end = offset
 
     def head(self) -> Decoded | None:
-        """Return the next record, decoded; records that cannot be decoded are skipped on the way, if so configured."""
+        """Return the next record, decoded; skip records that cannot be decoded, if handlers say so."""
         while self._head is None and self.has_waiting():
             raw = self.waiting.popleft()
             self._head = self.decode(raw)
@@ -170,7 +158,7 @@ class RecordQueue:
         return record
 
     def head_time(self) -> int:
-        """Return the event time of the next record, which there is, ms."""
+        """Return the event time of the next record, ms; -1 if there is none."""
         head = self.head()
         return -1 if head is None else head[_TIMESTAMP]
 
@@ -188,10 +176,11 @@ class RecordQueue:
         if self._limit is not None:
             first = self._first_beyond()
             return max(self.next_offset, min(first, self._limit)) if self._limit else first
-        return max(self.next_offset, self._end)  # markers and gaps may follow the last record
+        # Markers of transactions and gaps may follow the last record.
+        return max(self.next_offset, self._end)
 
     def next_time(self) -> int:
-        """Return the event time (ms) to which the next record brings the input; -1 if none is at hand."""
+        """Return the event time (ms) that the input reaches with its next record; -1 if none is waiting."""
         if self._head is None and self.extractor is None and self.has_waiting():
             return max(self.partition_time, self.waiting[0][_TIMESTAMP])
         head = self.head()
@@ -205,7 +194,7 @@ class RecordQueue:
         )
 
     def has_waiting(self) -> bool:
-        """Return whether there are records behind the head; fetch some if there are none at hand."""
+        """Return whether records follow the head; fetch a batch if none is waiting."""
         while not self.waiting and self._batches is not None:
             batch = next(self._batches, None)
             if batch is None:
@@ -219,9 +208,10 @@ class RecordQueue:
         try:
             key = None if raw_key is None else self._key_of(raw_key)
             value = None if raw_value is None else self._value_of(raw_value)
-        except BrokerError:  # raised by a schema registry: the record is not to blame
+        # A schema registry did not answer: the record is not to blame, so no handler may skip it.
+        except BrokerError:
             raise
-        except USER_ERRORS as raised:  # serdes are the user's, and the handler decides
+        except USER_ERRORS as raised:
             error = as_exception(raised)
             serdes = f"key serde {self.node.key_serde.name} and value serde {self.node.value_serde.name}"
             reason = error.message if isinstance(error, StreamsError) else error
@@ -244,8 +234,6 @@ class RecordQueue:
         return self._decode(raw)
 
     def _entering(self, enter: Forward) -> Forward:
-        """Enter a node with the input record, as it was read, known meanwhile."""
-
         def entered(key: Any, value: Any, timestamp: int, headers: Headers) -> None:
             self.context.source = self._source
             enter(key, value, timestamp, headers)
@@ -253,21 +241,17 @@ class RecordQueue:
         return entered
 
     def event_time(self, raw: RawFields, key: Any, value: Any) -> int:
-        """Return the extractor's time for a record, ms; less than 0 if it fails, so that `decode` examines the failure."""
+        """Return the extractor's time for a record, ms; below 0 if it fails, so that `decode` examines the failure."""
         try:
             return self._extracted(raw, key, value)
         except RecordError:
             return -1
 
     def _extracted(self, raw: RawFields, key: Any, value: Any) -> int:
-        """Return the event time of a record, ms.
-
-        Raises:
-            DeserializationError: If the extractor fails, or returns no time.
-        """
         extract, (_, _, timestamp, offset, headers) = self.extractor, raw
         if extract is None:
             if timestamp < 0:
+                # Of a pack that cannot be read, `packs.opened` makes one record with a negative time.
                 if writer_of(headers) is not None:
                     raise damage_of(raw[RAW_VALUE])
                 raise DeserializationError(NEGATIVE.format(timestamp), hint=USE_ANOTHER)
@@ -287,9 +271,6 @@ class RecordQueue:
         return found
 
 
-"""Index of the event time in a head (`runtime.queue.Decoded`)."""
-
-
 @dataclass(slots=True)
 class PartitionGroup:
     """Holds all inputs of a task. The head with the lowest event time comes next; equal times are ordered by input.
@@ -302,7 +283,7 @@ class PartitionGroup:
     _in_heap: set[TopicPartition] = field(default_factory=set)
     _idle_since: dict[TopicPartition, int] = field(default_factory=dict)
     waiting: tuple[int, tuple[TopicPartition, ...]] | None = None
-    """Time (ms) since when records wait for empty inputs, and those inputs; None if they do not wait. Set by `is_ready`."""
+    """Since when (ms) records wait for empty inputs, and for which; None if they do not. Set by `is_ready`."""
 
     def register(self, queue: RecordQueue) -> None:
         """Add an input."""
@@ -320,6 +301,7 @@ class PartitionGroup:
         """Limit inputs to records before these offsets, and lift the limits of all others."""
         for tp, queue in self._queues.items():
             queue.limit(limits.get(tp))
+        # Heads may have been put aside, or have come back.
         self._heap.clear()
         self._in_heap.clear()
 
@@ -331,13 +313,10 @@ class PartitionGroup:
         """Return whether the next record may be chosen now (`readyToProcess`).
 
         An input without records holds the others back while the broker may still have records for it, and then for
-        `max.task.idle.ms`. Otherwise the order would depend on which fetch comes first.
-
-        Args:
-            max_idle_ms: How long to wait; below 0 there is no wait.
-            now_ms: The clock.
+        `max.task.idle.ms`; below 0 it never does. Otherwise the order would depend on which fetch comes first.
         """
-        heads = [queue.head() for queue in self._queues.values()]  # skips records that cannot be decoded
+        # Asking for heads skips records that cannot be decoded, after which an input may be empty.
+        heads = [queue.head() for queue in self._queues.values()]
         has_records = any(head is not None for head in heads)
         if max_idle_ms < 0:
             return has_records
@@ -356,7 +335,8 @@ class PartitionGroup:
         """
         empty = []
         for queue in self._queues.values():
-            if queue.is_at_limit():  # treated as its end
+            # A barrier's limit is the end of the input as long as the task pauses.
+            if queue.is_at_limit():
                 self._idle_since.pop(queue.tp, None)
             elif len(queue) or not queue.is_caught_up:
                 self._idle_since.pop(queue.tp, None)
@@ -386,7 +366,7 @@ class PartitionGroup:
     def in_order(self) -> Iterator[tuple[RecordQueue, int]]:
         """Yield the results of `next_queue` until nothing waits. At least one record is processed before the next step.
 
-        For hosts that have all inputs at hand. There may be many inputs, so they are not all examined for each record.
+        For hosts that have all records of all inputs. There may be many inputs, so they are not all examined for each record.
         """
         self._heap.clear()
         self._in_heap.clear()
@@ -394,6 +374,7 @@ class PartitionGroup:
         heapify(heap)
         while heap:
             tp = heap[0][1]
+            # The second lowest head of a heap is one of the two below its top.
             queue, others = self._queues[tp], heap[1:3]
             yield queue, _before(tp, min(others)) if others else MAX_TIME_MS
             head = queue.head()
@@ -404,6 +385,6 @@ class PartitionGroup:
 
 
 def _before(tp: TopicPartition, other: tuple[int, TopicPartition]) -> int:
-    """Return the highest time (ms) up to which records of one input come before the head of the other."""
     time, other_tp = other
+    # Equal times are ordered by input, so the input that comes first may go up to the same time.
     return time if tp < other_tp else time - 1

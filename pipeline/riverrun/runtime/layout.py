@@ -1,7 +1,4 @@
-"""Derives the tasks of a topology and its internal topics from partition counts alone.
-
-Describes a task in the terms of hosts.
-"""
+"""Derives the tasks of a topology and its internal topics from partition counts, and describes each task to hosts."""
 
 from __future__ import annotations
 
@@ -26,14 +23,13 @@ _INTERNAL = re.compile(
     r".*-(changelog|repartition|committed-offsets|subscription-registration-topic|subscription-response-topic)"
     r"|.+-KTABLE-FK-JOIN-SUBSCRIPTION-(REGISTRATION|RESPONSE)-\d+-topic"
 )
+# As Kafka Streams' `RepartitionTopicConfig`. Records carry historical event times, so none may be deleted by age.
 REPARTITION_CONFIG = {
     "cleanup.policy": "delete",
     "message.timestamp.type": "CreateTime",
     "retention.ms": "-1",
     "segment.bytes": "52428800",
 }
-"""Settings of repartition topics (`RepartitionTopicConfig`). Their records carry historical event times, so they must never
-be deleted by age."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,13 +82,8 @@ def is_internal_topic(application_id: str, topic: str) -> bool:
 
 
 def own_topics(application_id: str, topics: Iterable[str], others: Iterable[str]) -> tuple[str, ...]:
-    """Return the internal topics of an application among all topics.
-
-    Args:
-        application_id: Id of the application.
-        topics: Names of all topics.
-        others: Ids of other applications, whose topics are left out even if their names begin with this application's id.
-    """
+    """Return the internal topics of an application among all topics."""
+    # An id may begin with another one: topics of `shop-eu` also begin with `shop-`.
     longer = tuple(f"{other}-" for other in others if other.startswith(f"{application_id}-"))
     return tuple(name for name in topics if is_internal_topic(application_id, name) and not name.startswith(longer))
 
@@ -108,17 +99,7 @@ def without_caches(sub: SubTopology) -> SubTopology:
 
 
 def plan_layout(topology: Topology, application_id: str, partitions: Mapping[str, int]) -> Layout:
-    """Return the tasks of a topology, and the topics that must be created.
-
-    Args:
-        topology: The topology.
-        application_id: Prefix of the internal topics.
-        partitions: Number of partitions of every external source topic.
-
-    Raises:
-        TopicError: If a source topic is missing, or topics that are joined differ in partitions.
-        TopologyError: If the partitions of a repartition topic cannot be decided.
-    """
+    """Return the tasks of a topology, and the topics that must be created."""
     missing = sorted(topology.external_topics - partitions.keys())
     if missing:
         message = f"Source topics do not exist: {', '.join(missing)}"
@@ -148,16 +129,13 @@ def plan_layout(topology: Topology, application_id: str, partitions: Mapping[str
 
 
 def _repartition_counts(topology: Topology, counts: dict[str, int]) -> dict[str, int]:
-    """Add the counts of repartition topics: fixed, demanded by joined topics, or the largest among the writers' inputs.
-
-    Kafka Streams skips undecided inputs (`RepartitionTopics.computePartitionCount`), so a sub-topology may read the topic that
-    it writes. Here counts grow until none changes, so the order of topics does not matter.
-    """
+    """Add the counts of repartition topics: fixed, demanded by joined topics, or the largest among the writers' inputs."""
     counts |= {t.name: t.partitions for t in topology.repartition_topics.values() if t.partitions is not None}
     waiting = set(topology.repartition_topics) - counts.keys()
     demanded = {name: count for name in waiting if (count := _demanded(topology, name, counts)) is not None}
     counts |= demanded
     waiting -= demanded.keys()
+    # Repeated until no count grows: a sub-topology may read a topic that it writes, and the order of topics must not matter.
     grown = True
     while grown:
         found = {name: _of_writers(topology, name, counts) for name in waiting}
@@ -183,7 +161,8 @@ def _of_writers(topology: Topology, name: str, counts: Mapping[str, int]) -> int
     writers = [sub for sub in topology.sub_topologies() if name in sub.sink_topics]
     inputs = {topic for sub in writers for topic in sub.source_topics}
     if not inputs and any(source.pattern is not None for sub in writers for source in sub.sources):
-        return 1  # no topic matches as yet
+        # No topic matches the pattern yet.
+        return 1
     return max((counts[topic] for topic in inputs if topic in counts), default=0)
 
 
@@ -216,18 +195,13 @@ class TaskSpec:
     """The description of a task.
 
     Args:
-        id: The task's id.
-        sub_topology: The sub-topology that it runs.
-        application_id: Prefix of internal topics.
         inputs: The partitions it reads.
-        handlers: Handlers of records that cannot be read, processed or written.
         timestamp_extractor: Finds event times of inputs whose source has no extractor; None takes a record's own timestamp.
             In repartition topics, records have the times that the writing task set.
         max_task_idle_ms: How long to wait for an input without records before records of other inputs go ahead;
             0 waits only for records that the broker already has, -1 not at all.
-        environment: The facts that its processors may know about the application.
         dead_letters: The topic of all dead letters, whatever the handlers say; None leaves it to them.
-        sources: The external topics that tasks of its application read.
+        sources: The external topics that all tasks of its application read.
     """
 
     id: TaskId

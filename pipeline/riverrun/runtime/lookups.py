@@ -1,4 +1,4 @@
-"""Takes the records of a task whose operators look something up, and lets them go on as look-ups finish.
+"""Takes the records of a task whose operators look something up, and forwards them as look-ups finish.
 
 Later records overtake those that wait for look-ups, above the look-up and next to it. Results must not depend on that.
 So where an operator keeps the order, a record waits before it reaches what the waiting records will reach: a node below the
@@ -6,7 +6,7 @@ look-up, a store that one of these uses, or a topic that one of these writes. Pu
 before them. Then a topology has the results that it would have if each look-up ended at once. One thing differs: if one record
 reaches a node in two ways, the way without a look-up comes first.
 
-Nothing here waits, except what says so: a stream thread goes on with other tasks, answers queries and obeys its instance.
+Only methods that say so wait: meanwhile a stream thread runs other tasks and answers queries.
 """
 
 from __future__ import annotations
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from riverrun.topology.nodes import SubTopology
 
 _WAIT_SECONDS = 1.0
-"""How long hosts that wait do so at a time."""
 
 
 def lookups_of(nodes: CompiledNodes) -> dict[str, StreamLookup]:
@@ -48,15 +47,8 @@ class PendingLookups:
     """The records of one task that wait for look-ups.
 
     Args:
-        task_id: The task.
         lookups: Its operators that look something up, by node name.
-        sub: Its sub-topology.
-        context: Its current record.
-        queues: Its inputs.
-        processing: Takes a record through the operators.
-        failures: Handles look-ups that fail.
-        executor: Runs look-ups.
-        threads: Makes so many threads at most, to call blocking functions.
+        threads: Makes at most so many threads, to call blocking functions.
     """
 
     def __init__(
@@ -80,8 +72,8 @@ class PendingLookups:
         self._order = LookupOrder()
         self._seen = 0
         self._is_held = False
+        # Punctuations that wait: stream time, and the place of the record that has moved it there, for errors.
         self._is_due: tuple[int, TopicPartition, int] | None = None
-        """Punctuations that wait: stream time, and the place of the record that has moved it there."""
         self._nodes = [lookups[node.name] for node in sub.nodes if node.name in lookups]
         self._finish: dict[StreamLookup, Forward] = {}
         for name, lookup in lookups.items():
@@ -107,7 +99,7 @@ class PendingLookups:
         self._is_held = False
 
     def process(self, limit: int) -> int:
-        """Let records go on whose look-ups have finished, and take up to `limit` others; return the number of those taken."""
+        """Forward records whose look-ups have finished, and take up to `limit` others; return the number of those taken."""
         return self._process(limit, self._processing.is_ready)
 
     def process_all(self) -> int:
@@ -133,7 +125,8 @@ class PendingLookups:
         self._executor.wait(self._seen, timeout_s)
 
     def deliver(self) -> None:
-        """Let all records go on that may."""
+        """Forward all records that may be forwarded."""
+        # Before the records: if a look-up finishes meanwhile, the next `wait` returns at once.
         self._seen = self._executor.finished
         while self._deliver_some():
             pass
@@ -173,7 +166,8 @@ class PendingLookups:
         if not is_due:
             self._processing.take(queue)
             return True
-        due_ms, punctuations.next_due_ms = punctuations.next_due_ms, NEVER  # they come after the record has gone on
+        # Held back: the record may wait for a look-up, and punctuations come after it.
+        due_ms, punctuations.next_due_ms = punctuations.next_due_ms, NEVER
         self._processing.take(queue)
         punctuations.next_due_ms = min(due_ms, punctuations.next_due_ms)
         self._is_due = context.stream_time, queue.tp, queue.next_offset - 1
@@ -188,7 +182,7 @@ class PendingLookups:
         return delivered
 
     def _may_deliver(self, lookup: StreamLookup, record: PendingRecord) -> bool:
-        """Return whether no record waits elsewhere that comes before, and reaches what this one reaches."""
+        """Return whether no earlier record waits elsewhere that reaches what this one reaches."""
         for other in self._met_by_lookup.get(lookup, ()):
             first = other.first_rank()
             if first is not None and first < record.rank:
@@ -196,11 +190,12 @@ class PendingLookups:
         return True
 
     def _deliver(self, lookup: StreamLookup, record: PendingRecord) -> None:
-        """Let a record go on as if it had just come."""
+        """Forward a record as if it had just been read."""
         context, order = self._context, self._order
         before = context.stream_time, order.record
         lookup.take(record)
         context.enter(record.place, record.timestamp, record.headers)
+        # What it meets below must see the stream time of its arrival, as without look-ups.
         context.stream_time, order.record = record.stream_time, record.rank[0]
         try:
             self._finish[lookup](record.key, record.value, record.timestamp, record.headers)
@@ -218,12 +213,7 @@ def meetings(sub: SubTopology, ordered: frozenset[str], lookups: frozenset[str])
     """Return, by source or look-up, the look-ups whose waiting records its own records would meet.
 
     Records meet at a node, in a store, or in a topic that both reach. A source, or a look-up, reaches all below it, up to the
-    next look-up: the rest is reached when that one has finished.
-
-    Args:
-        sub: The sub-topology.
-        ordered: The nodes that look something up and keep the order.
-        lookups: All nodes that look something up.
+    next look-up: the rest is reached when that one has finished. Only look-ups in `ordered` keep the order.
     """
     children: dict[str, list[str]] = {node.name: [] for node in sub.nodes}
     for node in sub.nodes:

@@ -1,7 +1,4 @@
-"""The task as an operator sees it.
-
-Topics, partitions and times chosen by users' functions, checked before a client or broker receives them.
-"""
+"""The task as an operator sees it, with checks of what users' functions choose before a client or broker receives it."""
 
 from __future__ import annotations
 
@@ -40,8 +37,6 @@ class ChosenTopic:
     """The topic that a sink's function chooses for a record.
 
     Args:
-        sink: The sink's name.
-        choose: The user's function.
         partitions: Returns the number of partitions of a topic, or raises if there is no such topic.
         met: Names that were checked already.
     """
@@ -52,17 +47,13 @@ class ChosenTopic:
     met: set[str] = field(default_factory=set)
 
     def __call__(self, key: Any, value: Any, timestamp: int) -> Any:
-        """Choose a topic and return its name.
-
-        Raises:
-            ProcessingError: If the choice is not a name of a topic.
-            TopicError: If there is no such topic.
-        """
+        """Choose a topic and return its name."""
         name = self.choose(key, value, timestamp)
         if not isinstance(name, str) or name not in self.met:
             if not isinstance(name, str) or not is_legal_topic(name):
                 message = f"The function of sink {self.sink} chose the topic {name!r}, which is not a legal topic name"
                 raise ProcessingError(message)
+            # Only to raise if there is no such topic.
             self.partitions(name)
             self.met.add(name)
         return name
@@ -70,24 +61,14 @@ class ChosenTopic:
 
 @dataclass(frozen=True, slots=True)
 class ChosenPartitions:
-    """The partitions that a sink's partitioner chooses for a record.
-
-    Args:
-        sink: The sink's name.
-        choose: The partitioner.
-        partitions: Returns the number of partitions of a topic.
-    """
+    """The partitions that a sink's partitioner chooses for a record."""
 
     sink: str
     choose: StreamPartitioner
     partitions: Callable[[str], int]
 
     def __call__(self, topic: str, key: Any, value: Any) -> Collection[int | None]:
-        """Choose partitions; a single None leaves the choice to Kafka's default.
-
-        Raises:
-            ProcessingError: If one is not a number from 0 on.
-        """
+        """Choose partitions; a single None leaves the choice to Kafka's default."""
         chosen: Any = self.choose(topic, key, value, self.partitions(topic))
         if chosen is None or (isinstance(chosen, int) and chosen >= 0):  # the usual choices
             return (chosen,)
@@ -120,8 +101,8 @@ class NodeContext:
     flush: Callable[[Sequence[CachedUpdate], Callable[[Any], Any]], None] | None = None
     """Forwards many updates without a call for each, if there is such a function (`Fusion.flush`)."""
     opened: list[Callable[[], None]] = field(default_factory=list)
+    # Set by `CompiledNodes.init`: schedules that are made meanwhile continue where a predecessor's stopped.
     starting: bool = False
-    """Whether the node is being initialised."""
     schedules: KeptSchedules = field(default_factory=KeptSchedules)
 
     @property
@@ -136,7 +117,7 @@ class NodeContext:
 
     @property
     def record_metadata(self) -> RecordMetadata | None:
-        """Return the place that the current record came from."""
+        """Return the topic, partition and offset of the input record; None within a punctuation."""
         return self.task.record_metadata
 
     def forward_to(self, child: str) -> Callable[[Any, Any, int, Headers], None]:
@@ -158,7 +139,8 @@ class NodeContext:
         task = self.task
         before = task.topic, task.partition, task.offset, task.timestamp, task.headers, task.source
         task.enter(metadata, timestamp, headers)
-        self.forward(key, value, timestamp, headers)  # if it fails, so does the task, and nothing needs restoring
+        # No `finally`: a failure ends the task, unless a processing handler continues.
+        self.forward(key, value, timestamp, headers)
         task.topic, task.partition, task.offset, task.timestamp, task.headers, task.source = before
 
     def acting_at(self, time_ms: int, act: Callable[[], None]) -> None:
@@ -166,7 +148,8 @@ class NodeContext:
         task = self.task
         before = task.timestamp, task.headers
         task.timestamp, task.headers = time_ms, ()
-        act()  # if it fails, so does the task, and nothing needs restoring
+        # No `finally`, as above.
+        act()
         task.timestamp, task.headers = before
 
     def forward_flushed(self, updates: Sequence[CachedUpdate], key_of: Callable[[Any], Any]) -> None:
@@ -243,13 +226,12 @@ class NodeContext:
             schedule = clock.schedule(first_ms, interval, punctuate)
         else:
             schedule = clock.schedule_from(start_ms, now_ms, interval, punctuate)
+        # Wall-clock punctuations start afresh: only stream time must not depend on restarts.
         if self.starting and punctuation_type is PunctuationType.STREAM_TIME:
             self.schedules.add(schedule)
         return schedule
 
     def _watched(self, punctuator: Callable[[int], object], watch: Watch) -> Callable[[int], object]:
-        """Return a punctuator that reports its calls to a watch."""
-
         def look_on(now_ms: int) -> object:
             call = watch.enter(self.node, None, None, None)
             result: object = punctuator(now_ms)
@@ -259,11 +241,11 @@ class NodeContext:
         return look_on
 
     def processor_metadata(self, key: str) -> int | None:
-        """Return a time that was kept with the committed offsets."""
+        """Return a time (ms) that was committed with the offsets."""
         return self.task.processor_metadata.get(key)
 
     def set_processor_metadata(self, key: str, time_ms: int) -> None:
-        """Keep a time with the offsets of the next commit."""
+        """Commit a time (ms) with the offsets of the next commit."""
         self.task.processor_metadata[key] = time_ms
 
     def shared(self, name: str, make: Callable[[], T]) -> T:

@@ -9,7 +9,7 @@ number of records that a task has taken of an unfinished pack is stored with the
 Headers are the user's, and may have any name. If the last one looks like that of a pack, another one guards the record. Every
 sink to a repartition topic adds it, and every reader of one removes it, so no user's record is read as a pack.
 
-What other programs write to a repartition topic is foreign input: a pack that does not hold complete records goes to the
+What other programs write to a repartition topic is untrusted: a pack that does not hold complete records goes to the
 deserialization handler as one record.
 """
 
@@ -33,20 +33,21 @@ if TYPE_CHECKING:
 
 PACK_HEADER = "__riverrun.pack"
 """The last header of records that are packs; its value names the writer."""
+# The last header of records that are not packs, but whose own headers end like those of a pack, or with this one.
 _PLAIN_HEADER = "__riverrun.plain"
-"""The last header of records that are not packs, but whose headers end like those of a pack, or with this header."""
+# A record whose last header has one of these names needs a guard.
 RESERVED = frozenset({PACK_HEADER, _PLAIN_HEADER})
-"""Names of last headers that a record of a user needs a guard for."""
 _GUARD: tuple[str, bytes | None] = (_PLAIN_HEADER, None)
+# No record has a negative time, so a pack that cannot be read reaches the deserialization handler.
 DAMAGED_MS = -1
-"""The event time of a pack that cannot be read: no record has it, so that it reaches the deserialization handler."""
 _LATEST_MS = 2**63 - 1
 _WRITER = Struct(">ii")
 _HEADERS = itemgetter(RAW_HEADERS)
 
+# Keys, values, event times and headers; the latter are None if no record has any.
 Columns: TypeAlias = tuple[list[bytes | None], list[bytes | None], list[int], list[Headers] | None]
-"""Keys, values, event times and headers of a pack's records; headers are None if no record has any."""
 
+# msgspec's errors are ValueErrors; headers that cannot be written are a ProcessingError.
 _UNREADABLE = (ValueError, RecursionError, ProcessingError)
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgpack_decoder(Columns).decode
@@ -64,18 +65,13 @@ def packed(
 
 
 def columns_of(value: bytes) -> Columns:
-    """Return the columns of what this process itself has packed, unchecked."""
+    """Return the columns of a pack that this process has written, unchecked."""
     columns: Columns = _decode(value)
     return columns
 
 
 def unpacked(value: bytes) -> Columns:
-    """Return the columns of a pack, which may come from elsewhere.
-
-    Raises:
-        ValueError: If the value is not a pack of one or more complete records (msgspec's errors are `ValueError`s).
-        ProcessingError: If it holds headers that cannot be written.
-    """
+    """Return the columns of a pack that may come from another program; raise one of `_UNREADABLE` if it is not complete."""
     columns = columns_of(value)
     keys, values, times, headers = columns
     if not len(keys) == len(values) == len(times) == (len(keys) if headers is None else len(headers)):
@@ -117,7 +113,6 @@ def unguarded_records(records: Iterable[RawFields]) -> Iterable[RawFields]:
 
 
 def _has_reserved(records: Iterable[RawFields]) -> bool:
-    """Return whether the last header of a record has a reserved name."""
     return any(headers[-1][0] in RESERVED for headers in map(_HEADERS, records) if headers)
 
 
@@ -173,14 +168,14 @@ def rest_of(value: bytes, taken: int) -> bytes:
 def records_of(columns: Columns, offsets: Iterable[int]) -> Iterator[RawFields]:
     """Return the records of a pack with the given offsets, usually that of the pack."""
     keys, values, times, headers = columns
-    return zip(keys, values, times, offsets, headers or repeat(()), strict=False)  # `repeat` has no end
+    # Not strict: `repeat` has no end.
+    return zip(keys, values, times, offsets, headers or repeat(()), strict=False)
 
 
 class PackedInput:
     """Takes apart the packs of one input of a task, and tracks how much of a pack has been processed."""
 
     def __init__(self) -> None:
-        """Start before any pack."""
         self.begun = 0
         """Number of records of the first pack that were processed before."""
         self._begun_at = -1
@@ -203,12 +198,7 @@ class PackedInput:
         return list(unguarded_records(found))
 
     def taken(self, offset: int, waiting: int) -> int:
-        """Return how many records of the pack at an offset have been processed.
-
-        Args:
-            offset: Offset of the next record to process.
-            waiting: Number of records of that offset that are still to be processed.
-        """
+        """Return how many records of the pack at an offset have been processed; `waiting` of them have not."""
         if offset not in self._sizes:
             return self.begun if offset == self._begun_at else 0
         self._sizes = {at: size for at, size in self._sizes.items() if at >= offset}
@@ -218,4 +208,5 @@ class PackedInput:
         offset = record[RAW_OFFSET]
         members = list(opened(record[RAW_VALUE], offset))
         self._sizes[offset] = len(members)
+        # The first ones were processed before, by the task that committed this offset.
         return members[self.begun :] if offset == self._begun_at else members

@@ -27,24 +27,11 @@ class RecordCollector(Protocol):
         headers: Headers,
         partition: int | None,
     ) -> None:
-        """Send one record.
-
-        Args:
-            topic: The topic's full name.
-            key: Key bytes.
-            value: Value bytes.
-            timestamp: Event time, ms.
-            headers: Headers.
-            partition: The partition, or None for Kafka's default (murmur2 of the key bytes).
-        """
+        """Send a record with its event time (ms); a partition of None is Kafka's default, murmur2 of the key bytes."""
         ...
 
     def partitions(self, topic: str) -> int:
-        """Return the number of partitions of a topic.
-
-        Raises:
-            TopicError: If there is no such topic.
-        """
+        """Return the number of partitions of a topic, or raise `TopicError` if there is none."""
         ...
 
 
@@ -81,12 +68,8 @@ class Ports:
     """The connections that a host hands to a task.
 
     Args:
-        collector: Takes output records.
-        backend: Keeps state.
-        clock: The host's wall clock.
         global_stores: The global stores by name, opened and filled by the host.
         pause: Called now and then while a commit is prepared; meanwhile stores may be read by key, but not scanned.
-        watch: Observes the values that nodes receive; None if there is no observer.
         lookups: Runs look-ups; None for the event loop of this process (`runtime.event_loop`).
     """
 

@@ -18,27 +18,21 @@ if TYPE_CHECKING:
 
 
 class Processing:
-    """Takes a task's records through its operators, lowest event time first. Failures name the record that they concern.
-
-    Args:
-        spec: The task.
-        context: The task's current record.
-        queues: The task's inputs; more may be added.
-    """
+    """Takes a task's records through its operators, lowest event time first. Failures name the record that they concern."""
 
     def __init__(self, spec: TaskSpec, context: TaskContext, queues: PartitionGroup) -> None:
         self._spec = spec
         self._context = context
         self._queues = queues
+        # Hosts that align tasks lower it: records of later event times wait, with all after them in their input.
         self.latest_ms = MAX_TIME_MS
-        """Records of later event times wait, with all records behind them in their input; for hosts that align tasks."""
 
     def is_ready(self) -> bool:
         """Return whether the next record may be chosen now."""
         return self._queues.is_ready(self._spec.max_task_idle_ms, self._context.clock.now_ms)
 
     def process(self, limit: int) -> int:
-        """Process up to `limit` records, as far as they may be chosen now; return their number."""
+        """Process up to `limit` records that may be chosen now; return their number."""
         only = self._queues.only()
         if only is None:
             return self._process_chosen(limit)
@@ -52,11 +46,10 @@ class Processing:
         return sum(self._process_run(queue, sys.maxsize, last_time) for queue, last_time in self._queues.in_order())
 
     def take(self, queue: RecordQueue) -> None:
-        """Process the next record of an input, which there is."""
+        """Process the next record of an input that has one."""
         self._process_records(queue, 1)
 
     def _process_chosen(self, limit: int) -> int:
-        """Process up to `limit` records of several inputs, always the next one by event time."""
         done = 0
         may_choose = self.is_ready()
         while may_choose and done < limit:
@@ -65,42 +58,38 @@ class Processing:
                 break
             queue, last_time = found
             done += self._process_run(queue, limit - done, last_time)
+            # Only this input can have run empty: the others are asked again only then.
             may_choose = queue.head() is not None or self.is_ready()
         return done
 
     def _process_early(self, queue: RecordQueue, limit: int) -> int:
-        """Process up to `limit` records of the only input, none later than `latest_ms`."""
         done = 0
         while done < limit and (head := queue.head()) is not None and head[RAW_TIMESTAMP] <= self.latest_ms:
             done += self._process_run(queue, limit - done, self.latest_ms)
         return done
 
     def _process_run(self, queue: RecordQueue, limit: int, last_time: int | None = None) -> int:
-        """Process up to `limit` records of one input.
-
-        Args:
-            queue: The input.
-            limit: Greatest number of records.
-            last_time: The highest time (ms) up to which its records come before those of other inputs; at least that of its
-                first record. None if there are no others.
-        """
+        """Process up to `limit` records of one input, none later than `last_time`; None if no other input has records."""
+        # An extractor finds a time only after the loop has taken the record, so the loop could not stop in time.
         if queue.loop is None or (last_time is not None and queue.extractor is not None):
             return self._process_records(queue, limit if last_time is None else min(limit, 1))
+        # The loop takes records that are still to be decoded; a decoded head comes before these.
         done = self._process_records(queue, 1) if queue.has_head and limit else 0
         until = MAX_TIME_MS if last_time is None else last_time
+        # Again and again, as the loop counts no records that cannot be decoded, and further batches may be fetched.
         while done < limit and queue.has_waiting() and queue.waiting[0][RAW_TIMESTAMP] <= until:
-            done += self._process_loop(queue, queue.loop, limit - done, until)  # fewer if some cannot be decoded
+            done += self._process_loop(queue, queue.loop, limit - done, until)
         return done
 
     def _process_loop(self, queue: RecordQueue, loop: Loop, limit: int, until: int) -> int:
-        """Process up to `limit` records that are at hand, none later than `until`, in one generated loop."""
         try:
             return loop(queue, limit, until)
         except USER_ERRORS as error:
+            # The loop has moved `next_offset` past the record that failed.
             self._fail(error, queue.tp, queue.next_offset - 1)
 
     def _process_records(self, queue: RecordQueue, limit: int) -> int:
-        """Process record by record; attributes that do not change are looked up once."""
+        # Attributes that do not change are looked up once: this loop runs for every record.
         context, punctuations = self._context, self._context.stream_punctuations
         pop, enter, (topic, partition) = queue.pop, queue.enter, queue.tp
         for done in range(limit):

@@ -1,6 +1,6 @@
-"""How far a task has come in its inputs: taken over from committed offsets, and told by each commit.
+"""The position of a task in its inputs: taken over from committed offsets, and reported by each commit.
 
-An offset is committed with metadata (`OffsetMetadata`): what a task must know to go on there as if it had never stopped.
+An offset is committed with metadata (`OffsetMetadata`): what a task must know to resume there as if it had never stopped.
 """
 
 from __future__ import annotations
@@ -23,17 +23,7 @@ if TYPE_CHECKING:
 
 
 class Progress:
-    """The committed offsets of a task, and those to commit next.
-
-    Args:
-        inputs: The partitions that the task reads; each has a queue.
-        context: The task's times and counters.
-        queues: The queues of its inputs.
-        packs: Those of its inputs that may contain packs.
-        times: The times that its stores and operators keep.
-        barrier: Knows which phase of a barrier a commit acknowledges.
-        dropped: Returns the number of records dropped since the start, by reason.
-    """
+    """The committed offsets of a task, and those to commit next."""
 
     def __init__(
         self,
@@ -47,9 +37,7 @@ class Progress:
         dropped: Callable[[], Counter[str]],
     ) -> None:
         self.tells_next_times = False
-        """Whether an offset is committed with the event time to which the next record brings its input."""
         self.wholes: Mapping[TopicPartition, Whole | None] = MappingProxyType({})
-        """When the task had read all of inputs that are tables; committed with their offsets."""
         self._inputs = inputs
         self._context = context
         self._queues = queues
@@ -68,13 +56,7 @@ class Progress:
         topics: Mapping[TopicPartition, Mapping[str, int]],
         owner: str,
     ) -> None:
-        """Take over what was committed: offsets, times and counts.
-
-        Args:
-            committed: Offset and metadata per input.
-            topics: Ids of topics to commit with each input.
-            owner: The owner to commit (`OffsetMetadata.owner`).
-        """
+        """Take over what was committed: offsets, times and counts."""
         self._topics, self._owner = topics, owner
         for queue in self._queues.all():
             if queue.tp in committed:
@@ -83,20 +65,21 @@ class Progress:
         self._times.resume()
 
     def _resume_input(self, queue: RecordQueue, offset: int, known: OffsetMetadata) -> None:
-        """Take over an input. Each has a copy of the task's own times and counts, and the latest counts."""
         queue.next_offset = self._begun[queue.tp] = offset
         queue.partition_time = known.partition_time
         if queue.tp in self._packs:
             self._packs[queue.tp].begin(offset, known.taken)
+        # Each input has a copy of the task's own counts and times, some older than others: the maximum is the latest.
         self._dropped_before |= Counter(known.dropped)
         kept = self._context.processor_metadata
+        # As Kafka Streams' `ProcessorMetadata.update` does.
         for key, time_ms in known.processor_metadata.items():
-            kept[key] = max(time_ms, kept.get(key, time_ms))  # as `ProcessorMetadata.update` does
+            kept[key] = max(time_ms, kept.get(key, time_ms))
         self._times.learn(known.times)
         self._context.stream_time = max(self._context.stream_time, queue.partition_time)
 
     def offsets(self) -> Iterator[tuple[TopicPartition, tuple[int, str]]]:
-        """Return, per input that was read, the offset to continue from, and its metadata; it acknowledges the barrier."""
+        """Yield next offset and metadata per input that was read; this acknowledges the phase of a barrier."""
         kept, times, barrier = self._context.processor_metadata, self._times.current(), self._barrier.acknowledge()
         dropped = self._dropped()
         dropped.update(self._dropped_before)
@@ -125,14 +108,15 @@ class Progress:
         for tp in self._inputs:
             queue = self._queues.of(tp)
             assert queue is not None, "each input has a queue"  # noqa: S101 - see `Task`
+            # Before the offset is taken: looking for the next time skips records that cannot be decoded.
             if self.tells_next_times:
-                queue.next_time()  # skips undecodable records, so that the offset is behind them
+                queue.next_time()
             offset = queue.committable_offset()
             if offset >= 0:
                 yield queue, offset
 
     def read_since(self, committed: Mapping[TopicPartition, tuple[int, str]]) -> str:
-        """Return the records that were processed since a commit, as text; without one, those since the start."""
+        """Return the records processed since a commit, as text; without a commit, those since the start."""
         begun = {tp: offset for tp, (offset, _metadata) in committed.items()} or self._begun
         read = ((tp, begun.get(tp, 0), offset) for tp, (offset, _metadata) in self.bare_offsets())
         return ", ".join(f"{tp}@{first} to {last - 1}" for tp, first, last in read if first < last)

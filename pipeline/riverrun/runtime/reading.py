@@ -1,4 +1,4 @@
-"""Writes the lines by which a loop reads the key and the value of a record, without a call of Python's where that is possible.
+"""Writes the lines with which a loop reads a record's key and value, without a Python call where that is possible.
 
 Tuples that serdes read are not made: a key is its only item, a value an object with the items as attributes
 (`riverrun.serde.api.ReadsFields`). The plain functions, which need the whole, get a tuple on demand.
@@ -35,8 +35,6 @@ class RecordVars:
     """The record that reaches a node, as expressions.
 
     Args:
-        key: Expression of the key.
-        value: Expression of the value.
         items: Expressions of the items of a value that was unpacked: a tuple, never None.
         new: The new value of an update of a table; the update itself is made only on demand.
         latest: Whether that update is one of the latest value of its key.
@@ -104,6 +102,7 @@ def apart(source: SourceNode) -> Reading | None:
         return None
     items = tuple("None" if each is None else f"value.{each}" for each in fields.fields)
     given, own, read_key = replace(RECORD, value=TupleValue(items).whole, items=items), "key", key.read
+    # Lines below expect an object, so the tuple of the plain function is wrapped in one.
     again = [_AGAIN.format(targets="key, value"), "value = value_of_fields.holding(value)"]
     if item_of(source.key_serde.deserialize) is not None:
         own, read_key = "key_item", "key_of(raw_key)"
@@ -159,10 +158,11 @@ def _part(part: str, deserialize: Callable[[bytes], Any]) -> _Part:
 
 
 def _row(name: str, data: str, fields: ReadsFields) -> str:
-    """Return the expression for a tuple made of an object's attributes."""
     items = ["None" if each is None else f"{name}_row.{each}" for each in fields.fields]
+    # Items are evaluated in order, so the first one that is read has to decode the row.
     first = next((n for n, each in enumerate(fields.fields) if each is not None), None)
     read = f"({name}_row := {name}_known({data}))"
+    # Without any, the row is still decoded: bytes that are no row must be refused.
     items[first or 0] = f"{read} and None" if first is None else f"{read}.{fields.fields[first]}"
     return TupleValue(tuple(items)).whole
 

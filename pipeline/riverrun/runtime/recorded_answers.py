@@ -1,4 +1,4 @@
-"""Answers of look-ups that were recorded, so that an application can be rehearsed without the service that it asks.
+"""Records look-up responses, so that dry runs need no external service.
 
 A file has a line of JSON for each answer: `{"node": "priced", "argument": "pear", "answer": 3}`, with `error` and a text in
 place of `answer` for a look-up that failed. The argument is the value, or `[key, value]` for a function of both.
@@ -31,7 +31,7 @@ _NO_ANSWER = object()
 
 @dataclass(frozen=True, slots=True)
 class LookupAnswer:
-    """An answer that a node got, or gets.
+    """A recorded answer of a look-up.
 
     Args:
         node: The node that looks up.
@@ -46,7 +46,7 @@ class LookupAnswer:
     error: str | None = None
 
     def line(self) -> str:
-        """Return it as a line of a file, without its end."""
+        """Return the line of a file, without its line break."""
         told = {"answer": self.answer} if self.error is None else {"error": self.error}
         return encode_json({"node": self.node, "argument": self.argument} | told).decode()
 
@@ -66,11 +66,7 @@ _line = json_decoder(_Line).decode
 
 
 def answers_of(given: Answers) -> tuple[LookupAnswer, ...]:
-    """Return recorded answers.
-
-    Raises:
-        ConfigError: If the file cannot be read, or a line is no answer.
-    """
+    """Return recorded answers."""
     if not isinstance(given, str | Path):
         return tuple(given)
     try:
@@ -96,18 +92,10 @@ def _answer(line: bytes, where: str) -> LookupAnswer:
 class AnsweredLookups:
     """A `LookupExecutor` that calls nothing: look-ups get recorded answers at once.
 
-    Several answers to one argument are used in turn, and the last one again and again.
-
-    Args:
-        answers: The answers.
+    Several answers to one argument are used in order, and the last one repeatedly.
     """
 
     def __init__(self, answers: Iterable[LookupAnswer]) -> None:
-        """Find the answers by node and argument.
-
-        Raises:
-            ConfigError: If an argument has no JSON.
-        """
         self.finished = 0
         self._answers: dict[tuple[str, bytes], deque[LookupAnswer]] = {}
         self._missing: ConfigError | None = None
@@ -116,11 +104,7 @@ class AnsweredLookups:
             self._answers.setdefault(known, deque()).append(answer)
 
     def check_nodes(self, nodes: Iterable[str]) -> None:
-        """Make sure that answers belong to nodes that look something up.
-
-        Raises:
-            ConfigError: If one does not.
-        """
+        """Refuse answers of nodes that look nothing up."""
         known = sorted(nodes)
         for node, _ in self._answers:
             if node not in known:
@@ -128,11 +112,8 @@ class AnsweredLookups:
                 raise ConfigError(message, hint=f"Nodes that do: {', '.join(known) or 'none'}.")
 
     def check(self) -> None:
-        """Raise the error about the first answer that was missing or did not fit, whatever a handler did about it.
-
-        Raises:
-            ConfigError: If there was one.
-        """
+        """Raise the error about the first answer that was missing or did not fit."""
+        # A processing handler may have skipped the record on which the look-up failed, but the dry run must still fail.
         if self._missing is not None:
             raise self._missing
 
@@ -163,10 +144,10 @@ class AnsweredLookups:
         flight.result = _fitted(found.answer, flight)
 
     def wait(self, seen: int, timeout_s: float) -> None:
-        """Return: no look-up is on its way."""
+        """Return at once: replayed look-ups never wait."""
 
     def cancel(self, flights: Iterable[Flight]) -> None:
-        """Do nothing: no look-up is on its way."""
+        """Do nothing: replayed look-ups never wait."""
 
     def close(self) -> None:
         """Do nothing: it holds no resources."""
@@ -176,16 +157,11 @@ class RecordingLookups:
     """A `LookupExecutor` that writes each answer to a file.
 
     Args:
-        lookups: Runs the look-ups, and tells the end of one before a task goes on.
-        path: The file; what it has is replaced.
+        lookups: Runs the look-ups, and calls `landed` before a task forwards the result.
+        path: The file; its content is replaced.
     """
 
     def __init__(self, lookups: LookupExecutor, path: Path) -> None:
-        """Begin the file.
-
-        Raises:
-            ConfigError: If it cannot be written.
-        """
         self._lookups = lookups
         self._refused: ConfigError | None = None
         try:
@@ -200,11 +176,7 @@ class RecordingLookups:
         return self._lookups.finished
 
     def check(self) -> None:
-        """Raise the error about the first answer that was not recorded, whatever a handler did about it.
-
-        Raises:
-            ConfigError: If there was one.
-        """
+        """Raise the error about the first answer that was not recorded, even if a handler has skipped its record."""
         if self._refused is not None:
             raise self._refused
 
@@ -225,7 +197,7 @@ class RecordingLookups:
         self._lookups.wait(seen, timeout_s)
 
     def cancel(self, flights: Iterable[Flight]) -> None:
-        """Cancel look-ups, and wait a moment for their last lines."""
+        """Cancel look-ups, and wait briefly for their cleanup."""
         self._lookups.cancel(flights)
 
     def close(self) -> None:
@@ -233,7 +205,6 @@ class RecordingLookups:
         self._file.close()
 
     def _record(self, flight: Flight) -> None:
-        """Write the answer of a look-up, which fails if that is impossible."""
         if flight.is_cancelled:
             return
         try:
@@ -244,16 +215,12 @@ class RecordingLookups:
 
 
 def _recorded(flight: Flight) -> LookupAnswer:
-    """Return the answer of a look-up.
-
-    Raises:
-        ConfigError: If the argument or the answer would be another one after it was read from JSON.
-    """
     argument = msgspec.json.decode(_told(_argument(flight), flight.node))
     if flight.error is not None:
         text = f"{type(flight.error).__name__}: {flight.error}"
         return LookupAnswer(flight.node, argument, error=text)
-    if hasattr(flight.result, "__next__"):  # it can be read once
+    # An iterator can be read once, and the task reads it too.
+    if hasattr(flight.result, "__next__"):
         flight.result = list(flight.result)
     answer = _NO_ANSWER
     with suppress(TypeError, ValueError, RecursionError):
@@ -279,11 +246,6 @@ def _argument(flight: Flight) -> Any:
 
 
 def _told(argument: Any, node: str) -> bytes:
-    """Return an argument as JSON.
-
-    Raises:
-        ConfigError: If there is none.
-    """
     try:
         return encode_json(argument)
     except (TypeError, ValueError, RecursionError) as error:
@@ -292,11 +254,7 @@ def _told(argument: Any, node: str) -> bytes:
 
 
 def _fitted(answer: Any, flight: Flight) -> Any:
-    """Return an answer as an object of the type that the function returns, as far as it tells one.
-
-    Raises:
-        ConfigError: If it is none.
-    """
+    """Return an answer as an object of the type that the function is annotated to return."""
     convert = _converter(flight.lookup)
     try:
         return answer if convert is None else convert(answer)
@@ -306,7 +264,7 @@ def _fitted(answer: Any, flight: Flight) -> Any:
 
 
 def _converter(lookup: Lookup) -> Callable[[Any], Any] | None:
-    """Return the function that makes an answer of JSON; None if the function does not tell its type."""
+    """Return the function that makes an answer of JSON; None if the function is not annotated."""
     function = lookup.function
     try:
         hints = get_type_hints(function if hasattr(function, "__code__") else type(function).__call__)

@@ -1,4 +1,4 @@
-"""Tells serdes where they are used, and finds keys whose bytes a serde does not write again as it read them.
+"""Tells serdes where they are used, and finds keys whose bytes a serde would write differently.
 
 Kafka places records by the bytes of their keys, and stores find rows by them. Sources hand on values, so from then on a key is
 what its serde writes. This may differ from what was read: JSON with spaces, or with fields in another order, or the id of the
@@ -34,13 +34,7 @@ log = logging.getLogger(__name__)
 def with_places(topology: Topology, application_id: str, registry: Mapping[str, Any]) -> Topology:
     """Return the topology with each serde placed at a topic, a repartition topic or the changelog of a store.
 
-    Args:
-        topology: The topology as users have built it.
-        application_id: Prefix of internal topics.
-        registry: Settings of the schema registry.
-
-    Returns:
-        The topology itself, if none of its serdes needs its place.
+    It is the same topology if none of its serdes needs its place.
     """
     parts = topology.parts()
     places = _Places(application_id, frozenset(parts.repartition_topics), registry)
@@ -85,7 +79,7 @@ class _Places:
         return replace(node, key_serde=key_serde, value_serde=value_serde)
 
     def of_store(self, store: StoreBuilder, topic: str | None) -> StoreBuilder:
-        """Place a store's serdes; a store filled from an external topic, without a changelog, is placed at that topic."""
+        # A store that is filled from an external topic has no changelog: its rows are that topic's records.
         place = changelog_name(self.application_id, store.name) if topic is None else topic
         key_serde, value_serde = self._both(store, place)
         return replace(store, key_serde=key_serde, value_serde=value_serde)
@@ -101,21 +95,17 @@ class _Places:
         return placed(owner.key_serde, keys), placed(owner.value_serde, values)
 
 
+# A serde that writes other bytes shows it in the first keys; comparing all would cost each record.
 _FIRST = 100
-"""Number of keys of each input that are compared; later ones cost nothing."""
 
 
 class KeyBytes:
-    """Compares the first keys of a task's inputs with the bytes of their serdes, and reports each topic that differs once.
-
-    Args:
-        tell: Takes the message.
-    """
+    """Compares the first keys of a task's inputs with the bytes of their serdes, and reports each topic that differs once."""
 
     def __init__(self, tell: Callable[[str], None]) -> None:
         self._tell = tell
+        # Number of keys that are still to be compared.
         self.compared: dict[TopicPartition, int] = {}
-        """Number of keys that are still to be compared, by input."""
         self._reported: set[str] = set()
         self._serdes: dict[str, Serde[Any]] = {}
 
@@ -134,7 +124,8 @@ class KeyBytes:
             if raw is None:
                 continue
             written = raw
-            with suppress(Exception):  # the source decides about keys that cannot be read
+            # The source decides about keys that cannot be read.
+            with suppress(Exception):
                 written = serde.serialize(serde.deserialize(raw))
             if written != raw and tp.topic not in self._reported:
                 self._reported.add(tp.topic)

@@ -1,7 +1,4 @@
-"""The stores of a task, with their changelogs.
-
-The stores that every instance holds completely, and the way a host fills them (`GlobalStateUpdateTask`).
-"""
+"""Opens, restores and commits the stores of a task, and fills global stores (`GlobalStateUpdateTask`)."""
 
 from __future__ import annotations
 
@@ -62,7 +59,6 @@ class GlobalState:
         environment: Environment | None = None,
         watch: Watch | None = None,
     ) -> None:
-        """Open the stores as they were left; the handlers decide about records that cannot be decoded or processed."""
         self._watch = watch
         self._context = TaskContext(clock, environment=environment or Environment())
         self._failures = Failures(handlers or ErrorHandlers(), self._context, GLOBAL_TASK, _not_sent)
@@ -99,12 +95,7 @@ class GlobalState:
         return self._backend.positions()
 
     def apply(self, tp: TopicPartition, records: Iterable[RawFields], next_offset: int) -> None:
-        """Apply records of one partition, all before `next_offset`, and make them durable.
-
-        Raises:
-            DeserializationError: If a record cannot be decoded, and is not to be skipped.
-            ProcessingError: If its processor raises, and the record is not to be skipped.
-        """
+        """Apply records of one partition, all before `next_offset`, and write them to the local state."""
         opened = self._opened[tp.topic]
         if tp not in self._queues:
             self._queues[tp] = self._queue(tp, opened)
@@ -124,15 +115,12 @@ class GlobalState:
                 what = f"Processing for global store {opened.declared.store.name}"
                 fail_at(error, what, task=str(GLOBAL_TASK), topic=tp.topic, partition=tp.partition, offset=offset)
         opened.store.flush()
+        # Rows and position in one batch: a crash repeats no record and loses none.
         self._backend.write(opened.store.pending(), {tp: next_offset})
         opened.store.committed()
 
     def close(self) -> None:
-        """Close the processors. The host closes the backend.
-
-        Raises:
-            ProcessingError: If user code fails.
-        """
+        """Close the processors. The host closes the backend."""
         for opened in self._opened.values():
             with user_code(f"close() of {opened.declared.processor.name}", GLOBAL_TASK):
                 opened.operator.close()
@@ -174,7 +162,7 @@ def _not_sent(
     _headers: Headers,
     _partition: int | None,
 ) -> None:
-    """Send nothing: every instance reads every record, and each would send a dead letter of its own."""
+    # Every worker reads every record of a global table, and each would send the same dead letter.
     log.warning("no dead letter is sent to %s for a record of a global table", topic)
 
 
@@ -183,25 +171,18 @@ def _nowhere(key: object, value: object, timestamp: int, headers: Headers) -> No
 
 
 class ProcessorStateManager:
-    """Opens a task's stores, restores them, sends their changes, and brings the local state to committed points.
-
-    Args:
-        spec: The task.
-        ports: Its connections.
-        context: The record being processed.
-    """
+    """Opens a task's stores, restores them, sends their changes, and brings the local state to committed points."""
 
     def __init__(self, spec: TaskSpec, ports: Ports, context: UpdateContext) -> None:
-        """Open the stores as the local state holds them."""
         builders = spec.sub_topology.stores
         self._task = spec.id
         self._ports = ports
         self._context = context
         self._builders = {builder.name: builder for builder in builders}
+        # In the order of their operators: `flush` relies on it.
         self.stores: dict[str, StateStore] = {
             builder.name: open_store(builder, ports.backend, context, ports.pause) for builder in builders
         }
-        """The stores by name, in the order of their operators."""
         if ports.watch is not None:
             for builder in builders:
                 ports.watch.opened(builder, self.stores[builder.name])
@@ -214,7 +195,7 @@ class ProcessorStateManager:
             if builder.name in self._own and is_trimmed(builder)
         }
         self.forgotten: Mapping[TopicPartition, int] = {}
-        """Per changelog with retention, the event time (ms) before which all was forgotten at the last commit."""
+        """Per changelog with retention, the event time (ms) before which everything had expired at the last commit."""
 
     @property
     def changelogs(self) -> Mapping[str, TopicPartition]:
@@ -222,11 +203,7 @@ class ProcessorStateManager:
         return self._own | self._sources
 
     def store(self, name: str) -> Any:
-        """Return a store.
-
-        Raises:
-            InvalidStateStoreError: If there is no such store.
-        """
+        """Return a store."""
         if name not in self.stores:
             message = f"Task {self._task} has no store {name}"
             raise InvalidStateStoreError(message, hint=f"It has: {', '.join(sorted(self.stores)) or 'none'}")
@@ -235,6 +212,7 @@ class ProcessorStateManager:
     def raw_keys(self, name: str) -> Iterator[bytes]:
         """Yield the bytes of the keys of a table's rows, as of the last commit."""
         builder = self._builders[name]
+        # A second view of the same rows: nothing is decoded, and no uncommitted update of the cache is seen.
         raw = replace(builder, key_serde=BYTES, value_serde=BYTES, caching=False)
         store: Any = open_store(raw, self._ports.backend, self._context)
         if builder.kind is StoreKind.VERSIONED:
@@ -260,14 +238,11 @@ class ProcessorStateManager:
         return {tp: known.get(tp, 0) for tp in self.changelogs.values()}
 
     def restore(self, changelog: TopicPartition, batch: ChangelogBatch, next_offset: int) -> None:
-        """Apply changelog records, which have keys and precede `next_offset`, to the store they belong to.
-
-        Raises:
-            StateError: If the store cannot have written one of them.
-        """
+        """Apply changelog records, which have keys and precede `next_offset`, to the store they belong to."""
         name = next(store for store, tp in self.changelogs.items() if tp == changelog)
         try:
             puts = self.stores[name].restore(batch)
+        # Any of these may come of decoding bytes that another program has written.
         except (ValueError, TypeError, LookupError, OverflowError, RecursionError, struct.error) as error:
             message = (
                 f"Changelog {changelog} has a record before offset {next_offset} that store {name} cannot have written:"
@@ -281,19 +256,13 @@ class ProcessorStateManager:
         self._ports.backend.write(puts, {changelog: next_offset})
 
     def flush(self) -> None:
-        """Pass held-back updates on, in the order of operators, so the next flush includes the updates that one forwards."""
+        """Forward the updates that caches hold back."""
+        # Upstream first: a flush forwards updates into stores further down, which are flushed after it.
         for store in self.stores.values():
             store.flush()
 
     def send_changes(self, refused: Callable[[str, RefusedRecordError], NoReturn]) -> tuple[TopicPartition, ...]:
-        """Send the changes since the last commit to the changelogs.
-
-        Args:
-            refused: Called with the name of a store whose change cannot be sent; raises.
-
-        Returns:
-            The changelog partitions that were written.
-        """
+        """Send the changes since the last commit to the changelogs; return the changelog partitions that were written."""
         send, pause = self._ports.collector.send, self._ports.pause
         written = []
         for name, tp in self._own.items():
@@ -301,6 +270,7 @@ class ProcessorStateManager:
             topic, partition = tp
             try:
                 for number, (key, value, timestamp, headers) in enumerate(self.stores[name].changelog()):
+                    # A large commit takes long, and the host answers queries in between.
                     if number % PAUSED_AFTER == 0:
                         pause()
                     send(topic, key, value, timestamp, headers, partition)
@@ -317,14 +287,7 @@ class ProcessorStateManager:
         stream_time: int,
         whole: Whole | None = None,
     ) -> None:
-        """Bring the local state to the point of a commit, which is durable now.
-
-        Args:
-            positions: Per changelog partition that was written, the offset after its last record.
-            inputs: Committed offsets per input, with their metadata.
-            stream_time: The highest event time so far, ms.
-            whole: When the state was whole; None if that is unknown.
-        """
+        """Bring the local state to the point of a commit, which is durable now; `positions` are end offsets of changelogs."""
         puts: dict[str, dict[bytes, bytes | None]] = {}
         for store in self.stores.values():
             for table, entries in store.pending().items():
@@ -332,18 +295,18 @@ class ProcessorStateManager:
         read = {tp: inputs[tp][0] for tp in self._sources.values() if tp in inputs}
         if puts or positions or read:
             write = self._ports.backend.write
+            # Positions lie before the marker of the commit: a successor may write once the commit is done.
             write(puts, {**positions, **read}, self._ports.pause, in_parts=self._may_be_torn, whole=whole)
         for store in self.stores.values():
             store.committed()
-        self.forgotten = {  # windows may be ahead of the records that make them
+        # The lower bound: windows may be ahead of the records that make them.
+        self.forgotten = {
             tp: min(store.first_kept, stream_time - retention_ms)
             for tp, (store, retention_ms) in self._forgetful.items()
         }
 
 
 def _may_be_torn(builder: StoreBuilder) -> bool:
-    """Return whether a part of a commit's writes can be completed from the changelog.
-
-    The versions that a store accepts depend on the highest time it has seen, which must not be ahead of its rows.
-    """
+    """Return whether a part of a commit's writes can be completed from the changelog."""
+    # The versions that a store accepts depend on the highest time it has seen, which must not be ahead of its rows.
     return builder.logging and builder.kind is not StoreKind.VERSIONED

@@ -58,8 +58,8 @@ class TaskCommit:
     """The commit that a host has to make durable together with all records sent so far.
 
     Args:
-        offsets: Per input partition the offset to continue from, and its metadata.
-        changelogs: The changelog partitions that were written since the last commit.
+        offsets: Next offset and its metadata, per input.
+        changelogs: Changelog partitions written since the last commit.
     """
 
     offsets: Mapping[TopicPartition, tuple[int, str]]
@@ -70,12 +70,12 @@ class Task:
     """Runs one sub-topology over one set of partitions."""
 
     def __init__(self, spec: TaskSpec, ports: Ports) -> None:
-        """Open the stores and build the operators; nothing is processed before `start`."""
         self.spec = spec
         self._ports = ports
         self._context = TaskContext(ports.clock, environment=spec.environment)
         self._failures = Failures(spec.handlers, self._context, spec.id, ports.collector.send)
         self._failures.keep_letters_in(spec.dead_letters)
+        # Input records are kept as they were read only if a handler may ask for them: others pay nothing.
         if self._failures.needs_sources:
             self._context.sources = Sources()
         self._stores = ProcessorStateManager(spec, ports, self._context)
@@ -126,11 +126,7 @@ class Task:
         self._context.kept_bytes = kept_bytes
 
     def store(self, name: str) -> Any:
-        """Return one of the task's stores.
-
-        Raises:
-            InvalidStateStoreError: If the task has no such store.
-        """
+        """Return one of the task's stores."""
         return self._stores.store(name)
 
     def measured(self) -> tuple[Measurement, ...]:
@@ -151,7 +147,7 @@ class Task:
         return self._context.lateness
 
     def take_failed(self) -> list[FailedRecord]:
-        """Return the failures of skipped records since the last call, with a limited number."""
+        """Return the failures of skipped records since the last call, at most `MOST_FAILED`."""
         return self._context.take_failed()
 
     @property
@@ -178,15 +174,11 @@ class Task:
         topics: Mapping[TopicPartition, Mapping[str, int]] = MappingProxyType({}),
         owner: str = "",
     ) -> None:
-        """Continue from committed offsets: take over their times, initialise the processors.
-
-        Args:
-            committed: Offset and metadata per input.
-            topics: Ids of topics to commit with each input.
-            owner: The owner to commit (`OffsetMetadata.owner`).
-        """
+        """Continue from committed offsets: take over their times, initialise the processors."""
+        # Before `init`, in which operators read committed times and punctuations continue from theirs.
         self._progress.resume(committed, topics, owner)
-        self._context.enter(None, self._ports.clock.now_ms(), ())  # the time of records written during the start
+        # Records that `init` writes need a time, and there is no current record.
+        self._context.enter(None, self._ports.clock.now_ms(), ())
         self._nodes.init()
         self._is_running = True
 
@@ -201,7 +193,7 @@ class Task:
                 yield f"node {name}", operator
 
     def add_records(self, tp: TopicPartition, records: Sequence[RawFields]) -> int:
-        """Append records of an input after those already added; return their number, with the content of packs counted."""
+        """Append records of an input after those already added; return their number, counting the content of packs."""
         queue, packs = self._queue(tp), self._packs.get(tp)
         opened = records if packs is None else packs.open(records)
         if tp in self._keys.compared:
@@ -214,12 +206,7 @@ class Task:
         return self._packs[tp].begun if tp in self._packs else 0
 
     def add_batches(self, tp: TopicPartition, batches: Iterator[Iterable[RawFields]]) -> None:
-        """Append records of an input that are fetched batch by batch, when `process_all` needs them.
-
-        Args:
-            tp: One of the task's inputs. Packs must have been taken apart.
-            batches: The records that follow those already added.
-        """
+        """Append records of an input that are fetched batch by batch when `process_all` needs them."""
         queue = self._queue(tp)
         if tp in self._keys.compared:
             batches = self._keys.looked_at(tp, queue.node, batches)
@@ -251,17 +238,11 @@ class Task:
         self._has_progress = True
 
     def process_until(self, latest_ms: int) -> None:
-        """Let records of later event times (ms) wait, with all records behind them in their input."""
+        """Let records of later event times (ms) wait, with all records after them in their input."""
         self._processing.latest_ms = latest_ms
 
     def pause_at(self, limits: Limits | None) -> None:
-        """Pause at the limits of a barrier, or continue. Must not be called while a commit is under way.
-
-        Meanwhile wall-clock punctuations do not fire, and commits acknowledge the phase that the task has reached.
-
-        Args:
-            limits: The limits; None to continue.
-        """
+        """Pause at the limits of a barrier; None continues. Must not be called while a commit is under way."""
         self._barrier.pause_at(limits)
 
     def keep_letters_in(self, topic: str | None) -> None:
@@ -273,37 +254,28 @@ class Task:
         return self._barrier.has_news()
 
     def tell_next_times(self, *, tells: bool) -> None:
-        """Set whether commits report, with each offset, to which event time the next record brings the input."""
+        """Set whether commits report the event time of each input's next record."""
         self._progress.tells_next_times = tells
 
     def next_times(self) -> dict[TopicPartition, int]:
-        """Return, per input with a record at hand, the event time (ms) to which that record brings it."""
+        """Return the event time (ms) that each input reaches with its next record; inputs without one are left out."""
         times = {tp: self._queue(tp).next_time() for tp in self.spec.inputs}
         return {tp: time_ms for tp, time_ms in times.items() if time_ms >= 0}
 
     def tell_whole(self, wholes: Mapping[TopicPartition, Whole | None]) -> None:
-        """Set when the task had read all of inputs that are tables: commits report it with their offsets."""
+        """Set when the task had read all of each table's input; commits report it with the offsets."""
         self._progress.wholes = wholes
 
     def remove_rows(self, tp: TopicPartition, present: Container[bytes]) -> int:
-        """Process a deletion for each row of a table whose key its input no longer has, before any further record.
-
-        Args:
-            tp: The input, all of whose records before the committed offset have been processed.
-            present: The bytes of the keys that it has.
-
-        Returns:
-            The number of rows. A table without a store has none that are known.
-
-        Raises:
-            ProcessingError: If user code raises.
-        """
+        """Process a deletion for each row of a table whose key its input no longer has; return their number."""
         queue = self._queue(tp)
         operator = self._nodes.operators[self.spec.sub_topology.table_sources[tp.topic]]
         store = getattr(operator, "rows_in", None)
+        # Without a store, nothing says which rows the table had.
         if store is None:
             return 0
         gone = [raw for raw in self._stores.raw_keys(store) if raw not in present]
+        # The last offset before the committed one: the first commit has these results and the same offset.
         time_ms, offset = max(queue.partition_time, 0), max(queue.next_offset - 1, 0)
         queue.add([(raw, None, time_ms, offset, ()) for raw in gone])
         self.process_all()
@@ -323,15 +295,11 @@ class Task:
         return self._queues.waiting
 
     def process(self, limit: int) -> int:
-        """Process up to `limit` records, lowest event time first; return their number.
-
-        Raises:
-            DeserializationError: If a record cannot be decoded, and is not to be skipped.
-            ProcessingError: If user code raises, and the record is not to be skipped.
-        """
+        """Process up to `limit` records, lowest event time first; return their number."""
         done = (self._lookups or self._processing).process(limit)
         self._has_progress |= done > 0
-        self._stores.forget_reads()  # the next commit may be far off
+        # Not only at commits: the next one may be far off, and decoded values take memory until then.
+        self._stores.forget_reads()
         return done
 
     @property
@@ -341,14 +309,13 @@ class Task:
 
     @property
     def awaits_lookups(self) -> bool:
-        """Return whether records wait for look-ups. They go on within `process`, which hosts call as often as they can."""
+        """Return whether records wait for look-ups. `process` forwards them, so hosts call it as often as they can."""
         return self._lookups is not None and not self._lookups.is_empty
 
     def settle(self) -> bool:
         """Take no more records until the next commit; return whether none waits for a look-up any more.
 
-        For hosts that must not wait in `prepare_commit`: they call this until it returns True. It lets records go on whose
-        look-ups have finished.
+        For hosts that must not block in `prepare_commit`: they call this until it returns True.
         """
         if self._lookups is None:
             return True
@@ -359,7 +326,7 @@ class Task:
         return self._lookups.is_empty
 
     def wait_for_lookups(self, timeout_s: float) -> None:
-        """Wait until a look-up has finished since records went on for the last time, or the time (s) is up."""
+        """Wait until a look-up has finished since records were last forwarded, or the time (s) is up."""
         if self._lookups is not None:
             self._lookups.wait(timeout_s)
 
@@ -369,7 +336,7 @@ class Task:
             self._lookups.finish()
 
     def process_all(self) -> int:
-        """Process all records that were added or can be fetched, for hosts with all inputs at hand, lowest event time first."""
+        """Process all records that were added or can be fetched, lowest event time first; for hosts that have all inputs."""
         done = (self._lookups or self._processing).process_all()
         self._has_progress |= done > 0
         return done
@@ -377,6 +344,7 @@ class Task:
     def punctuate_wall_clock(self) -> int:
         """Call the wall-clock punctuations that are due, unless the task pauses; return the number of calls."""
         now_ms = self._ports.clock.now_ms()
+        # A paused task must write nothing: versions are compared, or switched, at the barrier's offsets.
         if self._barrier.limits is not None or not self._context.wall_clock_punctuations.is_due(now_ms):
             return 0
         try:
@@ -397,7 +365,7 @@ class Task:
 
     @property
     def punctuate_s(self) -> float:
-        """Return the time that punctuators have taken, s."""
+        """Return the total time spent in punctuators, s."""
         return self._context.stream_punctuations.seconds + self._context.wall_clock_punctuations.seconds
 
     @property
@@ -414,9 +382,9 @@ class Task:
     def advance_stream_time(self, time_ms: int) -> None:
         """Advance event time without a record: windows close, and the results that waited for that are forwarded.
 
-        Updates that caches hold back are forwarded first, so that they are not late. Kafka Streams has no such call: its time
-        advances with records only, and users write records for this purpose.
+        Kafka Streams has no such call: its time advances with records only, and users write records for this purpose.
         """
+        # First, so that updates which caches hold back are not late.
         self._stores.flush()
         self.finish_lookups()
         context = self._context
@@ -432,7 +400,7 @@ class Task:
 
     @property
     def is_silent(self) -> bool:
-        """Return whether all inputs have been read to their ends, no record is at hand, and the task does not pause."""
+        """Return whether all inputs have been read to their ends, no record is waiting, and the task does not pause."""
         queues = self._queues.all()
         is_read = len(queues) == len(self.spec.inputs) and all(each.is_caught_up and not len(each) for each in queues)
         return is_read and self._barrier.limits is None
@@ -443,11 +411,7 @@ class Task:
             queue.is_caught_up = False
 
     def follow_clock(self, time_ms: int) -> None:
-        """Advance event time as `advance_stream_time` does, for hosts that run in real time.
-
-        Raises:
-            ProcessingError: If user code raises.
-        """
+        """Advance event time as `advance_stream_time` does, for hosts that run in real time."""
         try:
             self.advance_stream_time(time_ms)
         except USER_ERRORS as error:
@@ -468,19 +432,18 @@ class Task:
         return self._stores.held_back_bytes()
 
     def prepare_commit(self, *, with_metadata: bool = True) -> TaskCommit:
-        """Flush caches, which may forward records, then send the changelog records. Waits for look-ups, if any are left.
-
-        Args:
-            with_metadata: False for hosts that never hand the task over: metadata take a fifth of the time of small commits.
-        """
+        """Flush caches, which may forward records, then send the changelog records. Waits for look-ups, if any are left."""
         self.finish_lookups()
         self._flush()
+        # A flush forwards updates, which may start look-ups, whose results may change stores again.
         while self.awaits_lookups:
             self.finish_lookups()
             self._flush()
         written = self._stores.send_changes(self._fail_to_log)
+        # Metadata take a fifth of the time of small commits; a host that never hands the task over does without.
         offsets = self._progress.offsets() if with_metadata else self._progress.bare_offsets()
         self._prepared = TaskCommit(dict(offsets), written)
+        # Before the commit is durable: a task whose commit fails is discarded.
         self._has_progress = self._context.has_skipped = self._context.commit_requested = False
         if self._context.sources is not None:
             self._context.sources.clear()
@@ -495,34 +458,27 @@ class Task:
             fail_at(error, task=str(self.spec.id))
 
     def _fail_to_log(self, store: str, error: RefusedRecordError) -> NoReturn:
-        """Name the records that may have caused a change that cannot be logged; the exact one is unknown."""
+        # A change collects many records, so only the range that was read since the last commit can be named.
         read = self._progress.read_since(self._prepared.offsets)
         message = f"{error.message} (task {self.spec.id}, store {store}, from one of {read or 'no record'})"
         raise RefusedRecordError(message, hint=error.hint) from error
 
     def post_commit(self, positions: Mapping[TopicPartition, int], whole: Whole | None = None) -> None:
-        """Bring the local store to the point of the commit, which is durable now.
+        """Bring the local store to the point of the commit, which is durable now; positions are end offsets of changelogs.
 
         Records may have been added since the commit was prepared, but none processed.
-
-        Args:
-            positions: Per changelog partition that was written, the offset after its last record.
-            whole: When the state was whole; None if that is unknown.
         """
         self._stores.write(positions, self._prepared.offsets, self.stream_time, whole)
 
     @property
     def forgotten(self) -> Mapping[TopicPartition, int]:
-        """Return, per changelog with retention, the event time (ms) before which all was forgotten at the last commit."""
+        """Return, per changelog with retention, the event time (ms) before which everything had expired at the last commit."""
         return self._stores.forgotten
 
     def close(self) -> None:
-        """Stop, and forget uncommitted changes. The host closes the backend. Idempotent.
-
-        Raises:
-            ProcessingError: If user code fails when it is closed; everything is closed in any case.
-        """
+        """Stop, and forget uncommitted changes. The host closes the backend. Idempotent."""
         if self._is_running:
+            # First: a second call does nothing, even if user code fails in this one.
             self._is_running = False
             self._nodes.close()
 
@@ -556,9 +512,11 @@ class Task:
             self._packs[tp] = PackedInput()
         elif sub.stores:
             self._keys.watch(tp)
+        # Records of repartition topics already have the event times that the writing task found.
         extractor = None if tp.topic in own else self.spec.timestamp_extractor
         enter = self._nodes.entries[node.name]
         has_extractor = (node.timestamp_extractor or extractor) is not None
+        # Handlers of processing and production need each record as it was read, so records go one by one.
         loop = None if self._failures.needs_sources else self._nodes.fusion.loop(node, has_extractor=has_extractor)
         return RecordQueue(
             tp=tp,
@@ -571,6 +529,6 @@ class Task:
         )
 
     def _matching_source(self, topic: str) -> SourceNode:
-        """Return the source whose pattern matches a topic unknown when the task was made (for the test driver)."""
+        # Only the test driver meets topics that were unknown when the task was made.
         sources = self.spec.sub_topology.sources
         return next(s for s in sources if s.pattern is not None and s.pattern.fullmatch(topic))

@@ -3,7 +3,7 @@
 Lateness must not depend on where a task was stopped, which worker takes it over, or where a run was cut. So the transaction
 that commits results also commits all times that they depend on, unless the stored data contains them.
 
-Kafka Streams' metadata of a committed offset has the partition's highest event time, and processors' own times. Facts that it
+Kafka Streams' metadata of a committed offset has the partition's highest event time, and processors' own times. Entries that it
 does not know are stored among the latter, which it reads and ignores:
 
 - how much of a pack (`runtime.packs`) has been processed
@@ -38,8 +38,8 @@ if TYPE_CHECKING:
 
     from riverrun.state.api import KeepsTimes
 
+# Of more maxima the oldest are merged, so one may be reported as later than it was, but none is missed.
 _MAXIMA = 32
-"""Maxima kept. Of more, the oldest are merged, so that a maximum may be reported as later than it was, but never missed."""
 
 
 @dataclass(slots=True)
@@ -62,14 +62,10 @@ class Lateness:
     maxima: list[tuple[int, int]] = field(default_factory=list)
 
     def add(self, behind: Sequence[int], now_ms: int) -> None:
-        """Add records that were late.
-
-        Args:
-            behind: Their lateness, ms; one or more.
-            now_ms: The present time of the wall clock, ms.
-        """
+        """Add the lateness (ms) of one or more records."""
         self.total_ms += sum(behind)
         highest, maxima = max(behind), self.maxima
+        # An earlier maximum that is not higher is the answer for no time any more.
         while maxima and maxima[-1][1] <= highest:
             maxima.pop()
         if not maxima or maxima[-1][0] < now_ms:
@@ -83,7 +79,7 @@ NEVER = 2**63 - 1
 
 @dataclass(slots=True)
 class Schedule:
-    """One punctuation: its next due time and the function it calls."""
+    """One punctuation."""
 
     due_ms: int
     interval_ms: int
@@ -95,7 +91,7 @@ class Schedule:
         self.is_cancelled = True
 
     def advance(self, now_ms: int) -> None:
-        """Set the next due time on the grid of the first one; missed intervals are skipped."""
+        """Set the next due time on the grid of the first one, skipping missed intervals."""
         missed = max(0, now_ms - self.due_ms) // self.interval_ms
         self.due_ms += (missed + 1) * self.interval_ms
 
@@ -109,6 +105,7 @@ class KeptSchedules:
 
     def add(self, schedule: Schedule) -> None:
         """Let a schedule continue, if the times of its predecessor are known."""
+        # The order in `init` identifies schedules: they have no names.
         number = len(self._schedules)
         self._schedules.append(schedule)
         if number < len(self._dues_ms):
@@ -129,16 +126,12 @@ class Punctuations:
 
     next_due_ms: int = NEVER
     seconds: float = 0.0
-    """Time that punctuators have taken, s."""
+    """Total time spent in punctuators."""
     _schedules: list[Schedule] = field(default_factory=list)
     _last_ms: int = 0
 
     def schedule(self, first_ms: int, interval: timedelta, punctuate: Callable[[int], None]) -> Schedule:
-        """Call `punctuate(time_ms)` first when the clock reaches `first_ms`, then at every interval.
-
-        Raises:
-            TopologyError: If the interval is below 1 ms.
-        """
+        """Call `punctuate(time_ms)` first when the clock reaches `first_ms`, then at every interval."""
         interval_ms = millis(interval, "punctuation interval")
         if interval_ms < 1:
             message = f"The minimum supported scheduling interval is 1 ms, not {interval!r}"
@@ -151,11 +144,7 @@ class Punctuations:
     def schedule_from(
         self, start_ms: int, now_ms: int, interval: timedelta, punctuate: Callable[[int], None]
     ) -> Schedule:
-        """Call `punctuate` first at `start_ms`, or at the next interval since then if that has passed (KIP-1146).
-
-        Raises:
-            TopologyError: If the interval is below 1 ms, or the start before the epoch.
-        """
+        """Call `punctuate` first at `start_ms`, or at the next interval since then if that has passed (KIP-1146)."""
         if start_ms < 0:
             message = f"The minimum supported start time is the epoch, not {start_ms} ms"
             raise TopologyError(message)
@@ -170,10 +159,12 @@ class Punctuations:
         return all(schedule.is_cancelled for schedule in self._schedules)
 
     def is_due(self, now_ms: int) -> bool:
-        """Return whether a punctuator is due. If the clock was set back, punctuations go on at their next times from now."""
+        """Return whether a punctuator is due."""
+        # If a clock is set back, Kafka Streams waits until it has caught up; here the next time on the grid counts.
         if now_ms < self._last_ms:
             for schedule in self._schedules:
-                if schedule.due_ms - self._last_ms <= schedule.interval_ms:  # others have not begun
+                # A start more than an interval ahead was chosen by the user, and stays.
+                if schedule.due_ms - self._last_ms <= schedule.interval_ms:
                     schedule.due_ms = now_ms + 1 + (schedule.due_ms - now_ms - 1) % schedule.interval_ms
             self.next_due_ms = min((s.due_ms for s in self._schedules), default=NEVER)
         self._last_ms = now_ms
@@ -192,7 +183,8 @@ class Punctuations:
         """
         fired, began = 0, time.perf_counter()
         while (schedule := self._first_due(now_ms)) is not None:
-            schedule.advance(now_ms)  # before the call: even if it fails, it is not called for this time again
+            # Before the call: even if it fails, it is not called for this time again.
+            schedule.advance(now_ms)
             schedule.punctuate(now_ms)
             fired += 1
         self.seconds += time.perf_counter() - began
@@ -205,6 +197,7 @@ class Punctuations:
         return min(due, key=lambda schedule: schedule.due_ms, default=None)
 
 
+# Eight characters of Base64: metadata has room for 4 KiB in all.
 _NAME_BYTES = 6
 
 
@@ -218,19 +211,14 @@ def short_name(name: str) -> str:
 
 
 class ObservedTimes:
-    """The times of one task.
-
-    Args:
-        keepers: The objects that keep times, by names that are unique within the task.
-    """
+    """The times of one task, by the names of the objects that keep them."""
 
     def __init__(self, keepers: Mapping[str, KeepsTimes]) -> None:
-        """Start without known times."""
         self._keepers = {short_name(name): keeper for name, keeper in keepers.items()}
         self._known: dict[str, int] = {}
 
     def learn(self, times: Mapping[str, int]) -> None:
-        """Take over the times that were committed with an input. Each input has its own copy, and the latest time counts."""
+        """Take over the times that were committed with an input; each input has a copy, and the latest time counts."""
         for name, time_ms in times.items():
             self._known[name] = max(time_ms, self._known.get(name, time_ms))
 
@@ -260,16 +248,17 @@ _UNKNOWN = -1
 _TAKEN = "__riverrun.taken"
 _TIMES = "__riverrun.time "
 _NEXT_TIME = "__riverrun.next-time"
-_BARRIER = "__riverrun.mark "  # its bytes: earlier versions have committed them
+# Not "barrier": earlier versions have committed these bytes.
+_BARRIER = "__riverrun.mark "
 _DROPPED = "__riverrun.dropped "
 _TOPIC = "__riverrun.topic "
 _OWNER = "__riverrun.owner "
 _WHOLE = "__riverrun.whole"
 _KEPT = "__riverrun.tombstones-kept"
+# Prefixes of keys that processors must not see as their own.
 _FURTHER = (_TIMES, _BARRIER, _TOPIC, _DROPPED, _OWNER)
-"""Beginnings of keys that are not processors' own."""
+# Brokers' default of `offset.metadata.max.bytes`: they refuse the commit if metadata is longer.
 _LIMIT = 4096
-"""Characters of metadata that brokers accept by default (`offset.metadata.max.bytes`)."""
 _COUNT = struct.Struct(">i")
 _VALUE = struct.Struct(">q")
 
@@ -287,13 +276,11 @@ class OffsetMetadata:
         partition_time: Highest event time of the partition so far, ms; -1 if unknown.
         processor_metadata: Times that processors keep, by key.
         taken: How many records of the pack at the offset have been processed.
-        times: Times from which operators and stores continue, by short names without spaces. Brokers take at most 4 KiB of
-            metadata, and most of these times are equal: names that share a time are written as one key.
+        times: Times from which operators and stores continue, by short names without spaces.
         next_time: Event time to which the next record brings the partition, ms; -1 if unknown.
         barrier: Id of the barrier at which the task pauses, and the phase that it has reached; None if it does not pause.
-        topics: Ids of topics that the task depends on, by short name, the most important first. Those that do not fit into
-            4 KiB are left out: a check that is missing is better than a commit that brokers refuse.
-        dropped: How many records the task has not processed so far, by reason; left out likewise.
+        topics: Ids of topics that the task depends on, by short name, the most important first.
+        dropped: How many records the task has not processed so far, by reason.
         owner: The producer that owns the task (`hosting.ownership`); empty if none does, or a bounded run.
         whole: When the task had read all of the partition, which is compacted; None if that is unknown.
     """
@@ -325,10 +312,12 @@ class OffsetMetadata:
             kept[_WHOLE], kept[_KEPT] = self.whole
         entries = [_entry(key, value) for key, value in kept.items()]
         size = len(head) + _COUNT.size + sum(map(len, entries))
+        # Optional, so what does not fit is left out: a missing check is better than a commit that brokers refuse.
         further = chain(_prefixed(_DROPPED, self.dropped), _prefixed(_TOPIC, self.topics))
         for key, value in further:
             entry = _entry(key, value)
             size += len(entry)
+            # Base64 makes four characters of three bytes.
             if size > _LIMIT // 4 * 3:
                 break
             entries.append(entry)
@@ -337,7 +326,7 @@ class OffsetMetadata:
 
     @classmethod
     def decode(cls, text: str) -> OffsetMetadata:
-        """Decode the text; unreadable text means that nothing is known, as in Kafka Streams."""
+        """Decode the text; of unreadable text nothing is known, as in Kafka Streams."""
         try:
             data = base64.b64decode(text, validate=True)
             version, partition_time = struct.unpack_from(">bq", data)
@@ -354,7 +343,8 @@ class OffsetMetadata:
             known = max(_UNKNOWN, partition_time), own, taken, times, max(_UNKNOWN, next_time)
             counts = {reason: count for reason, count in dropped.items() if count >= 0}
             return cls(*known, barrier=barrier, topics=topics, dropped=counts, owner=owner, whole=whole)
-        except (struct.error, ValueError):  # errors of base64 and of UTF-8 are ValueErrors
+        # Errors of Base64 and of UTF-8 are ValueErrors.
+        except (struct.error, ValueError):
             return cls(_UNKNOWN)
 
 
@@ -370,13 +360,15 @@ def _entry(key: str, value: int) -> bytes:
     return _named_bytes(key) + _VALUE.pack(value)
 
 
-@lru_cache(maxsize=4096)  # each commit of each input writes much the same names
+# Each commit of each input writes much the same names.
+@lru_cache(maxsize=4096)
 def _named_bytes(key: str) -> bytes:
     name = key.encode()
     return _COUNT.pack(len(name)) + name
 
 
 def _grouped(times: Mapping[str, int]) -> dict[str, int]:
+    # Names that share a time become one key: most times of a task are equal, and metadata has room for 4 KiB.
     names: dict[int, list[str]] = {}
     for name in sorted(times):
         names.setdefault(times[name], []).append(name)

@@ -26,8 +26,8 @@ _HEAD = struct.Struct(">bI")
 HEAD_BYTES = _HEAD.size
 MAGIC = 0
 _NO_HEAD = b"\xff"
+# Generated functions follow so many changes of the schema, then none: a topic may keep alternating.
 _MOST_TURNS = 8
-"""Number of changes of the schema up to which generated functions follow."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,12 +45,7 @@ class Payload:
 
 @dataclass(frozen=True, slots=True)
 class Texts:
-    """Values as people see and write them.
-
-    Args:
-        shown: Converts a value to what JSON has.
-        of_text: Reads a value from text.
-    """
+    """Values as people see and write them: `shown` makes what JSON has of one, `of_text` reads one from text."""
 
     shown: Callable[[Any], Any]
     of_text: Callable[[str], Any]
@@ -99,18 +94,7 @@ def framed(
 ) -> Serde[Any]:
     """Return a serde for a topology, which gets its registry when an application starts.
 
-    Args:
-        name: Its name.
-        made_of: The format.
-        settings: Its own settings, which override those of `[schema_registry]`.
-        remake: Creates it again in another process.
-        value_type: Type of the values, for columns.
-        plain: Converts a value to `value_type`, if values have another type.
-        is_same: Returns whether a registry has one id for two schemas, which may differ in the form of their text.
-        texts: Returns how values are shown to people and read from text; None if JSON alone does that.
-
-    Raises:
-        ConfigError: If a setting is unknown.
+    `settings` override those of `[schema_registry]`; `is_same` returns whether a registry has one id for two schemas.
     """
     check_settings(name, settings)
     latest: list[Serde[Any]] = []
@@ -157,7 +141,8 @@ def framed(
             of_text=None if as_text is None else lambda text: as_text().of_text(text),
             shown=None if as_text is None else lambda value: as_text().shown(value),
         )
-        latest[:] = [made]  # bytes outside topics, such as a join's hash, are written for the latest place
+        # Bytes outside topics, such as a join's hash, are written for the latest place.
+        latest[:] = [made]
         return made
 
     unplaced: Serde[Any] = Serde(
@@ -180,14 +165,7 @@ def _texts_at(texts: Callable[[RegistryClient], Texts], place: SerdePlace) -> Te
 
 
 class _Frame:
-    """Lets generated functions read values of one schema, the latest, without a call of `deserialize` (`ReadsFramed`).
-
-    If schemas keep changing, it stays with the function for all of them.
-
-    Args:
-        made_of: The format.
-        known: A head that no value has, and the function that reads any.
-    """
+    """Lets generated functions read values of one schema, the latest, without a call of `deserialize` (`ReadsFramed`)."""
 
     def __init__(self, made_of: SchemaFormat, known: tuple[bytes, Read]) -> None:
         self.known = self._any = known
@@ -201,13 +179,7 @@ class _Frame:
         return HEAD_BYTES if self._payload is None else None
 
     def turn(self, schema: bytes, data: bytes, read: Read) -> None:
-        """Know another schema, of which a value has been read, from now on.
-
-        Args:
-            schema: The magic byte and the id.
-            data: The value.
-            read: Reads values of the schema.
-        """
+        """Switch to the schema (magic byte and id) of a value that was just read."""
         self._turns += 1
         if self._turns > _MOST_TURNS:
             self.known = self._any
@@ -219,7 +191,7 @@ class _Frame:
 
 
 class _Use:
-    """A serde in one place, with its registry and its caches."""
+    """A serde in one place."""
 
     def __init__(
         self,
@@ -238,6 +210,7 @@ class _Use:
 
         def serialize(value: Any) -> bytes:
             nonlocal write
+            # With the first value, not when the application starts: a serde that never writes asks no registry.
             if write is None:
                 write = self._writer()
             return write(value)
@@ -279,7 +252,7 @@ class _Use:
         return read, write
 
     def _writer_after(self, head: bytes) -> Write:
-        """Return the function that writes values with the schema of a head; nothing, if that is not the serde's own."""
+        """Return the function that writes values with the schema of a head; it writes nothing if that is another schema."""
         registry, registration = registry_of(self._place.registry), Registration.of(self._settings)
         written = registry.schema(_HEAD.unpack(head)[1], self._format.form)
         own = self._format.prepared(registry, self._place, replace(registration, auto_register=False))

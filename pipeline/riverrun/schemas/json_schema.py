@@ -1,7 +1,4 @@
-"""JSON with a JSON Schema in the registry: plain values checked against the schema, or any type that msgspec supports.
-
-Converts between types of Python and JSON Schemas.
-"""
+"""JSON with a JSON Schema in the registry: plain values checked against the schema, or any type that msgspec supports."""
 
 from __future__ import annotations
 
@@ -29,22 +26,16 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+# Called with types that are known at run time only, which type checkers do not expect.
 _typed_dict: Any = TypedDict
-"""Called with types that are known at run time only, which type checkers do not expect."""
 _PLAIN: dict[Any, Any] = {"boolean": bool, "integer": int, "null": None, "number": float, "string": str}
 
 
 def schema_of(type_: Any) -> dict[str, Any]:
-    """Return the JSON Schema of a type, titled with its name. Objects are closed, so that properties can be added later.
+    """Return the JSON Schema of a type, titled with its name, with closed objects.
 
     >>> schema_of(list[int])
     {'title': 'list[int]', 'type': 'array', 'items': {'type': 'integer'}}
-
-    Args:
-        type_: A type that msgspec can decode.
-
-    Raises:
-        ConfigError: If the type has no JSON Schema.
     """
     try:
         (top,), parts = msgspec.json.schema_components([type_], ref_template="#/definitions/{name}")
@@ -53,9 +44,11 @@ def schema_of(type_: Any) -> dict[str, Any]:
         raise ConfigError(message, hint="Pass a schema: schema=.") from error
     for part in parts.values():
         if part.get("type") == "object" and "properties" in part:
+            # Closed, so that registries accept further properties as a compatible change.
             part.setdefault("additionalProperties", False)
     name = top.get("$ref", "").rpartition("/")[2]
-    if name and f'"{top["$ref"]}"' not in json.dumps(parts):  # a type that does not contain itself
+    # A type that does not contain itself needs no definition.
+    if name and f'"{top["$ref"]}"' not in json.dumps(parts):
         top = parts.pop(name)
     title = name or (type_.__name__ if isinstance(type_, type) and not hasattr(type_, "__args__") else str(type_))
     found = {"title": title, **top}
@@ -80,8 +73,9 @@ def type_of(schema: Any) -> Any:
 
 
 _REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")
+# References that may be followed for any value, and further ones per byte: a few schemas can refer to each other a billion
+# times, however short the value is.
 _FREE_REFERENCES, _REFERENCES_PER_BYTE = 10_000, 20
-"""Number of references that may be followed for any value, and further ones for each of its bytes."""
 _ESCAPE = re.compile(r"\\u([0-9a-fA-F]{4})|\\.", re.DOTALL)
 
 
@@ -159,9 +153,8 @@ class JsonFormat:
     """The parts of a serde of JSON with a schema.
 
     Args:
-        type_: Type of the values; None for plain values.
+        type_: None for plain values.
         text: The schema; None for the writer's.
-        references: Schemas that the schema uses.
     """
 
     type_: type[Any] | None
@@ -231,16 +224,8 @@ def _same(value: Any) -> Any:
 
 
 def _checker(schema: Any, registry: RegistryClient, *, is_own: bool) -> Callable[[Any, int], None]:
-    """Return a function that raises if a value does not fit a schema; its arguments are the value and its size in bytes.
-
-    Args:
-        schema: The schema.
-        registry: Has the schemas that it references.
-        is_own: Whether the topology has the schema. Other schemas come from writers, so their patterns need linear time.
-
-    Raises:
-        SchemaError: If it is no JSON Schema, or cannot be checked in bounded time.
-    """
+    """Return a function that raises if a value does not fit a schema; its arguments are the value and its size in bytes."""
+    # Schemas of writers (`is_own` is False) are foreign: what they make the validator do must be bounded.
     from jsonschema.validators import extend, validator_for  # noqa: PLC0415 - of an extra
     from referencing import Registry as Known  # noqa: PLC0415
     from referencing.jsonschema import DRAFT7  # noqa: PLC0415
@@ -269,11 +254,6 @@ def _checker(schema: Any, registry: RegistryClient, *, is_own: bool) -> Callable
 
 
 def _loaded(text: str) -> Any:
-    """Return a schema as parsed JSON.
-
-    Raises:
-        SchemaError: If it is no JSON Schema.
-    """
     try:
         found = json.loads(text)
         check_depth(found)
@@ -287,7 +267,8 @@ def _loaded(text: str) -> Any:
 
 
 def _of_one_dialect(schema: Any) -> Any:
-    """Return a schema without the dialects of its parts, which would be checked without bounds."""
+    """Return a schema without the dialects of its parts."""
+    # The validator would check a part with another dialect by that dialect's own keywords, which have no bounds.
     if isinstance(schema, list):
         return [_of_one_dialect(each) for each in schema]
     if not isinstance(schema, dict):
@@ -300,7 +281,7 @@ def _of_one_dialect(schema: Any) -> Any:
 
 
 class _Limits:
-    """Bounds the references that are followed for a value: a few schemas can refer to each other a billion times."""
+    """Bounds the references that are followed for a value."""
 
     left = 0
 
@@ -325,11 +306,7 @@ class _Patterns:
 
     @classmethod
     def of(cls, schemas: Sequence[Any], *, is_own: bool) -> _Patterns:
-        """Compile the patterns of schemas, on RE2 as far as it has them.
-
-        Raises:
-            SchemaError: If a pattern is none, or one of another topology's schema goes back.
-        """
+        """Compile the patterns of schemas, on RE2 if it supports them."""
         waiting, found = list(schemas), dict[str, Any]()
         while waiting:
             each = waiting.pop()
@@ -382,6 +359,7 @@ def _search(pattern: str, *, is_own: bool) -> Callable[[str], Any]:
 
     options = re2.Options()
     options.log_errors = False
+    # RE2 writes \uXXXX as \x{XXXX}.
     escaped = _ESCAPE.sub(lambda found: f"\\x{{{found[1]}}}" if found[1] else found[0], pattern)
     try:
         linear: Callable[[str], Any] = re2.compile(escaped, options).search
@@ -390,6 +368,7 @@ def _search(pattern: str, *, is_own: bool) -> Callable[[str], Any]:
     else:
         return linear
     try:
+        # The topology's own patterns are trusted: Python's engine may backtrack, without a limit of time.
         if is_own:
             return re.compile(pattern).search
     except re.error as error:
@@ -401,12 +380,13 @@ def _search(pattern: str, *, is_own: bool) -> Callable[[str], Any]:
 def _unique(validator: Any, wanted: Any, instance: Any, _schema: Any) -> Any:
     from jsonschema import ValidationError  # noqa: PLC0415 - of an extra
 
+    # By hashes: for items that cannot be sorted, the library compares each one with all others.
     if wanted and validator.is_type(instance, "array") and len({*map(_comparable, instance)}) < len(instance):
         yield ValidationError("it has an item twice")
 
 
 def _comparable(value: Any) -> Any:
-    """Return a value that is equal to another one where their JSON is: 1 and 1.0, but not 1 and true."""
+    """Return a value that equals another one where their JSON does: 1 and 1.0, but not 1 and true."""
     if isinstance(value, dict):
         return "object", frozenset((name, _comparable(each)) for name, each in value.items())
     if isinstance(value, list | tuple):

@@ -25,13 +25,13 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _SERIALIZED = "serialized"
-"""Form of schemas: serialized file descriptors, as protoc writes them."""
+"""Form in which the registry returns schemas: file descriptors, as protoc writes them."""
+# Confluent's short form for the indexes of a file's first message.
 _FIRST = b"\0"
-"""The indexes of a file's first message."""
+# An index has five bytes at most.
 _MOST_BITS = 35
-"""Bits of an index, which has five bytes at most."""
+# Protobuf's own parsers have this limit of messages within each other.
 _DEEPEST = 100
-"""Greatest depth of messages within each other, as Protobuf's own parsers limit it."""
 
 
 @overload
@@ -131,6 +131,7 @@ class ProtobufFormat:
         start = head + _index_bytes(_indexes_in(kind.DESCRIPTOR, schema, registry))
         if self.is_plain:
             fill = filler_of(kind.DESCRIPTOR)
+            # Deterministic, as equal keys must have equal bytes: Protobuf writes the entries of a map in any order.
             return lambda value: start + fill(kind(), value).SerializeToString(deterministic=True)
 
         def write(value: Any) -> bytes:
@@ -149,6 +150,7 @@ class ProtobufFormat:
         parse, plain = kind.FromString, plain_of(kind.DESCRIPTOR) if self.is_plain else None
 
         def read(data: bytes) -> Any:
+            # Nearly all values are of their file's first message.
             at = HEAD_BYTES + 1 if data[HEAD_BYTES] == 0 else _read_indexes(data)[1]
             found = parse(data[at:])
             return found if plain is None else plain(found)
@@ -157,7 +159,8 @@ class ProtobufFormat:
 
     @property
     def payload(self) -> Payload | None:
-        """Return the parser of the message; None if values are dicts. A zero byte begins no field, so it is refused."""
+        """Return the parser of the message; None if values are dicts."""
+        # A zero byte begins no field of Protobuf, so the parser refuses bytes that still have a head.
         kind: Any = self.message
         return None if self.is_plain else Payload(kind.FromString, lambda data: _read_indexes(data)[1])
 
@@ -213,6 +216,7 @@ def _schema(file: Any, registry: RegistryClient, registration: Registration) -> 
             continue
         schema = _schema(other, registry, registration)
         if registration.auto_register:
+            # Files must be registered before those that import them, which refer to their versions.
             registry.registered(other.name, schema, normalize=registration.normalize)
         known = registry.known(other.name, schema, normalize=registration.normalize)
         references.append(SchemaReference(other.name, other.name, known.version))
@@ -224,11 +228,7 @@ def _text(file: Any) -> str:
 
 
 def _indexes_in(descriptor: Any, schema: Any, registry: RegistryClient) -> list[int]:
-    """Return the place of a message in a schema, which may be another version of its file.
-
-    Raises:
-        SchemaError: If it has no such message.
-    """
+    """Return the place of a message in a schema, which may be another version of its file."""
     if schema is None or schema.schema_str == _text(descriptor.file):
         return _indexes(descriptor)
     file = _file(schema, registry)
@@ -260,7 +260,8 @@ def _index_bytes(indexes: list[int]) -> bytes:
 
 
 def _varint(value: int) -> bytes:
-    rest, written = value << 1, bytearray()  # zigzag; indexes are not negative
+    # Zigzag of a number that is never negative.
+    rest, written = value << 1, bytearray()
     while rest > 0x7F:  # noqa: PLR2004 - seven bits per byte
         written.append(rest & 0x7F | 0x80)
         rest >>= 7
@@ -269,11 +270,7 @@ def _varint(value: int) -> bytes:
 
 
 def _read_indexes(data: bytes) -> tuple[list[int], int]:
-    """Return the indexes after the head, and the position of the message.
-
-    Raises:
-        ValueError: If the bytes are too few.
-    """
+    """Return the indexes after the head, and the position of the message."""
     try:
         count, at = _read_varint(data, HEAD_BYTES)
         if count == 0:
@@ -307,11 +304,7 @@ def _read_varint(data: bytes, at: int) -> tuple[int, int]:
 
 
 def _class_at(schema: Any, registry: RegistryClient, indexes: list[int]) -> Any:
-    """Return the class of a schema's message.
-
-    Raises:
-        SchemaError: If the schema cannot be read, or there is no such message.
-    """
+    """Return the class of a schema's message."""
     from google.protobuf.message_factory import GetMessageClass  # noqa: PLC0415 - of an extra
 
     try:
@@ -325,17 +318,14 @@ def _class_at(schema: Any, registry: RegistryClient, indexes: list[int]) -> Any:
 
 
 def _file(schema: Any, registry: RegistryClient) -> Any:
-    """Return the descriptor of a schema's file, in a pool with all that it imports.
-
-    Raises:
-        SchemaError: If the schema cannot be read.
-    """
+    """Return the descriptor of a schema's file, in a pool with all that it imports."""
     from google.protobuf.descriptor_pool import DescriptorPool  # noqa: PLC0415 - of an extra
 
     if schema.schema_type != "PROTOBUF":
         message = f"A record has a schema of {schema.schema_type or 'AVRO'}, but the serde reads Protobuf"
         raise SchemaError(message)
     try:
+        # A separate pool: one cannot have two versions of a file.
         return _add(DescriptorPool(), "default", schema, registry)
     except (RecursionError, TypeError, ValueError) as error:
         message = f"The Protobuf schema cannot be read: {error}"

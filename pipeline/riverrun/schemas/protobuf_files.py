@@ -1,8 +1,6 @@
 """Files of Protobuf messages, made of schemas as registries hold them: serialized descriptors in Base64, or text.
 
-Reads the text of a `.proto` file.
-
-Only what decides the fields of messages is kept: packages, imports, messages, enums, and the options of Connect.
+Of text, only what decides the fields of messages is kept: packages, imports, messages, enums, and the options of Connect.
 """
 
 from __future__ import annotations
@@ -27,17 +25,13 @@ _SCALARS = frozenset(
 )
 _LABELS = {"optional": 1, "required": 2, "repeated": 3}
 _META = "(confluent.field_meta)"
+# Protobuf's parsers read no deeper descriptors.
 _DEEPEST = 100
-"""Greatest depth of messages within each other: Protobuf's parsers read no deeper descriptors."""
 _LEFT_OUT = frozenset({"option", "service", "extend"})
 
 
 def file_of_text(text: str) -> Any:
-    """Return the descriptor of a file (`FileDescriptorProto`), without its name.
-
-    Raises:
-        ValueError: If the text is no Protobuf schema.
-    """
+    """Return the descriptor of a file (`FileDescriptorProto`), without its name."""
     from google.protobuf.descriptor_pb2 import FileDescriptorProto  # noqa: PLC0415 - of an extra
 
     file = FileDescriptorProto()
@@ -103,7 +97,8 @@ class _Reader:
             elif word != ";":
                 self._field(message, word, is_proto3=is_proto3)
         self._depth -= 1
-        for field in message.field:  # these choices of one field come after all others
+        # As protoc does: these choices of one field come after all others.
+        for field in message.field:
             if field.proto3_optional:
                 field.oneof_index = len(message.oneof_decl)
                 message.oneof_decl.add(name=f"_{field.name}")
@@ -164,7 +159,7 @@ class _Reader:
                 self._options(None)
 
     def _options(self, field: Any) -> None:
-        """Take the options in brackets, and the semicolon behind them; keep those that Connect reads."""
+        """Take the options in brackets, and the semicolon after them; keep those that Connect reads."""
         words = []
         while (word := self._next()) != ";":
             words.append(word)
@@ -179,7 +174,7 @@ class _Reader:
             text_format.Parse(found[1], field.options.Extensions[meta_pb2.field_meta], allow_unknown_field=True)
 
     def _skip(self) -> None:
-        """Leave out a statement: up to its semicolon, or all in its braces."""
+        """Skip a statement: up to its semicolon, or all in its braces."""
         depth = 0
         while True:
             word = self._next()
@@ -235,15 +230,7 @@ def is_same_file(one: Any, other: Any, _registry: object = None) -> bool:
 
 
 def file_of(text: str, name: str) -> Any:
-    """Return the descriptor of a file (`FileDescriptorProto`).
-
-    Args:
-        text: The schema: a serialized descriptor in Base64, or the text of a `.proto` file.
-        name: The name for the file.
-
-    Raises:
-        ValueError: If the text is no Protobuf schema.
-    """
+    """Return the descriptor of a file (`FileDescriptorProto`) from Base64, or from the text of a `.proto` file."""
     from google.protobuf.descriptor_pb2 import FileDescriptorProto  # noqa: PLC0415 - of an extra
     from google.protobuf.message import DecodeError  # noqa: PLC0415
 
@@ -254,28 +241,19 @@ def file_of(text: str, name: str) -> Any:
     file.name = name
     for number, imported in enumerate(file.dependency):
         if imported.startswith("confluent/") and imported.endswith("/decimal.proto"):
-            file.dependency[number] = DECIMAL_FILE  # two names exist
+            # Two names exist, and a pool takes a message only once.
+            file.dependency[number] = DECIMAL_FILE
     return file
 
 
 def add_file(pool: Any, file: Any) -> Any:
-    """Add a file to a pool, after the built-in files that it imports; the pool has the others.
-
-    Args:
-        pool: A `DescriptorPool`.
-        file: A `FileDescriptorProto`.
-
-    Returns:
-        The file's descriptor in the pool.
-
-    Raises:
-        TypeError: If the file does not fit, for example because an import is missing.
-    """
+    """Add a file to a pool, after the built-in files that it imports; the pool has the others."""
     for name in file.dependency:
         built_in = _built_in(name)
         if built_in is not None:
             add_file(pool, built_in)
-    return pool.AddSerializedFile(file.SerializeToString())  # the file may be there already
+    # The file may be there already, which is no error.
+    return pool.AddSerializedFile(file.SerializeToString())
 
 
 def _built_in(name: str) -> Any:

@@ -18,17 +18,17 @@ if TYPE_CHECKING:
     Plain: TypeAlias = "Callable[[Any], Any]"
     Fill: TypeAlias = "Callable[[Any, Any], Any]"
 
+# Called with types that are known at run time only, which type checkers do not expect.
 _typed_dict: Any = TypedDict
-"""Called with types that are known at run time only, which type checkers do not expect."""
 _TIMESTAMP = "google.protobuf.Timestamp"
 _DURATION = "google.protobuf.Duration"
+# Messages that represent JSON.
 _JSON = frozenset({"google.protobuf.Struct", "google.protobuf.Value", "google.protobuf.ListValue"})
-"""Messages that represent JSON."""
 WRAPPERS = frozenset(
     f"google.protobuf.{name}Value"
     for name in ("Bool", "Int32", "UInt32", "Int64", "UInt64", "Float", "Double", "String", "Bytes")
 )
-"""Messages of one value, which tell an absent value from 0."""
+"""Messages of one value, which distinguish an absent value from 0."""
 _KEPT = (bytes, dt.datetime, dt.timedelta)
 UNKNOWN = "-unknown"
 """The key of a message's fields that its class does not know, as bytes. No field of Protobuf can have this name."""
@@ -40,9 +40,6 @@ def plain_of(descriptor: Any) -> Plain:
 
     Absent fields with presence, such as those of a `oneof`, are None. Enums are names, timestamps datetimes in UTC or texts
     if they have nanoseconds, wrappers their values, structs JSON. Unknown fields are bytes, under `UNKNOWN`.
-
-    Args:
-        descriptor: Of the messages.
     """
     return _plain_message(descriptor, {})
 
@@ -51,9 +48,6 @@ def filler_of(descriptor: Any) -> Fill:
     """Return the function that fills an empty message with a value as `plain_of` returns it, and returns the message.
 
     Fields may be missing. The function raises ValueError for unknown fields, and for values that do not fit.
-
-    Args:
-        descriptor: Of the messages.
     """
     fill = _fill_message(descriptor, {})
 
@@ -68,11 +62,7 @@ def filler_of(descriptor: Any) -> Fill:
 
 
 def reader_of_json(descriptor: Any) -> Plain:
-    """Return the function that turns JSON, in which bytes are base64, into a value as `plain_of` returns it.
-
-    Args:
-        descriptor: Of the messages.
-    """
+    """Return the function that turns JSON, in which bytes are base64, into a value as `plain_of` returns it."""
 
     def read(value: Any) -> Any:
         return _changed(descriptor, _with_unknown(value), _of_json)
@@ -81,11 +71,7 @@ def reader_of_json(descriptor: Any) -> Plain:
 
 
 def typed_of(descriptor: Any) -> Plain:
-    """Return the function that turns a value of `plain_of` into one of `type_of`: numbers of unknown enums become text.
-
-    Args:
-        descriptor: Of the messages.
-    """
+    """Return the function that turns a value of `plain_of` into one of `type_of`: numbers of unknown enums become text."""
 
     def typed(value: Any) -> Any:
         return _changed(descriptor, value, _as_text)
@@ -110,7 +96,8 @@ def _plain_message(descriptor: Any, known: dict[str, Plain]) -> Plain:
     if whole is not None:
         return _without_unknown(name, whole, unknown_in)
     fields: list[tuple[str, Plain]] = []
-    may_have_others = descriptor.is_extendable  # extensions are known, but no fields of the message
+    # Extensions are known to the class, so they are not among its unknown fields.
+    may_have_others = descriptor.is_extendable
 
     def plain(message: Any) -> dict[str, Any]:
         found = {name: get(message) for name, get in fields}
@@ -120,7 +107,8 @@ def _plain_message(descriptor: Any, known: dict[str, Plain]) -> Plain:
                 found[UNKNOWN] = others
         return found
 
-    known[name] = plain  # a message may contain itself
+    # Before the fields, as a message may contain itself.
+    known[name] = plain
     fields += [(field.name, _getter(field, known)) for field in descriptor.fields]
     return plain
 
@@ -185,7 +173,8 @@ def _same(value: Any) -> Any:
 def _time(value: Any) -> dt.datetime | str:
     nanos = value.nanos
     if nanos % 1000 or not 0 <= nanos < _SECOND_NANOS:
-        text: str = value.ToJsonString()  # a datetime would lose its nanoseconds
+        # A datetime would lose the nanoseconds.
+        text: str = value.ToJsonString()
         return text
     return EPOCH + dt.timedelta(0, value.seconds, nanos // 1000)
 
@@ -219,13 +208,15 @@ def _fill_message(descriptor: Any, known: dict[str, Fill]) -> Fill:
         given = [each for each in _items(value, name) if each[1] is not None]
         if UNKNOWN in value:
             given = [each for each in given if each[0] != UNKNOWN]
+            # First, so that a field which the class knows by now has the value that the dict gives it.
             message.MergeFromString(value[UNKNOWN])
         for choice in choices:
             _check_choice(choice, given)
         for field, each in given:
             _set(setters, name, message, field, each)
 
-    known[name] = fill  # a message may contain itself
+    # Before the fields, as a message may contain itself.
+    known[name] = fill
     setters |= {field.name: _setter(field, known) for field in descriptor.fields}
     return fill
 
@@ -274,6 +265,7 @@ def _setter(field: Any, known: dict[str, Fill]) -> Fill:
 
     def put(message: Any, value: Any) -> None:
         part = getattr(message, name)
+        # An empty message is present, too.
         part.SetInParent()
         fill(part, value)
 
@@ -393,7 +385,8 @@ def _bytes_of_json(value: Any) -> bytes:
 
 def _type(descriptor: Any, within: tuple[str, ...]) -> Any:
     if descriptor.full_name in within or descriptor.full_name in _JSON:
-        return Any  # JSON, or the message contains itself
+        # JSON, or the message contains itself.
+        return Any
     if descriptor.full_name in WRAPPERS:
         return _single(descriptor.fields_by_name["value"], within)
     if descriptor.full_name == _TIMESTAMP:

@@ -23,36 +23,31 @@ T = TypeVar("T")
 
 log = logging.getLogger(__name__)
 
+# Pauses between attempts, as in Confluent's client.
 _RETRYING = ("max.retries", "retries.wait.ms", "retries.max.wait.ms")
-"""Pauses between attempts, as in Confluent's client."""
 _NOT_FOUND, _INCOMPATIBLE, _INVALID = 404, 409, 422
 _FORBIDDEN = (401, 403)
 _BUSY = 500
 
 
 class RegistryClient:
-    """A registry client for one process. It caches answers: schemas and their ids never change.
-
-    Args:
-        settings: Settings of `[schema_registry]`.
-
-    Raises:
-        ConfigError: If the client refuses them.
-    """
+    """A registry client for one process. It caches answers: schemas and their ids never change."""
 
     def __init__(self, settings: Mapping[str, Any]) -> None:
-        """Create the client without connecting."""
-        with warnings.catch_warnings(record=True):  # the client's own libraries cause deprecation warnings
+        # The client's own libraries cause deprecation warnings.
+        with warnings.catch_warnings(record=True):
             from confluent_kafka.schema_registry import SchemaRegistryClient  # noqa: PLC0415 - of an extra
 
         given = {
             "timeout": CLIENT_SETTINGS["timeout"].default,
             **{k: v for k, v in settings.items() if k in CLIENT_SETTINGS},
         }
-        if "bearer.auth.credentials.source" in given:  # these two exist in Confluent Cloud only
+        # Confluent's client asks for these two, which exist in Confluent Cloud only.
+        if "bearer.auth.credentials.source" in given:
             given = {"bearer.auth.logical.cluster": "", "bearer.auth.identity.pool.id": "", **given}
         given = _without_user(given)
         self._shown = redacted(given[URL])
+        # Confluent's mock registry gives one schema another id in each subject, unlike a real one.
         self._ids: dict[Any, int] | None = {} if given[URL].startswith("mock://") else None
         retrying = (given.get(key, CLIENT_SETTINGS[key].default) for key in _RETRYING)
         self._retries, self._wait_ms, self._longest_wait_ms = retrying
@@ -63,16 +58,7 @@ class RegistryClient:
             raise ConfigError(message, hint="Correct [schema_registry] in streams.toml.") from error
 
     def schema(self, schema_id: int, form: str | None = None) -> Any:
-        """Return the schema with an id (`Schema`).
-
-        Args:
-            schema_id: The id.
-            form: The form to return, where there are several.
-
-        Raises:
-            SchemaError: If the registry has no such schema.
-            RegistryError: If the registry does not answer.
-        """
+        """Return the schema with an id (`Schema`)."""
         return self._asked(f"schema {schema_id}", lambda: self._client.get_schema(schema_id, None, form))
 
     def version(self, subject: str, version: int, form: str | None = None) -> Any:
@@ -85,15 +71,9 @@ class RegistryClient:
         return self._asked(f"the latest version of subject {subject}", lambda: self._client.get_latest_version(subject))
 
     def registered(self, subject: str, schema: Any, *, normalize: bool) -> int:
-        """Register a schema as a new version of its subject, unless it is registered already, and return its id.
-
-        Raises:
-            SchemaError: If the schema is invalid, or incompatible with earlier versions.
-            RegistryError: If the registry does not answer.
-        """
+        """Register a schema as a new version of its subject, unless it is registered already, and return its id."""
         what = f"a schema for subject {subject}"
         found = int(self._asked(what, lambda: self._client.register_schema(subject, schema, normalize), subject))
-        # A schema has one id in all subjects.
         return found if self._ids is None else self._ids.setdefault(schema, found)
 
     def known(self, subject: str, schema: Any, *, normalize: bool) -> Any:
@@ -108,7 +88,8 @@ class RegistryClient:
         while True:
             try:
                 return call()
-            except SchemaRegistryError as error:  # the client itself has retried everything but conflicts
+            # The client itself has retried everything but conflicts.
+            except SchemaRegistryError as error:
                 if attempt >= self._retries or not _is_race(error):
                     raise self._refused(what, error, subject) from error
                 log.info("another instance is registering %s: retrying", what)
@@ -163,7 +144,8 @@ class RegistryClient:
 
 @functools.cache
 def _http_errors() -> tuple[type[Exception], ...]:
-    """Return the errors of the client's HTTP library: since confluent-kafka 2.16 that is httpx2 where it is installed."""
+    """Return the errors of the client's HTTP library."""
+    # Since confluent-kafka 2.16 that is httpx2 where it is installed, and httpx elsewhere. Their errors share no class.
     found: list[type[Exception]] = []
     for library in ("httpx", "httpx2"):
         with suppress(ModuleNotFoundError):
@@ -172,12 +154,13 @@ def _http_errors() -> tuple[type[Exception], ...]:
 
 
 def _is_race(error: Any) -> bool:
-    """Return whether two instances registered a new subject at once. Apicurio refuses the later one, which may retry."""
+    # Two instances have registered a new subject at once. Apicurio refuses the later one, which may retry.
     return error.http_status_code == _INCOMPATIBLE and "already exists" in str(error.error_message)
 
 
 def _without_user(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings with the user moved out of the address, because libraries log addresses."""
+    """Return the settings with the user moved out of the address."""
+    # Libraries log addresses, and with them the password.
     addresses = [urlsplit(url.strip()) for url in settings[URL].split(",")]
     found, first = dict(settings), addresses[0]
     if first.username is not None and "basic.auth.user.info" not in found:
@@ -187,14 +170,11 @@ def _without_user(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def registry_of(settings: Mapping[str, Any]) -> RegistryClient:
-    """Return the registry client of these settings: one per process, so that each schema is fetched once.
-
-    Raises:
-        ConfigError: If no registry is configured, or the client refuses the settings.
-    """
+    """Return the registry client of these settings, one per process."""
     if not settings:
         message = "A serde needs a schema registry, and none is configured"
         raise ConfigError(message, hint='Add [schema_registry] with url = "http://..." to streams.toml.')
+    # Serdes differ in settings of their own, but share one client, so that each schema is fetched once.
     return _registry(tuple(sorted((k, v) for k, v in settings.items() if k in CLIENT_SETTINGS)))
 
 

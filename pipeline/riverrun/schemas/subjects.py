@@ -1,7 +1,4 @@
-"""How serdes use the registry: naming subjects, and registering or looking up schemas.
-
-Schemas as text: from what users write, and to what the registry's client takes.
-"""
+"""How serdes name subjects and find the schema to write with, and schemas as text."""
 
 from __future__ import annotations
 
@@ -20,15 +17,7 @@ _DEEPEST = 200
 
 
 def json_text(schema: str | Mapping[str, Any] | Sequence[Any] | None, kind: str) -> str | None:
-    """Return a schema as JSON text; None for no schema.
-
-    Args:
-        schema: JSON as text, or the value that it stands for.
-        kind: The kind of schema, for the error.
-
-    Raises:
-        ConfigError: If it is not JSON, or nested too deeply.
-    """
+    """Return a schema as JSON text; None for no schema."""
     if schema is None:
         return None
     try:
@@ -41,13 +30,7 @@ def json_text(schema: str | Mapping[str, Any] | Sequence[Any] | None, kind: str)
 
 
 def client_schema(text: str | None, type_: str, references: Sequence[Reference]) -> Any:
-    """Return a schema as the registry's client takes it (`Schema`); None for no text.
-
-    Args:
-        text: The schema.
-        type_: The registry's name of its kind.
-        references: Schemas that it uses.
-    """
+    """Return a schema as the registry's client takes it (`Schema`); None for no text."""
     from confluent_kafka.schema_registry import Schema, SchemaReference  # noqa: PLC0415 - of an extra
 
     return None if text is None else Schema(text, type_, [SchemaReference(*each) for each in references])
@@ -59,11 +42,8 @@ def is_same_json(one: Any, other: Any, _registry: object = None) -> bool:
 
 
 def check_depth(schema: Any) -> None:
-    """Check that JSON is not nested too deeply for the recursion of those that read it.
-
-    Raises:
-        ValueError: If it is nested more than 200 levels deep.
-    """
+    """Check that JSON is not nested too deeply for the recursion of those that read it."""
+    # Level by level, as recursion is what this protects from.
     level = [schema]
     for _ in range(_DEEPEST):
         level = [part for each in level for part in _parts(each)]
@@ -120,11 +100,7 @@ class Registration:
 
     @classmethod
     def of(cls, settings: Mapping[str, Any]) -> Registration:
-        """Read the settings of a serde.
-
-        Raises:
-            ConfigError: If they contradict each other, or the strategy is unknown.
-        """
+        """Read the settings of a serde."""
         auto_register = settings.get("auto.register.schemas", True)
         use_latest = settings.get("use.latest.version", False)
         if auto_register and use_latest:
@@ -136,17 +112,14 @@ class Registration:
         return cls(auto_register, use_latest, normalize, _strategy(settings.get("subject.name.strategy", _TOPIC)))
 
     def subject(self, place: SerdePlace, record_name: str | None) -> str:
-        """Return the subject of a schema.
-
-        Raises:
-            SchemaError: If the strategy names none.
-        """
+        """Return the subject of a schema."""
         from confluent_kafka.serialization import MessageField, SerializationContext  # noqa: PLC0415 - of an extra
 
         field = MessageField.KEY if place.is_key else MessageField.VALUE
         try:
             subject = self.strategy(SerializationContext(place.topic, field), record_name)
-        except TypeError:  # Confluent's strategies append None as text
+        # Confluent's strategies append None as if it were text.
+        except TypeError:
             subject = None
         if subject is None:
             message = f"subject.name.strategy names no subject for {record_name or 'a schema without a name'}"
@@ -156,11 +129,7 @@ class Registration:
 
 
 def check_settings(serde: str, settings: Mapping[str, Any]) -> None:
-    """Check that a serde has settings of serdes only.
-
-    Raises:
-        ConfigError: If a setting is unknown, or has another type.
-    """
+    """Refuse settings that are not a serde's, or have the wrong type."""
     for key, value in settings.items():
         if key not in SERDE_SETTINGS:
             message = f"{serde} has no setting {key}"

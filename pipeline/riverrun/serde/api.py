@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 
 PLAIN: frozenset[type] = frozenset({int, str, float, bool})
 """The immutable types of plain JSON values."""
+# Types without parts. Datetimes are not among them, as a round trip may change their time zone object.
 _ATOMS = PLAIN | {bytes, type(None), decimal.Decimal, uuid.UUID, dt.date}
-"""Types without parts. Datetimes are not among them, as a round trip may change their time zone object."""
 _CONTAINERS = frozenset({tuple, frozenset})
 
 
@@ -46,9 +46,6 @@ def immutable_types(type_: Any) -> frozenset[type]:
     ['int']
     >>> immutable_types(tuple[int, str]) == {tuple}, immutable_types(tuple[list[int], str]) == {tuple}
     (True, False)
-
-    Args:
-        type_: A type that msgspec can decode. Fields of frozen structs and dataclasses are trusted to hold what they declare.
     """
     if type_ is Any:
         return PLAIN
@@ -59,7 +56,6 @@ def immutable_types(type_: Any) -> frozenset[type]:
 
 
 def _classes(type_: Any) -> set[type]:
-    """Return the classes of a type's values."""
     origin = get_origin(type_)
     if origin is Annotated:
         return _classes(get_args(type_)[0])
@@ -88,7 +84,6 @@ def _is_immutable(type_: Any, within: frozenset[Any]) -> bool:
 
 
 def _is_frozen(type_: type) -> bool:
-    """Return whether an object's fields cannot be set."""
     if issubclass(type_, msgspec.Struct):
         return bool(type_.__struct_config__.frozen)
     if dataclasses.is_dataclass(type_):
@@ -97,8 +92,9 @@ def _is_frozen(type_: type) -> bool:
 
 
 def _fields(type_: type) -> list[Any]:
-    """Return the types of an object's fields; `Any` if they are unknown."""
+    """Return the types of an object's fields; `Any` if unknown."""
     try:
+        # Frozen structs and dataclasses are trusted to hold what they declare.
         return list(get_type_hints(type_, include_extras=True).values())
     except Exception:  # noqa: BLE001 - names that only type checkers know
         return [Any]
@@ -107,15 +103,14 @@ def _fields(type_: type) -> list[Any]:
 T = TypeVar("T")
 
 ITEM = "riverrun_item"
-"""Names the attribute of a serde's function that reads or writes tuples of one item: the function of that item."""
-
+"""Attribute of a serde's function that reads or writes tuples of one item: the function of that item."""
 
 FIELDS = "riverrun_fields"
-"""Names the attribute of a serde's function that reads or writes tuples: the `ReadsFields` or `WritesFields` of objects."""
+"""Attribute of a serde's function that reads or writes tuples: the `ReadsFields` or `WritesFields` of objects."""
 
 
 class ReadsFields(Protocol):
-    """Reads bytes as objects with attributes, which generated functions make a tuple of without a call."""
+    """Reads bytes as objects with attributes, of which generated functions make a tuple without a call."""
 
     @property
     def known(self) -> Callable[[bytes], Any]:
@@ -134,19 +129,14 @@ class ReadsFields(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class WritesFields:
-    """Writes tuples as objects, which generated functions make of the items without a tuple.
-
-    Args:
-        make: Returns the object of some items.
-        encode: Writes the object.
-    """
+    """Writes tuples as objects, which generated functions make of the items without a tuple."""
 
     make: Callable[..., Any]
     encode: Callable[[Any], bytes]
 
 
 FRAME = "riverrun_frame"
-"""Names the attribute of a serde's function that reads bytes behind a head: the `ReadsFramed` that does so."""
+"""Attribute of a serde's function that reads bytes behind a head: the `ReadsFramed` that does so."""
 
 
 class ReadsFramed(Protocol):
@@ -172,10 +162,9 @@ class SerdePlace:
 
     Args:
         topic: The topic, or the changelog of a store, with the application's prefix; None if topics are chosen per record.
-        is_key: Whether the serde is for keys.
         registry: Settings of the schema registry (`[schema_registry]`). Never printed: they may hold secrets.
-        registers: Whether the serde registers its schema. If not, it writes only what it has read last, with that
-            schema's id if it is its own schema.
+        registers: Whether the serde registers its schema. If not, it writes only the value that it has read last, with that
+            value's schema id, if the schema is its own.
         finds_rows: Whether rows are found and partitioned by the bytes that the serde writes, which must not change.
     """
 
@@ -214,7 +203,7 @@ class Serde(Generic[T]):
         plain: Converts a value to `value_type`, if values have another type, such as a message of Protobuf.
         place: Returns the serde for one place, for serdes that depend on it; None for all others. See `placed`.
         of_text: Reads a value from text, as `shown` or `plain` shows it in JSON; None if it is read as JSON alone.
-        shown: Converts a value for people to what JSON has, so that `of_text` reads it as it was; None if `plain` does.
+        shown: Converts a value to what JSON has, for display, so that `of_text` reads it as it was; None if `plain` does.
     """
 
     name: str
@@ -300,7 +289,7 @@ def plain_reader(serde: Serde[Any]) -> Callable[[bytes], Any]:
 
 
 def shown_reader(serde: Serde[Any]) -> Callable[[bytes], Any]:
-    """Return the function that deserializes bytes to a value for people, which `Serde.of_text` reads as it was."""
+    """Return the function that deserializes bytes to a value for display, which `Serde.of_text` reads as it was."""
     read, show = serde.deserialize, serde.shown
     return plain_reader(serde) if show is None else lambda data: show(read(data))
 
@@ -311,9 +300,6 @@ def field_names(value_type: Any) -> tuple[str, ...] | None:
     >>> import dataclasses
     >>> field_names(dataclasses.make_dataclass("Click", [("user", str)])), field_names(int), field_names(Any)
     (('user',), (), None)
-
-    Args:
-        value_type: A type that msgspec can inspect; None for bytes.
     """
     found = None if value_type is None else inspect.type_info(value_type)
     while isinstance(found, inspect.Metadata | inspect.UnionType):
@@ -348,10 +334,6 @@ def placed(serde: Serde[Any], place: SerdePlace) -> Serde[Any]:
     >>> upper = Serde("upper", lambda text: text.upper().encode(), bytes.decode)
     >>> placed(upper, SerdePlace("words", is_key=True, registry={})) is upper
     True
-
-    Args:
-        serde: The serde of a topology, which belongs to no application yet.
-        place: Where it is used. Each part of a composite serde, such as one side of a join, gets its own place.
     """
     if serde.place is not None:
         return serde.place(place)
@@ -359,6 +341,7 @@ def placed(serde: Serde[Any], place: SerdePlace) -> Serde[Any]:
     inner = [part for part in arguments if isinstance(part, Serde)]
     if function is None or not needs_place(serde):
         return serde
+    # Each part of a composite serde, such as one side of a join, has its own schema and subject.
     places = iter([place] if len(inner) == 1 else [_part_of(place, number) for number in range(len(inner))])
     made: Serde[Any] = function(
         *(placed(part, next(places)) if isinstance(part, Serde) else part for part in arguments)
@@ -369,7 +352,8 @@ def placed(serde: Serde[Any], place: SerdePlace) -> Serde[Any]:
 def needs_place(serde: Serde[Any]) -> bool:
     """Return whether a serde, or one inside it, depends on where it is used."""
     function, parts = serde.remake or (None, ())
-    if function is placed:  # it has its place already
+    # It has its place already.
+    if function is placed:
         return False
     return serde.place is not None or any(isinstance(part, Serde) and needs_place(part) for part in parts)
 

@@ -38,6 +38,7 @@ def _date(days: int) -> str:
 
 def _micros(per_micro: int, micros_per: int) -> Callable[[int], tuple[int, str]]:
     """Return the function from a number to microseconds, and the text of the nanoseconds that they lack."""
+    # Python's times have microseconds, so the digits of nanoseconds are appended as text.
 
     def micros(value: int) -> tuple[int, str]:
         whole, rest = divmod(value * micros_per, per_micro)
@@ -85,7 +86,8 @@ def _unscaled(value: Any) -> int:
 def _decimal(scale: int) -> Convert:
     def convert(value: Any) -> str:
         if not isinstance(value, str):
-            return str(value)  # `decimal.handling.mode` is double
+            # `decimal.handling.mode` is `double`: digits are lost already.
+            return str(value)
         unscaled = _unscaled(value)
         digits = tuple(int(digit) for digit in str(abs(unscaled)))
         return format(Decimal((int(unscaled < 0), digits, -scale)), "f")
@@ -97,6 +99,7 @@ def _variable_decimal(value: Mapping[str, Any]) -> str:
     return str(_decimal(int(value["scale"]))(value["value"]))
 
 
+# By the name of the schema. Others are texts and numbers already: `ZonedTimestamp`, `Interval`, `Year`, `Uuid`, `Json`.
 _CONVERTERS: Mapping[str, Convert] = {
     "io.debezium.time.Date": _date,
     "io.debezium.time.Time": _time(_MILLIS),
@@ -112,16 +115,11 @@ _CONVERTERS: Mapping[str, Convert] = {
     "org.apache.kafka.connect.data.Time": _time(_MILLIS),
     "org.apache.kafka.connect.data.Timestamp": _timestamp(_MILLIS),
 }
-"""By the name of the schema. Others are texts and numbers already: `ZonedTimestamp`, `Interval`, `Year`, `Uuid`, `Json`."""
 DECIMAL = "org.apache.kafka.connect.data.Decimal"
 
 
 def column_converter(schema: Schema) -> Convert | None:
-    """Return the converter of a column; None if its values stay as they are.
-
-    Raises:
-        ValueError: If the schema is none of Kafka Connect.
-    """
+    """Return the converter of a column; None if its values stay as they are."""
     if schema.name == DECIMAL:
         return _nullable(_decimal(int(schema.parameters.get("scale", "0"))))
     known = _CONVERTERS.get(schema.name or "")
@@ -156,12 +154,8 @@ def row_converter(columns: Mapping[str, Convert | None]) -> Convert | None:
 def declared_converters(types: Mapping[str, str]) -> Convert | None:
     """Return the converter of rows whose columns have declared types.
 
-    Args:
-        types: Names of Debezium's and Kafka Connect's types by column: `io.debezium.time.Date`, or
-            `org.apache.kafka.connect.data.Decimal(2)` with its scale.
-
-    Raises:
-        ValueError: If there is no such type.
+    Types have the names of Debezium's and Kafka Connect's: `io.debezium.time.Date`, or, with its scale,
+    `org.apache.kafka.connect.data.Decimal(2)`.
     """
     return row_converter({column: _declared(column, text) for column, text in types.items()})
 

@@ -27,10 +27,10 @@ UNAVAILABLE = "__debezium_unavailable_value"
 """In place of a value that the database did not write to its log (`unavailable.value.placeholder`)."""
 TRUNCATE = "t"
 _OPERATIONS = frozenset({"c", "u", "d", "r", "t", "m"})
+# A topic rarely has more than one schema, but each text is kept: foreign records must not fill the memory.
 _MOST_SCHEMAS = 64
-"""Schemas of envelopes whose converters are kept; a topic rarely has more than one."""
+# The schema of what these serdes write: columns have been converted already, and must not be once more.
 _AS_IT_IS = {"type": "struct"}
-"""The schema of columns that have been converted already: those that these serdes write."""
 _NO_ENVELOPE_HINT = (
     "Rows that ExtractNewRecordState has taken out of their envelopes are read as any others: Consumed(..., JSON)."
 )
@@ -44,8 +44,8 @@ class RowChange(Generic[V]):
         op: `c` if the row was inserted, `u` if it was updated, `d` if it was deleted, `r` if a snapshot has read it. `t` if the
             table was truncated; `m` for a message of the application.
         after: The row after the change; None if there is none.
-        source: Where the change comes from: the database's own position and time, and what else the connector tells.
-        ts_ms: When the connector processed the change, ms since the epoch; None if it does not tell.
+        source: Where the change comes from: the database's own position and time, and what else the connector reports.
+        ts_ms: When the connector processed the change, ms since the epoch; None if it does not say.
         unavailable: Columns of `after` that the database did not write to its log. They are missing in the row.
         row_before: Columns and values before the change; None if there are none.
         read_row: Makes a row of columns and values.
@@ -101,22 +101,14 @@ class _Converters:
 
 
 class _Schemas(Generic[C]):
-    """The converters of the schemas that came with records so far, by their text.
-
-    Args:
-        made_of: Returns the converters of a schema.
-    """
+    """The converters of the schemas that came with records so far, by their text."""
 
     def __init__(self, made_of: Callable[[Schema], C]) -> None:
         self._made_of = made_of
         self._known: dict[bytes, C] = {}
 
     def of(self, text: bytes) -> C:
-        """Return the converters of a schema.
-
-        Raises:
-            ValueError: If it is no schema of Kafka Connect.
-        """
+        """Return the converters of a schema."""
         if text not in self._known:
             if len(self._known) >= _MOST_SCHEMAS:
                 self._known.clear()
@@ -140,9 +132,6 @@ def changes_serde(row: Any = None, types: Types = None, envelopes: Serde[Any] = 
         row: Type of the rows, which msgspec can make of their columns; None for dicts.
         types: Types of columns without a schema, as `declared_converters` takes them.
         envelopes: Reads envelopes that are not JSON as dicts.
-
-    Raises:
-        ValueError: If a declared type does not exist.
     """
     declared = declared_converters(dict(types or {}))
     name = f"debezium[{getattr(row, '__name__', row)}]" if row is not None else "debezium"
@@ -161,16 +150,7 @@ def _pairs(types: Types) -> tuple[tuple[str, str], ...] | None:
 
 
 def key_serde(key: Any = None, types: Types = None, keys: Serde[Any] = JSON) -> Serde[Any]:
-    """Return the serde of the keys of changes: the value of the only column of a primary key, or a dict of several.
-
-    Args:
-        key: Type of the keys, which msgspec can make of that; None for plain values.
-        types: Types of columns without a schema, as `declared_converters` takes them.
-        keys: Reads keys that are not JSON as dicts.
-
-    Raises:
-        ValueError: If a declared type does not exist.
-    """
+    """Return the serde of the keys of changes: the value of the only column of a primary key, or a dict of several."""
     declared = declared_converters(dict(types or {}))
     make = _row_reader(key)
     schemas = _Schemas(column_converter)
@@ -180,7 +160,8 @@ def key_serde(key: Any = None, types: Types = None, keys: Serde[Any] = JSON) -> 
         if not _is_json(data):
             return _converted(msgspec.to_builtins(read_other(data)), declared)
         if data.lstrip()[:1] != b"{":
-            return _decode(data)  # written by this serde
+            # Written by this serde: a key that is a single value has no envelope.
+            return _decode(data)
         outer = _decode_key(data)
         if not outer.payload:
             return _converted(_decode(data), declared)
@@ -205,11 +186,7 @@ def key_serde(key: Any = None, types: Types = None, keys: Serde[Any] = JSON) -> 
 
 
 def rows_serdes(keys: Serde[Any], changes: Serde[Any]) -> tuple[Serde[Any], Serde[Any]]:
-    """Return the serdes of the keys and rows of a table, for the serdes of its changes: JSON.
-
-    Raises:
-        TypeError: If they are no serdes of changes.
-    """
+    """Return the serdes of the keys and rows of a table, for the serdes of its changes: JSON."""
     function, arguments = changes.remake or (None, ())
     if function is not changes_serde:
         message = f"{changes.name} does not read changes of rows: use Consumed.debezium()"
@@ -219,11 +196,7 @@ def rows_serdes(keys: Serde[Any], changes: Serde[Any]) -> tuple[Serde[Any], Serd
 
 
 def row_now(change: RowChange[V] | None) -> V | None:
-    """Return the row that a table has after a change; None if it is deleted.
-
-    Raises:
-        ValueError: If the change does not say so: the database did not log all columns, or the table was truncated.
-    """
+    """Return the row that a table has after a change; None if it is deleted. Raises if the change does not say."""
     if change is None or change.op == "d":
         return None
     if change.unavailable:
@@ -232,11 +205,7 @@ def row_now(change: RowChange[V] | None) -> V | None:
 
 
 def row_after(change: RowChange[V]) -> V:
-    """Return the row after a change that is no deletion.
-
-    Raises:
-        ValueError: If there is none: the table was truncated, or the change is a message of the application.
-    """
+    """Return the row after a change that is no deletion."""
     if change.after is None:
         cause = "its table was truncated" if change.op == TRUNCATE else f"a change with op {change.op!r} has no row"
         message = f"No row can be read: {cause}"
@@ -281,7 +250,7 @@ def _reader(
 
 
 def _available(row: dict[str, Any] | None) -> tuple[dict[str, Any] | None, tuple[str, ...]]:
-    """Return the columns that the database has told, and the names of the others."""
+    """Return the columns that the database has logged, and the names of the others."""
     if row is None or UNAVAILABLE not in row.values():
         return row, ()
     unavailable = tuple(name for name, value in row.items() if value == UNAVAILABLE)
@@ -309,7 +278,7 @@ def _converted(row: Any, convert: Convert | None) -> Any:
 
 
 def _is_json(data: bytes) -> bool:
-    """Return whether bytes are JSON: records of a schema registry begin with a zero byte."""
+    # Records of a schema registry begin with a zero byte, which JSON never does.
     return data[:1] != b"\0"
 
 
@@ -326,7 +295,6 @@ def _has_fields(type_: Any) -> bool:
 
 
 def _plain(change: RowChange[Any]) -> dict[str, Any]:
-    """Return a change as an envelope without a schema."""
     envelope = {"op": change.op, "before": change.row_before, "after": change.after, "source": change.source}
     if change.unavailable:
         envelope["after"] = {**msgspec.to_builtins(change.after), **dict.fromkeys(change.unavailable, UNAVAILABLE)}

@@ -7,7 +7,7 @@ combined key      int32 length of foreign key ++ foreign key ++ primary key
 ```
 Integers are big-endian. (`SubscriptionWrapperSerde`, `SubscriptionResponseWrapperSerde`, `CombinedKeySchema`.)
 
-The hash by which foreign-key joins recognise stale answers (`org.apache.kafka.streams.state.internals.Murmur3`).
+Joins recognise stale answers by the hash (`org.apache.kafka.streams.state.internals.Murmur3`).
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ _SUBSCRIPTION_VERSION = 1
 _RESPONSE_VERSION = 0
 _HASH_BYTES = 16
 _INT = struct.Struct(">i")
+# Makes a named tuple in half the time that a call of its class takes.
 _made = tuple.__new__
-"""Makes a named tuple in half the time that a call of its class takes."""
 
 
 class Instruction(IntEnum):
@@ -56,12 +56,12 @@ class Instruction(IntEnum):
     """Store the subscription, and answer if there is a value."""
 
 
+# Calling the class takes five times as long.
 _INSTRUCTIONS = {int(instruction): instruction for instruction in Instruction}
-"""The instructions by number: calling their class takes five times as long."""
 
 
 class Subscription(NamedTuple):
-    """A row of the primary table tells the foreign table which value it wants (`SubscriptionWrapper`).
+    """The request of a primary table's row for a foreign value (`SubscriptionWrapper`).
 
     `hash` is the hash of the row's serialized value, None for a deleted row. `primary_partition` is the partition for
     answers, None if the writer was older than Kafka Streams 3.4.
@@ -117,6 +117,7 @@ def subscription_serde(primary_key: Serde[Any]) -> Serde[Subscription]:
         instruction = Instruction(data[1]) if known is None else known
         return _made(Subscription, (hash_, instruction, decode(data[start:end]), partition))
 
+    # A subscription is immutable if its primary key is.
     has_fixed_keys = primary_key.value_type is not Any and bool(primary_key.immutable_types)
     return Serde(
         f"subscription[{primary_key.name}]",

@@ -43,7 +43,6 @@ if TYPE_CHECKING:
 
 _OLD, _NEW, _BOTH = 0, 1, 2
 _WITH_IS_LATEST = 3
-"""Added to a flag that follows a byte `is_latest`."""
 _VARINT_MAX_BYTES = 5
 
 
@@ -60,9 +59,6 @@ def encode_change(new: bytes | None, old: bytes | None) -> bytes:
 
     >>> encode_change(b"n", b"o").hex()
     '026e6f02'
-
-    Raises:
-        ValueError: If both sides are None; such a change is empty and must not be sent.
     """
     if new is None:
         if old is None:
@@ -75,11 +71,7 @@ def encode_change(new: bytes | None, old: bytes | None) -> bytes:
 
 
 def decode_change(data: bytes) -> ChangeBytes:
-    """Decode both sides of a change.
-
-    Raises:
-        ValueError: If the bytes are not a change.
-    """
+    """Decode both sides of a change."""
     flag = data[-1] if data else -1
     if flag not in range(_BOTH + _WITH_IS_LATEST + 1):
         message = f"a change ends with a flag from 0 to 5, not {flag if data else 'nothing'}"
@@ -96,6 +88,7 @@ def decode_change(data: bytes) -> ChangeBytes:
     if flag == _NEW:
         return ChangeBytes(body, None, is_latest)
     length, start = _read_varint(body)
+    # A foreign length must not read past the value: slices would end silently.
     if not 0 <= length <= len(body) - start:
         message = f"a new value of {length} bytes does not fit into a change of {len(data)} bytes"
         raise ValueError(message)
@@ -123,7 +116,8 @@ def change_serde(inner: Serde[Any]) -> Serde[Change[Any]]:
 
 
 def _varint(value: int) -> bytes:
-    rest, written = value << 1, bytearray()  # zigzag; lengths are not negative
+    # Zigzag of a number that is never negative.
+    rest, written = value << 1, bytearray()
     while rest > 0x7F:  # noqa: PLR2004 - seven bits per byte
         written.append(rest & 0x7F | 0x80)
         rest >>= 7
@@ -168,11 +162,7 @@ def encode_buffered(record: BufferedRecord) -> bytes:
 
 
 def decode_buffered(data: bytes) -> BufferedRecord:
-    """Decode a record from a value of the buffer's changelog.
-
-    Raises:
-        ValueError: If the bytes are not such a record.
-    """
+    """Decode a record from a value of the buffer's changelog."""
     try:
         return _decoded(data)
     except struct.error as error:
@@ -233,8 +223,8 @@ def _read(data: bytes, at: int) -> tuple[bytes | None, int]:
 _KEY_HEAD = struct.Struct(">qB")
 _LIST_HEAD = struct.Struct(">Bi")
 _LENGTH = struct.Struct(">i")
+# `ListSerializer`'s strategy for entries with individual lengths; Kafka Streams uses no other one here.
 _VARIABLE_SIZE = 1
-"""`ListSerializer`'s strategy for entries with individual lengths; Kafka Streams uses no other one here."""
 
 
 class JoinSideKey(NamedTuple):
@@ -313,15 +303,12 @@ def encode_list(entries: Sequence[bytes]) -> bytes:
 
 
 def decode_list(data: bytes) -> list[bytes]:
-    """Decode a list of values.
-
-    Raises:
-        ValueError: If the bytes are not such a list.
-    """
+    """Decode a list of values."""
     if len(data) < _LIST_HEAD.size or data[0] != _VARIABLE_SIZE:
         message = f"a list of values begins with 0x01 and its length, not {data[: _LIST_HEAD.size].hex() or 'nothing'}"
         raise ValueError(message)
     at, entries, count = _LIST_HEAD.size, [], _LIST_HEAD.unpack_from(data)[1]
+    # Before the loop: a foreign count must not make it run two billion times.
     if not 0 <= count * _LENGTH.size <= len(data) - at:
         message = f"{count} values do not fit into a list of {len(data)} bytes"
         raise ValueError(message)

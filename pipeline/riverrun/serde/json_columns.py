@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 
     from riverrun.serde.api import Serde
 
+# Topics that exceed a limit of names, classes, or objects that no class reads are read as dicts: learning would never end.
 _MOST_NAMES = 256
 _MOST_CLASSES = 32
 _MOST_ODD = 1000
-"""Limit of names, classes, and objects that no class reads: topics that exceed it are read as dicts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,9 +34,7 @@ class ColumnsWriter:
 
     Args:
         places: The index of a column for each item that `make` takes.
-        make: Makes an object of the columns' values.
-        encode: Writes the object.
-        doubtful: Bytes after which `check` has to look at the values.
+        doubtful: If the bytes contain this, `check` has to look at the values.
         check: Takes them as a dict, and raises the serde's error for a value that it does not write.
     """
 
@@ -62,19 +60,17 @@ def columns_writer(serde: Serde[Any], names: tuple[str, ...]) -> ColumnsWriter |
 @lru_cache(maxsize=256)
 def _writer(names: tuple[str, ...]) -> ColumnsWriter | None:
     try:
+        # `JSON` sorts names by their bytes, and equal values must have equal bytes.
         places = tuple(sorted(range(len(names)), key=lambda place: names[place].encode()))
         made = _class_of([(names[place], Any) for place in places])
-    except ValueError:  # a name that msgspec does not allow, or no text of Unicode
+    # A name that msgspec does not allow, or no text of Unicode.
+    except ValueError:
         return None
     return ColumnsWriter(places, made, encode_json, b"null", refuse_odd_numbers)
 
 
 def _class_of(columns: list[tuple[str, Any]], others: tuple[str, ...] = ()) -> Any:
-    """Return a class with columns as `f0`, `f1` and so on, and others that it may have.
-
-    Raises:
-        ValueError: If msgspec does not allow one of the names.
-    """
+    """Return a class with columns as `f0`, `f1` and so on, and others that it may have."""
     fields: list[Any] = [(f"f{number}", type_) for number, (_, type_) in enumerate(columns)]
     fields += [(f"f{number}", Any, None) for number in range(len(columns), len(columns) + len(others))]
     names = {f"f{number}": name for number, name in enumerate([*(name for name, _ in columns), *others])}
@@ -85,8 +81,8 @@ def _class_of(columns: list[tuple[str, Any]], others: tuple[str, ...] = ()) -> A
 class ColumnsReader:
     """Reads JSON objects as objects with the columns as attributes.
 
-    The names of objects are unknown until some are read, so a class of the names seen so far reads objects without others. All
-    that a class refuses is left to the serde, and then shown to `learn`.
+    The names of objects are unknown until some are read, so a class of the names seen so far reads objects that have no others.
+    What it refuses is left to the serde, and then shown to `learn`.
 
     Args:
         attributes: The attribute of each column.
@@ -103,7 +99,7 @@ class ColumnsReader:
     _odd: int = 0
 
     def learn(self, value: Any) -> None:
-        """Look at a value that the class has refused."""
+        """Extend the class by the names of a value that it has refused."""
         if not self.learns:
             return
         if value.__class__ is not dict or not self.attributes.keys() <= value.keys():
@@ -120,7 +116,8 @@ class ColumnsReader:
             return
         try:
             made = _class_of([(name, Any) for name in self.attributes], tuple(self._others))
-        except ValueError:  # a name that msgspec does not allow
+        # A name that msgspec does not allow.
+        except ValueError:
             self._give_up()
         else:
             self.known = json_decoder(made).decode, made
@@ -149,12 +146,7 @@ class ColumnsReader:
 
 
 def columns_reader(serde: Serde[Any], names: tuple[str, ...]) -> ColumnsReader | None:
-    """Return the reader of columns; None if the serde has to read whole values.
-
-    Args:
-        serde: The serde.
-        names: The columns that are needed.
-    """
+    """Return the reader of columns; None if the serde has to read whole values."""
     if not is_json(serde):
         return None
     if serde is JSON:
@@ -166,7 +158,7 @@ def columns_reader(serde: Serde[Any], names: tuple[str, ...]) -> ColumnsReader |
 
 
 def _attributes(kind: type) -> set[str]:
-    """Return the attributes that the objects of a class have as they were read: no properties."""
+    """Return the attributes of a class that hold what was read: no properties."""
     if issubclass(kind, msgspec.Struct):
         return set(filter(is_attribute, kind.__struct_fields__))
     fields = dataclasses.fields(kind) if dataclasses.is_dataclass(kind) else ()

@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 
 def _fixed(name: str, layout: str, value_type: Any, immutable: type | None = None) -> Serde[T]:
-    """Return a serde of numbers with a fixed layout; bytes of another length are refused."""
+    """Return a serde of numbers with a fixed layout."""
     packer = struct.Struct(layout)
     unpack = packer.unpack
 
@@ -45,7 +45,8 @@ def _fixed(name: str, layout: str, value_type: Any, immutable: type | None = Non
 
 
 def _same(data: bytes) -> bytes:
-    return data if type(data) is bytes else bytes(memoryview(data))  # the result must be immutable
+    # A store may hand out the result many times, so it must be immutable.
+    return data if type(data) is bytes else bytes(memoryview(data))
 
 
 def _boolean_bytes(value: bool) -> bytes:  # noqa: FBT001 - the value itself, not a switch
@@ -93,42 +94,35 @@ encode_json = msgspec.json.Encoder(order="deterministic").encode
 NaN and infinity become null."""
 _decode = msgspec.json.decode
 _pack = msgspec.msgpack.Encoder().encode
+# NaN and infinity as msgpack writes them. Text may contain these bytes, so a match is only a suspicion.
 _NO_NUMBER = re.compile(rb"\xcb[\x7f\xff][\xf0-\xff]")
-"""First byte of NaN and infinity in msgpack; text may contain it."""
 
 
 def _serialize(value: Any) -> bytes:
-    """Serialize to JSON, and refuse numbers that msgspec would write as null.
-
-    Raises:
-        ValueError: If the value contains NaN or infinity.
-    """
+    """Serialize to JSON, and refuse numbers that msgspec would write as null."""
     data = encode_json(value)
-    if data.find(b"null") >= 0:  # `in` takes twice as long
+    # Only values with a null are searched for such numbers. `in` takes twice as long as `find`.
+    if data.find(b"null") >= 0:
         refuse_odd_numbers(value)
     return data
 
 
 def refuse_odd_numbers(value: Any) -> None:
-    """Refuse a value with a number that msgspec writes as null.
-
-    Raises:
-        ValueError: If the value contains NaN or infinity.
-    """
+    """Refuse a value with a number that msgspec writes as null."""
     if _may_hold_no_number(value):
         _refuse_numbers(msgspec.to_builtins(value), "")
 
 
 def _may_hold_no_number(value: Any) -> bool:
-    """Return whether a value may contain NaN or infinity, by a search in msgpack, which encodes them unlike null."""
+    # msgpack encodes NaN and infinity, unlike JSON: a search of its bytes replaces a walk through the value.
     try:
         return _NO_NUMBER.search(_pack(value)) is not None
-    except OverflowError:  # msgpack has no whole numbers of more than 64 bits
+    # msgpack has no whole numbers of more than 64 bits.
+    except OverflowError:
         return True
 
 
 def _refuse_numbers(value: Any, path: str) -> None:
-    """Raise an error that says where a number is that JSON cannot express."""
     if isinstance(value, float) and not math.isfinite(value):
         message = f"JSON cannot represent {value}{path and f' (at {path[1:]})'}: write None, or use DOUBLE"
         raise ValueError(message)
@@ -176,7 +170,8 @@ class JsonSerde(Serde[Any]):
         >>> JSON(dict[str, int]).name
         'json[dict[str, int]]'
         """
-        name = str(type_) if get_args(type_) else type_.__name__  # the name of a generic lacks its arguments
+        # `__name__` of a generic lacks its arguments, and names are part of fingerprints.
+        name = str(type_) if get_args(type_) else type_.__name__
         return Serde(
             f"json[{name}]",
             _serialize,

@@ -40,11 +40,12 @@ def windowed(inner: Serde[K], size: timedelta | None = None) -> Serde[Windowed[K
 
 
 def windowed_of_size_ms(inner: Serde[K], size_ms: int | None) -> Serde[Windowed[K]]:
-    """Return the serde for a size in ms, since windows without end are longer than any `timedelta`."""
+    """Return the serde for a size in ms; windows without an end are longer than any `timedelta`."""
     encode, decode, start_bytes = inner.serialize, inner.deserialize, _START.pack
 
     def serialize(key: Windowed[K]) -> bytes:
-        return encode(key[0]) + start_bytes(key[1][0])  # access by index takes half the time
+        # Access by index takes half the time of access by name.
+        return encode(key[0]) + start_bytes(key[1][0])
 
     def deserialize(data: bytes) -> Windowed[K]:
         if size_ms is None:
@@ -83,12 +84,7 @@ def windowed_until(inner: Serde[K], end: Callable[[int], int]) -> Serde[Windowed
 
 
 def with_ends(serde: Serde[Windowed[K]], ends: int | Callable[[int], int]) -> Serde[Windowed[K]]:
-    """Return a serde made by `windowed` that reads windows with these ends; it counts as the given one otherwise.
-
-    Args:
-        serde: The serde.
-        ends: Size of the windows in ms, or a function that returns the end of the window with a start.
-    """
+    """Return a serde of `windowed` that reads windows with these ends: a size in ms, or a function of the start."""
     inner = _time_windowed(serde)
     made = windowed_of_size_ms(inner, ends) if isinstance(ends, int) else windowed_until(inner, ends)
     return replace(made, remake=(with_ends, (serde, ends)))
@@ -106,12 +102,13 @@ def with_ends_of(serde: Serde[Any], known: Serde[Any] | None) -> Serde[Any]:
     made, arguments = (known.remake if known is not None else None) or (None, ())
     ends = arguments[1] if made in {windowed_of_size_ms, windowed_until, with_ends} else None
     if made is session_windowed:
-        ends = NO_END_MS  # each has its own, which these bytes lack
+        # Each session has its own end, which the bytes of time windows lack.
+        ends = NO_END_MS
     return serde if ends is None or _time_windowed(serde) is None else with_ends(serde, ends)
 
 
 def lacks_ends(serde: Serde[Any]) -> bool:
-    """Return whether a serde of windowed keys cannot tell where their windows end, or these never end."""
+    """Return whether a serde of windowed keys does not know where their windows end, or they never end."""
     made, arguments = serde.remake or (None, ())
     return made in {windowed_of_size_ms, with_ends} and arguments[1] in {None, NO_END_MS}
 
@@ -151,7 +148,8 @@ def session_windowed(inner: Serde[K]) -> Serde[Windowed[K]]:
     encode, decode = inner.serialize, inner.deserialize
 
     def serialize(key: Windowed[K]) -> bytes:
-        start, end = key[1]  # access by index takes half the time
+        # Access by index takes half the time of access by name.
+        start, end = key[1]
         return encode(key[0]) + _END_AND_START.pack(end, start)
 
     def deserialize(data: bytes) -> Windowed[K]:
@@ -180,7 +178,6 @@ def session_windowed(inner: Serde[K]) -> Serde[Windowed[K]]:
 
 
 def _type_of(inner: Serde[Any]) -> Any:
-    """Return the type of windowed keys; None if the type of inner keys is unknown."""
     return None if inner.value_type is None else Windowed.__class_getitem__(inner.value_type)
 
 
@@ -191,6 +188,6 @@ def _plain_of(inner: Serde[K]) -> Callable[[Windowed[K]], Windowed[Any]] | None:
 
 
 def _immutable(inner: Serde[Any]) -> frozenset[type]:
-    """Return the immutable classes of windowed keys: a windowed key is immutable if its inner key is."""
+    # A windowed key is immutable if its inner key is.
     is_known = inner.value_type is not Any and bool(inner.immutable_types)
     return frozenset({Windowed}) if is_known else frozenset()

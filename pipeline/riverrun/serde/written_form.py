@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 Form: TypeAlias = "dict[str, Any]"
 """`{"is": kind, ...}`; the outermost one also has `classes`, by the name that records refer to."""
 
+# More are only possible where many classes refer to each other.
 MOST_EXAMPLES = 5_000
-"""Examples of one form; more are only possible where many classes refer to each other."""
 _TIMES = {
     "datetime": "2026-01-01T06:30:00",
     "time": "06:30:00.000001",
@@ -54,6 +54,7 @@ _LIMITED: Mapping[type, str] = {
     inspect.TimeType: "time",
 }
 _RECORDS = (inspect.StructType, inspect.DataclassType, inspect.TypedDictType)
+# Values at which readers differ: beyond the whole numbers of a float, at the ends of 64 bits and beyond.
 _INTS = (0, 1, -1, 2**53 + 1, -(2**63), 2**64)
 _FLOATS = (0.5, 1.0, -2.25, 1e300)
 _STRINGS = ("", "a", "a longer text, with é")
@@ -64,9 +65,6 @@ def form_of(type_: Any) -> Form | None:
 
     >>> form_of(list[int])
     {'is': 'list', 'of': {'is': 'int'}, 'classes': {}}
-
-    Args:
-        type_: A type that msgspec can decode.
     """
     try:
         found = inspect.type_info(type_)
@@ -84,7 +82,7 @@ class _UnknownError(Exception):
 
 
 class _Forms:
-    """The forms of one type's parts; classes are listed once, since they may contain themselves."""
+    """The forms of one type's parts."""
 
     def __init__(self) -> None:
         self.classes: dict[str, Form] = {}
@@ -115,8 +113,10 @@ class _Forms:
         if known is not None:
             return {"is": "record", "class": known}
         own = getattr(found.cls, "__name__", str(found.cls))
+        # Two classes of one name are possible, from different modules.
         name = own if own not in self.classes else f"{own} {len(self.classes)}"
         self._names[id(found)] = name
+        # Reserved before its fields are visited: the class may contain itself.
         self.classes[name] = {}
         fields = [[each.encode_name, self.of(each.type), _may_be_missing(found, each)] for each in found.fields]
         made: Form = {"fields": fields}
@@ -129,7 +129,6 @@ class _Forms:
 
 
 def _simple(found: Any) -> Form | None:
-    """Return the form of a type without parts; None for all others."""
     kind = _PLAIN.get(type(found))
     if kind is not None:
         return {"is": kind}
@@ -156,7 +155,8 @@ def _may_be_missing(found: Any, field: inspect.Field) -> bool:
     if isinstance(found, inspect.TypedDictType):
         return True
     if field.default is msgspec.NODEFAULT and field.default_factory is msgspec.NODEFAULT:
-        return True  # it may be UNSET
+        # It may be UNSET.
+        return True
     return isinstance(found, inspect.StructType) and bool(found.cls.__struct_config__.omit_defaults)
 
 
@@ -231,6 +231,7 @@ def _numbers(form: Form) -> Iterator[int | float]:
     is_whole = form["is"] == "int"
     low, high = form.get("ge", form.get("gt")), form.get("le", form.get("lt"))
     step = form.get("multiple_of", 1)
+    # A reader with narrower limits refuses what lies at or just within these.
     limits = [limit + shift for limit in (low, high) if limit is not None for shift in (-step, 0, step)]
     tried: Sequence[int | float] = [*(_INTS if is_whole else _FLOATS), *limits]
     if "multiple_of" in form:
@@ -281,7 +282,8 @@ def _dicts(form: Form, classes: Mapping[str, Form], within: tuple[str, ...]) -> 
 
 
 def _records(form: Form, classes: Mapping[str, Form], within: tuple[str, ...]) -> Iterator[Any]:
-    if within.count(form["class"]) > 1:  # a class within itself has shown what its fields take there
+    # A class within itself has shown by now what its fields take there.
+    if within.count(form["class"]) > 1:
         return
     made, within = classes[form["class"]], (*within, form["class"])
     is_array, tag = made.get("array", False), made.get("tag")

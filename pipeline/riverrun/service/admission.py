@@ -1,10 +1,8 @@
 """Admits or refuses callers of the HTTP interface. This check comes before all others.
 
-Signatures: instances show each other that they know the token, without sending it.
-
-Brokers say which members are in the group, and a member may name any address as its own. So a question to another instance
-carries a signature instead of a token. It is valid for that question, to that address, for some minutes. The answer carries a
-signature that is valid for that question alone.
+Instances show each other that they know the token without sending it: brokers say which members are in the group, and a
+member may name any address as its own. So a question to another instance carries a signature instead of a token. It is valid
+for that question, to that address, for some minutes. The answer carries a signature that is valid for that question alone.
 """
 
 from __future__ import annotations
@@ -30,7 +28,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 SIGNATURE = "X-Riverrun-Signature"
-"""Header of a question: its time, a number that is used once, and the signature. Of an answer: the signature."""
+"""Header of a question: its time, a nonce, and the signature. Of an answer: the signature."""
 POSITION = "X-Riverrun-Position"
 """The point in history of an answer: `topic-partition@offset`, of inputs or, if a standby answers, of changelogs."""
 ROLE = "X-Riverrun-Role"
@@ -38,62 +36,38 @@ ROLE = "X-Riverrun-Role"
 
 MAX_AGE_MS = 300_000
 """Maximum age of a question, and maximum difference of two machines' clocks."""
+# Deriving the key takes about 50 ms, which makes guessing tokens from a recorded signature slow.
 _SCRYPT = {"n": 2**14, "r": 8, "p": 1}
 
 
 @dataclass(frozen=True, slots=True)
 class Signatures:
-    """Signs and checks with a key derived from a token.
-
-    Args:
-        key: The key.
-    """
+    """Signs and checks with a key derived from a token."""
 
     key: bytes = field(repr=False)
 
     @classmethod
     def of(cls, token: str, application_id: str) -> Signatures:
-        """Return the signatures of all instances of an application.
-
-        Deriving the key takes 50 ms or so, which makes guessing tokens slow.
-        """
+        """Return the signatures of all instances of an application."""
         salt = f"riverrun {application_id}".encode()
         return cls(hashlib.scrypt(token.encode(), salt=salt, dklen=32, **_SCRYPT))
 
     def question(self, server: str, target: bytes, now_ms: int) -> str:
-        """Sign a question.
-
-        Args:
-            server: `host:port` of the asked instance, as it calls itself.
-            target: Path and parameters, as they are sent.
-            now_ms: The present time, ms since the epoch.
-
-        Returns:
-            The question's signature.
-        """
+        """Sign a question: `server` is the asked instance as it calls itself, `target` path and parameters as they are sent."""
         return self._question(server, target, f"{now_ms}.{secrets.token_hex(16)}")
 
     def is_question(self, shown: str, server: str, target: bytes, now_ms: int) -> bool:
         """Return whether a question was signed with this key, for this instance, and not long ago."""
         at, _, rest = shown.partition(".")
         nonce = rest.partition(".")[0]
+        # The caller may have sent any text, and Python's int() raises an error for thousands of digits.
         if not (shown.isascii() and at.isdecimal() and len(at) < len(str(MAX_AGE_MS)) + 12):
             return False
         expected = self._question(server, target, f"{at}.{nonce}")
         return abs(now_ms - int(at)) <= MAX_AGE_MS and hmac.compare_digest(shown, expected)
 
     def answer(self, question: str, status: int, headers: Mapping[str, str], body: bytes) -> str:
-        """Sign an answer.
-
-        Args:
-            question: The question's signature.
-            status: The status.
-            headers: Headers; position and role are part of the signature.
-            body: The body.
-
-        Returns:
-            The answer's signature.
-        """
+        """Sign an answer. Its position and role are part of the signature; other headers are not."""
         said = "\n".join(("answer", question, str(status), headers.get(POSITION, ""), headers.get(ROLE, ""), ""))
         return self._signed(said.encode() + body)
 
@@ -128,9 +102,9 @@ _READING = frozenset({"GET", "HEAD"})
 QUERY_PATH, CHANGES_PATH = "/query", "/query/changes"
 """Paths of SQL queries, which only read: of the present rows, and of changes as they come."""
 _BETWEEN_INSTANCES = "/stores/"
-"""Beginning of the paths that instances ask each other for."""
+"""Prefix of the paths that instances request from each other."""
 _OF_OBSERVERS = frozenset({"/status", "/tasks"})
-"""Paths that consoles of projects and checks ask instances for."""
+"""Paths that project consoles and checks request from instances."""
 _MAX_BODY_BYTES = 64 * 1024
 """Maximum size of a request's body; only SQL queries have one."""
 
@@ -138,7 +112,6 @@ _BODY_SECONDS = 10.0
 """Maximum time in which a body arrives."""
 _CLOSES = {"Connection": "close"}
 _SHOWN = 300
-"""Greatest number of characters of an error in the log."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,11 +139,8 @@ class Access:
         return bool(self.token or self.read_token)
 
     def is_own_host(self, host: str) -> bool:
-        """Return whether `host`, or `host:port`, names this instance.
-
-        A foreign name that is an alias of this machine does not count: pages under that name could
-        ask.
-        """
+        """Return whether `host`, or `host:port`, names this instance."""
+        # A foreign name that resolves to this machine does not count: a page under that name could make a browser ask.
         if host in {self.server, *self.hosts}:
             return True
         name = _host_of(host)
@@ -179,6 +149,7 @@ class Access:
 
 def _host_of(host: str) -> str:
     """Return the host without a port; empty if there is none, or if the text has further parts."""
+    # An IPv6 address without a port has colons as well, but then it ends with its bracket.
     bare = host.endswith("]") or ":" not in host
     try:
         return ServerAddress.parse(f"{host}:0" if bare else host).host.lower()
@@ -216,6 +187,7 @@ class Admission:
         if refusal is not None:
             await refusal(scope, receive, send)
             return
+        # Read before the endpoint runs: a caller that sends slowly must not hold a thread of the interface.
         whole = await _received(headers, receive)
         if whole is None:
             await refused("too-slow", f"The body did not arrive within {_BODY_SECONDS} s", 408, _CLOSES)(
@@ -225,7 +197,7 @@ class Admission:
         await self._answered(scope, whole, self._signing(question, send) if signs else send)
 
     async def _answered(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Let the application answer. What fails in it is one line of the log, whatever the request has made it to be."""
+        """Let the application answer. An exception becomes one log line, whatever the request has put into its text."""
         has_begun = False
 
         async def noting(message: Message) -> None:
@@ -237,12 +209,14 @@ class Admission:
             await self._app(scope, receive, noting)
         except Exception as error:  # noqa: BLE001 - one failed request must not end the server
             log.error("%s %.200r failed: %s", scope["method"], scope["path"], _in_short(error))  # noqa: TRY400 - one line
+            # Once a part was sent, the status cannot change any more: the connection just ends.
             if not has_begun:
                 message = "The request failed; the log of the instance says why"
                 await refused("internal-error", message, 500)(scope, receive, send)
 
     def _is_from_instance(self, question: str, scope: Scope) -> bool:
         signatures = self._access.signatures
+        # A signature stands for a token that instances share. It must not allow commands, so it admits few paths, and GET only.
         may_ask = scope["path"].startswith(_BETWEEN_INSTANCES) or scope["path"] in _OF_OBSERVERS
         if signatures is None or scope["method"] != "GET" or not may_ask:
             return False
@@ -253,6 +227,7 @@ class Admission:
     def _foreign(self, scope: Scope, headers: Headers) -> Response | None:
         """Refuse requests that a page of another origin makes a browser send."""
         access, host = self._access, headers.get("Host", "")
+        # Without a token, a page could reach this instance by DNS rebinding. It cannot know a token: then any host will do.
         if not access.wants_token and not access.is_own_host(host):
             message = f"Host {host!r} is not allowed: add it to server.allowed.hosts"
             return refused("misdirected", message, 421)
@@ -279,7 +254,7 @@ class Admission:
         return refused("unauthorized", "The token is missing or wrong: send Authorization: Bearer ...", 401, wanted)
 
     def _signing(self, question: str, send: Send) -> Send:
-        """Hold an answer back until it is complete, then sign it."""
+        """Hold an answer back until it is complete, then sign it: the signature is a header, but covers the body."""
         started: list[Message] = []
         body = bytearray()
 
@@ -312,6 +287,7 @@ def _in_short(error: Exception) -> str:
 
 async def _received(headers: Headers, receive: Receive) -> Receive | None:
     """Return what receives a request whose body is there already; None if the body does not arrive in time."""
+    # `_misfit` has checked that this is a number.
     if not int(headers.get("Content-Length", "0")[:10]):
         return receive
     body, has_more = bytearray(), True
@@ -332,7 +308,7 @@ async def _received(headers: Headers, receive: Receive) -> Receive | None:
 
 
 def _follows_link(scope: Scope, headers: Headers) -> bool:
-    """Return whether a browser follows a link from elsewhere to the console, which has no data and stands in no frame."""
+    # The console has no data and stands in no frame, so a link to it from elsewhere is harmless.
     goes = headers.get("Sec-Fetch-Mode") == "navigate" and headers.get("Sec-Fetch-Dest") == "document"
     return goes and scope["method"] == "GET" and scope["path"] == "/"
 
@@ -350,13 +326,6 @@ def _misfit(headers: Headers) -> Response | None:
 
 
 def refused(error: str, message: str, status: int, headers: Mapping[str, str] | None = None) -> Response:
-    """Return a refusal in the form of all errors.
-
-    Args:
-        error: The kind of error, for programs.
-        message: The reason, for people.
-        status: The status.
-        headers: Further headers.
-    """
+    """Return a refusal in the form of all errors: `error` is its kind, for programs; `message` the reason."""
     body = msgspec.json.encode({"error": error, "message": message})
     return Response(body, status, headers, media_type="application/json")

@@ -1,9 +1,4 @@
-"""Responses that all HTTP interfaces share: JSON, events, errors, and the files of a page.
-
-Server-sent events, for as long as readers take them.
-
-The files of the console.
-"""
+"""Responses that all HTTP interfaces share: JSON, server-sent events, errors, and the files of the console."""
 
 from __future__ import annotations
 
@@ -25,15 +20,13 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 
 MAX_STREAMS = 8
-"""Maximum number of simultaneous event streams: open answers are never closed to make room."""
+"""Maximum number of simultaneous event streams. `connections` never closes an open answer to make room."""
 UNKEPT = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
-"""Headers that keep browsers and proxies from holding events back."""
+"""Headers that keep browsers and proxies (nginx: `X-Accel-Buffering`) from buffering events."""
 
 
 class Streams:
     """Streams of events.
-
-    Each reader gets the newest event after it has taken the one before. A slow reader misses some, and delays no other.
 
     Args:
         event: Returns the next event, encoded for sending.
@@ -58,7 +51,7 @@ class Streams:
         return self.open_streams >= MAX_STREAMS
 
     def end(self) -> None:
-        """End all streams at once; may be called from any thread."""
+        """End all streams at once; may be called from any thread, which asyncio's own objects do not allow."""
         with self._lock:
             self._has_ended = True
             for ends, loop in self._open.items():
@@ -73,6 +66,7 @@ class Streams:
             self._open[ends] = asyncio.get_running_loop()
         try:
             while not ends.is_set():
+                # The newest event after the last one was taken: a slow reader misses some, and delays nobody.
                 yield await self._event()
                 try:
                     await asyncio.wait_for(ends.wait(), self._every_s)
@@ -95,7 +89,6 @@ FILES: Mapping[str, tuple[str, str]] = {
     "/letters.js": ("letters.js", "text/javascript"),
     "/sql.js": ("sql.js", "text/javascript"),
 }
-"""The name and type of the file at each path."""
 PATHS = frozenset(FILES)
 HEADERS: Mapping[str, str] = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; base-uri 'none'; "
@@ -125,17 +118,7 @@ def page(
     name: str = "",
     is_shown: bool = False,
 ) -> str:
-    """Return a page, with the head and the header that all pages have.
-
-    Args:
-        main: The main part, as HTML.
-        contents: The contents of the main part, in a word.
-        script: The script of the page, which shows the main part when it has something to show.
-        root: Path below which the page's files are.
-        title: Title of the page, as HTML.
-        name: Name of the application or project, as HTML; the script may add it later.
-        is_shown: Whether the main part is shown from the beginning.
-    """
+    """Return a page with the head and header of all pages. Its script shows `main` when it has data, unless `is_shown`."""
     skeleton, hidden = Template(_read("page.html")), "" if is_shown else " hidden"
     return skeleton.substitute(
         main=main, contents=contents, script=script, root=root, title=title, name=name, hidden=hidden
@@ -147,7 +130,6 @@ def _read(name: str) -> str:
 
 
 _AWAY = {404: "no-such-path", 405: "no-such-method"}
-"""Errors for paths and methods that do not exist."""
 _SHOWN = 1000
 """Greatest number of characters of a request in an answer."""
 
@@ -191,12 +173,7 @@ def _reason(error: BaseException) -> str:
 
 
 def serve_files(api: FastAPI, files: Mapping[str, tuple[str, str]]) -> None:
-    """Serve the files of a page.
-
-    Args:
-        api: The interface that serves them.
-        files: The content and the type of the file at each path.
-    """
+    """Serve the files of a page."""
     for path, (body, media_type) in files.items():
         api.add_api_route(path, _file(body, media_type), include_in_schema=path == "/")
 

@@ -51,7 +51,7 @@ _STATUS = {
     Reason.FAILED: 503,
 }
 _SHOWN = 1000
-"""Greatest number of characters of a mistake in an answer: some repeat what was asked."""
+"""Greatest number of characters of a mistake in an answer: some repeat the request."""
 _KEY_VALUE = frozenset({StoreKind.KEY_VALUE, StoreKind.TIMESTAMPED_KEY_VALUE})
 _TIMES = frozenset({"time_from", "time_to"})
 _ALWAYS = frozenset({"limit", "page", "partition", "format", "raw", "stale", "version"})
@@ -101,19 +101,13 @@ _Asked = Annotated[Parameters, Query()]
 def new_api(
     instance: ServedInstance, access: Access | None = None, peers: Peers | None = None, browsed: Browsed | None = None
 ) -> FastAPI:
-    """Return the HTTP interface of an instance.
-
-    Args:
-        instance: The instance.
-        access: Decides which callers are admitted; by default, everybody on this machine.
-        peers: Asks other instances; by default, those of this machine, without a token.
-        browsed: Topics and letters; by default, those of the application on its brokers.
-    """
+    """Return the HTTP interface of an instance. By default, it admits callers of this machine, and asks only peers there."""
     history = History(instance)
     topic = HistoryTopic(instance) if instance.application.config.streams.history_topic else None
     title = f"Riverrun: {instance.application.id}"
     api = FastAPI(title=title, docs_url=None, redoc_url=None, lifespan=lambda _api: kept(history, topic))
     clock = SystemClock()
+    # A middleware rather than a dependency of routes: no route can be added that forgets to ask for a token.
     api.add_middleware(Admission, access=access or Access(server=instance.server), clock=clock)
     _show_errors(api)
     _watch(api, instance)
@@ -128,7 +122,6 @@ def new_api(
 
 
 def _show_errors(api: FastAPI) -> None:
-    """Show errors as JSON."""
     show_errors(api)
 
     @api.exception_handler(RefusedError)
@@ -145,9 +138,9 @@ def _show_errors(api: FastAPI) -> None:
 
 
 def _watch(api: FastAPI, instance: ServedInstance) -> None:
-    """Serve health, readiness, metrics and status. Health needs no thread, since queries may occupy all of them."""
     registry = registry_of(instance)
 
+    # Async, unlike the other endpoints: queries may occupy all threads of the pool, and health must be answered even then.
     @api.get("/health")
     async def health() -> Response:
         """Return the state, and whether the instance is paused and in its group. The status is 503 if it has failed."""

@@ -97,24 +97,16 @@ class Browsed(Protocol):
 
 
 class Browsing:
-    """Reads topics for an instance's HTTP interface.
-
-    Args:
-        instance: The instance.
-        limits: Limits of a page.
-    """
+    """Reads topics for an instance's HTTP interface."""
 
     def __init__(self, instance: Host, limits: PageLimits | None = None) -> None:
         self._instance = instance
         self._limits = limits or PageLimits()
+        # Each page reads up to the limits of `PageLimits`; without a limit, readers would take the worker's bandwidth and CPU.
         self._free = threading.Semaphore(_AT_ONCE)
 
     def topics(self) -> list[dict[str, Any]]:
-        """Return the topics that the application reads or writes for others, with their serdes.
-
-        Raises:
-            BrokerError: If brokers do not answer.
-        """
+        """Return the topics that the application reads or writes for others, with their serdes."""
         application = self._instance.application
         topology, staged = application.topology, application.published or {}
         names = dict.fromkeys((*sorted(topology.external_topics), *topology.sink_topics))
@@ -135,14 +127,7 @@ class Browsing:
         return found
 
     def records(self, topic: str, asked: Asked) -> dict[str, Any]:
-        """Return a page of a topic's records.
-
-        Raises:
-            ConfigError: If the application neither reads nor writes the topic for others.
-            TopicError: If it does not exist.
-            RangeError: If the start is invalid.
-            BrokerError: If brokers do not answer.
-        """
+        """Return a page of a topic's records."""
         application = self._instance.application
         name = _own_name(application, topic)
         reader = TopicReader(self._admin, topic, *serdes_of(application.topology, name))
@@ -155,11 +140,7 @@ class Browsing:
         }
 
     def letters(self, asked: AskedLetters) -> dict[str, Any]:
-        """Return a page of dead letters, the oldest first; none if the application has no topic for them.
-
-        Raises:
-            BrokerError: If brokers do not answer.
-        """
+        """Return a page of dead letters, the oldest first; none if the application has no topic for them."""
         application = self._instance.application
         if self._letters_topic is None:
             return {"app": application.config.name, "topic": None, "letters": [], "is_end": True}
@@ -172,6 +153,7 @@ class Browsing:
             return is_late
 
         try:
+            # One more than asked for shows whether there are further letters.
             found = list(islice(letters.list(wanted, is_enough), asked.limit + 1))
         except TopicError:  # it does not exist before the first letter, where brokers create topics
             found = []
@@ -184,12 +166,7 @@ class Browsing:
         }
 
     def letter(self, place: str) -> dict[str, Any] | None:
-        """Return a letter with its record, by the application's serdes; None if there is none at this place.
-
-        Raises:
-            ConfigError: If the application has no dead letter topic, or this is not a place in it.
-            BrokerError: If brokers do not answer.
-        """
+        """Return a letter with its record, by the application's serdes; None if there is none at this place."""
         found = self._letters.at(place)
         if found is None:
             return None
@@ -267,11 +244,7 @@ def _busy() -> Response:
 
 
 def _own_name(application: Application, topic: str) -> str:
-    """Return the name by which the topology knows a topic.
-
-    Raises:
-        ConfigError: If the application neither reads nor writes it for others.
-    """
+    """Return the name by which the topology knows a topic."""
     topology, staged = application.topology, application.published or {}
     names = {staged.get(name, name): name for name in topology.sink_topics}
     names |= {name: name for name in topology.external_topics}
@@ -282,7 +255,6 @@ def _own_name(application: Application, topic: str) -> str:
 
 
 def _summary(letter: DeadLetter) -> dict[str, Any]:
-    """Return a letter as a list shows it."""
     return {
         "place": letter.name,
         "timestamp": letter.timestamp,

@@ -1,10 +1,8 @@
-"""Limits on connections, which apply before anything is known about the caller.
+"""Limits on connections, before anything is known about the caller, and their TLS (PEM files, as librdkafka names them).
 
 Uvicorn waits for headers without a time limit, and accepts every connection. This module limits the time and the size of a
 request's headers. It keeps the number of connections below the number of files that the process can open. When there are too
 many, the connection that has been silent longest is closed, so that active callers get an answer.
-
-TLS of the HTTP interface, with PEM files as librdkafka names them.
 """
 
 from __future__ import annotations
@@ -29,11 +27,7 @@ log = logging.getLogger(__name__)
 
 
 def server_tls(streams: StreamsConfig) -> ssl.SSLContext | None:
-    """Return the TLS context that an instance uses towards callers; None if it answers in clear.
-
-    Raises:
-        ConfigError: If its certificate or key cannot be used.
-    """
+    """Return the TLS context of an instance's server; None if it serves without TLS."""
     certificate, key = streams.server_ssl_certificate_location, streams.server_ssl_key_location
     if not certificate:
         return None
@@ -48,11 +42,7 @@ def server_tls(streams: StreamsConfig) -> ssl.SSLContext | None:
 
 
 def client_tls(streams: StreamsConfig) -> ssl.SSLContext | None:
-    """Return the TLS context for asking instances; None if these answer in clear.
-
-    Raises:
-        ConfigError: If the certificates of authorities cannot be read.
-    """
+    """Return the TLS context for requests to instances; None if these serve without TLS."""
     authorities = streams.server_ssl_ca_location
     if not (authorities or streams.server_ssl_certificate_location):
         return None
@@ -69,21 +59,19 @@ HEADER_BYTES = 64 * 1024
 SLOW_SECONDS = 30.0
 """Maximum time in which a reader may take nothing of an answer."""
 _MAX_CONNECTIONS = 256
+# A quarter of the files that the process may open: stores, brokers and stream threads need the rest.
 _SHARE_OF_FILES = 4
-"""Divisor of the number of files that the process may open: one part is for connections, the rest for stores, brokers and
-stream threads.
-"""
 _WARNING_SECONDS = 30.0
 _HEADERS_END = b"\r\n\r\n"
 
 
 def _refusal(status: str, error: str, message: str) -> bytes:
-    """Return a whole answer, as the interface above shows errors."""
     body = f'{{"error":"{error}","message":"{message}"}}'
     headers = f"connection: close\r\ncontent-type: application/json\r\ncontent-length: {len(body)}"
     return f"HTTP/1.1 {status}\r\n{headers}\r\n\r\n{body}".encode()
 
 
+# Complete answers in bytes: they are written before Uvicorn has a request that it could answer.
 _TOO_LARGE = _refusal(
     "431 Request Header Fields Too Large",
     "too-large",
@@ -95,6 +83,7 @@ _BUSY = _refusal("503 Service Unavailable", "busy", "There are too many connecti
 def connection_limit() -> int:
     """Return the maximum number of simultaneous connections."""
     files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    # RLIM_INFINITY is -1.
     return _MAX_CONNECTIONS if files < 0 else max(8, min(_MAX_CONNECTIONS, files // _SHARE_OF_FILES))
 
 
@@ -120,6 +109,7 @@ class ConnectionLimits:
         """Make room for a connection if there are too many. Returns False if all others are being answered."""
         if len(self._open) >= self.connections:
             self._warn()
+            # `heard` keeps the dict in order: the first has been silent longest. One that is being answered stays open.
             silent = next((other for other in self._open if other.is_waited_for), None)
             if silent is None:
                 return False
@@ -180,6 +170,7 @@ class LimitedConnection(asyncio.Protocol):
         """Start the protocol on an unencrypted connection; an encrypted one first performs its handshake."""
         self._transport = cast("asyncio.Transport", transport)
         if not self._limits.enter(self):
+            # A TLS client could not read it before its handshake.
             if self._limits.tls is None:
                 self._transport.write(_BUSY)
             self._transport.close()
@@ -188,6 +179,7 @@ class LimitedConnection(asyncio.Protocol):
         if self._limits.tls is None:
             self._pass_on()
         else:
+            # Bytes of the handshake must wait for start_tls: read here, they would be lost to it.
             self._transport.pause_reading()
             self._handshake = asyncio.get_running_loop().create_task(self._encrypt(self._limits.tls))
 
@@ -216,6 +208,7 @@ class LimitedConnection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Pass data on, unless it belongs to headers that have grown too large."""
+        # start_tls delivers the first decrypted bytes before it returns, and then Uvicorn's protocol has no transport yet.
         if not self._is_passed_on:  # the handshake has just ended
             self._early.append(data)
             return
@@ -226,6 +219,7 @@ class LimitedConnection(asyncio.Protocol):
                 self._transport.close()
                 return
             self._wait()
+        # Uvicorn sets a new `cycle` when headers are complete. It reports that nowhere else.
         before = self._inner.cycle
         self._inner.data_received(data)
         if self._inner.cycle is not before:  # its headers are complete
@@ -237,6 +231,7 @@ class LimitedConnection(asyncio.Protocol):
         """Return how many bytes of some data belong to headers; a body may come with them at once."""
         before, seen = len(self._last), self._last + data
         ends_at = seen.find(_HEADERS_END)
+        # The end of headers may be split across two reads: keep what could be its beginning.
         self._last = seen[1 - len(_HEADERS_END) :]
         return len(data) if ends_at < 0 else max(0, ends_at - before)
 
@@ -267,7 +262,6 @@ class LimitedConnection(asyncio.Protocol):
             self._inner.connection_lost(error)
 
     def _wait(self) -> None:
-        """Begin to wait for headers, unless it waits already."""
         if self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(self._limits.header_s, self.drop)
 

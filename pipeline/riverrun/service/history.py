@@ -1,4 +1,4 @@
-"""Keeps an instance's figures, events and failures of the last hour in memory, so that a page has a past when it opens.
+"""Keeps an instance's statistics, events and failures of the last hour in memory, so that a page has a past when it opens.
 
 Figures are numbers in rings of limited size. Events are differences between two looks, a second apart.
 """
@@ -33,15 +33,12 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 KEPT_MS = 3_600_000
-"""How long figures are kept, ms."""
 EVERY_MS = 2_000
-"""Time between two samples, ms."""
 MOST_SERIES = 128
 """Greatest number of series; with an hour of samples they take 2 MB."""
 _MOST_EVENTS, _MOST_FAILURES = 500, 200
 _LOOKS_PER_SAMPLE = 2
 _MOST_NAMES = 20
-"""Greatest number of tasks that an event names."""
 _UNKNOWN = math.nan
 
 
@@ -82,6 +79,7 @@ class Ring:
         for name in numbers:
             if name not in self._series and len(self._series) < self._most_series:
                 self._series[name] = array("d", [_UNKNOWN]) * self._slots
+        # Also series without a number now: the slot still holds the sample of an hour ago.
         for name, kept in self._series.items():
             number = numbers.get(name)
             kept[at] = _UNKNOWN if number is None else number
@@ -94,12 +92,12 @@ class Ring:
         return {"at": [self._times[at] for at in places], "series": series}
 
     def _in_order(self) -> Iterator[int]:
-        """Yield the places of samples, the oldest first."""
+        # Oldest first.
         first = max(self._count - self._slots, 0)
         return (number % self._slots for number in range(first, self._count))
 
     def _forget(self) -> None:
-        """Forget the series without numbers, such as those of stream threads that have ended."""
+        # Else ended stream threads, whose numbers are part of names, would use up `most_series`.
         self._series = {name: kept for name, kept in self._series.items() if not all(map(math.isnan, kept))}
 
 
@@ -109,18 +107,14 @@ def _shown(number: float) -> float | None:
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
-    """An instance at a look: its status, and the addresses of tasks."""
+    """An instance at one poll: its status, and the addresses of tasks."""
 
     status: InstanceStatus
     servers: Mapping[str, str]
 
 
 class History:
-    """The past of an instance, for as long as its HTTP interface runs.
-
-    Args:
-        instance: The instance.
-    """
+    """The past of an instance, for as long as its HTTP interface runs."""
 
     def __init__(self, instance: Watched) -> None:
         self._instance = instance
@@ -146,7 +140,7 @@ class History:
                 await looking
 
     def look(self) -> None:
-        """Note events and failures since the last look and, at each second look, the figures."""
+        """Record events and failures since the last poll and, at each second poll, the statistics."""
         with self._lock:
             now_ms = self._clock.now_ms()
             self._events.extend((now_ms, text) for text in self._happened())
@@ -173,28 +167,31 @@ class History:
         while True:
             try:
                 await asyncio.to_thread(self.look)
-            except Exception:  # the next look may succeed, and requests are answered meanwhile
+            # The next poll may succeed, and requests are answered meanwhile.
+            except Exception:
                 log.exception("the instance cannot be looked at")
             await asyncio.sleep(every_s)
 
     def _happened(self) -> Iterator[str]:
-        """Return the events since the last look; at the first one, the present state."""
+        """Return the events since the last poll; at the first one, the present state."""
         status, assignment = self._instance.status(), self._instance.assignment
         now = _Seen(status, dict(assignment.servers) if assignment is not None else {})
         before, self._seen = self._seen, now
         if before is None:
+            # Restores that already run at the first poll are no events, but their ends will be.
             self._restores = {task: (time.monotonic(), missing or 0) for task, missing in status.restoring.items()}
             return iter([f"{status.state.value}; active: {_some(status.active) or 'none'}"])
         return chain(_changes(before.status, status), self._restored(status), _moves(before.servers, now.servers))
 
     def _new_failures(self) -> list[FailedRecord]:
-        """Return the failures that are not noted yet."""
+        """Return the failures since the last poll."""
         last = self._failures[-1][1] if self._failures else None
+        # Compared by identity: a record that fails twice in the same way is two failures.
         new = list(takewhile(lambda failed: failed is not last, reversed(self._instance.failed())))
         return new[::-1]
 
     def _restored(self, status: InstanceStatus) -> Iterator[str]:
-        """Yield the restores that have begun or ended since the last look."""
+        """Yield the restores that have begun or ended since the last poll."""
         now = time.monotonic()
         begun = [task for task in status.restoring if task not in self._restores]
         if begun:
@@ -213,7 +210,7 @@ def _failure(failed: FailedRecord) -> dict[str, Any]:
 
 
 def _numbers(figures: Mapping[str, Any]) -> dict[str, float | None]:
-    """Return the figures that are kept, by the names of their series."""
+    """Return the statistics that are kept, by the names of their series."""
     found = {name: figures[name] for name in ("rate", "lag", "latency_ms", "commit_ms", "copies_lag")}
     for number, shares in figures["stream_threads"].items():
         found |= {f"threads/{number}/{part}": share for part, share in shares.items()}
@@ -222,7 +219,7 @@ def _numbers(figures: Mapping[str, Any]) -> dict[str, float | None]:
 
 
 def _changes(before: InstanceStatus, now: InstanceStatus) -> Iterator[str]:
-    """Yield the changes of an instance between two looks."""
+    """Yield the changes of an instance between two polls."""
     if before.state is not now.state:
         yield f"{before.state.value} → {now.state.value}"
     if before.paused != now.paused:
@@ -241,7 +238,7 @@ def _changes(before: InstanceStatus, now: InstanceStatus) -> Iterator[str]:
 
 
 def _moves(before: Mapping[str, str], now: Mapping[str, str]) -> Iterator[str]:
-    """Yield the changes of all instances between two looks."""
+    """Yield the changes of all instances between two polls."""
     moved = [task for task, server in now.items() if task in before and before[task] != server]
     old, new = set(filter(None, before.values())), set(filter(None, now.values()))
     changes = {
@@ -253,6 +250,5 @@ def _moves(before: Mapping[str, str], now: Mapping[str, str]) -> Iterator[str]:
 
 
 def _some(names: Collection[Any]) -> str:
-    """Return names as text, with a limited number of them."""
     shown = ", ".join(map(str, sorted(names)[:_MOST_NAMES]))
     return f"{shown} and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else shown

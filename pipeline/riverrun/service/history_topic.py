@@ -40,13 +40,13 @@ MINUTE_MS = 60_000
 MOST_HOURS = 24 * 31
 """Longest stretch that is read at once, hours."""
 _KEPT = {"cleanup.policy": "delete", "retention.ms": str(7 * 24 * 3_600_000)}
-"""Settings of the topic where an instance creates it."""
+"""Settings of the topic if an instance creates it."""
+# More than a chart has columns.
 _MOST_POINTS = 1500
-"""Greatest number of samples of an answer: more than a chart has columns."""
+# Of one answer. The topic is shared: records of other instances are read too, and count.
 _MOST_BYTES, _MOST_SECONDS = 64 * 1024 * 1024, 10.0
-"""Limits of what is read for one answer, with the records of other instances."""
+# Their highest value stands for a stretch of time: an average would hide a short peak. Of other series the average does.
 _PEAKS = frozenset({"lag", "latency_ms", "commit_ms", "copies_lag"})
-"""Series whose highest value stands for a stretch; of others the average does."""
 _PRODUCER = {"message.timeout.ms": "60000"}
 
 
@@ -68,11 +68,7 @@ _read_minute: Callable[[bytes], Minute] = json_decoder(Minute).decode
 
 
 class HistoryTopic:
-    """The topic of an instance's past. Topics may be shared, by instances and applications: keys tell them apart.
-
-    Args:
-        instance: The instance.
-    """
+    """The topic of an instance's past. Instances and applications may share it: keys distinguish their records."""
 
     def __init__(self, instance: Measured) -> None:
         self.topic = instance.application.config.streams.history_topic
@@ -83,7 +79,7 @@ class HistoryTopic:
 
     @contextmanager
     def kept(self, history: History, every_s: float = MINUTE_MS / 1000) -> Iterator[None]:
-        """Write the past of each minute within this context, in a thread that never keeps the process from ending."""
+        """Write the past of each minute within this context."""
         over = threading.Event()
 
         def run() -> None:
@@ -93,6 +89,7 @@ class HistoryTopic:
                 written = past["looked_at"]
                 self.write(past)
 
+        # A daemon, and not joined: a broker that does not answer must not keep the process from ending.
         threading.Thread(target=run, name="history", daemon=True).start()
         try:
             yield
@@ -107,11 +104,12 @@ class HistoryTopic:
         try:
             self._producer.send(self.topic, self._key, msgspec.json.encode(minute), minute.at, (), None)
             self._producer.flush()
-        except Exception as error:  # noqa: BLE001 - whatever it is: the instance goes on without
+        except Exception as error:  # noqa: BLE001 - whatever it is: the instance works without
             if not self._is_broken:
                 log.warning("the past of this instance is not written to %s for now: %s", self.topic, error)
             self._is_broken = True
-            self.__dict__.pop("_producer", None)  # the next minute gets another one
+            # A librdkafka producer does not recover from a fatal error: the next minute gets another one.
+            self.__dict__.pop("_producer", None)
         else:
             self._is_broken = False
 
@@ -119,10 +117,6 @@ class HistoryTopic:
         """Return the past of the last hours, in the form of `History.since`, without failures.
 
         `is_complete` tells whether all of it was read: there are limits of bytes and time.
-
-        Raises:
-            BrokerError: If brokers do not answer.
-            RangeError: If records are deleted meanwhile.
         """
         now_ms = self._clock.now_ms()
         read = _Read(self._key)
@@ -144,7 +138,6 @@ class HistoryTopic:
 
     @cached_property
     def _producer(self) -> IdempotentProducer:
-        """A producer; the topic exists then."""
         admin = Admin(self._kafka)
         if not admin.partitions([self.topic]):
             admin.create_topics([TopicSpec(self.topic, 1, _KEPT)])
@@ -237,5 +230,4 @@ def folded(name: str, values: Sequence[float | None]) -> float | None:
 
 
 def _parts(minutes: Sequence[Minute], size: int) -> list[Sequence[Minute]]:
-    """Return so many minutes at a time; the last part may be smaller."""
     return [minutes[at : at + size] for at in range(0, len(minutes), size)]

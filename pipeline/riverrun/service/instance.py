@@ -1,7 +1,4 @@
-"""Sets up an instance in any environment and, if it has an address, the HTTP interface for queries.
-
-Serves an instance's HTTP interface in a thread, as long as the instance runs.
-"""
+"""Sets up an instance and, if it has an address, serves its HTTP interface in a thread as long as the instance runs."""
 
 from __future__ import annotations
 
@@ -31,22 +28,13 @@ if TYPE_CHECKING:
     from riverrun.worker.stream_thread.protocol import StreamJob
 
 _STOP_SECONDS = 5.0
+# The kernel accepts so many connections before `connections` sees the first of them, and in a flood each takes a file.
 _BACKLOG = 32
-"""Maximum number of connections accepted at once, before limits see the first of them; in a flood, each takes a file."""
 _EVERYWHERE = frozenset({"0.0.0.0", "::"})  # noqa: S104 - to compare with, not to bind to
 
 
 def bound(server: str, *, wants_token: bool, where: str = "[apps.NAME.config]") -> socket.socket:
-    """Return a socket that is bound at `host:port`, before the address is announced.
-
-    Args:
-        server: The address; port 0 takes any free port.
-        wants_token: Whether callers must show a token; without one, only the loopback is served.
-        where: The table of `streams.toml` that has the token, for messages.
-
-    Raises:
-        ConfigError: If others could reach it without a token, or it cannot be bound.
-    """
+    """Return a socket bound at `host:port`, before the address is announced; port 0 takes any free port."""
     address = checked_address("application.server", server)
     if not wants_token and not address.is_loopback:
         message = f"application.server {server} can be reached from other machines, but requires no token"
@@ -61,18 +49,9 @@ def bound(server: str, *, wants_token: bool, where: str = "[apps.NAME.config]") 
 
 
 def name_of(listener: socket.socket, server: str, brokers: str) -> str:
-    """Return `host:port` as others reach it.
-
-    Args:
-        listener: The bound socket, whose port is used.
-        server: The address that was to be bound. If it means every address of this machine, the host is the address from
-            which this machine reaches the brokers.
-        brokers: `bootstrap.servers`.
-
-    Raises:
-        ConfigError: If there is no way to the brokers.
-    """
+    """Return `host:port` as others reach it."""
     host = checked_address("application.server", server).host
+    # It names no machine, so other instances need the address from which this machine reaches the brokers.
     if host in _EVERYWHERE:
         host = _address_towards(brokers.split(",", maxsplit=1)[0].rpartition("//")[2])
     return str(ServerAddress(host, listener.getsockname()[1]))
@@ -85,14 +64,7 @@ def serving(
     limits: ConnectionLimits | None = None,
     end_streams: Callable[[], None] = lambda: None,
 ) -> Iterator[None]:
-    """Serve within this context.
-
-    Args:
-        api: The interface to serve.
-        listener: The bound socket.
-        limits: Limits of connections; by default, the usual ones, in clear.
-        end_streams: Ends answers that have no end of their own.
-    """
+    """Serve within this context. `end_streams` ends answers that never end themselves, so that the server can stop."""
     import uvicorn  # noqa: PLC0415 - an extra
     from uvicorn.protocols.http.auto import AutoHTTPProtocol  # noqa: PLC0415 - as above
 
@@ -121,6 +93,7 @@ def serving(
     try:
         yield
     finally:
+        # Before the server stops: it waits for open answers.
         end_streams()
         server.should_exit = True
         thread.join(_STOP_SECONDS)
@@ -128,10 +101,11 @@ def serving(
 
 
 def _address_towards(peer: str) -> str:
-    """Return this machine's address on the way to `host:port`; a datagram socket finds it without sending anything."""
+    """Return this machine's address on the way to `host:port`."""
     host, _, port = peer.strip().rpartition(":")
     try:
         family, kind, _, _, address = socket.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_DGRAM)[0]
+        # Connecting a datagram socket chooses a route, and with it the own address, without sending anything.
         with socket.socket(family, kind) as probe:
             probe.connect(address)
             own: str = probe.getsockname()[0]
@@ -153,17 +127,8 @@ def new_instance(
 ) -> Iterator[StreamsInstance]:
     """Yield an instance that does not run yet. Within this context it answers at `application.server`, if that is set.
 
-    Args:
-        application: The application to run.
-        build: Builds its topology within a stream thread.
-        token: Callers must show it for queries and commands; if empty, only `server.read.token` can be shown.
-        on_state: Called on every change of state.
-        uncaught_exception_handler: Decides what follows when a stream thread fails; by default, as configured.
-        complete: Completes a switch of versions whose coordinator has died; None to leave that to others.
-
-    Raises:
-        ConfigError: If its address cannot be used.
-        MissingExtraError: If it is to answer, and the packages for that are not installed.
+    With an empty `token`, callers can only show `server.read.token`. `complete` completes a switch of versions whose
+    coordinator has died; None leaves that to others.
     """
     streams = application.config.streams
     if not streams.application_server:
@@ -182,6 +147,7 @@ def new_instance(
     from riverrun.service.peers import Peers  # noqa: PLC0415 - as above
 
     tls = server_tls(streams)
+    # Bound before the instance exists: with port 0, only then is the address known that it announces to its group.
     with bound(streams.application_server, wants_token=bool(token or streams.server_read_token)) as listener:
         name = name_of(listener, streams.application_server, application.kafka["bootstrap.servers"])
         access = _access(streams, token, name, application.id)
@@ -197,10 +163,10 @@ def new_instance(
         api = new_api(instance, access, peers)
         queries = api.state.queries
         if queries is not None:
+            # The first query would otherwise wait until a process has loaded its modules.
             queries.start()
 
         def end() -> None:
-            """End the answers that have no end of their own."""
             api.state.events.end()
             if queries is not None:
                 queries.close()

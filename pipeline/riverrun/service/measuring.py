@@ -1,10 +1,7 @@
-"""Figures of an instance for pages: rates between two looks, lags and latencies, by task, sub-topology, topic and store.
+"""Statistics of an instance for the console: rates, lags and latencies, by task, sub-topology, topic and store.
 
-All of it comes from reports that stream threads send each second anyway. No broker is asked.
-
-Sends the state of an instance once per second, as server-sent events.
-
-Regardless of the number of readers, the state is read once per second, and the sizes of stores every ten.
+All of it comes from reports that stream threads send each second anyway. No broker is asked. They are sent as server-sent
+events. Regardless of the number of readers, the state is read once per second, and the sizes of stores every ten.
 """
 
 from __future__ import annotations
@@ -37,6 +34,7 @@ if TYPE_CHECKING:
     from riverrun.worker.states import TaskFigures, ThreadSeconds
     from riverrun.worker.stream_thread.protocol import ThreadReport
 
+# Reports come once per second, not at the time of a poll: rates over a single second would jump.
 _COMPARED_SECONDS = 3.5
 _RECENT_MS = 10_000
 """Maximum age of a commit whose latency is shown."""
@@ -92,7 +90,7 @@ class _Flow:
     store_rates: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
 
     def shown(self) -> dict[str, Any]:
-        """Return the figures as JSON shows them."""
+        """Return the statistics as JSON shows them."""
         reads = self.read_rates.keys() | self.read_lags.keys()
         return {
             "rate": round(self.rate, 1),
@@ -121,12 +119,6 @@ class _Look:
 
     @classmethod
     def of(cls, reports: Mapping[int, ThreadReport], at: float) -> _Look:
-        """Read the last reports of stream threads.
-
-        Args:
-            reports: The reports, by number of the thread.
-            at: Time of the look, monotonic seconds.
-        """
         known = reports.values()
         return cls(
             at,
@@ -139,13 +131,7 @@ class _Look:
 
 
 class Measuring:
-    """Compares an instance's figures with those a few seconds earlier.
-
-    Reports come once per second, not at the time of a look.
-
-    Args:
-        instance: The instance.
-    """
+    """Compares an instance's statistics with those a few seconds earlier."""
 
     def __init__(self, instance: Measured) -> None:
         self._instance = instance
@@ -154,11 +140,11 @@ class Measuring:
         self._names: tuple[Application | None, Mapping[int, _Names]] = (None, {})
 
     def figures(self, at: float, sizes: Mapping[str, int]) -> dict[str, Any]:
-        """Return the figures of the last seconds, as JSON shows them.
+        """Return the statistics of the last seconds, as JSON shows them.
 
         Args:
-            at: Time of the look, monotonic seconds.
-            sizes: Bytes of local state by task.
+            at: Time of the poll, monotonic seconds.
+            sizes: Bytes of local state by task, also of tasks that have moved away.
         """
         reports = self._instance.reports()
         now = _Look.of(reports, at)
@@ -188,7 +174,7 @@ class Measuring:
         }
 
     def _compared(self, now: _Look) -> _Look:
-        """Return the look to compare with: the earliest of the last seconds, or this one if it is the first."""
+        """Return the counts to compare with: the earliest of the last seconds, or these if they are the first."""
         self._looks.append(now)
         while now.at - self._looks[0].at > _COMPARED_SECONDS:
             self._looks.popleft()
@@ -227,15 +213,14 @@ class Measuring:
 
 
 def _add_topics(flow: _Flow, names: _Names, figures: TaskFigures, earlier: TaskFigures, seconds: float) -> None:
-    """Add a task's inputs, outputs and changelogs to the figures of its sub-topology.
-
-    If there is one input, records are counted. If there are several, offsets are, which include transaction markers.
-    """
+    """Add a task's inputs, outputs and changelogs to the statistics of its sub-topology."""
     read = {tp.topic for tp in figures.inputs}
     for tp, progress in figures.inputs.items():
         name = names.reads.get(tp.topic, names.other_reads or tp.topic)
         flow.read_lags[name] += progress.lag or 0
         begun = earlier.inputs.get(tp, progress)
+        # A task counts its records of all inputs together, so with several inputs only offsets are known by topic.
+        # These include transaction markers.
         if len(read) > 1 and begun.position >= 0:
             flow.read_rates[name] += _rate(progress.position, begun.position, seconds)
     if len(read) == 1:
@@ -258,7 +243,7 @@ def _held(report: ThreadReport) -> frozenset[TaskId]:
 
 
 def _shares(before: Mapping[int, ThreadSeconds], now: Mapping[int, ThreadSeconds]) -> dict[str, dict[str, float]]:
-    """Return the shares of time that each stream thread has spent on its parts since the earlier look."""
+    """Return the shares of time that each stream thread has spent on its parts since the earlier poll."""
     found = {}
     for number, seconds in sorted(now.items()):
         earlier = before.get(number, seconds)
@@ -269,7 +254,7 @@ def _shares(before: Mapping[int, ThreadSeconds], now: Mapping[int, ThreadSeconds
 
 
 def _node_shares(before: _Look, now: _Look) -> dict[str, float]:
-    """Return how busy each node has been since the earlier look, in shares of one stream thread; all threads together."""
+    """Return how busy each node has been since the earlier poll, in shares of one stream thread; all threads together."""
     found: defaultdict[str, float] = defaultdict(float)
     for number, nodes in now.nodes.items():
         earlier = before.nodes.get(number, nodes)
@@ -290,7 +275,6 @@ _SUMS_OF_LOOKUPS = {
     "cache_hits": "cache-hit-total",
     "cache_misses": "cache-miss-total",
 }
-"""Metrics of look-ups that are added, by the names of the figures."""
 
 
 def _lookups(tasks: Iterable[TaskFigures]) -> dict[str, dict[str, float | None]]:
@@ -307,10 +291,11 @@ def _lookups(tasks: Iterable[TaskFigures]) -> dict[str, dict[str, float | None]]
 
 
 def _of_node(tasks: Sequence[Mapping[str, float]]) -> dict[str, float | None]:
-    """Return the figures of a node's look-ups: sums, and latencies (ms) of those that have ended lately."""
+    """Return the statistics of a node's look-ups: sums, and latencies (ms) of those that have ended lately."""
     found: dict[str, float | None] = {
         name: round(sum(values.get(metric, 0.0) for values in tasks), 1) for name, metric in _SUMS_OF_LOOKUPS.items()
     }
+    # Averages are weighted by rate: a task with few look-ups counts little. Without look-ups, its last average would stay.
     timed = [values for values in tasks if "lookup-latency-avg" in values and values.get("lookup-rate", 0.0) > 0]
     ended = sum(values["lookup-rate"] for values in timed)
     spent = sum(values["lookup-rate"] * values["lookup-latency-avg"] for values in timed)
@@ -320,7 +305,8 @@ def _of_node(tasks: Sequence[Mapping[str, float]]) -> dict[str, float | None]:
 
 
 def _rate(count: int, before: int, seconds: float) -> float:
-    """Return a count's growth per second; 0 for a task that has just moved here, since its count starts again."""
+    """Return a count's growth per second."""
+    # A task that has just moved here begins to count at 0 again.
     return round(max(0, count - before) / seconds, 1) if seconds > 0 else 0.0
 
 
@@ -347,19 +333,11 @@ _SIZES_EVERY_SECONDS = 10.0
 def instance_events(
     instance: Measured, status: Callable[[], dict[str, Any]], every_s: float = _EVERY_SECONDS
 ) -> Streams:
-    """Return the streams of an instance's events.
-
-    Args:
-        instance: The instance.
-        status: Its status, as `/status` shows it.
-        every_s: The time between two events (seconds).
-    """
+    """Return the streams of an instance's events."""
     return Streams(_States(instance, status, every_s).event, every_s)
 
 
 class _States:
-    """Reads the state of an instance, at a limited rate."""
-
     def __init__(self, instance: Measured, status: Callable[[], dict[str, Any]], every_s: float) -> None:
         self._instance = instance
         self._status = status
@@ -372,9 +350,11 @@ class _States:
         """Return the newest event."""
         now = time.monotonic()
         if now - self._sizes[0] >= _SIZES_EVERY_SECONDS:
-            self._sizes = now, self._sizes[1]  # concurrent readers need not read the sizes as well
+            # The time is set before the await: readers that come meanwhile take the old sizes, and do not read them as well.
+            self._sizes = now, self._sizes[1]
             self._sizes = now, await asyncio.to_thread(_sizes, self._instance.application.directory)
         now = time.monotonic()
+        # Half: readers wake up every second, but never exactly on time.
         if now - self._last[0] >= self._every_s / 2:
             self._last = now, self._last[1]  # likewise
             self._last = now, await asyncio.to_thread(self._encoded, now)
@@ -386,7 +366,6 @@ class _States:
 
 
 def _sizes(directory: Path) -> dict[str, int]:
-    """Return the size in bytes of each task's local state; files that vanish meanwhile do not count."""
     return {str(task): _bytes_below(path) for task, path in sorted(task_directories(directory).items())}
 
 
@@ -395,6 +374,7 @@ def _bytes_below(directory: Path) -> int:
     for path in directory.rglob("*"):
         try:
             total += path.stat().st_size if path.is_file() else 0
+        # RocksDB deletes files while they are counted.
         except OSError:
             continue
     return total

@@ -1,6 +1,6 @@
-"""Figures of an instance for Prometheus, under the names of Kafka Streams' metrics there, and those of a follower.
+"""Metrics of an instance for Prometheus, under the names of Kafka Streams' metrics, and those of a follower.
 
-All figures come from the reports that stream threads send each second anyway, so a scrape costs the threads nothing.
+A scrape costs stream threads nothing: all metrics come from the reports that they send each second anyway.
 """
 
 from __future__ import annotations
@@ -40,6 +40,7 @@ _UPDATER = "kafka_streams_stream_state_updater_metrics_"
 _NODE = "kafka_streams_stream_processor_node_metrics_"
 _CLIENT = "kafka_streams_stream_metrics_"
 _FOLLOWER = "riverrun_follower_"
+# Kafka Streams' ratios are of the last `metrics.sample.window.ms`, too.
 _WINDOW_SECONDS = 30.0
 _BEGIN = ThreadSeconds()
 _RATIOS: Sequence[tuple[str, str, Sequence[str]]] = (
@@ -84,7 +85,7 @@ class Measured(Protocol):
 
 
 def registry_of(host: Measured) -> CollectorRegistry:
-    """Return a registry with the figures of an instance, and those of its own process."""
+    """Return a registry with the metrics of an instance, and those of its process."""
     registry = CollectorRegistry()
     registry.register(_Figures(host))
     ProcessCollector(registry=registry)
@@ -92,16 +93,16 @@ def registry_of(host: Measured) -> CollectorRegistry:
 
 
 def families(host: Measured) -> Iterable[Metric]:
-    """Return all figures of an instance, with names, types and meanings, including those that have no values yet."""
+    """Return all metrics of an instance, with names, types and meanings, including those that have no values yet."""
     return _Figures(host).collect()
 
 
 class FollowerFigures(Collector):
-    """The figures of a process that follows topics into an export or an archive, or a source of an import, as of a report.
+    """The metrics of a process that follows topics into an export or an archive, or a source into a topic.
 
     Args:
         kind: `export`, `import` or `archive`.
-        name: Its name.
+        name: Name of the export, import or archive.
     """
 
     def __init__(self, kind: str, name: str) -> None:
@@ -110,13 +111,13 @@ class FollowerFigures(Collector):
         self._committed_at: float | None = None
 
     def take(self, report: FollowReport) -> None:
-        """Take the figures of a report."""
+        """Take the metrics of a report."""
         self._report = report
         if report.since_commit is not None:
             self._committed_at = SystemClock().now_ms() / 1000 - report.since_commit
 
     def collect(self) -> Iterable[Metric]:
-        """Yield the figures; before the first report they have no values."""
+        """Yield the metrics; before the first report they have no values."""
         names, report = ["kind", "name"], self._report
         records = CounterMetricFamily(f"{_FOLLOWER}records", "Records committed to the target.", labels=names)
         skipped = CounterMetricFamily(
@@ -151,18 +152,12 @@ class FollowerFigures(Collector):
 
 @contextmanager
 def serving(figures: FollowerFigures, address: ServerAddress, token: str) -> Iterator[int]:
-    """Serve figures at `/metrics` for a while, with those of this process.
+    """Serve metrics at `/metrics` within this context, with those of this process; yields the port.
 
     Args:
-        figures: The figures.
+        figures: The metrics.
         address: Where to listen; port 0 is any free port.
         token: The token that callers send as `Authorization: Bearer`; empty for none.
-
-    Yields:
-        The port.
-
-    Raises:
-        ConfigError: If the address cannot be used.
     """
     registry = CollectorRegistry()
     registry.register(figures)
@@ -179,6 +174,7 @@ def serving(figures: FollowerFigures, address: ServerAddress, token: str) -> Ite
             return [b"Figures are at /metrics\n"]
         return app(environ, start)
 
+    # wsgiref's server answers one request at a time and opens IPv4 sockets only.
     kind: Any = _ServerOfSix if ":" in address.host else _Server
     try:
         server = make_server(address.host, address.port, answer, kind, _QuietHandler)
@@ -196,20 +192,17 @@ def serving(figures: FollowerFigures, address: ServerAddress, token: str) -> Ite
 
 
 class _Server(ThreadingMixIn, WSGIServer):
-    """Answers each request in a thread of its own."""
-
     daemon_threads = True
 
 
 class _ServerOfSix(_Server):
-    """Answers at an address of IPv6."""
-
     address_family = socket.AF_INET6
 
 
 class _QuietHandler(WSGIRequestHandler):
-    """Answers without a line for each request; a caller that says nothing is left."""
+    """Answers without a log line for each request."""
 
+    # Else a caller that connects and says nothing would keep its thread for ever.
     timeout = 10
 
     def log_message(self, *_: object) -> None:
@@ -289,10 +282,7 @@ def _of_threads(reports: Mapping[str, ThreadReport]) -> Iterable[Metric]:
 
 
 class _Ratios:
-    """Shares of stream threads' time since an earlier scrape, or since they began.
-
-    Kafka Streams' ratios are of the last `metrics.sample.window.ms`, too. Scrapes may be concurrent.
-    """
+    """Shares of stream threads' time since an earlier scrape, or since they began. Scrapes may be concurrent."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -313,6 +303,7 @@ class _Ratios:
         """Return the times at the last scrape that is a window ago, and remember those of this one."""
         at = time.monotonic()
         with self._lock:
+            # Not simply the last scrape: two servers that scrape would halve each other's window, down to nothing.
             while len(self._looks) > 1 and at - self._looks[1][0] > _WINDOW_SECONDS:
                 self._looks.popleft()
             self._looks.append((at, now))
@@ -375,6 +366,7 @@ def _of_copies(reports: Mapping[str, ThreadReport]) -> Iterable[Metric]:
     for thread, report in reports.items():
         restored.add_metric([thread], report.summary.restored)
         for task, missing in report.restoring.items():
+            # NaN while the end of the changelog is not known: 0 would mean restored.
             remaining.add_metric([thread, str(task)], missing if missing is not None else float("nan"))
         for task, count in report.lags.items():
             lag.add_metric([thread, str(task)], count)
@@ -387,7 +379,7 @@ def sensor_name(metric: MetricName) -> str:
 
 
 def _of_sensors(reports: Mapping[str, ThreadReport]) -> Iterable[Metric]:
-    """Return the figures of processors, each with its thread and task."""
+    """Return the metrics of processors, each with its thread and task."""
     families: dict[str, Metric] = {}
     seen: set[tuple[str, frozenset[tuple[str, str]]]] = set()
     for thread, report in reports.items():
@@ -398,8 +390,9 @@ def _of_sensors(reports: Mapping[str, ThreadReport]) -> Iterable[Metric]:
                 labels = {**tags, "thread_id": thread, "task_id": str(task)}
                 family = name.removesuffix("_total") if is_total else name
                 sample = f"{family}_total" if is_total else name
+                # Names that differ in '.', '-' and '_' only become one; Prometheus rejects a sample that comes twice.
                 if (sample, frozenset(labels.items())) in seen:
-                    continue  # names that differ in '.', '-' and '_' only
+                    continue
                 seen.add((sample, frozenset(labels.items())))
                 kind = "counter" if is_total else "gauge"
                 found = families.setdefault(family, Metric(family, metric.description or metric.name, kind))

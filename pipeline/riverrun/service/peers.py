@@ -1,6 +1,4 @@
-"""Asks other instances of the application.
-
-Asks the instances of a version from outside, at the addresses that they have named to its group.
+"""Asks other instances of an application: from one of them (`Peers`), or from outside (`Members`).
 
 Any process may join a group and name any address. So no token is sent there: questions and answers are signed.
 """
@@ -31,9 +29,8 @@ FORWARDED = "X-Riverrun-Forwarded"
 """Marks a question that another instance has forwarded: it is not forwarded again."""
 _PEER_SECONDS = 15.0
 _MAX_ANSWER_BYTES = 64 * 1024 * 1024
-"""Maximum size of an answer."""
+# Of all answers together. Each must be complete before its signature shows whether it comes from an instance at all.
 _MAX_HELD_BYTES = 128 * 1024 * 1024
-"""Maximum size of all answers that are being read; each must be complete before its signature shows that it may be believed."""
 
 _CLOSE_SECONDS = 2.0
 _SHOWN = 500
@@ -41,18 +38,12 @@ _SHOWN = 500
 
 
 class NoAnswerError(Exception):
-    """Another instance does not answer, or not as one of ours does."""
+    """An instance does not answer, or does not prove that it knows the token."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The answer of another instance.
-
-    Args:
-        status: The status.
-        headers: The headers.
-        body: The body, decoded from JSON.
-    """
+    """The answer of another instance, its body decoded from JSON."""
 
     status: int
     headers: Mapping[str, str]
@@ -80,15 +71,16 @@ class Peers:
         transport: httpx.AsyncBaseTransport | None = None,
         within_s: float = _PEER_SECONDS,
     ) -> None:
-        """Ignore the environment's proxies: they would see all questions."""
         self._signatures = signatures
         self._clock = clock
         self._scheme = "http" if tls is None else "https"
         verify = True if tls is None else tls
+        # trust_env=False: proxies of the environment would see all questions.
         self._client = httpx.AsyncClient(timeout=within_s, trust_env=False, verify=verify, transport=transport)
         self._within_s = within_s
         self._held_bytes = 0
         self._lock = threading.Lock()
+        # One loop for all questions: unlike a thread that reads, a task can be cancelled whatever the other side does.
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def close(self) -> None:
@@ -101,7 +93,7 @@ class Peers:
         loop.call_soon_threadsafe(loop.stop)
 
     def _running(self) -> asyncio.AbstractEventLoop:
-        """Return the event loop of all questions: unlike a thread that reads, a task can be ended at any time."""
+        """Return the event loop of all questions."""
         with self._lock:
             if self._loop is None:
                 self._loop = asyncio.new_event_loop()
@@ -109,24 +101,12 @@ class Peers:
             return self._loop
 
     def get(self, server: str, path: str, params: Mapping[str, str], within_s: float | None = None) -> Answer:
-        """Ask another instance.
-
-        Args:
-            server: Its `host:port`.
-            path: The path to request.
-            params: The parameters of the request.
-            within_s: A shorter maximum time for the answer (seconds).
-
-        Returns:
-            Its answer.
-
-        Raises:
-            NoAnswerError: If it does not answer, or does not show that it knows the token.
-        """
+        """Ask another instance, for `within_s` at most (seconds) if that is less than usual."""
         try:
             address = ServerAddress.parse(server)
         except ValueError as error:
             raise NoAnswerError(str(error)) from error
+        # Without a token, an answer cannot be checked: only processes of this machine are trusted so far.
         if self._signatures is None and not address.is_loopback:
             message = f"{server} is another machine: requests to it need a token (server.token)"
             raise NoAnswerError(message)
@@ -134,6 +114,7 @@ class Peers:
             "GET",
             f"{self._scheme}://{address}{path}",
             params=params,
+            # No encoding: a small compressed answer may unpack to any size.
             headers={FORWARDED: "1", "Accept-Encoding": "identity"},
         )
         question = ""
@@ -153,20 +134,22 @@ class Peers:
         self._check(server, question, response, body)
         try:
             return Answer(response.status_code, response.headers, msgspec.json.decode(body))
-        except (ValueError, RecursionError) as error:  # bytes that are no UTF-8 are no DecodeError
+        # Bytes that are no UTF-8 raise UnicodeDecodeError, not msgspec's DecodeError.
+        except (ValueError, RecursionError) as error:
             message = f"{server} answers with status {response.status_code}, and without JSON"
             raise NoAnswerError(message) from error
 
     async def _ask(self, request: httpx.Request) -> tuple[httpx.Response, bytes]:
-        """Return an answer and its body; unpacked, a body might be of any size."""
         response = await self._client.send(request, stream=True)
         body = bytearray()
         try:
+            # A peer may ignore what was accepted.
             if "Content-Encoding" in response.headers:
                 message = "the answer has an encoding that was not requested"
                 raise httpx.ReadError(message)
             async for part in response.aiter_bytes():
                 body += part
+                # No lock: all questions run in one event loop.
                 self._held_bytes += len(part)
                 if len(body) > _MAX_ANSWER_BYTES or self._held_bytes > _MAX_HELD_BYTES:
                     message = f"more than {_MAX_ANSWER_BYTES} bytes, or {_MAX_HELD_BYTES} in all answers"
@@ -177,10 +160,10 @@ class Peers:
         return response, bytes(body)
 
     def _check(self, server: str, question: str, response: httpx.Response, body: bytes) -> None:
-        """Make sure that an answer is signed: any process may answer at an address that a member has named."""
         if self._signatures is None:
             return
         shown, status = response.headers.get(SIGNATURE, ""), response.status_code
+        # Any process may answer at an address that a member has named.
         if not self._signatures.is_answer(shown, question, status, response.headers, body):
             message = f"{server} answers with status {status}, and does not prove that it knows the token"
             raise NoAnswerError(message)
@@ -190,7 +173,8 @@ def _run(loop: asyncio.AbstractEventLoop) -> None:
     asyncio.set_event_loop(loop)
     try:
         loop.run_forever()
-        loop.run_until_complete(loop.shutdown_asyncgens())  # those of answers that were not read to the end
+        # Generators of answers that were not read to the end hold their connections.
+        loop.run_until_complete(loop.shutdown_asyncgens())
     finally:
         loop.close()
 
@@ -200,7 +184,7 @@ _OK = 200
 
 
 class Members:
-    """The instances of one version.
+    """The instances of one version, asked from outside the application.
 
     Args:
         streams: Their settings.
@@ -209,22 +193,13 @@ class Members:
     """
 
     def __init__(self, streams: StreamsConfig, token: str, application_id: str) -> None:
-        """Open no connection yet: the first request to an instance does."""
         shared = token or streams.server_read_token
         signatures = Signatures.of(shared, application_id) if shared else None
         tls = client_tls(streams) if streams.server_ssl_certificate_location else None
         self._peers = Peers(signatures, SystemClock(), tls, within_s=_ANSWER_SECONDS)
 
     def ask(self, server: str, path: str) -> Any:
-        """Return an instance's answer as parsed JSON.
-
-        Args:
-            server: Its `host:port`.
-            path: The path to request.
-
-        Raises:
-            NoAnswerError: If it does not answer, or refuses.
-        """
+        """Return an instance's answer as parsed JSON."""
         answer = self._peers.get(server, path, {})
         if answer.status == _OK:
             return answer.body

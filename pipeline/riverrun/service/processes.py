@@ -1,8 +1,8 @@
-"""Processes that plan and compute the queries of an SQL application, each of which can be ended.
+"""Processes that plan and compute the queries of an SQL application, each of which can be killed.
 
 A query is text of others, and reads records of others. Python cannot end a thread that computes. One that never lets go of the
 interpreter stops all others, also those that keep the instance in its group. So neither the text nor a record is evaluated in
-the process of the instance. Others do so; one that takes too much time or memory is ended, and another one is started.
+the process of the instance. A process that takes too much time or memory is killed, and another one is started.
 """
 
 from __future__ import annotations
@@ -31,13 +31,12 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+# Queries per process that run or wait. More would occupy the threads of the HTTP interface, which other requests need.
 _WAITING = 4
-"""Number of queries per process that may run or wait; they keep threads of the HTTP interface."""
 _LOOK_SECONDS = 0.02
-"""How often the memory of a process is looked at."""
+"""Time between two checks of a process's memory."""
 _OTHERS, _STARTING = "Other queries are running", "The process for queries is starting"
 _SHOWN = 200
-"""Greatest number of characters of a query in the log."""
 
 
 class QueryRefusedError(Exception):
@@ -45,7 +44,7 @@ class QueryRefusedError(Exception):
 
     Args:
         error: The kind of error, for programs.
-        message: The reason, for people.
+        message: The reason, as text.
         status: The status of HTTP.
     """
 
@@ -61,17 +60,14 @@ class TimeOverError(Exception):
 
 
 class QueryProcesses:
-    """The processes that compute the queries of an application.
-
-    Args:
-        application: An application whose topology is a file of statements.
-    """
+    """The processes that compute the queries of an application whose topology is a file of statements."""
 
     def __init__(self, application: Application) -> None:
         streams = application.config.streams
         self._application = application
         self._streams = streams
-        self._lock = threading.RLock()  # a forgotten reader may be collected, and leave, wherever its thread is
+        # Reentrant: the garbage collector may close a forgotten generator, which leaves, in a thread that holds the lock.
+        self._lock = threading.RLock()
         self._free = threading.Semaphore(streams.server_query_processes)
         self._idle: list[QueryProcess] = []
         self._all: set[QueryProcess] = set()
@@ -99,19 +95,14 @@ class QueryProcesses:
         with self._lock:
             self._is_closed = True
             ended = list(self._all)
+        # Outside the lock: `end` waits for processes, and their queries need the lock to leave.
         for each in ended:
             each.end()
 
     @contextmanager
     def process(self, until: float) -> Iterator[QueryProcess]:
-        """Take a process for one query.
-
-        Args:
-            until: When the query must be answered (`time.monotonic`).
-
-        Raises:
-            QueryRefusedError: If too many queries run.
-        """
+        """Take a process for one query, which must be answered at `until` (`time.monotonic`)."""
+        # Counted before waiting, so that callers beyond the limit are refused at once.
         self._enter()
         try:
             if not self._free.acquire(timeout=max(until - time.monotonic(), 0)):
@@ -172,6 +163,7 @@ class QueryProcess:
         self._is_ready = self._is_following = False
         self._line, theirs = multiprocessing.Pipe()
         with theirs:
+            # The process evaluates text of callers: what it does not have, no query can reveal.
             config = replace(application.config, streams=streams.without_secrets())
             given = (config, application.version, dict(application.kafka))
             self._child: ChildProcess = start_child("queries", compute_queries, [theirs], given)
@@ -187,41 +179,19 @@ class QueryProcess:
         self._child.join()
 
     def plan(self, text: str, until: float) -> Planned:
-        """Plan a query.
-
-        Raises:
-            QueryRefusedError: If it has a mistake, or takes too much.
-        """
+        """Plan a query."""
         found: Planned = self._ask(text, text, until)
         return found
 
     def rows(self, found: Sequence[Any], most: int | None, text: str, until: float) -> list[bytes]:
-        """Return the rows that the planned query makes of entries of its store, as JSON.
-
-        Args:
-            found: Entries, as `row_object` shows them.
-            most: Greatest number of rows.
-            text: The query, for the log.
-            until: When they must be there.
-
-        Raises:
-            QueryRefusedError: If that takes too much.
-        """
+        """Return the rows, as JSON, that the planned query makes of entries of its store (`row_object`): `most` at most."""
         made: list[bytes] = self._ask((found, most, self._streams.server_query_max_bytes), text, until)
         return made
 
     def changes(self, text: str, start: str, until: float, beat_s: float) -> Iterator[Any]:
-        """Yield the names of a push query's columns, then its rows as JSON as they come, and None if none has come for a while.
+        """Yield the names of a push query's columns, then its rows as JSON, and None where none has come for `beat_s`.
 
-        Args:
-            text: The query.
-            start: Where topics begin: `latest` or `earliest`.
-            until: When it ends (`time.monotonic`).
-            beat_s: That while, s.
-
-        Raises:
-            QueryRefusedError: If it has a mistake, or takes too much.
-            TimeOverError: When the time is over.
+        Raises TimeOverError at `until` (`time.monotonic`). `start` is where topics begin: `latest` or `earliest`.
         """
         if not self._is_ready:
             self._wait_until_ready(until)
@@ -244,16 +214,12 @@ class QueryProcess:
             raise QueryRefusedError(answer.error, answer.message, answer.status)
 
     def end_unless_idle(self) -> None:
-        """Kill the process if a push query still runs."""
+        """Kill the process if a push query still runs: there is no other way to stop it."""
         if self._is_following:
             self.end()
 
     def _is_heard(self, text: str, until: float, beat_s: float) -> bool:
-        """Wait for an answer for a while. Returns whether there is one.
-
-        Raises:
-            TimeOverError: When the time is over.
-        """
+        """Wait `beat_s` for an answer. Return whether there is one; raise TimeOverError at `until`."""
         is_heard = self._answers(text, min(until, time.monotonic() + beat_s))
         if time.monotonic() > until:
             raise TimeOverError
@@ -283,11 +249,7 @@ class QueryProcess:
         self._is_ready = True
 
     def _answers(self, text: str, until: float) -> bool:
-        """Wait for an answer, or the end of the process. Returns False if the time is over before.
-
-        Raises:
-            QueryRefusedError: If the process needs too much memory.
-        """
+        """Wait for an answer, or the end of the process. Return False if `until` comes first."""
         most = self._streams.server_query_max_memory_bytes
         while not self._line.poll(_LOOK_SECONDS):
             if _memory_bytes(self._child.pid) > most:
@@ -298,7 +260,7 @@ class QueryProcess:
         return True
 
     def _refuse(self, error: str, reason: str, text: str) -> NoReturn:
-        """End the process, and tell why."""
+        """Kill the process, and raise an error that says why."""
         self.end()
         log.warning("a query %s: %r", reason, text[:_SHOWN])
         message = f"The query {reason}"
@@ -306,7 +268,7 @@ class QueryProcess:
 
 
 def _memory_bytes(pid: int) -> int:
-    """Return the resident memory of a process; 0 where the system does not tell."""
+    """Return the resident memory of a process; 0 on systems without /proc, where memory is not limited."""
     try:
         pages = Path(f"/proc/{pid}/statm").read_bytes().split()[1]
     except (OSError, IndexError):

@@ -31,10 +31,10 @@ if TYPE_CHECKING:
     from riverrun.service.processes import QueryProcesses
     from riverrun.service.reading import LiveReferral
 
+# Every push query occupies a process, of which there are few.
 MOST_SECONDS = 60.0
-"""How long a push query is answered, s."""
+# An empty line shows the reader that nothing has come. Only writing shows the server that the reader has left.
 _BEAT_SECONDS = 1.0
-"""How often an empty line shows a reader that nothing has come, and the server that the reader has left."""
 
 
 class PushStatement(BaseModel):
@@ -46,13 +46,7 @@ class PushStatement(BaseModel):
 
 
 def push_router(application: Application, live: LiveReferral, queries: QueryProcesses | None) -> APIRouter:
-    """Return the route that answers push queries.
-
-    Args:
-        application: The application that runs.
-        live: Leaves queries to the live version.
-        queries: Compute its queries; None if its topology is not a file of statements.
-    """
+    """Return the route that answers push queries."""
     router = APIRouter()
     pushes = None if queries is None else _Pushes(queries)
 
@@ -73,6 +67,7 @@ def push_router(application: Application, live: LiveReferral, queries: QueryProc
         live.require(version)
         lines = pushes.lines(statement.sql, start)
         try:
+            # Before the response begins: a mistake in the query must still become its status.
             first = next(lines)
         except QueryRefusedError as error:
             return refused(error.error, error.message, error.status)
@@ -90,22 +85,15 @@ class _Ended:
 
 
 class _Pushes:
-    """Answers push queries, so many at a time that a process is left for others.
-
-    Args:
-        queries: The processes.
-    """
+    """Answers push queries."""
 
     def __init__(self, queries: QueryProcesses) -> None:
         self._queries = queries
+        # They run for a minute: one process is left for pull queries, if there are several.
         self._free = Semaphore(max(1, queries.most - 1))
 
     def lines(self, text: str, start: str) -> Generator[bytes, None, None]:
-        """Yield the lines of an answer. To close the generator ends the query.
-
-        Raises:
-            QueryRefusedError: If it has a mistake, or too many queries run. Later errors are the last line.
-        """
+        """Yield the lines of an answer; closing the generator ends the query. Later errors are the last line."""
         until = time.monotonic() + MOST_SECONDS
         with self._turn(), self._queries.process(time.monotonic() + self._queries.seconds) as process:
             has_begun = False
@@ -135,22 +123,23 @@ class _Pushes:
 
 
 class _Streamed(StreamingResponse):
-    """Streams lines, and closes their generator when the reader leaves: the garbage collector might do so anywhere."""
+    """Streams lines, and closes their generator when the reader leaves."""
 
     def __init__(self, first: bytes, lines: Generator[bytes, None, None]) -> None:
         self._lines, self._stream = lines, _after(first, lines)
         super().__init__(self._stream, headers=UNKEPT, media_type="application/x-ndjson")
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer."""
         try:
             await super().__call__(scope, receive, send)
         finally:
+            # The reader's leaving cancels this task. Without a shield, the garbage collector would close the generator. It may
+            # run in any thread, also in one that holds locks of the query's process.
             with CancelScope(shield=True):
                 await run_in_threadpool(self._close)
 
     def _close(self) -> None:
-        """Close the stream first: left to the garbage collector, it would close the lines while they are being closed."""
+        # First the outer one: left to the garbage collector, it would close the lines while they are being closed.
         self._stream.close()
         self._lines.close()
 

@@ -1,4 +1,4 @@
-"""Plans and computes the queries of an SQL application, in a process of their own (`service.processes`)."""
+"""Plans and computes the queries of an SQL application, in a separate process (`service.processes`)."""
 
 from __future__ import annotations
 
@@ -30,10 +30,12 @@ if TYPE_CHECKING:
     from riverrun.sql.commands import Select
     from riverrun.state.api import StoreBuilder
 
+# The instance normally kills a process that computes too long. If the instance was killed itself, nobody would:
+# the process ends itself so many seconds later.
 _LATER_SECONDS = 2
-"""A process that computes for so much longer than allowed ends itself: its instance may have been killed."""
 _SHOWN = 200
 """Greatest number of characters of an unexpected error in an answer."""
+# As numbers, like the JSON that statements write to topics.
 _encode = msgspec.json.Encoder(decimal_format="number").encode
 
 
@@ -43,7 +45,7 @@ class Planned:
 
     Args:
         columns: Names and types of its rows.
-        store: The store.
+        store: Name of the store.
         keys: The keys to look up; None for all keys between the bounds.
         lower: First key; None if there is no lower bound.
         upper: Last key; None if there is no upper bound.
@@ -68,7 +70,7 @@ class Mistake:
 
     Args:
         error: The kind of error, for programs.
-        message: The reason, for people.
+        message: The reason, as text.
         status: The status of HTTP.
     """
 
@@ -87,15 +89,9 @@ class Following:
 
 
 def compute_queries(line: Connection, config: AppConfig, version: str, kafka: Mapping[str, str]) -> None:
-    """Plan and compute queries, one at a time, until the instance closes the line.
-
-    Args:
-        line: Brings questions, and takes answers.
-        config: The application.
-        version: Its version.
-        kafka: Client properties, for push queries.
-    """
-    os.nice(10)  # records come first
+    """Plan and compute queries, one at a time, until the instance closes the line."""
+    # Processing of records comes first.
+    os.nice(10)
     catalog, stores = _application(config, version)
     computer, follower = _Computer(catalog, stores), _Follower(catalog, config.schema_registry, kafka)
     line.send_bytes(b"ready")
@@ -105,7 +101,8 @@ def compute_queries(line: Connection, config: AppConfig, version: str, kafka: Ma
         except (EOFError, OSError):
             return
         seconds, question = pickle.loads(data)  # noqa: S301 - of the instance that has started this process
-        signal.setitimer(signal.ITIMER_REAL, seconds + _LATER_SECONDS)  # its signal ends the process, whatever it does
+        # SIGALRM without a handler ends the process even in C code that never returns to the interpreter.
+        signal.setitimer(signal.ITIMER_REAL, seconds + _LATER_SECONDS)
         answer = follower.follow(question, line) if isinstance(question, Following) else computer.answer(question)
         signal.setitimer(signal.ITIMER_REAL, 0)
         line.send_bytes(pickle.dumps(answer))
@@ -186,11 +183,13 @@ class _Computer:
         serialize = builder.key_serde.serialize
         is_windowed, keys = builder.key_serde.name.startswith("windowed"), sought.keys
         lower = upper = None
+        # Stores compare bytes. Only for strings is that the order of values; numbers, for instance, sort negatives last.
         if builder.kind is not StoreKind.SESSION and builder.key_serde.name == "string":
             lower, upper = (None if each is None else serialize((each,)) for each in (sought.lower, sought.upper))
         return Planned(
             columns=tuple((name, str(type_)) for name, type_ in pulled.columns),
             store=pulled.table.store,
+            # The bytes of a windowed key contain its window, which a condition on the key does not name: all are read.
             keys=None if keys is None or is_windowed else tuple(map(serialize, keys)),
             lower=lower,
             upper=upper,
@@ -218,11 +217,6 @@ class _Computer:
 
 
 def _parsed(text: str, catalog: Catalog) -> PullQuery:
-    """Parse a query.
-
-    Raises:
-        SqlError: If it has a mistake, or stores cannot answer it.
-    """
     from riverrun.sql.answers import pull_query  # noqa: PLC0415 - its parser is an extra
     from riverrun.sql.statements import SqlError  # noqa: PLC0415 - as above
 
@@ -234,11 +228,6 @@ def _parsed(text: str, catalog: Catalog) -> PullQuery:
 
 
 def _selected(text: str) -> Select:
-    """Parse a single SELECT.
-
-    Raises:
-        SqlError: If it has a mistake, or is none.
-    """
     from riverrun.sql.commands import Select, parse_commands  # noqa: PLC0415 - as above
     from riverrun.sql.statements import SqlError  # noqa: PLC0415 - as above
 
@@ -246,6 +235,7 @@ def _selected(text: str) -> Select:
         match parse_commands(text):
             case [Select() as select]:
                 return select
+    # The parser descends recursively, and the text is the caller's.
     except RecursionError:
         message = "The query is nested too deeply"
         raise SqlError(message) from None

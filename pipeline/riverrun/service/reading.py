@@ -1,6 +1,6 @@
 """Reads whole stores: asks the tasks that have their partitions, here and on other instances.
 
-Leaves queries to the live version. An instance of another version names an instance of the live one.
+A query belongs to the live version: an instance of another version refuses it, and names an instance of the live one.
 """
 
 from __future__ import annotations
@@ -80,8 +80,8 @@ class Host(Protocol):
 
 
 _OK = 200
+# For all instances that have a part of an answer, together: callers wait in threads that other requests need.
 READ_SECONDS = 30.0
-"""Maximum time to read from other instances for an answer."""
 _SHOWN = 1000
 """Greatest number of characters of another instance's message."""
 
@@ -90,14 +90,13 @@ class RefusedError(Exception):
     """There is no answer; carries why."""
 
     def __init__(self, refusal: Refusal) -> None:
-        """Keep the refusal."""
         super().__init__(refusal.message)
         self.refusal = refusal
 
 
 @dataclass(frozen=True, slots=True)
 class Bookmark:
-    """The end of a page: its partition, and the last row.
+    """Where a page ends: its partition, and the last row.
 
     >>> Bookmark.parse(str(Bookmark(2, RowPlace(0, b"k"))))
     Bookmark(partition=2, after=RowPlace(segment=0, key=b'k', time=0, start=0))
@@ -112,11 +111,7 @@ class Bookmark:
 
     @classmethod
     def parse(cls, text: str) -> Bookmark:
-        """Read the text form.
-
-        Raises:
-            ValueError: If the text is not one.
-        """
+        """Read the text form."""
         try:
             data = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
             partition, after = json_decoder(tuple[int, RowPlace | None]).decode(data)
@@ -148,13 +143,13 @@ class StoreRequest:
     """A question about a store.
 
     Args:
-        store: The store.
+        store: The store, and the tasks that have its partitions.
         query: The query of each of its partitions.
         path: Path under which other instances answer this question.
         params: Parameters of that request.
         limit: Maximum number of rows.
-        allows_standby: Whether a standby's answer, which may be old, will do.
-        is_forwarded: Whether another instance has forwarded it.
+        allows_standby: Whether a standby may answer, whose rows may be older.
+        is_forwarded: Whether another instance has forwarded it; then it is not forwarded again.
         is_raw: Whether keys and values are wanted as base64url of their bytes.
         until: When the answer must be there (`time.monotonic`), however many instances have a part of it.
     """
@@ -171,12 +166,7 @@ class StoreRequest:
 
 
 class StoreReader:
-    """Reads stores wherever their partitions are.
-
-    Args:
-        host: This instance.
-        peers: Asks other instances.
-    """
+    """Reads stores wherever their partitions are."""
 
     def __init__(self, host: Host, peers: Peers) -> None:
         self._host = host
@@ -185,25 +175,18 @@ class StoreReader:
         self._placed: Layout | None = None
 
     def places(self) -> Mapping[str, StorePlace]:
-        """Return all stores by name.
-
-        Raises:
-            RefusedError: If the instance is starting.
-        """
+        """Return all stores by name."""
         layout, application = self._host.layout, self._host.application
         if layout is None:
             raise RefusedError(Refusal(Reason.FAILED, f"{application.id} is starting"))
+        # A new object whenever the tasks have changed, since a pattern has matched further topics.
         if layout is not self._placed:
             self._places = store_places(application.topology, layout, application.id)
             self._placed = layout
         return self._places
 
     def place(self, store: str) -> StorePlace:
-        """Return a store and its place.
-
-        Raises:
-            RefusedError: If there is none of that name.
-        """
+        """Return a store and its place."""
         places = self.places()
         if store not in places:
             known = ", ".join(sorted(places)) or "none"
@@ -215,32 +198,14 @@ class StoreReader:
     ) -> KeyQueryMetadata:
         """Return where a key is, or would be (`KafkaStreams.queryMetadataForKey`).
 
-        Args:
-            store: Name of the store.
-            key: The key.
-            partitioner: How the store's input is partitioned. By default, as in the topology or, for topics of others,
-                by Kafka's default partitioner. It is called without a value.
-
-        Raises:
-            RefusedError: If there is no such store.
-            ValueError: If the partitioner does not name exactly one existing partition.
+        `partitioner` overrides that of the topology or, for topics of others, Kafka's default. It is called without a value.
         """
         place = self.place(store)
         task = place.task_of(place.builder.key_serde.serialize(key), partitioner)
         return key_query_metadata(place, task, self._host.assignment, self._host.server)
 
     def read(self, wanted: StoreRequest, partitions: list[int], start: Bookmark | None) -> ShownRows:
-        """Return rows of several partitions of a store, one partition after the other.
-
-        Args:
-            wanted: The question.
-            partitions: The partitions, in order.
-            start: Where the last page ended.
-
-        Raises:
-            RefusedError: If one of them cannot answer.
-            ValueError: If the last page was of another partition.
-        """
+        """Return rows of several partitions of a store, one partition after the other, from `start` on."""
         rows: list[Any] = []
         positions: list[str] = []
         roles: set[str] = set()
@@ -277,10 +242,12 @@ class StoreReader:
                 return self._here(wanted, task, mark, limit)
             except RefusedError as error:
                 copies = _copies(task, assignment, self._host.server)
+                # The instance that the task has moved to restores it first, while standbys elsewhere are nearly up to date.
                 may_help = wanted.allows_standby and error.refusal.reason is Reason.RESTORING
                 if wanted.is_forwarded or not (may_help and copies):
                     raise
                 return self._there(wanted, copies, mark, limit)
+        # Assignments of two instances may differ for a moment: forwarding again could go in circles.
         if wanted.is_forwarded:
             message = f"Task {task} does not run here"
             raise RefusedError(Refusal(Reason.NOT_HERE, message, place.servers[0]))
@@ -312,6 +279,7 @@ class StoreReader:
             except NoAnswerError as error:
                 refusal = Refusal(Reason.FAILED, str(error), server)
                 continue
+            # Signed, but an instance of another release of Riverrun may answer in another form.
             except (ValueError, LookupError, TypeError):
                 refusal = Refusal(Reason.FAILED, f"{server} answers without a page of rows", server)
                 continue
@@ -352,8 +320,8 @@ def _refusal_of(answer: Answer, server: str) -> Refusal:
     )
 
 
+# Instances come and go, but a crowd of callers must not make brokers answer as often.
 _REMEMBERED_SECONDS = 5.0
-"""Instances come and go, but a crowd of callers must not make brokers answer as often."""
 
 
 class LiveReferral:
@@ -371,14 +339,7 @@ class LiveReferral:
         self._found: tuple[str, float, Sequence[str]] = ("", 0.0, ())
 
     def require(self, version: str | None) -> None:
-        """Make sure that the instance is of the version that is to answer.
-
-        Args:
-            version: The version that the query names; None for the live one.
-
-        Raises:
-            RefusedError: If the instance is of another version. Names an instance of the right one, if one is known.
-        """
+        """Raise unless the instance is of this version (None is the live one). The error names an instance of the right one."""
         own, config = self._instance.application.version, self._instance.application.config
         wanted = version or self._instance.live_version or own
         if wanted == own:
@@ -388,6 +349,7 @@ class LiveReferral:
         raise RefusedError(Refusal(Reason.NOT_LIVE, message, self._server(f"{config.name}-{wanted}")))
 
     def _server(self, group: str) -> str | None:
+        # Held while brokers are asked, so that a crowd of callers makes them answer once.
         with self._lock:
             known, until, servers = self._found
             if known != group or time.monotonic() > until:
@@ -398,6 +360,7 @@ class LiveReferral:
     def _asked(self, group: str) -> Sequence[str]:
         try:
             return self._find(group)
-        except StreamsError as error:  # the version is named all the same
+        # The refusal still names the version, just no instance of it.
+        except StreamsError as error:
             log.warning("instances of %s cannot be found: %s", group, error.message)
             return ()

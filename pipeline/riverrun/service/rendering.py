@@ -43,19 +43,11 @@ _TEXT_FORMS: Mapping[str, Callable[[str], Any]] = {
 
 
 def key_bytes(text: str, serde: Serde[Any], *, is_base64: bool) -> bytes:
-    """Return a key's bytes, as the store has them.
+    """Return a key's bytes, as the store has them. Keys of serdes without a text form have to be base64url.
 
     >>> from riverrun.serde.serdes import INTEGER
     >>> key_bytes("258", INTEGER, is_base64=False).hex(), key_bytes("AAABAg", INTEGER, is_base64=True).hex()
     ('00000102', '00000102')
-
-    Args:
-        text: The key as text.
-        serde: The store's serde of keys.
-        is_base64: Whether the text is base64url of the bytes; keys of serdes without a text form have to be.
-
-    Raises:
-        ValueError: If the text is not such a key.
     """
     read = _TEXT_FORMS.get(serde.name)
     is_json = serde.name.startswith("json") and not is_base64
@@ -63,7 +55,8 @@ def key_bytes(text: str, serde: Serde[Any], *, is_base64: bool) -> bytes:
         return _checked(from_base64(text), text, serde)
     try:
         if is_json or read is None:
-            return serde.serialize(serde.deserialize(text.encode()))  # as the store would write it
+            # Not the text itself: spaces may differ from what the serde writes, and stores compare bytes.
+            return serde.serialize(serde.deserialize(text.encode()))
         return serde.serialize(read(text))
     except Exception as error:  # a serde may raise anything
         message = f"{shortened(text)} is not a key of serde {serde.name}: {shortened(str(error), _LONGEST_REASON)}"
@@ -86,11 +79,7 @@ def _checked(data: bytes, text: str, serde: Serde[Any]) -> bytes:
 
 
 def from_base64(text: str) -> bytes:
-    """Return the bytes of base64url.
-
-    Raises:
-        ValueError: If the text is not base64url.
-    """
+    """Return the bytes of base64url."""
     try:
         return base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
     except ValueError as error:  # also of a character beyond ASCII
@@ -99,13 +88,7 @@ def from_base64(text: str) -> bytes:
 
 
 def row_object(row: StoreRow, builder: StoreBuilder, *, is_raw: bool = False) -> dict[str, Any]:
-    """Return a row as JSON shows it: key, value, and its times.
-
-    Args:
-        row: The row.
-        builder: Its store.
-        is_raw: Whether key and value are shown as base64url of their bytes.
-    """
+    """Return a row as JSON shows it: key, value, and its times."""
     if is_raw:
         shown: dict[str, Any] = {"key": _encoded(row.key), "value": _encoded(row.value)}
     else:

@@ -43,13 +43,7 @@ class StorePlace:
     def task_of(self, key: bytes, partitioner: StreamPartitioner | None = None) -> TaskId | None:
         """Return the task that has a key (`StreamsMetadataState.keyQueryMetadataForKey`); None for global stores.
 
-        Args:
-            key: The key's bytes.
-            partitioner: How the store's input is partitioned. By default, as in the topology or, for topics of others,
-                by Kafka's default partitioner. It is called without a value.
-
-        Raises:
-            ValueError: If the partitioner fails, or does not name exactly one existing partition.
+        Raises ValueError if the partitioner fails, which is called without a value, or does not return exactly one partition.
         """
         if not self.tasks:
             return None
@@ -58,6 +52,7 @@ class StorePlace:
         if custom is not None:
             found = self._chosen(custom, serde.deserialize(key))
         if found is None:
+            # A windowed key lies in the partition of its key without the window: that is what the input was partitioned by.
             inner = serde.partition_key
             found = partition_for(key if inner is None else inner(serde.deserialize(key)), len(self.tasks))
         if not isinstance(found, int):
@@ -71,17 +66,12 @@ class StorePlace:
         return self.tasks[found]
 
     def partitions_of(self, key: bytes | None) -> list[int]:
-        """Return the partitions to ask: the one that has the key, or all.
-
-        Also returns all if a custom partitioner cannot derive the partition from the key alone.
-
-        Args:
-            key: The key's bytes; None for all keys.
-        """
+        """Return the partitions to ask: the one that has the key, or all."""
         everywhere = list(range(max(len(self.tasks), 1)))
         try:
             task = self.task_of(key) if key is not None else None
         except ValueError as error:
+            # A partitioner that needs the value cannot be called: the key may be in any partition.
             log.info("all partitions of %s are queried: %s", self.builder.name, error)
             return everywhere
         return [task.partition] if task is not None else everywhere
@@ -114,6 +104,7 @@ def _input(
     last = max((task for task in layout.tasks if task.sub_topology == sub.id), default=None)
     read = () if last is None else tuple(tp.topic for tp in layout.tasks[last])
     for node in topology.nodes.values():
+        # Only topics that the topology writes itself: how others partition theirs is not known here.
         if isinstance(node, SinkNode) and isinstance(node.topic, str) and node.partitioner is not None:
             name = full_name(sub, application_id, node.topic)
             if name in read:
@@ -139,14 +130,7 @@ class KeyQueryMetadata:
 def key_query_metadata(
     place: StorePlace, task: TaskId | None, assignment: AssignmentInfo | None, own_server: str
 ) -> KeyQueryMetadata:
-    """Return the place of a task's partition of a store.
-
-    Args:
-        place: The store.
-        task: The task; None for global stores.
-        assignment: The leader's last assignment, which says where all tasks are.
-        own_server: `host:port` of this instance.
-    """
+    """Return the place of a task's partition of a store; `task` is None for global stores, which every instance has."""
     if task is None:
         return KeyQueryMetadata(-1, own_server)
     if assignment is None:
@@ -178,22 +162,12 @@ def route(
     own_server: str,
     allows_standby: bool,
 ) -> Here | There:
-    """Return the instance to ask: one that runs the task or, if allowed, follows it. This instance is preferred.
-
-    If no such instance is known, returns this one: it knows the reason best.
-
-    Args:
-        task: The task that is asked about; None for global stores.
-        active: Tasks that run here.
-        standby: Tasks that are followed here.
-        assignment: The leader's last assignment, which says where all tasks are.
-        own_server: `host:port` of this instance.
-        allows_standby: Whether a standby's answer, which may be old, will do.
-    """
+    """Return the instance to ask: one that runs the task or, if allowed, follows it. This instance is preferred."""
     if task is None or task in active or (allows_standby and task in standby) or assignment is None:
         return Here()
     servers = [assignment.servers.get(str(task), "")]
     if allows_standby:
         servers += assignment.standby_servers.get(str(task), [])
     others = tuple(server for server in servers if server not in {"", own_server})
+    # Nobody else is known: this instance refuses best, as it knows the reason.
     return There(others) if others else Here()

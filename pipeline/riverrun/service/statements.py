@@ -45,14 +45,7 @@ class Statement(BaseModel):
 def sql_router(
     application: Application, reader: StoreReader, live: LiveReferral, queries: QueryProcesses | None
 ) -> APIRouter:
-    """Return the route that answers statements.
-
-    Args:
-        application: The application that runs.
-        reader: Reads its stores.
-        live: Leaves queries to the live version.
-        queries: Compute its queries; None if its topology is not a file of statements.
-    """
+    """Return the route that answers statements."""
     router = APIRouter()
 
     @router.post(QUERY_PATH)
@@ -85,7 +78,7 @@ def query_processes(application: Application) -> QueryProcesses | None:
 
 @dataclass(frozen=True, slots=True)
 class _Mark:
-    """The beginning of the next page: index of the key, place in the store, and number of rows still allowed."""
+    """The beginning of the next page: index of the key, number of rows still allowed (None: any), and place in the store."""
 
     number: int
     left: int | None
@@ -105,19 +98,18 @@ class _Mark:
 
 
 def _answer(pull: _Pull, statement: Statement, process: QueryProcess, began: float) -> Response:
-    """Return a page: the rows among a limited number of the store's entries, or fewer where the query ends.
-
-    A page also ends after half of the time for a query.
-    """
+    """Return a page: the rows among a limited number of the store's entries, or fewer where the query ends."""
     planned = pull.planned
     mark: _Mark | None = _Mark(0, planned.limit) if statement.page is None else _Mark.parse(statement.page)
     rows: list[bytes] = []
     positions: list[str] = []
     roles: set[str] = set()
     looked_at = 0
+    # A page ends after half of the time: the last read and its rows must fit into the other half.
     half = (began + pull.until) / 2
     while mark is not None and looked_at < MAX_ROWS and mark.left != 0 and (not looked_at or time.monotonic() < half):
         found = pull.read(mark, MAX_ROWS - looked_at)
+        # Also empty partitions count, so that a store of many of them ends a page at all.
         looked_at += max(len(found.rows), 1)
         made = process.rows(found.rows, mark.left, statement.sql, pull.until) if found.rows else []
         rows += made
@@ -132,14 +124,7 @@ def _answer(pull: _Pull, statement: Statement, process: QueryProcess, began: flo
 
 
 class _Pull:
-    """Reads the rows of a query from its store.
-
-    Args:
-        reader: Reads stores.
-        planned: The query.
-        until: When all is read (`time.monotonic`).
-        allows_standby: Whether a standby's answer, which may be old, will do.
-    """
+    """Reads the rows of a query from its store."""
 
     def __init__(self, reader: StoreReader, planned: Planned, until: float, *, allows_standby: bool) -> None:
         self.planned = planned
@@ -150,12 +135,8 @@ class _Pull:
         self._keys: tuple[bytes | None, ...] = (None,) if planned.keys is None else planned.keys
 
     def read(self, mark: _Mark, limit: int) -> ShownRows:
-        """Return the next entries of the store.
-
-        Raises:
-            RefusedError: If a partition of the store cannot answer.
-            ValueError: If the mark is of another query.
-        """
+        """Return the next entries of the store."""
+        # A page token is text of the caller: nothing says that it belongs to this query.
         if mark.number >= max(len(self._keys), 1):
             message = "The page belongs to another query"
             raise ValueError(message)

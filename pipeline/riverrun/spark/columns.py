@@ -26,13 +26,12 @@ if TYPE_CHECKING:
     from riverrun.serde.api import Serde
 
 KEY = "key"
-"""The column of keys; windowed keys have further columns."""
 TIME = pa.timestamp("us", "UTC")
+# The last ms of the year 9999: neither Spark's functions nor Python have later times.
 LAST_MS = 253_402_300_799_999
-"""The last ms of the year 9999: neither Spark's functions nor Python have later times."""
 _KEPT = (bytes, dt.datetime, dt.date, decimal.Decimal)
+# Number of bits of Spark's int, and maximum number of digits of its decimals; longer ones are text.
 _INT_BITS, _MAX_PRECISION = 32, 38
-"""Number of bits of Spark's int, and maximum number of digits of its decimals; longer ones are text."""
 _PLAIN: dict[type, pa.DataType] = {
     inspect.BoolType: pa.bool_(),
     inspect.IntType: pa.int64(),
@@ -58,11 +57,9 @@ def _text(value: Any) -> str:
 
 @dataclass(frozen=True, slots=True)
 class FrameColumn:
-    """A column.
+    """A column of a frame.
 
     Args:
-        name: Its name.
-        kind: Its type.
         of: Makes its value from the value that `read` returns.
         is_variant: Whether it holds JSON text of any shape.
     """
@@ -78,9 +75,8 @@ class Columns:
     """The columns of keys or values.
 
     Args:
-        columns: The columns.
         read: Converts bytes to the value from which the columns are made.
-        what: What has the bytes, for messages: `key` or `value`.
+        what: `key` or `value`, for messages.
     """
 
     columns: tuple[FrameColumn, ...]
@@ -88,15 +84,7 @@ class Columns:
     what: str
 
     def arrays(self, data: Sequence[bytes | None], places: Callable[[int], dict[str, str | int]]) -> list[pa.Array]:
-        """Return the columns of some rows.
-
-        Args:
-            data: The bytes, row by row.
-            places: Returns a row's origin, for the message.
-
-        Raises:
-            DeserializationError: If bytes cannot be read, or a value does not fit its column; with the record's coordinates.
-        """
+        """Return the columns of some rows; `places` returns a row's origin, for messages."""
         values = []
         for number, each in enumerate(data):
             try:
@@ -108,15 +96,12 @@ class Columns:
 
 
 def array(column: FrameColumn, values: Sequence[Any], places: Callable[[int], dict[str, str | int]]) -> pa.Array:
-    """Return one column of some rows.
-
-    Raises:
-        DeserializationError: If a value does not fit: a number of more than 64 bits.
-    """
+    """Return one column of some rows."""
     made = [None if value is None else column.of(value) for value in values]
     try:
         return pa.array(made, column.kind)
     except (pa.ArrowException, OverflowError, TypeError, ValueError):
+        # Arrow does not say which value failed, so they are converted again one by one.
         for number, value in enumerate(made):
             try:
                 pa.array([value], column.kind)
@@ -127,15 +112,11 @@ def array(column: FrameColumn, values: Sequence[Any], places: Callable[[int], di
 
 
 def columns_of(name: str, serde: Serde[Any] | None) -> Columns:
-    """Return the columns of a key or a value.
+    """Return the columns of a key or a value; bytes if the serde is not known or names no type.
 
     >>> from riverrun.serde.serdes import LONG
     >>> [(column.name, str(column.kind)) for column in columns_of("value", LONG).columns]
     [('value', 'int64')]
-
-    Args:
-        name: Name of the column. For `key`, windowed keys have `window_start` and `window_end` as well.
-        serde: Its serde; None if not known.
     """
     if serde is None or serde.value_type is None:
         return Columns((FrameColumn(name, pa.binary()),), _same, name)
@@ -251,11 +232,9 @@ def _shape(found: Any, within: tuple[type, ...]) -> tuple[pa.DataType, Callable[
 
 
 def _moment(value: Any) -> Any:
-    """Return a time as columns hold it: to the microsecond, and in UTC if it has no zone. Texts have nanoseconds.
-
-    Texts of digits are times outside of Python's years, for which columns have no value.
-    """
+    """Return a time as columns hold it: to the microsecond, and in UTC if it has no zone."""
     if isinstance(value, str):
+        # Texts have nanoseconds. Texts of digits are times outside of Python's years, for which columns have no value.
         return None if value.lstrip("-").isdigit() else dt.datetime.fromisoformat(value)
     return value
 
@@ -283,8 +262,9 @@ def _union(found: inspect.UnionType, within: tuple[type, ...]) -> tuple[pa.DataT
 def _record(found: Any, within: tuple[type, ...]) -> tuple[pa.DataType, Callable[[Any], Any]]:
     known = {each.encode_name: each.type for each in found.fields}
     fields = {name: _shape(known[name], within) for name in field_names(found.cls) or known}
+    # A struct needs fields.
     if not fields:
-        return pa.string(), _text  # a struct has fields
+        return pa.string(), _text
 
     def of(value: dict[str, Any]) -> dict[str, Any]:
         known = ((name, make, value.get(name)) for name, (_, make) in fields.items())

@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 _INIT = "sessioninitstatement"
+# Statements that begin a transaction, for databases that take several statements as one (`_ByReading.execute`).
 _BEGINNINGS = {"jdbc:postgresql:": "BEGIN", "jdbc:h2:": "SET AUTOCOMMIT FALSE"}
-"""Statements that begin a transaction, for databases that take several statements as one."""
+# Classes of SQLSTATE: wrong number of values, values that do not fit, constraints, and names or syntax.
 _REFUSED = frozenset({"21", "22", "23", "42"})
-"""Classes of SQL's states: wrong number of values, values that do not fit, constraints, and names or syntax."""
 _DRIVERS = {"jdbc:postgresql:": "org.postgresql.Driver", "jdbc:h2:": "org.h2.Driver"}
 
 
@@ -60,11 +60,12 @@ def literal(text: str) -> str:
 
 
 def with_driver(options: Mapping[str, str]) -> dict[str, str]:
-    """Add PostgreSQL's or H2's driver to `jdbc` options: by URL, Spark finds no driver that came with `--package`.
+    """Add PostgreSQL's or H2's driver to `jdbc` options, unless they name one.
 
     >>> with_driver({"url": "jdbc:postgresql://host/db"})["driver"]
     'org.postgresql.Driver'
     """
+    # By the URL alone, Spark finds no driver that came with `--package`.
     driver = next((name for prefix, name in _DRIVERS.items() if url_of(options).startswith(prefix)), None)
     return dict(options) if driver is None else {"driver": driver} | dict(options)
 
@@ -84,11 +85,7 @@ def shown(url: str) -> str:
 
 
 def refusal(error: BaseException) -> str | None:
-    """Return why a database refuses rows or a statement, so that waiting does not help; None for other errors.
-
-    Args:
-        error: An error of the bridge to Java.
-    """
+    """Return why a database refuses rows or a statement, so that waiting does not help; None for other errors of Java."""
     from py4j.java_gateway import is_instance_of
     from pyspark import SparkContext
 
@@ -107,16 +104,7 @@ def has_jvm(spark: Any) -> bool:
 
 @contextmanager
 def connected(spark: Any, options: Mapping[str, str]) -> Iterator[Database]:
-    """Connect to the database of a `jdbc` source or target by Spark's own means: its drivers and its ways to log in.
-
-    Args:
-        spark: A Spark session.
-        options: Options of Spark's `jdbc` format.
-
-    Raises:
-        UnsupportedByHostError: If transactions in this database are not supported over Spark Connect.
-        EngineError: If it cannot be reached.
-    """
+    """Connect to the database of a `jdbc` source or target by Spark's own means: its drivers and its ways to log in."""
     url = url_of(options)
     doing = f"connect to {shown(url)}"
     if not has_jvm(spark):
@@ -125,6 +113,7 @@ def connected(spark: Any, options: Mapping[str, str]) -> Iterator[Database]:
             message = f"Spark Connect can write tables in PostgreSQL and H2 only, not at {shown(url)}"
             raise UnsupportedByHostError(message, hint="Use a session with a driver of its own: --master spark://...")
         database = _ByReading(spark, options, beginning)
+        # The server connects at the first read only: an address that is wrong should fail here.
         with spark_failures(doing):
             database.row("SELECT 1 AS found")
         yield database
@@ -143,6 +132,7 @@ def _connection(spark: Any, options: Mapping[str, str]) -> Any:
     java_options = jvm.java.util.HashMap()
     for name, value in options.items():
         java_options.put(name, value)
+    # Spark's own factory: drivers that came with `--package` and Spark's ways to log in are out of `DriverManager`'s reach.
     jdbc = jvm.org.apache.spark.sql.execution.datasources.jdbc.JDBCOptions(jvm.PythonUtils.toScalaMap(java_options))
     return jvm.org.apache.spark.sql.jdbc.JdbcDialects.get(jdbc.url()).createConnectionFactory(jdbc).apply(-1)
 
@@ -186,6 +176,7 @@ class _ByConnection:
             return tuple(found.getObject(at + 1) for at in range(columns)) if found.next() else None
         finally:
             statement.close()
+            # Ends the transaction that the query has begun; PostgreSQL refuses further statements in one that failed.
             self._connection.rollback()
 
     def execute(self, *statements: str) -> None:
@@ -198,6 +189,7 @@ class _ByConnection:
                     statement.close()
             self._connection.commit()
         finally:
+            # Nothing is left to roll back after the commit.
             self._connection.rollback()
 
 
@@ -234,6 +226,8 @@ class _ByReading:
         return next(iter(self._rows(sql)), None)
 
     def execute(self, *statements: str) -> None:
+        # Spark runs the init statement in the connection of a read: the only way to make a Connect server execute something.
+        # The user's own one comes first.
         first = self._reader.get(_INIT)
         whole = "; ".join([*([first] if first else []), self._beginning, *statements, "COMMIT"])
         self._rows("SELECT 1 AS done", **{_INIT: whole})

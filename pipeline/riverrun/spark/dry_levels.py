@@ -53,8 +53,8 @@ _ARROW_SCHEMA = pa.schema(
     ]
 )
 _ORDER = ("reader", "slice", "topic", "partition", "task", "position")
+# The slice of rows that mark a task: below all others, so that the mark sorts before the task's records (`_ORDER`).
 _TASK_MARK = -1
-"""The slice of rows that mark a task: they come first."""
 _BATCH = 10_000
 
 Row = tuple[Any, ...]
@@ -65,14 +65,12 @@ class DryRunWork:
     """A dry run: its work, and the state and offsets that tasks begin with.
 
     Args:
-        job: The application.
-        layout: Inputs of tasks.
         levels: Sub-topologies by level; none of a level reads what another one of it writes.
         slices: Per slice, the offsets to process of each external input.
         leftovers: Records already in repartition topics: part of the first slice.
-        committed: Per input the offset and the metadata that tasks begin with.
+        committed: Per input the offset and the metadata (times) that tasks begin with, as if committed.
         restores: Whether they begin with the application's state.
-        snapshots: The snapshots that tasks begin with, by name.
+        snapshots: Names of the snapshots that tasks begin with.
         is_public: Whether to keep the records that a real run would write to public topics.
         answers: Recorded answers of look-ups; None to call what they ask.
     """
@@ -137,15 +135,7 @@ def run_level(
 ) -> Any:
     """Run a level's tasks and return their outputs as a persisted frame; `reader` is null for records of public topics.
 
-    Args:
-        spark: A Spark session.
-        parts: The tasks.
-        above: The frames of the levels above.
-        build: Builds the topology on executors; must be picklable.
-        doing: The current activity, for error messages.
-
-    Raises:
-        StreamsError: If a task failed.
+    `above` has the frames of the levels above; `doing` is the current activity, for error messages.
     """
     by_task = {part.task_id: part for part in parts}
     logs, logging = current_style(), next((part.job.config.logging for part in parts), None)
@@ -156,6 +146,7 @@ def run_level(
             with on_executor():
                 yield from _outputs(by_task[task_id], inbox, build)
 
+    # Persisted, or else each level below would run this one again. Tasks run at the first action, which looks for errors.
     outputs = inboxes(spark, parts, above).mapInArrow(process, _SCHEMA).persist()
     with spark_failures(doing):
         failed = outputs.where("error is not null").select("error").collect()
@@ -195,6 +186,7 @@ def inboxes(spark: Any, parts: Sequence[DryTask], above: Sequence[Any]) -> Any:
     for outputs in above:
         frame = frame.unionByName(outputs.where(outputs.reader.isin(*first)))
     firsts = f.create_map(*(f.lit(number) for pair in first.items() for number in pair))
+    # Tasks of a sub-topology stand in a row, so a task's number is that of the first one plus its partition.
     number = f.element_at(firsts, f.col("reader")) + f.col("partition")
     return frame.repartitionById(len(parts), number.cast("int")).sortWithinPartitions(*_ORDER)
 
@@ -207,6 +199,7 @@ def _inboxes(batches: Iterable[Any]) -> Iterator[tuple[TaskId, ShuffleReader]]:
     """Yield the tasks of a partition, each with the records handed over to it. Runs on executors."""
     rows = (row for batch in batches for row in zip(*(column.to_pylist() for column in batch.columns), strict=True))
     for (reader, partition), own in groupby(rows, key=_reader):
+        # Without the first row, the task's mark.
         yield TaskId(reader, partition), ShuffleReader(_handed(row) for row in islice(own, 1, None))
 
 

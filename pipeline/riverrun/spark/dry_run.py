@@ -59,30 +59,14 @@ def dry_run(
     max_records_per_slice: int = MAX_RECORDS_PER_SLICE,
     answers: Iterable[LookupAnswer] | None = None,
 ) -> dict[str, Any]:
-    """Process a range without committing anything. It fences no task, and creates and writes no topic.
+    """Process a range without committing anything; return a frame for each public topic, with the records a run would write.
 
-    Args:
-        connected: The application to run.
-        run_range: The range to process. It begins where the application stands (the run begins with its state), or at the
-            beginning of the topics (the run begins with no state).
-        spark: A Spark session.
-        build: Builds the topology on executors; must be picklable.
-        max_records_per_slice: Maximum number of records of a slice, as in `run`: caches are flushed at the end of each slice.
-        answers: Recorded answers of look-ups, which each task uses for itself, instead of calls; None for calls.
+    It fences no task, and creates and writes no topic. The range begins where the application stands, with its state, or at
+    the beginning of the topics, with no state. `answers` are recorded answers of look-ups; None for calls.
 
-    Returns:
-        A DataFrame per public topic, with the records that a real run would write to it; empty if there are none.
-        Columns: `key` and `value`, typed as their serdes say (`riverrun.spark.columns`; bytes where a serde does not say),
-        `window_start` and `window_end` behind windowed keys, `timestamp`, `partition` (null: the producer would choose),
-        `headers`, `task`, and `position`, which counts the records of a task.
-
-    Raises:
-        UnsupportedByHostError: If sub-topologies write to each other: joins by foreign key.
-        RangeError: If the range begins elsewhere, or the application commits during the run.
-        TopicError: If a topic is missing, or has the wrong number of partitions.
-        RecordError: If a record cannot be handled.
-        ConfigError: If an answer is missing, or belongs to no node.
-        BrokerError: If brokers do not answer.
+    Columns: `key` and `value`, typed as their serdes say (`riverrun.spark.columns`; bytes where a serde does not say),
+    `window_start` and `window_end` after windowed keys, `timestamp`, `partition` (null: the producer would choose), `headers`,
+    `task`, and `position`, which counts the records of a task.
     """
     connected = connected.reading({tp.topic for tp in run_range.ranges})
     topology = connected.topology
@@ -146,11 +130,7 @@ def _place_of(topic: str, batch: Any, row: int) -> dict[str, str | int]:
 
 
 def refuse_cycles(levels: Iterable[tuple[SubTopology, ...]]) -> None:
-    """Refuse tasks that write to each other: they are run repeatedly from their commits, and a dry run commits nothing.
-
-    Raises:
-        UnsupportedByHostError: If sub-topologies of a level write to each other, or to themselves.
-    """
+    """Refuse tasks that write to each other: they run repeatedly from their commits, and a dry run commits nothing."""
     for level in levels:
         if is_cyclic(level):
             numbers = ", ".join(str(sub.id) for sub in level)
@@ -159,7 +139,7 @@ def refuse_cycles(levels: Iterable[tuple[SubTopology, ...]]) -> None:
 
 
 def _course(connected: ConnectedApplication, job: Job, run_range: RunRange, max_records: int) -> DryRunWork:
-    """Return the course with the application's own levels and slices, from where it stands, or from nothing."""
+    """Return the work with the application's own levels and slices, from where it stands, or from nothing."""
     committed = connected.committed()
     restores = _begins_with_state(connected, run_range, committed)
     if restores:
@@ -182,14 +162,11 @@ def _course(connected: ConnectedApplication, job: Job, run_range: RunRange, max_
 def _begins_with_state(
     connected: ConnectedApplication, run_range: RunRange, committed: Mapping[TopicPartition, CommittedOffset]
 ) -> bool:
-    """Return whether the range begins where the application stands; otherwise it begins with no state.
-
-    Raises:
-        RangeError: If the range should begin with state that is not known.
-    """
+    """Return whether the range begins where the application stands; otherwise it begins with no state."""
     ranges = run_range.ranges
     if committed and all(tp in committed and committed[tp].offset == r.start for tp, r in ranges.items()):
         return True
+    # Without stores there is no state to lack, so the range may begin anywhere.
     first = connected.admin.beginning_offsets(ranges)
     elsewhere = [tp for tp, r in ranges.items() if r.start != first[tp]]
     if elsewhere and connected.topology.stores:

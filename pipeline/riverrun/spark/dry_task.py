@@ -1,7 +1,7 @@
 """Runs one task of a dry run without committing; its outputs and its state can be read afterwards. Imports no pyspark.
 
-The task works in a temporary directory of its own. It makes no producer, so it fences no other task and writes nothing to
-Kafka. It reads and spills its inputs as a bounded run does, slice by slice; outputs move to a file if they take much memory.
+The task works in a temporary directory. It makes no producer, so it fences no other task and writes nothing to Kafka. It reads
+and spills its inputs as a bounded run does, slice by slice; outputs move to a file if they take much memory.
 """
 
 from __future__ import annotations
@@ -50,8 +50,6 @@ class DryTask:
     """One task's part of a dry run, for the outputs of an application or for a store at a point in the past.
 
     Args:
-        job: The application.
-        task_id: The task.
         slices: Per slice, the offsets to process of each input; of internal topics, those of the records already there.
         committed: Per input the offset and the metadata (times) that it begins with, as if committed.
         restores: Whether it begins with the application's state; `committed` must equal the committed offsets then.
@@ -120,7 +118,6 @@ class ShuffleWriter:
         runs: The place where records are kept.
         dry_task: The task, which says which records to keep.
         counts: Partition counts of the application's own topics; those of other topics are looked up.
-        admin: Client for requests to the brokers.
     """
 
     def __init__(self, runs: WriterMerge, dry_task: DryTask, counts: Mapping[str, int], admin: Admin) -> None:
@@ -174,7 +171,7 @@ class ShuffleWriter:
         return self._counts[topic]
 
     def end_slice(self) -> None:
-        """Begin the next slice: records sent from now on belong to it."""
+        """Begin the next slice, to which records sent from now on belong."""
         self._slice_ends.append(self._sent)
 
     def slice_of(self, position: int) -> int:
@@ -190,19 +187,14 @@ class ShuffleWriter:
 
     def _keep(self) -> None:
         for tp, batch in self._batches.items():
-            self._runs.add(tp, batch, may_be_packs=False)  # its headers are the user's
+            # Nothing here is packed, and headers are the user's: one may have the name of a pack's.
+            self._runs.add(tp, batch, may_be_packs=False)
         self._batches.clear()
 
 
 @dataclass(frozen=True, slots=True)
 class FinishedTask:
-    """A task that has done its part.
-
-    Args:
-        application: The application, with its state in the task's directory.
-        outputs: The records that the task would have sent.
-        state: Its state.
-    """
+    """A task that has done its part, with the records that it would have sent."""
 
     application: Application
     outputs: ShuffleWriter
@@ -213,17 +205,7 @@ class FinishedTask:
 def run_dry(dry_task: DryTask, inbox: ShuffleReader, build: Callable[[Job], Topology]) -> Iterator[FinishedTask]:
     """Provide a task that has done its part; leaving the context removes its state and outputs.
 
-    Args:
-        dry_task: The work.
-        inbox: Records that the level above would have sent to it.
-        build: Builds the topology in this process.
-
-    Raises:
-        RangeError: If the application commits during the run, so that its state no longer belongs to the start of the range.
-        SnapshotError: If the snapshot has been deleted, or is damaged.
-        RecordError: If a record cannot be handled.
-        StateError: If there is no place to spill to.
-        BrokerError: If brokers do not answer.
+    `inbox` has the records that the level above would have sent to it.
     """
     collect_rarely()
     job = dry_task.job
@@ -249,6 +231,7 @@ def run_dry(dry_task: DryTask, inbox: ShuffleReader, build: Callable[[Job], Topo
             opened.callback(begun.close)
             state = begun.backend
             task = begun.restored(Ports(outputs, state, clock, global_state.stores, lookups=answered))
+            # Restored first, then compared: a commit in between would put later state below the start of the range.
             _check_committed(dry_task, connected)
         else:
             state = opened.enter_context(closing(_open_state(dry_task, application)))
@@ -274,9 +257,11 @@ def run_dry(dry_task: DryTask, inbox: ShuffleReader, build: Callable[[Job], Topo
                     inputs.feed(task, inbox.take(number))
                     task.process_all()
                 punctuate_wall_clock(application, task)
-                task.prepare_commit()  # forwards updates that caches hold back
+                # As a run commits here: caches forward what they hold back, and stores pass their writes on.
+                task.prepare_commit()
                 task.post_commit({})
             outputs.end_slice()
+        # A handler may have passed over the error about a missing answer.
         _check_answers(answered)
         require_same_topics(job, connected, committed_ids(dry_task.committed, connected.id))
         yield FinishedTask(application, outputs, state)
@@ -287,13 +272,12 @@ def _answered(dry_task: DryTask) -> AnsweredLookups | None:
 
 
 def _check_answers(answered: AnsweredLookups | None) -> None:
-    """Raise the error about a missing answer, which a handler may have passed over."""
     if answered is not None:
         answered.check()
 
 
 def _open_state(dry_task: DryTask, application: Application) -> StateBackend:
-    """Make the state that a task begins with that does not restore the application's, in an empty directory."""
+    """Return the state of a task that does not begin with the application's: a snapshot, or nothing."""
     task_id = dry_task.task_id
     if dry_task.snapshot is not None:
         return open_snapshot(application, task_id, dry_task.snapshot)
@@ -304,6 +288,7 @@ def _check_committed(dry_task: DryTask, connected: ConnectedApplication) -> None
     """Refuse state that does not belong to the start of the range."""
     inputs = {tp for ranges in dry_task.slices for tp in ranges}
     for tp, found in connected.committed(inputs).items():
-        if found != dry_task.committed.get(tp):  # within a pack only the metadata differ
+        # Offset and metadata: within a pack, a worker's commit changes the metadata alone.
+        if found != dry_task.committed.get(tp):
             message = f"{connected.id} went on to offset {found.offset} of {tp} during the dry run"
             raise RangeError(message, hint="Stop its worker, or wait for the run that goes on, and try again.")

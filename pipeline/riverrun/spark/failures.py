@@ -1,11 +1,7 @@
-"""Translates Spark's exceptions into errors that a person can act on.
+"""Translates Spark's exceptions into errors that a user can act on.
 
-Executors hand over a `StreamsError` as one line of text within Spark's own error (`ExecutorError`); the driver finds it there
-and raises it again, with its type and its hint.
-
-Errors of executors: whether another attempt may help, and their form as text, which is all that Spark transports.
-
-Rows of a single text, the form in which executors return results to Spark.
+Text is all that Spark transports. Executors hand over a `StreamsError` as one line of text, as a result (`describe_error`) or
+within Spark's own error (`ExecutorError`). The driver finds it there and raises it again, with its type and its hint.
 """
 
 from __future__ import annotations
@@ -54,14 +50,13 @@ _OFFSETS = struct.Struct("=ii")
 def text_row(column: str, text: str) -> pa.RecordBatch:
     """Return a batch of one row with one text.
 
-    The batch is laid out byte by byte, as Arrow would do it. Making an array of Python objects loads pandas first, which
-    takes more than half of the start of a Spark Python process.
-
     >>> text_row("result", "größe").to_pylist()
     [{'result': 'größe'}]
     """
     import pyarrow as pa  # noqa: PLC0415 - workers import this module to plan runs, and have no pyarrow
 
+    # Laid out byte by byte, as Arrow would do it. Making an array of Python objects loads pandas first, which takes more than
+    # half of the start of a Spark Python process.
     data = text.encode()
     offsets = _OFFSETS.pack(0, len(data))
     array = pa.StringArray.from_buffers(1, pa.py_buffer(offsets), pa.py_buffer(data))
@@ -93,8 +88,8 @@ _HINTS = (
 _MISSING = re.compile(r"ModuleNotFoundError: No module named '([^']+)'")
 _RAISED = re.compile(r"^(?:[A-Za-z_][\w.]*)(?:Error|Exception)\b.*$", re.MULTILINE)
 _LONGEST = 500
+# The end of the line in which H2 names an error: the next one is the statement.
 _STATEMENT = "; SQL statement:"
-"""The end of the line in which H2 names an error: the next one is the statement."""
 _DIED = "Python worker exited unexpectedly"
 _DIED_HINT = (
     "Functions of the topology, or libraries that they call, may have ended it (os._exit), or the system, if it has no"
@@ -105,26 +100,21 @@ _OUT_OF_MEMORY = (
     "The system kills a process that needs more memory than there is. Give Spark less (spark.driver.memory in [spark]), or the"
     " machine more. Nothing that was committed is lost: run it again."
 )
+# Java's process may outlive its connections for a moment.
 _END_SECONDS = 0.5
-"""How long the process of Java may take to be gone after its connections are."""
 _FULL = re.compile("No space left on device|Disk quota exceeded")
+# Lines in which a JVM, the bridge to it, and Python name an error; the last one is the cause of the others.
 _CAUSES = (
     re.compile(r"^Caused by: (.+)$", re.MULTILINE),
     re.compile(r"^: (.+)$", re.MULTILINE),
     re.compile(r"^([\w.]+(?:Error|Exception): .+)$", re.MULTILINE),
 )
-"""Lines in which a JVM, the bridge to it, and Python name an error; the last one is the cause of the others."""
 
 
 class ExecutorError(Exception):
-    """A `StreamsError` on its way from an executor to the driver.
-
-    Args:
-        error: The error.
-    """
+    """A `StreamsError` on its way from an executor to the driver, as text."""
 
     def __init__(self, error: StreamsError) -> None:
-        """Keep the error as text, which is all that Spark transports."""
         super().__init__(_MARK + describe_error(error))
 
 
@@ -139,23 +129,17 @@ def on_executor() -> Iterator[None]:
 
 @contextmanager
 def spark_failures(doing: str) -> Iterator[None]:
-    """Translate Spark's exceptions in the body, except for its `AnalysisException`.
-
-    Args:
-        doing: The work that Spark is asked to do, for the message: "write batch 3".
-
-    Raises:
-        StreamsError: The error of an executor.
-        EngineError: If Spark itself failed.
-    """
+    """Translate Spark's exceptions in the body, except for its `AnalysisException`; `doing` completes "Spark cannot ..."."""
     from py4j.protocol import Py4JError
     from pyspark.errors import AnalysisException, PySparkException
 
     try:
         yield
-    except AnalysisException:  # about the request itself: the caller knows more
+    except AnalysisException:
+        # About the request itself: the caller knows more.
         raise
-    except (Py4JError, PySparkException, OSError) as error:  # the bridge to Java is a socket
+    except (Py4JError, PySparkException, OSError) as error:
+        # The bridge to Java is a socket, so its end may show as any of these.
         ended = _end_of_java()
         if ended is not None:
             raise _gone(ended, f" before it could {doing}") from error
@@ -165,10 +149,11 @@ def spark_failures(doing: str) -> Iterator[None]:
 
 
 def of_ended_java(error: BaseException) -> EngineError | None:
-    """Return an error that a person understands, if Spark's Java process has ended; None if something else has failed.
+    """Return an error that a user understands, if Spark's Java process has ended; None if something else has failed.
 
     Between two pieces of work, calls of Spark fail with errors of sockets (`spark_failures` translates those of its body).
     """
+    # If nobody has loaded pyspark, Spark has not failed, and loading it for that takes a while.
     if sys.modules.get("pyspark") is None:
         return None
     from py4j.protocol import Py4JError
@@ -194,7 +179,7 @@ def _end_of_java() -> int | None:
 
 
 def _gone(code: int, when: str = "") -> EngineError:
-    """Return the error for a Java process that has ended: what the bridge to it says is about sockets."""
+    # Made from the exit code: what the bridge to Java says is about sockets.
     if code == -SIGKILL:
         return EngineError(f"Spark has ended{when} (out of memory? It was killed by signal 9)", hint=_OUT_OF_MEMORY)
     how = f"killed by signal {-code}" if code < 0 else f"exit code {code}"
@@ -202,7 +187,7 @@ def _gone(code: int, when: str = "") -> EngineError:
 
 
 def first_line(text: str) -> str:
-    r"""Return the line with which a message of Spark's or of a database's begins, without passwords.
+    r"""Return the first line of a message of Spark or a database, without passwords.
 
     >>> first_line("Value too long for column; SQL statement:\nINSERT INTO t VALUES (?)")
     'Value too long for column'
@@ -247,7 +232,7 @@ def missing_module(text: str) -> ConfigError | None:
 
 
 def cause_of(error: BaseException) -> str:
-    """Return the line of a Spark exception that tells the cause: its text holds stack traces of two languages."""
+    """Return the line of a Spark exception that names the cause: its text holds stack traces of two languages."""
     lines = _RAISED.findall(str(error))
     first = next(iter(str(error).strip().splitlines()), repr(error))
     return redacted(lines[-1] if lines else first)[:_LONGEST]

@@ -1,11 +1,7 @@
-"""Starts and ends the Java of Spark sessions in this process, at once or ahead of a session.
+"""Runs the Java process of Spark sessions: its start, at once or ahead of a session, its output and its end.
 
-Passes on Java's standard error output, without the lines that Spark prints at each start.
-
-An archive of the classes that Spark makes Java load: it halves the start time of a session on this machine.
-
-Java maps an archive without checking all of it, so it is written elsewhere and renamed when complete. Java ignores one made
-by another Java, or with other libraries; its name says which ones it is for.
+Java starts in half the time with an archive of the classes that Spark makes it load. It ignores an archive made by another
+Java, or with other libraries; the archive's name says which ones it is for.
 """
 
 from __future__ import annotations
@@ -28,22 +24,17 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
     from contextlib import AbstractContextManager
 
+# Directory of downloads and of files that are made once, unless `--home` or `RIVERRUN_HOME` names another one.
 DEFAULT_HOME = Path("~/.cache/riverrun")
-"""Directory of downloads and of files that are made once, unless `--home` or `RIVERRUN_HOME` names another one."""
 _SILENT = "-Xlog:cds=off -Xlog:cds+dynamic=off"
 _JAVA_SECONDS = 120
+# How long the end of a body waits for a Java that is starting. A longer start loads packages; it ends with this process.
 _AHEAD_SECONDS = 5.0
-"""How long the end of a body waits for a Java that is starting. A longer start loads packages; it ends with this process."""
 _UNFINISHED = "unfinished"
 
 
 def classes_archive(environ: Mapping[str, str], home: Path | None = None) -> Path:
-    """Return the path of the archive for this machine's Java and this Spark, whether it exists or not.
-
-    Args:
-        environ: The environment, which locates both.
-        home: Directory of files that are made once; as the environment says if left out.
-    """
+    """Return the path of the archive for the Java and the Spark of an environment, whether it exists or not."""
     import pyspark
 
     java_home = environ.get("JAVA_HOME")
@@ -57,7 +48,8 @@ def classes_archive(environ: Mapping[str, str], home: Path | None = None) -> Pat
 
 def archive_options(archive: Path | None) -> str:
     """Return Java's options that use an archive; none if it does not exist."""
-    if archive is None or not archive.exists() or " " in str(archive):  # Spark splits options at spaces
+    # Spark splits options at spaces, so a path with one cannot be passed.
+    if archive is None or not archive.exists() or " " in str(archive):
         return ""
     return f"-XX:SharedArchiveFile={archive} {_SILENT}"
 
@@ -66,16 +58,7 @@ def archive_classes(started: Callable[[str], Any], archive: Path) -> bool:
     """Make the archive unless it exists: run typical work in a session, and let its Java record the classes that it loads.
 
     Waits while another process makes one in this directory. Removes what a process left that was killed while making one.
-
-    Args:
-        started: Starts a session of this process with further options of Java. There must be none yet.
-        archive: Path of the archive.
-
-    Returns:
-        Whether this call has made it.
-
-    Raises:
-        EngineError: If Java does not write it.
+    `started` starts a session with further options of Java; there must be none yet. Returns whether this call has made it.
     """
     archive.parent.mkdir(parents=True, exist_ok=True)
     aside = archive.parent / _UNFINISHED
@@ -85,6 +68,7 @@ def archive_classes(started: Callable[[str], Any], archive: Path) -> bool:
         shutil.rmtree(aside, ignore_errors=True)
         aside.mkdir()
         try:
+            # Java maps an archive without checking all of it, so it is written elsewhere and renamed when complete.
             unfinished = aside / archive.name
             session = started(f"-XX:ArchiveClassesAtExit={unfinished} {_SILENT}")
             _work(session, aside / "table")
@@ -101,7 +85,7 @@ def archive_classes(started: Callable[[str], Any], archive: Path) -> bool:
 
 @contextmanager
 def _alone_in(directory: Path) -> Iterator[None]:
-    """Lock a directory against other processes; the system unlocks it when this one ends."""
+    # The system unlocks the directory when this process ends, however it ends.
     opened = os.open(directory, os.O_RDONLY)
     try:
         flock(opened, LOCK_EX)
@@ -126,20 +110,16 @@ _LAUNCHING = threading.Lock()
 
 
 def launch_java(settings: Mapping[str, str], output: Callable[[], AbstractContextManager[int | None]]) -> None:
-    """Start the Java of this process's sessions, unless it runs.
-
-    Args:
-        settings: Settings of Spark. All users of this machine can read them, as they become Java's arguments. Settings made
-            later reach Java through the bridge.
-        output: Context that returns the file descriptor of Java's standard error output; None for that of this process.
-    """
-    # Spark's first call to Java imports its test tools, and pandas with them, to look for numpy. This takes a second of this
-    # process, which another thread spends while Java starts.
+    """Start the Java of this process's sessions, unless it runs."""
+    # Spark's first call to Java imports its test tools, and pandas with them, to look for numpy. That takes a second, which
+    # another thread spends while Java starts.
     threading.Thread(target=import_module, args=("pyspark.testing.utils",), name="load-pyspark", daemon=True).start()
     from pyspark import SparkConf, SparkContext
     from pyspark.java_gateway import launch_gateway
 
     conf = SparkConf(loadDefaults=False)
+    # All users of this machine can read these settings, as they become Java's arguments. Settings made later reach Java
+    # through the bridge, so secrets are not among these.
     for key, value in settings.items():
         conf.set(key, value)
     with _LAUNCHING:
@@ -150,33 +130,26 @@ def launch_java(settings: Mapping[str, str], output: Callable[[], AbstractContex
 
 
 def end_java(within_s: float | None = None) -> None:
-    """End the Java of this process, which has no session any more.
-
-    Args:
-        within_s: How long to wait until it has ended, in seconds; it is not waited for if left out.
-    """
+    """End the Java of this process, which has no session any more; wait for it if `within_s` is given."""
     from pyspark import SparkContext
 
     gateway = SparkContext._gateway  # noqa: SLF001 - there is no other way to its process
     gateway.shutdown()
-    gateway.proc.stdin.close()  # Java ends with its standard input, and only then writes an archive
+    # Java ends with its standard input, and only then writes an archive of its classes.
+    gateway.proc.stdin.close()
     if within_s is not None:
         gateway.proc.wait(within_s)
     SparkContext._gateway = SparkContext._jvm = None  # noqa: SLF001 - as above
 
 
 def _context() -> Any:
-    """Return pyspark's `SparkContext`; None before pyspark is loaded."""
+    """Return pyspark's `SparkContext`; None if pyspark is not loaded, which this does not do."""
     pyspark = sys.modules.get("pyspark")
     return getattr(pyspark, "SparkContext", None)
 
 
 class JavaAhead:
-    """Starts Java in the background, for a session that is probably needed soon.
-
-    Args:
-        launch: Starts Java (`launch_java`).
-    """
+    """Starts Java in the background (`launch_java`), for a session that is probably needed soon."""
 
     def __init__(self, launch: Callable[[], None]) -> None:
         self._launch = launch
@@ -185,9 +158,9 @@ class JavaAhead:
 
     @contextmanager
     def starting(self) -> Iterator[None]:
-        """Start Java while the body is carried out. Without a session at its end, Java is ended.
+        """Start Java while the body runs. Without a session at its end, Java is ended.
 
-        Errors of the body are raised as they are; those of the start belong to the session that needs it (`wait`).
+        Errors of the start are raised by the session that needs it (`wait`).
         """
         if _context() is not None and _context()._gateway is not None:  # noqa: SLF001 - here and below: nothing else tells
             yield
@@ -201,18 +174,13 @@ class JavaAhead:
                 end_java()
 
     def wait(self) -> None:
-        """Wait until Java has started, if it is starting.
-
-        Raises:
-            Exception: Any with which the start has failed.
-        """
+        """Wait until Java has started, if it is starting; raise the error of its start."""
         if self._thread.ident is not None:
             self._thread.join()
         if self._error is not None:
             raise self._error
 
     def _run(self) -> None:
-        """Start Java. Loads pyspark in this thread, which takes a while."""
         try:
             self._launch()
         except Exception as error:  # noqa: BLE001 - raised in the thread that waits
@@ -220,6 +188,7 @@ class JavaAhead:
 
 
 _STDERR = 2
+# Lines that need no action. Spark prints them before it reads its settings, or in spite of these.
 _NOISE = re.compile(
     rb"WARNING: Using incubator modules|Using Spark's default log4j profile|Setting default log level"
     rb"|To adjust logging level use|WARN NativeCodeLoader|Setting Spark log level to"
@@ -230,27 +199,26 @@ _NOISE = re.compile(
     rb"|^\t[^ ]+#[^ ]+ from |^\t\d+ artifacts copied|^\t==== |^\t  -- artifact|^\t  [a-z/]+[:/]|^\t\t::::|UNRESOLVED"
     rb"|^\s*$"
 )
-"""Lines that need no action: Spark prints them before it reads its settings, or in spite of these."""
+# The line that says why Spark has not started, and the stack trace below it.
 _ENDED, _FRAME = b'Exception in thread "main" ', b"\tat "
-"""The line that says why Spark has not started, and those below it, in the text of its own code."""
 
 
 @contextmanager
 def quiet_java() -> Iterator[int]:
     """Return a file descriptor for the standard error output of a Java that the body starts.
 
-    Its lines are passed on to this process's, without those of each start. A thread does so for as long as both processes live.
+    A thread passes its lines on to this process's, without those of each start, while both processes live.
     """
     ours, javas = os.pipe()
     threading.Thread(target=_pass_on, args=(ours, _STDERR), name="java-output", daemon=True).start()
     try:
         yield javas
     finally:
+        # Java has its own copy: `_pass_on` reads the end of the pipe only when the last copy is closed.
         os.close(javas)
 
 
 def _pass_on(source: int, target: int) -> None:
-    """Copy whole lines until the last writer has ended."""
     rest, is_shown = b"", _Filter()
     while chunk := os.read(source, 65_536):
         *lines, rest = (rest + chunk).split(b"\n")
@@ -259,7 +227,7 @@ def _pass_on(source: int, target: int) -> None:
 
 
 class _Filter:
-    """Decides which lines are shown, one after the other."""
+    """Decides which lines are shown; frames of a stack trace are hidden after the line that says why Java ended."""
 
     def __init__(self) -> None:
         self._has_ended = False
@@ -274,5 +242,6 @@ def _show(target: int, lines: list[bytes]) -> None:
     try:
         while shown:
             shown = shown[os.write(target, shown) :]
-    except OSError:  # the reader is gone: Java must not wait for it
+    except OSError:
+        # This process's reader is gone. Lines are dropped, as Java would wait for a full pipe.
         return

@@ -44,7 +44,7 @@ class _Cut:
 
     Args:
         committed: Per input the committed offset and metadata; empty at the beginning of all inputs.
-        snapshots: The snapshot of each task that has state.
+        snapshots: Name of the snapshot of each task that has state.
     """
 
     committed: Mapping[TopicPartition, tuple[int, str]]
@@ -64,7 +64,7 @@ class _Past:
 
     Args:
         connected: The application, with resolved patterns.
-        levels: Its sub-topologies by level, the store's own one last.
+        levels: Sub-topologies by level, the store's last.
         sources: Their external inputs.
     """
 
@@ -91,24 +91,7 @@ def rows_at(
 ) -> Any:
     """Return the rows that a bounded run up to a vector would have left in a store; levels above the store's run at once.
 
-    Args:
-        connected: The application, with resolved patterns.
-        builder: The store.
-        vector: End offsets of the inputs.
-        runs: The runs of this version; the state may begin with snapshots of their ends.
-        job: The application, for executors.
-        spark: A Spark session.
-        build: Builds the topology on executors; must be picklable.
-        schema: The columns of the store, as DDL.
-
-    Returns:
-        A DataFrame of the rows.
-
-    Raises:
-        UnsupportedByHostError: If sub-topologies above the store write to each other: joins by foreign key.
-        RangeError: If the vector leaves out partitions, lies outside of the topics, or behind deleted records.
-        SnapshotError: If the file store does not answer.
-        StreamsError: If a task failed.
+    `runs` are those of this version: the state may begin with snapshots of their ends. `schema` is the store's columns, as DDL.
     """
     past = _past(connected, builder)
     _check_vector(past, vector)
@@ -153,11 +136,7 @@ def _past(connected: ConnectedApplication, builder: StoreBuilder) -> _Past:
 
 
 def _check_vector(past: _Past, vector: OffsetVector) -> None:
-    """Refuse a vector that is not a point which all inputs of the store have reached and still hold.
-
-    Raises:
-        RangeError: If the vector is no such point.
-    """
+    """Refuse a vector that is not a point which all inputs of the store have reached and still hold."""
     connected, admin = past.connected, past.connected.admin
     unknown = sorted(vector.offsets.keys() - connected.inputs)
     if unknown:
@@ -179,18 +158,16 @@ def _check_vector(past: _Past, vector: OffsetVector) -> None:
 
 
 def _nearest(past: _Past, vector: OffsetVector, runs: Iterable[RunRecord]) -> _Cut:
-    """Return the last known point at or before a vector from which all later records can be read.
-
-    Raises:
-        RangeError: If there is none.
-    """
+    """Return the last known point at or before a vector from which all later records can be read."""
     snapshots = _Snapshots(past)
     first = past.connected.admin.beginning_offsets(past.sources)
     cuts = [found for run in runs if run.state == DONE and (found := snapshots.cut_of(run)) is not None]
+    # The one with the most records behind it first: it leaves the fewest to process.
     cuts.sort(key=lambda found: -sum(map(found.start, past.sources)))
     for found in [*cuts, _BEGINNING]:
         starts = {tp: found.start(tp) for tp in past.sources}
         is_before = all(start <= vector.offsets[tp] for tp, start in starts.items())
+        # Nothing is read of a partition that starts where the vector ends, so its records may be gone.
         lost = [tp for tp, start in starts.items() if start < min(first[tp], vector.offsets[tp])]
         if is_before and not lost:
             _check_policies(past, found)
@@ -202,11 +179,7 @@ def _nearest(past: _Past, vector: OffsetVector, runs: Iterable[RunRecord]) -> _C
 
 
 def _check_policies(past: _Past, found: _Cut) -> None:
-    """Refuse to begin with nothing where the application itself may have begun elsewhere.
-
-    Raises:
-        RangeError: If a source is not read from its beginning.
-    """
+    # To begin without state at the first record is right only if the application has begun there itself.
     policies = reset_policies(past.connected.application)
     topics = {tp.topic for tp in past.sources if tp not in found.committed}
     elsewhere = sorted(topic for topic in topics if policies[topic].strategy is not ResetStrategy.EARLIEST)
@@ -239,7 +212,8 @@ class _Snapshots:
         committed = {TopicPartition.parse(name): known for name, known in run.committed.items()}
         snapshots = {}
         for task_id, inputs in self._past.connected.layout.tasks.items():
-            if task_id in self._usable and not committed.keys().isdisjoint(inputs):  # else it never processed anything
+            # A task with none of its inputs committed has never processed anything, so it has no snapshot.
+            if task_id in self._usable and not committed.keys().isdisjoint(inputs):
                 name = self._of(task_id, run, {str(tp): committed[tp][0] for tp in inputs if tp in committed})
                 if name is None:
                     return None

@@ -25,11 +25,11 @@ log = logging.getLogger(__name__)
 COMMITTED = "committed"
 EARLIEST = "earliest"
 LATEST = "latest"
+# Hint about records that are processed already.
 AGAIN = (
     "To process records again, release a new version, which begins at the first record (riverrun release), or start over"
     " (riverrun reset); --dry-run --from earliest only shows the results."
 )
-"""Hint about records that are processed already."""
 _SHORTER = (
     "Try again in a minute: a broker that has just started may not know its last records yet. If the topic was recreated,"
     " release a new version, which begins at its first record."
@@ -55,11 +55,7 @@ class RunRange:
 
     @classmethod
     def parse(cls, text: str) -> RunRange:
-        """Read the text form.
-
-        Raises:
-            RangeError: If the text is malformed.
-        """
+        """Read the text form."""
         ranges: dict[TopicPartition, OffsetRange] = {}
         for entry in filter(None, text.split(",")):
             name, _, bounds = entry.strip().rpartition("@")
@@ -93,17 +89,9 @@ class RunRange:
 def resolve(connected: ConnectedApplication, start: str = COMMITTED, end: str = LATEST) -> RunRange:
     """Turn a user's request into offsets.
 
-    Args:
-        connected: The application to run.
-        start: `committed` (where the application stands; if it never ran, where its sources say, or `auto.offset.reset`),
-            `earliest`, a vector, or a time.
-        end: `latest` (last stable offsets), a vector, or a time; a time means the first record at or after it. Partitions
-            processed beyond a time have nothing left, so the range of a day that is done is empty.
-
-    Raises:
-        RangeError: If the end lies before the start or beyond the log, or the start before the first existing record.
-        ConfigError: If it never ran, and its policy does not allow a choice of where to begin.
-        TopicError: If a source topic does not exist.
+    `start` is `committed` (where the application stands; if it never ran, where its sources or `auto.offset.reset` say),
+    `earliest`, a vector or a time. `end` is `latest` (last stable offsets), a vector or a time. A time means the first record
+    at or after it.
     """
     connected, admin = connected.resolved(), connected.admin
     topics = connected.topology.source_topics
@@ -118,16 +106,7 @@ def resolve(connected: ConnectedApplication, start: str = COMMITTED, end: str = 
 
 
 def completed(connected: ConnectedApplication, run_range: RunRange) -> RunRange:
-    """Return a range with all partitions of its topics. Partitions that were added since stay where they stand.
-
-    Args:
-        connected: The application to run, with resolved patterns.
-        run_range: The range.
-
-    Raises:
-        ConfigError: If it never read a partition, and its policy does not allow a choice of where to begin.
-        BrokerError: If brokers do not answer.
-    """
+    """Return a range with all partitions of its topics; those that were added since get an empty range where they stand."""
     counts = connected.admin.partitions(connected.topology.source_topics)
     new = {TopicPartition(topic, n) for topic, count in counts.items() for n in range(count)} - run_range.ranges.keys()
     stands = _bound(connected, new, COMMITTED) if new else {}
@@ -141,11 +120,8 @@ def _from_where_it_stands(
     *,
     is_time: bool,
 ) -> Mapping[TopicPartition, int]:
-    """Return the ends; partitions processed beyond a time end where they stand, as asking for a finished day is not a mistake.
-
-    Raises:
-        RangeError: If the requested offsets are processed already, or the processed records no longer exist.
-    """
+    """Return the ends; partitions that were processed beyond the requested end, a time, end where they stand."""
+    # Asking for a day that is done is no mistake; asking for an offset that was processed is one.
     beyond = sorted(tp for tp in stands if ends[tp] < stands[tp])
     written = connected.admin.end_offsets(beyond)
     for tp in beyond:
@@ -173,6 +149,7 @@ def _bound(connected: ConnectedApplication, tps: Iterable[TopicPartition], text:
     match text:
         case "committed":
             known = settled_offsets(connected, partitions)
+            # Offsets of a topic that was recreated since mean nothing in the new one.
             present = found_ids(admin, {tp.topic for tp in partitions})
             require_same(connected.application, committed_ids(known, connected.id).items(), present)
             missing = [tp for tp in partitions if tp not in known]
@@ -209,9 +186,6 @@ def time_ms(text: str) -> int:
 
     >>> time_ms("1970-01-01T00:01:00+00:00"), time_ms("1970-01-02"), time_ms("2026-01-01T00:00:00.001Z")
     (60000, 86400000, 1767225600001)
-
-    Raises:
-        RangeError: If the text is not a time.
     """
     try:
         time = datetime.fromisoformat(text)

@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 RUNS_TOPIC = "riverrun-runs"
+# Number of runs kept for each version of an application; older ones are deleted.
 RUNS_KEPT = 200
-"""Number of runs kept for each version of an application; older ones are deleted."""
 
 RUNNING, DONE, FAILED, DIED = "running", "done", "failed", "died"
 
@@ -42,14 +42,12 @@ class RunRecord:
 
     Args:
         id: Identifies it; ids sort by time.
-        app: Name of the application.
-        version: Version of the application.
+        app: Name of the application, without its version.
         by: The user who started it.
         started_ms: Start, ms since the epoch.
         range: The range to process, as text; a run can be repeated with it.
         state: `running`, `done`, `failed`, or `died` if it is no longer alive and never reported its end.
         ended_ms: End, ms since the epoch; None while it runs.
-        slices: Number of slices.
         records_in: Records read from the application's inputs.
         records_out: Records written to public topics.
         dropped: Records not processed, by reason.
@@ -62,7 +60,7 @@ class RunRecord:
         outputs_before: End offset of each partition of its public topics when it began, before it wrote.
         outputs_after: Those when it ended; empty while it runs, or if it died.
         engine: `local` or `spark`, what processed its tasks; empty if there was nothing to process, or while it runs.
-        engine_reason: Why, in words.
+        engine_reason: Why it was chosen.
         records_out_by_topic: Records written to public topics, by topic; to staging topics if the version is not live.
         gate: What became of its outputs, if a gate held them back: `published` or `discarded`; empty while it holds them.
         pages: Pages of Data Docs about this gate by subject, relative to the application's directory of Data Docs.
@@ -103,11 +101,6 @@ _record = foreign_decoder(RunRecord)
 
 
 def _run(data: bytes) -> RunRecord:
-    """Decode a record of a run.
-
-    Raises:
-        UnreadableError: If it is not one.
-    """
     run = _record(data)
     try:
         RunRange.parse(run.range)
@@ -119,26 +112,14 @@ def _run(data: bytes) -> RunRecord:
 
 
 class RunLog:
-    """Writes and lists the records of runs.
-
-    Args:
-        admin: Client for requests to the brokers.
-    """
+    """Writes and lists the records of runs; their topic is created when the first run is recorded."""
 
     def __init__(self, admin: Admin) -> None:
-        """Open the record of runs; its topic is created when the first run is recorded."""
         self._admin = admin
         self._topic = ControlTopic(admin, RUNS_TOPIC)
 
     def runs(self, app: str | None = None) -> list[RunRecord]:
-        """Return the runs of an application, of all its versions, latest first.
-
-        Args:
-            app: Its name; left out, the runs of all applications are returned.
-
-        Raises:
-            BrokerError: If brokers do not answer.
-        """
+        """Return the runs of an application (None: of all), of all its versions, latest first."""
         notes = self._topic.read()
         named = {
             name: value for name, value in notes.items() if name[:1] != "/" and app in {None, name.partition("/")[0]}
@@ -149,28 +130,21 @@ class RunLog:
         return [_with_end(run, living) for run in sorted(found, key=lambda run: run.id, reverse=True)]
 
     def _living(self, application_id: str) -> tuple[SoleHost, ...]:
-        """Return the live hosts that process alone; one that died counts as alive for a session timeout."""
+        """Return the live hosts that process alone; one that died counts as alive until its session times out."""
         return hosts_in(self._admin.group(group_of(application_id)).members)
 
     def written_by(self, app: str, version: str, by: str) -> list[tuple[RunRecord, dict[str, RunRange]]]:
         """Return what runs of one author wrote: each run that wrote something, earliest first, with ranges by topic.
 
         The range of a partition lies between its ends before and after the run. It may contain records that other applications
-        write to the topic while the run lasts. The range of a run that died ends where the next one began.
-
-        Args:
-            app: Name of the application.
-            version: Version of the application.
-            by: The author.
-
-        Raises:
-            BrokerError: If brokers do not answer.
+        wrote to the topic meanwhile.
         """
         runs = [run for run in reversed(self.runs(app)) if run.version == version]
         found = []
         for number, run in enumerate(runs):
             if run.by != by or not run.outputs_before:
                 continue
+            # A run that died has recorded no ends: its range ends where the next one began, or now.
             later = (each.outputs_before for each in runs[number + 1 :] if each.outputs_before)
             after = run.outputs_after or next(later, {}) or self._ends(run)
             ranges = written_between(run.outputs_before, after)
@@ -183,13 +157,7 @@ class RunLog:
         return {str(tp): end for tp, end in ends.items()}
 
     def started(self, connected: ConnectedApplication, run_range: RunRange, host: SoleHost) -> RunRecord:
-        """Record the start of a run.
-
-        Args:
-            connected: The application.
-            run_range: The range that it processes.
-            host: The place among hosts that the run occupies while it is alive.
-        """
+        """Record the start of a run; `host` is the place among hosts that it occupies while it is alive."""
         application = connected.application
         name, version, ends = application.config.name, application.version, ends_of_outputs(connected)
         run = RunRecord(host.id, name, version, host.by, host.since_ms, str(run_range), outputs_before=ends)
@@ -227,20 +195,11 @@ class RunLog:
         self._end(run, state=FAILED, error=redacted(what), outputs_after=dict(outputs))
 
     def begin(self, application: Application, begun: InterruptedRun) -> None:
-        """Note the work that a run is about to begin.
-
-        Raises:
-            BrokerError: If brokers refuse or do not answer.
-        """
+        """Note the work that a run is about to begin."""
         self._topic.put({_begun_name(application.config.name, application.version): begun.encode()})
 
     def begun(self, application: Application) -> InterruptedRun | None:
-        """Return the work begun since the last finished run; None if there is none.
-
-        Raises:
-            RangeError: If the note of it cannot be read.
-            BrokerError: If brokers do not answer.
-        """
+        """Return the work begun since the last finished run; None if there is none."""
         name = _begun_name(application.config.name, application.version)
         found = self._topic.read().get(name)
         try:
@@ -251,11 +210,7 @@ class RunLog:
             raise RangeError(message, hint=hint) from error
 
     def forget_begun(self, application: Application) -> None:
-        """Delete the note of begun work, which was discarded.
-
-        Raises:
-            BrokerError: If brokers refuse or do not answer.
-        """
+        """Delete the note of begun work, which was discarded."""
         self._topic.put({_begun_name(application.config.name, application.version): None})
 
     def decided(
@@ -268,19 +223,15 @@ class RunLog:
         *,
         pages: Mapping[str, str],
     ) -> None:
-        """Record what became of the outputs of runs with a gate. Of runs that were discarded, no past state can be read.
+        """Record what became of the outputs of runs with a gate: `published` or `discarded`.
 
-        Args:
-            application: The application.
-            since_ms: When the first of these runs began, ms since the epoch.
-            gate: `published` or `discarded`.
-            before: The ends of the public topics before the outputs were published.
-            after: The ends afterwards.
-            pages: Pages of Data Docs about the gate.
+        It concerns the runs that began at `since_ms` or later. `before` and `after` are the ends of the public topics around
+        the publication; None if the outputs were discarded.
         """
         runs = self.runs(application.config.name)
         own = [run for run in runs if run.version == application.version and run.started_ms >= since_ms]
         for number, run in enumerate(own):
+            # The runs share one publication, so only the latest has its range: it must not count twice (`written_by`).
             is_last = number == 0
             self._put(
                 replace(
@@ -289,6 +240,7 @@ class RunLog:
                     pages=dict(pages),
                     outputs_before=dict(before or {}) if is_last else {},
                     outputs_after=dict(after or {}) if is_last else {},
+                    # Without snapshots and offsets, no past state can be read: that of discarded runs never became valid.
                     snapshots=run.snapshots if before is not None else {},
                     committed=run.committed if before is not None else {},
                 )
@@ -298,12 +250,13 @@ class RunLog:
         self._put(replace(run, ended_ms=SystemClock().now_ms(), **changes))  # type: ignore[arg-type] # fields of the record
 
     def _put(self, run: RunRecord) -> None:
-        """Write a record. Errors are logged: a run does not fail because its record cannot be written."""
+        """Write a record; a run does not fail because its record cannot be written."""
         try:
             values: dict[str, bytes | None] = {run.name: msgspec.json.encode(asdict(run))}
             if run.state != RUNNING:
                 older = sorted(name for name in self._topic.read() if name.startswith(f"{run.app}/{run.version}/"))
                 values |= dict.fromkeys(older[:-RUNS_KEPT])
+            # A run that is done has also finished what interrupted runs had begun.
             if run.state == DONE:
                 values[_begun_name(run.app, run.version)] = None
             self._topic.put(values)
@@ -312,11 +265,7 @@ class RunLog:
 
 
 def committed_at_end(connected: ConnectedApplication, run_range: RunRange) -> dict[str, tuple[int, str]]:
-    """Return the committed offset and metadata of all inputs at the end of a run; empty if another host has continued.
-
-    Raises:
-        BrokerError: If brokers do not answer.
-    """
+    """Return the committed offset and metadata of all inputs at the end of a run; empty if another host has continued."""
     committed = connected.committed()
     for tp, wanted in run_range.ranges.items():
         if (committed[tp].offset if tp in committed else 0) != wanted.end:
@@ -325,19 +274,14 @@ def committed_at_end(connected: ConnectedApplication, run_range: RunRange) -> di
 
 
 def ends_of_outputs(connected: ConnectedApplication) -> dict[str, int]:
-    """Return the end offset of each partition of the topics that an application writes to.
-
-    A version that is not live writes to staging topics. A run with a gate has no outputs until they are public. Records that
-    are not committed yet count as well: brokers acknowledge a commit before readers of committed records see it, and
-    transactions of other applications may be open.
-
-    Raises:
-        BrokerError: If brokers do not answer.
-    """
+    """Return the end offset of each partition of the topics that an application writes to: staging topics if it is not live."""
+    # A run with a gate has no outputs until they are public.
     if connected.application.may_be_discarded:
         return {}
     admin, published = connected.admin, connected.application.published or {}
     counts = admin.partitions({published.get(topic, topic) for topic in connected.topology.sink_topics})
+    # Records that are not committed yet count as well: brokers acknowledge a commit before readers of committed records see it,
+    # and transactions of other applications may be open.
     ends = admin.written_offsets(TopicPartition(topic, n) for topic, count in counts.items() for n in range(count))
     return {str(tp): end for tp, end in sorted(ends.items())}
 
@@ -353,10 +297,10 @@ def written_between(before: Mapping[str, int], after: Mapping[str, int]) -> dict
 
 
 def _begun_name(app: str, version: str) -> str:
-    """Return the name that begun work is kept under; no application's name begins like this."""
+    # No application's name begins with a slash.
     return f"/begun/{app}/{version}"
 
 
 def _with_end(run: RunRecord, living: Collection[str]) -> RunRecord:
-    """Return a run with its known state: one that is not alive and has not reported its end has died."""
+    # The records of a live run and of a dead one both say `running`; only the group of hosts shows which it is.
     return replace(run, state=DIED) if run.state == RUNNING and run.id not in living else run

@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from contextlib import AbstractContextManager
 
+# Two cores, and up to four attempts of a task: `local[2]` would never retry.
 DEFAULT_MASTER = "local[2,4]"
-"""Two cores, and up to four attempts of a task: `local[2]` would never retry."""
 
+# Spark's default of `spark.task.maxFailures`.
 DEFAULT_ATTEMPTS = 4
-"""Spark's `spark.task.maxFailures`."""
 
 _NAME = "riverrun"
 _CONNECT = "sc://"
@@ -35,15 +35,17 @@ _MASTERS = re.compile(r"local(\[.+\])?|(sc|spark|k8s|local-cluster|yarn|mesos)\b
 _OF_A_SESSION = "spark.sql."
 _PYTHON, _PY_FILES, _ARCHIVES = "spark.pyspark.python", "spark.submit.pyFiles", "spark.archives"
 _PACKAGES = "spark.jars.packages"
+# Database drivers read times without a zone in Java's own zone, whatever a session says.
 _UTC = "-Duser.timezone=UTC"
-"""Database drivers read times without a zone in Java's own zone, whatever a session says."""
 _QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 _LOG_LEVEL = "spark.log.level"
 _TELLING_OF_FAILURES = (
     "org.apache.spark.executor.Executor",
     "org.apache.spark.scheduler.TaskSetManager",
-    "org.apache.spark.sql.execution.datasources",  # of writers, for each attempt and for the job
-    "org.apache.spark.sql.util.ExecutionListenerBus",  # logs listeners that fail on a query that cannot be planned
+    # Of writers, for each attempt and for the job.
+    "org.apache.spark.sql.execution.datasources",
+    # Logs listeners that fail on a query that cannot be planned.
+    "org.apache.spark.sql.util.ExecutionListenerBus",
     "org.apache.spark.util.Utils",
 )
 
@@ -53,7 +55,6 @@ class SessionOnDemand:
     """Makes a session when it is called.
 
     Args:
-        make: Makes it, or returns one that was passed.
         master: The master of the session that it would make; None if a session was passed.
         attempts: Number of times that this master tries a task whose error may pass.
         ahead: Context in which Java starts in the background, as a session is probably needed soon.
@@ -82,20 +83,13 @@ def on_demand(
 ) -> SessionOnDemand:
     """Return a function that makes a session, with the master and the number of attempts that Spark would have.
 
-    Spark's local masters ignore `spark.task.maxFailures`: a task has one attempt unless the master names a number.
-
     >>> [on_demand(dict, master, {}).attempts for master in (None, "local[2]", "local[*,3]", "spark://a:7077")]
     [4, 1, 3, 4]
-
-    Args:
-        make: Makes the session.
-        master: The master that was chosen; None if the settings decide.
-        settings: Settings of Spark.
-        ahead: As in `SessionOnDemand`.
     """
     chosen = chosen_master(master, settings)
     local = _LOCAL.fullmatch(chosen)
     if local is not None:
+        # Local masters ignore `spark.task.maxFailures`: a task has one attempt unless the master names a number.
         attempts = max(1, int(local["attempts"] or 1))
     else:
         failures = settings.get("spark.task.maxFailures", "")
@@ -104,16 +98,13 @@ def on_demand(
 
 
 def chosen_master(master: str | None, settings: Mapping[str, str]) -> str:
-    """Return the master that a session has: the chosen one, or that of the settings, or two cores of this machine."""
+    """Return the master that a session has: the given one, or that of the settings, or two cores of this machine."""
     return master or settings.get("spark.remote") or settings.get("spark.master") or DEFAULT_MASTER
 
 
 def lazily(spark: Any) -> Callable[[], Any]:
-    """Return a function that makes a session when needed: a start takes many seconds, and there may be nothing to do.
-
-    Args:
-        spark: A session, or a function that makes one; called at most once.
-    """
+    """Return a function that returns the session, or makes it once when needed; `spark` is a session, or makes one."""
+    # A start takes many seconds, and there may be nothing to do.
     return cache(spark) if callable(spark) else lambda: spark
 
 
@@ -128,21 +119,9 @@ def spark_session(
 ) -> Any:
     """Return a new session, or the existing one.
 
-    Args:
-        master: Spark's master URL, or that of a Spark Connect server (`sc://host:port`). If left out, `spark.remote` or
-            `spark.master` of the settings, or else two cores of this machine.
-        settings: Settings of Spark by its own names; they override those that are set here.
-        name: Name in Spark's pages.
-        packages: Maven coordinates of Java libraries that sources and targets need, as
-            `org.postgresql:postgresql:42.7.7`. Spark downloads them when the session begins, so an existing session ignores
-            them.
-        archive: An archive of Spark's classes (`classes_archive`), used on this machine if it exists.
-        output: As in `launch_java`.
-
-    Raises:
-        ConfigError: If `master` is not a master URL.
-        MissingExtraError: If Spark is not installed.
-        EngineError: If it does not start.
+    `settings` are Spark's, by its own names, and override those that are set here. `packages` are Maven coordinates
+    (`org.postgresql:postgresql:42.7.7`). Spark downloads them when the session begins, so an existing session ignores them.
+    `archive` is one of Spark's classes (`classes_archive`); it need not exist.
     """
     require_extra("spark")
     given = dict(settings or {})
@@ -168,12 +147,7 @@ def start_java(
     archive: Path | None = None,
     output: Callable[[], AbstractContextManager[int | None]] = nullcontext,
 ) -> None:
-    """Start the Java that `spark_session` would start with these arguments; none if Spark Connect's server has it.
-
-    Raises:
-        MissingExtraError: If Spark is not installed.
-        EngineError: If it does not start.
-    """
+    """Start the Java that `spark_session` would start with these arguments; none if Spark Connect's server has it."""
     require_extra("spark")
     chosen = chosen_master(master, settings)
     if not chosen.startswith(_CONNECT):
@@ -199,6 +173,7 @@ def _started(
     with _ctrl_c_as_before():
         _launch(master, settings, name, output)
         session = builder.getOrCreate()
+    # An existing session is its maker's: nothing of it is changed.
     if not is_there:
         _choose_interpreter(session, master, given)
         _end_without_trace(session)
@@ -210,7 +185,7 @@ def _started(
 def _launch(
     master: str, settings: Mapping[str, str], name: str, output: Callable[[], AbstractContextManager[int | None]]
 ) -> None:
-    """Start Java, unless it runs, without the secrets among settings: all users of this machine can read its arguments."""
+    # Without secrets: all users of this machine can read Java's arguments.
     shown = {key: value for key, value in settings.items() if not is_secret(key)}
     launch_java({"spark.master": master, "spark.app.name": name, **shown}, output)
 
@@ -224,14 +199,15 @@ def _all_settings(master: str, given: Mapping[str, str], archive: Path | None) -
 
 
 def _hush(session: Any) -> None:
-    """Silence Java about failed queries and attempts of tasks, with traces of two languages: relevant errors are raised."""
+    """Silence Java about failed queries and attempts of tasks: it logs traces of two languages; errors are raised anyway."""
     log4j = session._jvm.org.apache.logging.log4j  # noqa: SLF001 - the only way there
     for name in _TELLING_OF_FAILURES:
         log4j.core.config.Configurator.setLevel(name, log4j.Level.OFF)
 
 
 def _end_without_trace(session: Any) -> None:
-    """Silence the server of accumulators when Java dies: it would print a traceback, and what Spark was to do fails as well."""
+    """Silence pyspark's server of accumulators when Java dies."""
+    # It would print a traceback, and the call of Spark under way fails as well.
     server = session.sparkContext._accumulatorServer  # noqa: SLF001 - the only way there
     print_trace = server.handle_error
 
@@ -244,14 +220,12 @@ def _end_without_trace(session: Any) -> None:
 
 @contextmanager
 def _ctrl_c_as_before() -> Iterator[None]:
-    """Disable Spark's handling of Ctrl-C, also while Spark starts.
-
-    Its handler cancels jobs over the connection on which this thread waits for their results. That connection cannot be
-    entered twice, so the result is a connection error instead of a `KeyboardInterrupt`. Without the handler the command
-    ends, and Spark with it.
-    """
+    """Disable Spark's handling of Ctrl-C, also while Spark starts."""
     from pyspark.core import context
 
+    # Its handler cancels jobs over the connection on which this thread waits for their results. That connection cannot be
+    # entered twice, so the result is a connection error instead of a `KeyboardInterrupt`. Without the handler the command
+    # ends, and Spark with it. pyspark sets it by calling `signal.signal` through its own module.
     theirs: Any = context
     signals, theirs.signal = theirs.signal, SimpleNamespace(SIGINT=signal.SIGINT, signal=lambda *_handler: None)
     try:
@@ -263,21 +237,22 @@ def _ctrl_c_as_before() -> Iterator[None]:
 def _defaults() -> dict[str, str]:
     return {
         "spark.ui.enabled": "false",
-        "spark.sql.shuffle.partitions": "4",  # by default 200, each a Python task: that takes minutes
+        # By default 200, each of them a Python task: that takes minutes.
+        "spark.sql.shuffle.partitions": "4",
         "spark.ui.showConsoleProgress": "false",
-        "spark.sql.session.timeZone": "UTC",  # times without a zone mean the same on every machine
+        # Times without a zone mean the same on every machine.
+        "spark.sql.session.timeZone": "UTC",
         _LOG_LEVEL: "ERROR",
     }
 
 
 def _virtual_machine(master: str, archive: Path | None) -> dict[str, str]:
-    """Return Java's options: UTC and, in this process, a quick start, as Java does little but hand tasks to Python.
-
-    The optimising compiler and the parallel collector take half of the CPU time of a session's start. On other machines, Java
-    runs as the cluster's settings say.
-    """
+    """Return Java's options: UTC and, with a local master, a quick start."""
+    # On other machines, Java runs as the cluster's settings say.
     if not master.startswith("local"):
         return {"spark.driver.defaultJavaOptions": _UTC, "spark.executor.defaultJavaOptions": _UTC}
+    # The optimising compiler and the parallel collector take half of the CPU time of a session's start. They hardly pay here,
+    # as Java does little but hand tasks to Python.
     return {"spark.driver.defaultJavaOptions": f"{_UTC} {_QUICK} {archive_options(archive)}".strip()}
 
 
@@ -294,7 +269,8 @@ def _interpreter(given: Mapping[str, str]) -> dict[str, str]:
 
 
 def _choose_interpreter(session: Any, master: str, given: Mapping[str, str]) -> None:
-    """Have Spark run the interpreter of the settings: a driver in this process runs PYSPARK_PYTHON, or else `python3`."""
+    """Have Spark run the interpreter of the settings."""
+    # A driver in this process ignores the setting: it runs PYSPARK_PYTHON, or else `python3`.
     context = session.sparkContext
     if _PYTHON in given:
         context.pythonExec = given[_PYTHON]
@@ -303,14 +279,12 @@ def _choose_interpreter(session: Any, master: str, given: Mapping[str, str]) -> 
 
 
 def _connected(remote: str, given: Mapping[str, str]) -> Any:
-    """Return a session of a Spark Connect server. Modules of its executors are installed there, or sent to them from here.
-
-    A server refuses settings that do not belong to a session: they are its own.
-    """
+    """Return a session of a Spark Connect server. Modules of its executors are installed there, or sent to them from here."""
     from pyspark.sql import SparkSession
 
     builder = SparkSession.builder.remote(remote)
     for key, value in {**_defaults(), **given}.items():
+        # A server refuses settings that do not belong to a session: they are its own.
         if key.startswith(_OF_A_SESSION):
             builder = builder.config(key, value)
     session = builder.getOrCreate()

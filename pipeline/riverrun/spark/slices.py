@@ -20,8 +20,9 @@ if TYPE_CHECKING:
     from riverrun.records import TopicPartition
     from riverrun.spark.unfinished import InterruptedRun, Slice
 
+# For all source partitions together. It also bounds the entries of stores that a slice's tasks hold in memory, as a slice is
+# one transaction.
 MAX_RECORDS_PER_SLICE = 2_000_000
-"""Maximum for all source partitions together; it also bounds the entries of stores that a slice's tasks hold in memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +30,6 @@ class Slices:
     """The slices of a range.
 
     Args:
-        parts: The slices, in order.
         begun: Work that interrupted runs have begun within the range, the first of the parts; None if there is none.
         is_over: Whether the range was done before a later run that was interrupted. Then there is nothing to do, and the
             later run's work stays untouched.
@@ -40,7 +40,8 @@ class Slices:
     is_over: bool = False
 
     def with_one_begun(self) -> tuple[Slice, ...]:
-        """Return the parts, with all begun work as one: dry runs cannot tell its slices apart in repartition topics."""
+        """Return the parts, with all begun work as one."""
+        # A dry run cannot tell the begun slices apart in repartition topics.
         if self.begun is None:
             return self.parts
         count = len(self.begun.slices)
@@ -48,21 +49,14 @@ class Slices:
 
 
 def slices_of(connected: ConnectedApplication, run_range: RunRange, max_records: int) -> Slices:
-    """Return the slices of a range.
+    """Return the slices of a range: first those that an interrupted run has begun, cut as that run has cut them.
 
-    Slices that an interrupted run has begun come first, cut as that run has cut them, however far each task came. So the
-    result equals that of a run without the interruption. With other cuts, a task would read one writer's records of later
-    slices together with another writer's records of earlier ones. The latter would then be late.
-
-    If all records of these slices are written, repartition topics may still hold some of them. Slices without external
+    If their external records are processed, repartition topics may still hold some of the results. Slices without external
     records remain then.
-
-    Raises:
-        RangeError: If the range ends before the begun work does.
-        BrokerError: If brokers do not answer.
     """
     application, admin = connected.application, connected.admin
     repartitions = any(sub.repartition_topics for sub in application.topology.sub_topologies())
+    # Without repartition topics, all work of a slice is one transaction per task: nothing is half done.
     begun = RunLog(admin).begun(application) if repartitions else None
     if begun is None:
         return Slices(tuple(cut(admin, run_range, max_records)))
@@ -73,6 +67,8 @@ def slices_of(connected: ConnectedApplication, run_range: RunRange, max_records:
     left = left_of_begun(run_range.ranges, begun.whole.ranges, committed)
     if left is None:
         return Slices(tuple(cut(admin, run_range, max_records) or [run_range.ranges]))
+    # The same cuts, however far each task came, give the same result as no interruption. With others, a task would read one
+    # writer's records of later slices together with another writer's records of earlier ones, which would then be late.
     parts = cut_as_begun(left, [part.ranges for part in begun.slices])
     rest = {tp: OffsetRange(left[tp].end, r.end) for tp, r in run_range.ranges.items()}
     parts += cut(admin, RunRange(rest), max_records)
@@ -80,15 +76,9 @@ def slices_of(connected: ConnectedApplication, run_range: RunRange, max_records:
 
 
 def cut(admin: Admin, run_range: RunRange, max_records: int) -> list[Slice]:
-    """Return consecutive parts of a range.
+    """Return consecutive parts of a range, of about `max_records` offsets in all partitions together.
 
-    The largest partition is cut into equal shares. All others are cut at the times of the records at its cuts. If the log's
-    times do not rise, parts come out uneven, but never wrong.
-
-    Args:
-        admin: Client for requests to the brokers.
-        run_range: The range to cut.
-        max_records: Maximum number of offsets of a part.
+    The largest partition is cut into equal shares. All others are cut at the times of the records at its cuts.
     """
     count = -(-run_range.size // max_records)
     if count <= 1:
@@ -98,6 +88,7 @@ def cut(admin: Admin, run_range: RunRange, max_records: int) -> list[Slice]:
     cuts: list[Mapping[TopicPartition, int]] = []
     for number in range(1, count):
         offset = whole.start + whole.size * number // count
+        # Each cut starts from the one before it: if the log's times do not rise, parts come out uneven, but never wrong.
         before = cuts[-1] if cuts else {tp: r.start for tp, r in run_range.ranges.items()}
         rest = {tp: OffsetRange(before[tp], r.end) for tp, r in run_range.ranges.items()}
         time_ms = _time_at(admin, largest, OffsetRange(offset, whole.end))

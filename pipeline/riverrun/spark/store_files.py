@@ -29,22 +29,16 @@ if TYPE_CHECKING:
     from riverrun.topology.topology import Topology
 
 PARQUET = ".parquet"
-"""The end of the names of exported files."""
+# Written as `sha256sum` does. Readers of directories of Parquet files skip names that begin with `_`.
 _SUMS = "_SHA256SUMS"
-"""A file in a directory of exported files, as `sha256sum` writes it. Readers of directories skip names that begin with `_`."""
+# The file may be anyone's: a larger one is not read.
 _LONGEST_SUMS = 2**24
 _CHANGED = "Bring the files back from a copy. If you have changed them yourself, delete {sums}."
 
 
 @dataclass(frozen=True, slots=True)
 class Exported:
-    """A store that was written to files.
-
-    Args:
-        rows: Number of its rows.
-        files: The files.
-        partitions: The partitions whose rows they have.
-    """
+    """A store that was written to files: those of the given partitions."""
 
     rows: int
     files: tuple[Path, ...]
@@ -54,22 +48,10 @@ class Exported:
 def export_rows(
     connected: ConnectedApplication, store: str, target: Path, build: Callable[[Job], Topology], *, raw: bool = False
 ) -> Exported:
-    """Write all rows of a store, as committed now, to Parquet.
+    """Write all rows of a store, as committed now, to Parquet; the application may run meanwhile.
 
-    Args:
-        connected: The application, which may run meanwhile.
-        store: Name of the store.
-        target: A file that ends with `.parquet`, or a directory for one file per partition. Nothing may be there yet.
-        build: Builds the topology.
-        raw: Whether columns hold the bytes of keys and values, which come back exactly.
-
-    Returns:
-        The rows and files.
-
-    Raises:
-        InvalidStateStoreError: If there is no such store, it is no table, or it has no changelog.
-        ConfigError: If the target exists, or cannot be written.
-        BrokerError: If brokers do not answer.
+    `target` is a file that ends with `.parquet`, or a directory for one file per partition. With `raw`, columns hold the bytes
+    of keys and values, which come back exactly.
     """
     works = works_of(connected, store)
     builder = connected.topology.stores[store]
@@ -80,23 +62,9 @@ def export_rows(
 def export_local_rows(
     application: Application, store: str, target: Path, directory: Path, *, raw: bool = False
 ) -> Exported:
-    """Write the rows that a stopped worker has left on its disk to Parquet. Asks no brokers.
+    """Write the rows that a stopped worker has left in its state directory to Parquet. Asks no brokers.
 
-    Args:
-        application: The application.
-        store: Name of the store, which may be one without a changelog.
-        target: As of `export_rows`.
-        directory: The worker's state directory.
-        raw: As of `export_rows`.
-
-    Returns:
-        The rows, files and partitions: those of the tasks that the worker had or followed.
-
-    Raises:
-        InvalidStateStoreError: If there is no such store, it is no table or in memory only, or the directory has nothing of it.
-        StateInUseError: If a worker uses the state.
-        StateError: If the state is damaged.
-        ConfigError: If the target exists, or cannot be written.
+    They are the rows of the tasks that the worker had or followed.
     """
     builder = readable(application.topology, store)
     if not builder.persistent:
@@ -123,15 +91,8 @@ def export_local_rows(
 
 
 def check_sums(source: Path, files: Sequence[Path]) -> None:
-    """Make sure that exported files are all there as they were written, before anything parses them.
-
-    Args:
-        source: The file or directory. Others than those that were exported have no sums, and are not checked.
-        files: The files that are to be read.
-
-    Raises:
-        ConfigError: If one is missing, was added, or has other bytes.
-    """
+    """Make sure that exported files are all there as they were written, before anything parses them."""
+    # Files that Riverrun did not export have no sums, and are not checked.
     sums = _sums_file(source)
     if not sums.is_file():
         return
@@ -176,11 +137,7 @@ def _written(
     application_id: str,
     parts: Mapping[int, Callable[[], Iterator[pa.RecordBatch]]],
 ) -> Exported:
-    """Write the rows of partitions to a file, or to a file each.
-
-    Raises:
-        ConfigError: If the target exists, or cannot be written.
-    """
+    """Write the rows of partitions to a file, or to a file each."""
     columns = store_columns(builder).all
     about = {
         "riverrun.store": builder.name,
@@ -201,6 +158,7 @@ def _written(
     try:
         (target.parent if is_file else target).mkdir(parents=True, exist_ok=True)
         for path, some in files.items():
+            # Under another name until it is complete: an export that dies leaves no file that looks whole.
             unfinished = path.with_suffix(".part")
             with pq.ParquetWriter(unfinished, schema) as writer:
                 for batch in chain.from_iterable(part() for part in some):

@@ -53,11 +53,8 @@ class StoreWork:
     """One partition of a store.
 
     Args:
-        job: The application.
-        task_id: The task that owns the partition.
-        store: Name of the store.
-        changelog: The partition that it is restored from.
-        end: End offset of the restore.
+        changelog: The partition that it is restored from; of a source topic, if the store has no changelog.
+        end: End offset (exclusive) of the restore; not used with a snapshot.
         snapshot: Name of the snapshot with the wanted state; None to read the changelog up to `end`.
     """
 
@@ -71,14 +68,7 @@ class StoreWork:
 
 @dataclass(frozen=True, slots=True)
 class StoreColumns:
-    """The columns of a store: key, times of the window, value, other times, partition.
-
-    Args:
-        key: Columns of keys.
-        window: Columns of the window.
-        value: Columns of values.
-        times: Columns of other times.
-    """
+    """The columns of a store: key, times of the window, value, other times, partition."""
 
     key: Columns
     window: tuple[FrameColumn, ...]
@@ -122,19 +112,7 @@ def rows_of(work: StoreWork, build: Callable[[Job], Topology]) -> Iterator[Row]:
 
 
 def read_rows(work: StoreWork, build: Callable[[Job], Topology], *, raw: bool = False) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of one partition, as batches of Arrow.
-
-    Args:
-        work: The partition.
-        build: Builds the topology.
-        raw: Whether the columns of keys and values hold their bytes.
-
-    Raises:
-        SnapshotError: If the wanted snapshot has been deleted, or is damaged.
-        RangeError: If the application has continued beyond the wanted end, or records of the changelog are gone.
-        DeserializationError: If the serdes cannot read a row.
-        BrokerError: If brokers do not answer.
-    """
+    """Yield the rows of one partition, as batches of Arrow; with `raw`, keys and values as bytes."""
     connected = connected_here(work.job, build)
     builder = connected.topology.stores[work.store]
     read = [0]
@@ -148,11 +126,7 @@ def read_rows(work: StoreWork, build: Callable[[Job], Topology], *, raw: bool = 
 
 
 def batches_of(builder: StoreBuilder, task_id: TaskId, state: StateBackend) -> Iterator[pa.RecordBatch]:
-    """Yield all rows of a task's store, as batches of Arrow.
-
-    Raises:
-        DeserializationError: If the serdes cannot read a row.
-    """
+    """Yield all rows of a task's store, as batches of Arrow."""
     columns = store_columns(builder)
     names = [column.name for column in columns.all]
     rows = _rows(builder, _store(builder, state))
@@ -161,7 +135,7 @@ def batches_of(builder: StoreBuilder, task_id: TaskId, state: StateBackend) -> I
 
 
 def _store(builder: StoreBuilder, state: StateBackend) -> StateStore:
-    """Open the store in a state, with keys and values as bytes."""
+    # With keys and values as bytes: its rows become columns later, and restores need no serdes.
     return open_store(raw_builder(builder), state, TaskContext(SystemClock()))
 
 
@@ -190,6 +164,7 @@ def _follow(work: StoreWork, store: StateStore, state: StateBackend, admin: Admi
             f"Store {work.store} is already at offset {start} of {work.changelog}, beyond the requested {work.end}"
         )
         raise RangeError(message, hint="Read it again.")
+    # A compacted changelog may begin later than the state ends.
     start = min(work.end, max(start, admin.beginning_offsets([work.changelog])[work.changelog]))
     for tp, records in read_range(admin, {work.changelog: OffsetRange(start, work.end)}):
         if records:

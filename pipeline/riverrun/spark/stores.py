@@ -58,33 +58,16 @@ def read_store(
 ) -> Any:
     """Return a store of an application as a DataFrame, with all its partitions and committed records only.
 
+    `at` is `latest` (committed now), an offset vector of the application's inputs (`payments-0@12,payments-1@7`), or the id of
+    a run. A vector means the state that a bounded run to there would leave. That state is read where the application stands
+    now, and where a run ended that left snapshots. Elsewhere a dry run recomputes it, from the last earlier such end.
+
     Columns: `key`; `window_start` and `window_end` of window and session stores (a session's end is inclusive); `value`;
     `timestamp` of timestamped stores, `valid_from` and `valid_to` (null: still valid) of versioned ones; `partition`. Keys
     and values are typed as their serdes say (`riverrun.spark.columns`; bytes where a serde does not say).
 
     Spark reads the rows whenever it evaluates the frame, up to the offsets found in this call. Cache the frame to keep it
     unchanged for longer than the changelog keeps older values.
-
-    Args:
-        connected: The application.
-        store: Name of the store.
-        spark: A Spark session.
-        build: Builds the topology on executors; must be picklable.
-        at: The point of the state, `latest` (committed now), an offset vector, or the id of a run. A vector names offsets of
-            the application's inputs (`payments-0@12,payments-1@7`), and means the state that a bounded run to there would
-            leave. The state is read where the application stands now, and where a run ended that left snapshots
-            (`snapshot.url`). Elsewhere a dry run recomputes it, from the end of the last earlier run with snapshots, or from
-            the beginning of the topics.
-        progress: The group in which tasks report their progress; empty if they do not report.
-
-    Raises:
-        InvalidStateStoreError: If the store does not exist, cannot be read as a table, or has no changelog.
-        RangeError: If the vector lies outside of the topics or leaves out partitions that the store depends on. Also if
-            records before it are gone, and no snapshot after them holds the state.
-        UnsupportedByHostError: If the state must be recomputed, and sub-topologies write to each other: joins by foreign key.
-        TopicError: If a topic is missing.
-        SnapshotError: If the file store does not answer.
-        BrokerError: If brokers do not answer.
     """
     connected = connected.resolved()
     builder = _builder(connected.topology, store)
@@ -116,22 +99,7 @@ def export_store(
     *,
     at: str = LATEST,
 ) -> int:
-    """Hand the frame of a store to a writer, and report the progress of reading.
-
-    Args:
-        connected: The application.
-        store: Name of the store.
-        spark: A Spark session.
-        build: Builds the topology on executors; must be picklable.
-        to: Writes the frame, and returns the number of rows.
-        at: The point of the state, as in `read_store`.
-
-    Returns:
-        The number of rows.
-
-    Raises:
-        StreamsError: The errors of `read_store`, or the error of an executor.
-    """
+    """Hand the frame of a store to a writer, and report the progress of reading; return the writer's number of rows."""
     group = new_group(connected.id)
     counts = Counts(connected.admin, group)
     places = frozenset(_changelogs(connected.resolved(), _builder(connected.topology, store)).values())
@@ -141,17 +109,7 @@ def export_store(
 
 
 def works_of(connected: ConnectedApplication, store: str) -> list[StoreWork]:
-    """Return the work for each partition of a store, for the state committed now, without Spark.
-
-    Args:
-        connected: The application.
-        store: Name of the store.
-
-    Raises:
-        InvalidStateStoreError: If the store does not exist, cannot be read as a table, or has no changelog.
-        TopicError: If a topic is missing.
-        BrokerError: If brokers do not answer.
-    """
+    """Return the work for each partition of a store, for the state committed now, without Spark."""
     connected = connected.resolved()
     builder, job = _builder(connected.topology, store), job_of(connected)
     changelogs = _changelogs(connected, builder)
@@ -159,28 +117,19 @@ def works_of(connected: ConnectedApplication, store: str) -> list[StoreWork]:
 
 
 def write_store(frame: Any, target: str, kind: str, options: Mapping[str, str]) -> int:
-    """Write a frame of `read_store` to a target, replacing its content.
+    """Write a frame of `read_store` to a target, replacing its content; return the number of rows.
 
-    Args:
-        frame: The frame.
-        target: A directory, or the table of a `jdbc` target.
-        kind: Any format Spark writes. Values without a schema are written as JSON text.
-        options: The writer's options.
-
-    Returns:
-        The number of rows.
-
-    Raises:
-        ConfigError: If the target cannot be written in this format.
-        StreamsError: If an executor failed.
+    `target` is a directory, or the table of a `jdbc` target; `kind` any format that Spark writes.
     """
     from pyspark.errors import AnalysisException
     from pyspark.sql import functions as f
 
+    # Values without a schema are written as JSON text.
     for name, type_ in frame.dtypes:
         if type_ == "variant":
             frame = frame.withColumn(name, f.to_json(name))
-    frame = frame.persist()  # so that the counted rows are the written ones
+    # Otherwise Spark would read the store again to count, perhaps other rows than were written.
+    frame = frame.persist()
     writer = frame.write.format(kind).options(**options).mode("overwrite")
     try:
         with spark_failures(f"write to {kind} target {target}"):
@@ -220,11 +169,7 @@ def _builder(topology: Topology, store: str) -> StoreBuilder:
 
 
 def readable(topology: Topology, store: str) -> StoreBuilder:
-    """Return a store that is a table, with a changelog or without.
-
-    Raises:
-        InvalidStateStoreError: If it is not.
-    """
+    """Return a store that is a table, with a changelog or without."""
     if store in topology.stores:
         builder = topology.stores[store]
         if builder.kind in READABLE:
@@ -262,7 +207,8 @@ def _find(
     vector = _vector(runs, at)
     if _stands_at(connected, vector):
         found = _as_it_is(connected, builder, changelogs)
-        if _stands_at(connected, vector):  # nothing was committed between the two looks
+        # Asked again: a commit in between would have moved the ends of the changelogs.
+        if _stands_at(connected, vector):
             return found
     usable = {task_id: {each.name for each in usable_snapshots(application, task_id)} for task_id in changelogs}
     for run in runs:
@@ -280,18 +226,15 @@ def _as_it_is(
     admin.require({tp.topic for tp in changelogs.values()}, f"store {builder.name} is restored from")
     if builder.logging:
         ends = admin.stable_end_offsets(changelogs.values())
-    else:  # restored from its source topic, of which it holds the processed records
+    else:
+        # Restored from its source topic, of which it holds the processed records only.
         committed = connected.committed(changelogs.values())
         ends = {tp: committed[tp].offset if tp in committed else 0 for tp in changelogs.values()}
     return {task_id: (ends[tp], None) for task_id, tp in changelogs.items()}
 
 
 def _vector(runs: list[RunRecord], at: str) -> OffsetVector:
-    """Return the requested offsets, or those at the end of the requested run.
-
-    Raises:
-        RangeError: If it is neither a vector nor a run.
-    """
+    """Return the requested offsets, or those at the end of the requested run."""
     for run in runs:
         if run.id == at:
             return RunRange.parse(run.range).end

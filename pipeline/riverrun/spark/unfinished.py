@@ -1,7 +1,4 @@
-"""The remaining work of interrupted runs, finished as if they had not been interrupted.
-
-Orders the parts of a run: levels of sub-topologies run at the same time, each one slice behind the level above.
-"""
+"""The order of a run's parts, and what is left of them after an interruption, to be finished as if there had been none."""
 
 from __future__ import annotations
 
@@ -31,13 +28,14 @@ Step: TypeAlias = "tuple[tuple[int, int], ...]"
 def steps(levels: Sequence[tuple[SubTopology, ...]], slices: int) -> list[Step]:
     """Return the steps of a run; the pairs of level and slice in a step are independent of each other.
 
-    A level works on a slice while the level above works on the next one. This requires known ends of slices in the repartition
-    topics. If several levels write to one topic, or a level is run until nothing is left, levels run one after another.
+    A level works on a slice while the level above works on the next one.
 
     >>> steps([(), ()], 3)
     [((0, 0),), ((0, 1), (1, 0)), ((0, 2), (1, 1)), ((1, 2),)]
     """
     count = len(levels)
+    # Overlapping needs known ends of slices in the repartition topics. They are not known if several levels write to one topic,
+    # or a level is run until nothing is left.
     if not _may_overlap(levels):
         return [((level, part),) for part in range(slices) for level in range(count)]
     return [
@@ -52,7 +50,7 @@ def _may_overlap(levels: Sequence[tuple[SubTopology, ...]]) -> bool:
 
 
 class _Texts(msgspec.Struct, frozen=True):
-    """Begun work as it is kept."""
+    """Begun work as it is kept in the topic of runs."""
 
     whole: str
     slices: list[str]
@@ -83,11 +81,7 @@ class InterruptedRun:
 
     @classmethod
     def decode(cls, data: bytes) -> InterruptedRun:
-        """Read the work from bytes.
-
-        Raises:
-            UnreadableError: If they are no such work.
-        """
+        """Read the work from bytes."""
         texts = _texts(data)
         try:
             slices, ends = map(RunRange.parse, texts.slices), map(OffsetVector.parse, texts.ends)
@@ -101,19 +95,13 @@ class InterruptedRun:
 
 
 def left_of_cut(slices: Sequence[Slice], committed: Mapping[TopicPartition, int]) -> list[Slice]:
-    """Return the remaining slices of a range; if the range is done, its end.
-
-    All work begun without a note of it is one slice: its records in repartition topics cannot be told apart by slice.
-
-    Args:
-        slices: All slices of the range.
-        committed: Committed offsets of the application.
-    """
+    """Return the remaining slices of a range; if the range is done, its end."""
     begun = [
         n for n, part in enumerate(slices) if any(r.start < committed.get(tp, 0) for tp, r in part.items() if r.size)
     ]
     if not begun:
         return list(slices)
+    # Without a note of begun work, its records in repartition topics cannot be told apart by slice: it becomes one slice.
     count = begun[-1] + 1
     ranges = joined(slices[:count])
     left = {tp: OffsetRange(min(max(r.start, committed.get(tp, 0)), r.end), r.end) for tp, r in ranges.items()}
@@ -123,13 +111,7 @@ def left_of_cut(slices: Sequence[Slice], committed: Mapping[TopicPartition, int]
 def left_of_begun(wanted: Slice, begun: Slice, committed: Mapping[TopicPartition, int]) -> Slice | None:
     """Return the remaining part of begun work; None if none of it is done, or the committed offsets do not belong to it.
 
-    Args:
-        wanted: The requested range.
-        begun: The range from where the tasks stood to the end of the begun work (`InterruptedRun.whole`).
-        committed: Committed offsets of the application.
-
-    Raises:
-        BegunRangeError: If the range ends before the begun work does.
+    `begun` is the range from where the tasks stood to the end of the begun work (`InterruptedRun.whole`).
     """
     stands = _stands(begun, committed)
     if all(stands[tp] <= r.start for tp, r in begun.items()) or any(stands[tp] < r.start for tp, r in begun.items()):
@@ -147,12 +129,7 @@ def left_of_begun(wanted: Slice, begun: Slice, committed: Mapping[TopicPartition
 
 
 def cut_as_begun(left: Slice, begun: Sequence[Slice]) -> list[Slice]:
-    """Cut the remaining work into slices that end where the begun slices end.
-
-    Args:
-        left: The remaining part of all begun slices (`left_of_begun`).
-        begun: The slices that were not finished when the last of them began.
-    """
+    """Cut the remaining work (`left_of_begun`) into slices that end where the begun slices end."""
     parts: list[Slice] = []
     reached = {tp: r.start for tp, r in left.items()}
     for number, part in enumerate(begun):
@@ -170,16 +147,13 @@ def is_over(wanted: Slice, begun: Slice, committed: Mapping[TopicPartition, int]
     """Return whether a range was done before the unfinished work was begun, so that repeating it has nothing to do.
 
     Repartition topics then hold records of the later work, part of which is still to be written. The later run finishes it.
-
-    Args:
-        wanted: The requested range; an empty one is over as long as begun work is still to be written.
-        begun: The range from where the tasks stood to the end of the begun work (`InterruptedRun.whole`).
-        committed: Committed offsets of the application.
+    An empty range is over while begun work is still to be written.
     """
     stands = _stands(begun, committed)
     if any(stands.get(tp, 0) < r.end for tp, r in wanted.items()):
         return False
-    if any(stands[tp] < r.start for tp, r in begun.items()):  # the begun work is from before a reset
+    # The note of the begun work is from before a reset of the application.
+    if any(stands[tp] < r.start for tp, r in begun.items()):
         return False
     if all(tp in begun and r.end <= begun[tp].start for tp, r in wanted.items()):
         return True
@@ -193,5 +167,5 @@ def joined(slices: Sequence[Slice]) -> Slice:
 
 
 def _stands(begun: Slice, committed: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-    """Return each partition's committed offset, or else where it was begun: earlier records may be gone."""
+    # Where work was begun if there is no commit: earlier records may be gone, so 0 would be wrong.
     return {tp: r.start for tp, r in begun.items()} | dict(committed)

@@ -1,7 +1,4 @@
-"""Pull queries: SELECTs over a stored table, and the parts of its store that they read.
-
-INSERT INTO ... VALUES and DELETE FROM: convert constants to records of a source.
-"""
+"""Commands on rows: pull queries over stored tables, and INSERT INTO ... VALUES and DELETE FROM, which write records."""
 
 from __future__ import annotations
 
@@ -37,7 +34,6 @@ class WrittenRow:
     """A row for the topic of a source.
 
     Args:
-        source: The source.
         key: The values of the key's columns; None without a key.
         value: The other values; None deletes the row of the key.
         timestamp: Event time, ms; None for the present.
@@ -50,11 +46,7 @@ class WrittenRow:
 
 
 def inserted_row(command: InsertValues, catalog: Catalog) -> WrittenRow:
-    """Return the row of a command.
-
-    Raises:
-        SqlError: If a name does not exist, a value has a wrong type, or the source takes no values.
-    """
+    """Return the row of a command."""
     source = catalog.find(command.name, command.start)
     _check(source, command.start, "insert values into")
     layout = source.layout
@@ -74,17 +66,13 @@ def inserted_row(command: InsertValues, catalog: Catalog) -> WrittenRow:
         message = f"A value for the primary key of table {source.name} is needed"
         raise SqlError(message, command.start)
     value = _part(layout.value, given)
+    # Outside of a record, a single NULL is a null value.
     stands_alone = not layout.wrapped or layout.value_format == "KAFKA"
     return WrittenRow(source, key, None if stands_alone and value == (None,) else value, given.get("ROWTIME"))
 
 
 def deleted_rows(command: DeleteRows, catalog: Catalog) -> list[WrittenRow]:
-    """Return the deletions of a command, one for each key.
-
-    Raises:
-        SqlError: If a name does not exist, or a constant has a wrong type. Also if the condition is not one of the key alone,
-            or the source is no table that takes values.
-    """
+    """Return the deletions of a command, one for each key."""
     source = catalog.find(command.name, command.start)
     if not source.is_table:
         message = f"{source.name} is a stream: rows are deleted from tables"
@@ -138,7 +126,7 @@ def _check(source: Source, start: int, act: str) -> None:
 
 
 def _part(columns: Columns, given: Mapping[str, Any]) -> tuple[Any, ...] | None:
-    """Return the values of columns; None if there are no columns, or a key has no values at all."""
+    """Return the values of columns; None if there are no columns."""
     return tuple(given.get(name) for name, _ in columns) if columns else None
 
 
@@ -152,6 +140,7 @@ def _value(node: exp.Expr, name: str, type_: SqlType) -> Any:
     if convert is None or not (code.type == type_ or is_widening(code.type, type_) or is_text_of_time):
         message = f"Expected type {type_} for field {name} but got {code.type}"
         raise SqlError(message, start_of(node))
+    # The expression has constants only, so an empty row will do.
     (value,) = function_of(compiler.names, [code])(())
     try:
         return convert(value)
@@ -160,8 +149,8 @@ def _value(node: exp.Expr, name: str, type_: SqlType) -> Any:
         raise SqlError(message, start_of(node)) from None
 
 
+# `a IN (...) AND b IN (...)` multiplies keys: beyond this number, one scan is cheaper than so many look-ups.
 _MAX_KEYS = 1000
-"""Greatest number of keys to look up; with more, tables are scanned."""
 _MIRRORED: Mapping[type[exp.Expr], type[exp.Expr]] = {
     exp.LT: exp.GT,
     exp.LTE: exp.GTE,
@@ -192,14 +181,7 @@ class Sought:
 
 @dataclass(frozen=True, slots=True)
 class PullQuery:
-    """A SELECT over a stored table.
-
-    Args:
-        table: The table in its store.
-        columns: Names and types of its rows.
-        sought: The part of the store to read.
-        limit: Greatest number of rows.
-    """
+    """A SELECT over a stored table; `columns` are those of the result, and None as `limit` stands for all rows."""
 
     table: StoredTable
     columns: Columns
@@ -209,14 +191,8 @@ class PullQuery:
     _make: Callable[[Any], Any] = field(repr=False)
 
     def row(self, key: Any, value: Any, timestamp: int | None, window: Window | None) -> tuple[Any, ...] | None:
-        """Return a row of the result as JSON shows it; None if the entry of the store is not a row of the result.
-
-        Args:
-            key: A key of the store.
-            value: The stored value.
-            timestamp: Time of its last update, ms.
-            window: Its window, if it has one that is not in the key.
-        """
+        """Return a row of the result as JSON shows it; None if the entry of the store is not a row of the result."""
+        # Stores of windows pass the window, and a table read from a windowed topic has it in its keys.
         if isinstance(key, Windowed):
             key, window = key
         row = self.table.row_of(key if window is None else Windowed(key, window), value)
@@ -239,11 +215,7 @@ def is_pull(select: Select, catalog: Catalog) -> bool:
 
 
 def pull_query(select: Select, catalog: Catalog) -> PullQuery:
-    """Return the pull query of a SELECT.
-
-    Raises:
-        SqlError: If it has a mistake, or is not a pull query (`is_pull`).
-    """
+    """Return the pull query of a SELECT."""
     query = select.query
     source = catalog.find(query.source.name, query.source.start)
     if source.stored is None or not is_pull(select, catalog):
@@ -282,7 +254,7 @@ def _condition(query: Query, fields: Sequence[Field], source: Source) -> tuple[C
 
 @dataclass(frozen=True, slots=True)
 class _Test:
-    """A comparison of a column with constants: any of them for `exp.EQ`, a single one for other operators."""
+    """A comparison of a column with constants: with any of them for `exp.EQ`, with one for other operators."""
 
     column: str
     sign: type[exp.Expr]
@@ -290,11 +262,13 @@ class _Test:
 
 
 def _tests(node: exp.Expr) -> Iterator[_Test]:
-    """Yield tests that all rows must pass, without those that only the predicate can decide."""
+    """Yield tests that all rows of the result pass."""
+    # They only narrow what is read. OR and other operators yield nothing: every row is tested by the predicate as well.
     if isinstance(node, exp.Paren):
         yield from _tests(node.this)
     elif isinstance(node, exp.And):
-        while isinstance(node, exp.And):  # any number of tests
+        # A loop, since a chain of AND may have any length.
+        while isinstance(node, exp.And):
             yield from _tests(node.expression)
             node = node.this
         yield from _tests(node)
@@ -336,7 +310,7 @@ def _keys(tests: Sequence[_Test], columns: Columns) -> tuple[tuple[Any, ...], ..
 
 
 def _constant(node: exp.Expr, type_: SqlType) -> Any:
-    """Return a constant as a value of the column's type; None if it is unknown."""
+    """Return a constant as a value of the column's type; None if it does not become an equal key."""
     compiler = Compiler(())
     code = compiler.code(node)
     convert = cast(code.type, type_)
@@ -344,12 +318,14 @@ def _constant(node: exp.Expr, type_: SqlType) -> Any:
         return None
     (value,) = function_of(compiler.names, [code])(())
     converted = value_or_null(lambda: convert(value))
+    # 1.5 becomes the INTEGER 1, whose row the comparison does not mean. Texts become equal times only by conversion.
     is_alike = converted == value or type_ in TIMES
     return converted if is_alike and converted.__hash__ is not None else None
 
 
 def _bounds(tests: Sequence[_Test], source: Source) -> tuple[str | None, str | None]:
-    """Return the bounds of text keys; only the format KAFKA orders their bytes like the texts."""
+    """Return the bounds of text keys."""
+    # Stores are in the order of the keys' bytes, which only the format KAFKA has in the order of the texts.
     layout = source.layout
     if layout.key_format != "KAFKA" or [type_ for _, type_ in layout.key] != [Primitive.STRING]:
         return None, None
@@ -365,7 +341,9 @@ def _bounds(tests: Sequence[_Test], source: Source) -> tuple[str | None, str | N
 
 
 def _within(sought: Sought, test: _Test, window_ms: int | None) -> Sought:
-    """Return the sought part within a test's bounds on windows; stores know sessions by start and by end."""
+    """Return the sought part within a test's bounds on windows."""
+    # Bounds are starts of windows, so an end is moved back by the size. Sessions have no size: their stores compare the
+    # lower bound with the end and the upper one with the start, which only reads more than the predicate lets pass.
     back_ms = {"WINDOWSTART": 0, "WINDOWEND": window_ms or 0}.get(test.column)
     times = [_time(each) for each in test.constants]
     if back_ms is None or None in times:

@@ -1,7 +1,4 @@
-"""Sources that statements have declared or created.
-
-Tables that workers keep in stores, and the way their rows are made from store entries.
-"""
+"""The streams and tables that statements have declared or created, with their topics, formats and stores."""
 
 from __future__ import annotations
 
@@ -41,7 +38,6 @@ class StoredTable:
     """A table in a store.
 
     Args:
-        store: Name of the store.
         row_of: Makes the values of a row from a key of the store and its value; None if the row is not in the table. Keys of
             windows are `Windowed`.
     """
@@ -51,7 +47,7 @@ class StoredTable:
 
 
 def chained(*steps: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
-    """Return a function of key and value that chains steps: each gets the value of the one before, until a value is None."""
+    """Return a function of key and value that chains steps: each gets the value of the step before, until one is None."""
 
     def made(key: Any, value: Any) -> Any:
         for step in steps:
@@ -90,11 +86,11 @@ _KNOWN = (
 )
 
 PREFIX = "ksql.output.topic.name.prefix"
-"""Property with the prefix of topics that statements do not name."""
+"""Property of SET: the prefix of topics that statements do not name."""
 PSEUDO = frozenset({"ROWTIME", "ROWPARTITION", "ROWOFFSET", "WINDOWSTART", "WINDOWEND"})
-"""Names of columns that all sources have, or those with windows."""
+"""Columns that every source has; the last two only sources with windows."""
+# SET's default travels among the properties of WITH. Names there are in upper case, so none can be this one.
 UNWRAPPED = "wrap.single.values is false"
-"""Property that tells whether single values stand alone, for statements whose WITH does not."""
 _NOT_OF_CHANGES = (
     "WINDOW_TYPE",
     "WINDOW_SIZE",
@@ -107,8 +103,8 @@ _NOT_OF_CHANGES = (
     "KEY_SCHEMA_FULL_NAME",
 )
 """Properties that a source with a format of changes cannot have."""
+# A number of that many digits is too large in every unit. Python refuses to convert texts of thousands of digits.
 _MOST_DIGITS = 20
-"""Digits of a number that is too large anyhow."""
 _FORMATS = {
     "KEY_FORMAT": "ksql.persistence.default.format.key",
     "VALUE_FORMAT": "ksql.persistence.default.format.value",
@@ -120,8 +116,7 @@ class RecordLayout:
     """The form of a topic's records: columns, formats, windows.
 
     `headers` maps names of columns to the headers that they hold; an empty text stands for all headers. `schema` and
-    `key_schema` are the schemas that the statement names by their ids. `changes` tells how changes of rows are read, if the
-    topic has those of Debezium.
+    `key_schema` are the schemas that the statement names by their ids. `changes` describes how Debezium's changes are read.
     """
 
     key: Columns
@@ -145,14 +140,7 @@ class RecordLayout:
     changes: Changes | None = None
 
     def serdes(self, used: frozenset[str] | None = None) -> tuple[Serde[Any], Serde[Any]]:
-        """Return the serdes of keys, without their windows, and of values.
-
-        Args:
-            used: Columns of the value that are read; others may be None. All of them if left out.
-
-        Raises:
-            SqlError: If a format cannot hold the columns.
-        """
+        """Return the serdes of keys, without their windows, and of values."""
         if self.changes is not None:
             return self.changes.serdes(self.key, self.value)
         keys = key_serde(
@@ -171,6 +159,7 @@ class RecordLayout:
             schema_name=self.schema_name,
             nullable=self.nullable,
             schema=self.schema,
+            # The timestamp extractor reads its column, which no expression may name.
             used=None if used is None else used | {str(self.timestamp)},
         )
         return keys, values
@@ -183,10 +172,7 @@ class RecordLayout:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A stream or a table, and the topic that holds it.
-
-    Workers answer queries of a table that they keep in a store. Rows of a table expire that were not updated for `ttl`.
-    """
+    """A stream or a table, and the topic that holds it. Workers answer pull queries of a table with a store (`stored`)."""
 
     name: str
     is_table: bool
@@ -214,22 +200,14 @@ class Catalog:
     sources: dict[str, Source] = field(default_factory=dict)
 
     def find(self, name: str, start: int | None) -> Source:
-        """Return a source.
-
-        Raises:
-            SqlError: If no source has the name.
-        """
+        """Return a source."""
         if name not in self.sources:
             message = f"{name} does not exist."
             raise SqlError(message, start, hint=nearest(name, self.sources))
         return self.sources[name]
 
     def drop(self, statement: DropSource) -> None:
-        """Forget a source.
-
-        Raises:
-            SqlError: If no source of this kind has the name, or its topic belongs to others.
-        """
+        """Forget a source."""
         name, start = statement.name, statement.start
         if name not in self.sources and statement.if_exists:
             return
@@ -244,15 +222,7 @@ class Catalog:
 
 
 def checked_properties(statement: CreateSource, properties: Mapping[str, str]) -> dict[str, Any]:
-    """Return the properties of WITH, with those of SET as defaults.
-
-    Args:
-        statement: The statement.
-        properties: The properties of SET.
-
-    Raises:
-        SqlError: If a property or value does not exist.
-    """
+    """Return the properties of WITH, with those of SET as defaults."""
     for name in statement.properties:
         if name not in _KNOWN:
             message = f"WITH has no property {name}"
@@ -269,6 +239,7 @@ def checked_properties(statement: CreateSource, properties: Mapping[str, str]) -
             given[name] = str(given[name]).upper()
     if "VALUE_AVRO_SCHEMA_FULL_NAME" in given:
         given.setdefault("VALUE_SCHEMA_FULL_NAME", given.pop("VALUE_AVRO_SCHEMA_FULL_NAME"))
+    # Results of queries take their formats from the source that they read, and not from SET.
     if statement.query is None:
         given = {name: properties[each].upper() for name, each in _FORMATS.items() if each in properties} | given
     if "TTL" in given:
@@ -290,11 +261,7 @@ def _time_to_live(statement: CreateSource, value: Any) -> timedelta:
 
 
 def _check_changes(statement: CreateSource, given: dict[str, Any]) -> None:
-    """Make sure that properties fit a format of changes, and let keys have it as well.
-
-    Raises:
-        SqlError: If they do not.
-    """
+    """Make sure that properties fit a format of changes, and make it the default format of keys."""
     format_ = given.get("VALUE_FORMAT")
     problem = hint = None
     if format_ not in FORMATS_OF_CHANGES:
@@ -313,11 +280,7 @@ def _check_changes(statement: CreateSource, given: dict[str, Any]) -> None:
 
 
 def check_required(statement: CreateSource, given: Mapping[str, Any]) -> None:
-    """Make sure that a declared source has a topic and a format.
-
-    Raises:
-        SqlError: If it has not.
-    """
+    """Make sure that a declared source has a topic and a format."""
     for name in ("KAFKA_TOPIC", "VALUE_FORMAT"):
         if name not in given:
             message = f'Missing required property "{name}" which has no default value.'
@@ -325,11 +288,7 @@ def check_required(statement: CreateSource, given: Mapping[str, Any]) -> None:
 
 
 def declared(statement: CreateSource, given: Mapping[str, Any], found: FoundColumns) -> Source:
-    """Return the source that CREATE STREAM or TABLE declares, with all its columns.
-
-    Raises:
-        SqlError: If something does not fit.
-    """
+    """Return the source that CREATE STREAM or TABLE declares, with all its columns."""
     keys = tuple((each.name, each.type) for each in statement.columns if each.is_key)
     values = tuple((each.name, each.type) for each in statement.columns if not each.is_key and each.header is None)
     _check_columns(statement, bool(keys))
@@ -361,11 +320,7 @@ def _changes(statement: CreateSource, key: Columns, columns: Columns, given: Map
 
 
 def layout_of(key: Columns, value: Columns, given: Mapping[str, Any], found: FoundColumns, start: int) -> RecordLayout:
-    """Return the form of records with these columns that properties describe: without windows and headers.
-
-    Raises:
-        SqlError: If a property does not fit the columns.
-    """
+    """Return the form of records with these columns that properties describe: without windows and headers."""
     return RecordLayout(
         key=key,
         value=value,

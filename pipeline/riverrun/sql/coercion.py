@@ -15,10 +15,11 @@ if TYPE_CHECKING:
 TIMES = frozenset({Primitive.DATE, Primitive.TIME, Primitive.TIMESTAMP})
 _ORDER = (Primitive.INTEGER, Primitive.BIGINT, None, Primitive.DOUBLE)
 _DIGITS: dict[SqlType, Decimal] = {Primitive.INTEGER: Decimal(10, 0), Primitive.BIGINT: Decimal(19, 0)}
+# Ranks in `_ORDER`; None stands for every DECIMAL, as each has a type of its own.
 _DECIMAL_RANK, _DOUBLE_RANK = 2, 3
 
 
-class IncompatibleTypes(Exception):  # noqa: N818 - what it tells
+class IncompatibleTypes(Exception):  # noqa: N818 - named after what it reports
     """Values that have no type in common."""
 
 
@@ -31,14 +32,9 @@ class Operand:
 
 
 def common_type(operands: Sequence[Operand]) -> SqlType | None:
-    """Return the common type of several values; None if all are NULL.
-
-    The first value that is not NULL decides. With a number, a constant text becomes a number; with a text, a constant becomes
-    a text.
-
-    Raises:
-        IncompatibleTypes: If there is no such type.
-    """
+    """Return the common type of several values; None if all are NULL."""
+    # In order, as in ksqlDB's `CoercionUtil`: the first value that is not NULL decides. Next to a number, a constant text
+    # becomes a number; next to a text, a constant becomes a text.
     found: SqlType | None = None
     for each in operands:
         found = _both(found, each)
@@ -60,11 +56,7 @@ def _both(known: SqlType | None, operand: Operand) -> SqlType | None:
 
 
 def united(one: SqlType, other: SqlType) -> SqlType:
-    """Return the type that values of both types can become; for structs, the one with all fields.
-
-    Raises:
-        IncompatibleTypes: If there is no such type.
-    """
+    """Return the type that values of both types can become; for structs, the one with all fields."""
     if one == other:
         return one
     if rank(one) is not None and rank(other) is not None:
@@ -88,11 +80,7 @@ def is_widening(given: SqlType, wanted: SqlType) -> bool:
 
 
 def constant_of(operand: Operand, target: SqlType) -> Any:
-    """Return the value of a constant as another type.
-
-    Raises:
-        IncompatibleTypes: If the constant cannot be converted.
-    """
+    """Return the value of a constant as another type."""
     text = operand.constant or ""
     try:
         if target is Primitive.STRING:
@@ -100,6 +88,7 @@ def constant_of(operand: Operand, target: SqlType) -> Any:
         if target is Primitive.BOOLEAN:
             return operators.parsed_boolean(text)
         convert = operators.cast(Primitive.STRING, target)
+        # Other constants than texts only become numbers: 1 is not parsed as a date.
         if operand.type not in {Primitive.STRING, None} and rank(target) is None:
             convert = None
         if convert is not None:
@@ -111,7 +100,7 @@ def constant_of(operand: Operand, target: SqlType) -> Any:
 
 
 def _number_type(text: str, known: SqlType) -> SqlType:
-    """Return the type of a number in a text (`CoercionUtil.getStringNumericType`)."""
+    """Return the type of a number in a text."""
     try:
         value = decimal.Decimal(text.strip())
         digits = value.as_tuple()
@@ -119,6 +108,7 @@ def _number_type(text: str, known: SqlType) -> SqlType:
     except (ValueError, ArithmeticError):
         message = f'invalid input syntax for type {known}: "{text}"'
         raise IncompatibleTypes(message) from None
+    # The bounds are those of ksqlDB's `CoercionUtil.getStringNumericType`.
     if not set(text) & set(".eE") and abs(value) < 1 << 63:
         return Primitive.INTEGER if abs(value) < (1 << 31) - 1 else Primitive.BIGINT
     scale = max(0, -exponent)

@@ -1,11 +1,7 @@
-"""The file of columns next to a file of statements, such as `orders.columns.json` next to `orders.sql`.
+"""The file of columns next to a file of statements: `orders.columns.json` next to `orders.sql`.
 
 It belongs under version control, like a lock file: every process builds the same topology from it, whatever the registry
-holds by then.
-
-Requests for the columns that statements leave to a registry, and the answers.
-
-Completes statements by the columns that a resolver finds.
+holds by then. Statements that leave columns to a registry are completed from it.
 """
 
 from __future__ import annotations
@@ -38,12 +34,10 @@ class WantedColumns:
     """The columns of the keys or values of a source, which its statement does not list.
 
     Args:
-        source: The source.
-        is_key: Whether they are those of keys.
-        topic: Its topic.
+        is_key: Whether the columns are those of keys.
         format: `AVRO`, `JSON_SR` or `PROTOBUF`.
-        schema_id: The schema; the latest of the topic's subject if left out.
-        full_name: The message among several of a Protobuf schema.
+        schema_id: The schema; None for the latest one of the topic's subject.
+        full_name: The message, if a Protobuf schema has several.
         is_wrapped: Whether the fields of a record are columns; otherwise the whole is one column.
     """
 
@@ -79,28 +73,14 @@ class Resolver(Protocol):
     """Finds columns."""
 
     def found(self, wanted: WantedColumns) -> ReadColumns:
-        """Return the columns.
-
-        Raises:
-            SqlError: If they are not known, or SQL has no types for them.
-        """
+        """Return the columns."""
         ...
 
 
 def wanted_columns(
     statement: CreateSource, given: Mapping[str, Any], *, topic: str, is_key: bool
 ) -> WantedColumns | None:
-    """Return the columns that a statement leaves to a registry; None if it lists them, or its format has no schemas.
-
-    Args:
-        statement: CREATE STREAM or TABLE. One with a query has columns; a schema's id makes them those of a schema as well.
-        given: Its properties.
-        topic: Its topic.
-        is_key: Whether to look at keys.
-
-    Raises:
-        SqlError: If the statement has both columns and a schema's id, or a format without schemas.
-    """
+    """Return the columns that a statement leaves to a registry; None if it lists them, or its format has no schemas."""
     part = "KEY" if is_key else "VALUE"
     format_, schema_id = given.get(f"{part}_FORMAT", "KAFKA"), given.get(f"{part}_SCHEMA_ID")
     has_columns = any(each.is_key == is_key and each.header is None for each in statement.columns)
@@ -108,6 +88,7 @@ def wanted_columns(
         return None
     if schema_id is not None:
         _check_id(part, format_, schema_id, statement.start, has_columns=has_columns)
+    # Keys are a single unwrapped value, except in Protobuf, which has none outside of a message.
     is_wrapped = format_ == "PROTOBUF" if is_key else bool(given.get("WRAP_SINGLE_VALUE", True))
     full_name = given.get(f"{part}_SCHEMA_FULL_NAME") if format_ == "PROTOBUF" else None
     return WantedColumns(
@@ -140,7 +121,7 @@ _PLAIN_NAME = re.compile("[A-Z_][A-Z0-9_]*")
 
 
 class KnownColumns(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
-    """The columns of the keys or values of a source; and what its statement says of them, to notice that it has changed."""
+    """The columns of the keys or values of a source, and what its statement said when they were resolved."""
 
     source: str
     part: Literal["key", "value"]
@@ -155,7 +136,8 @@ class KnownColumns(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unkno
 
     @property
     def said(self) -> tuple[object, ...]:
-        """Return what the statement says."""
+        """Return what the statement said; if it says something else now, the columns are out of date."""
+        # Without an id in the statement, the file's id is only the registry's answer.
         schema_id = self.schema_id if self.is_by_id else None
         return self.topic, self.format, schema_id, self.full_name, self.is_wrapped
 
@@ -168,15 +150,11 @@ class ColumnsFile:
 
     @classmethod
     def next_to(cls, statements: str) -> ColumnsFile:
-        """Return the file of a file of statements."""
+        """Return the file for a file of statements."""
         return cls(Path(statements).with_suffix(".columns.json"))
 
     def found(self, wanted: WantedColumns) -> ReadColumns:
-        """Return the columns.
-
-        Raises:
-            SqlError: If the file has none, or those of another topic, format or schema.
-        """
+        """Return the columns."""
         named = [each for each in self.entries() if (each.source, each.part) == (wanted.source, wanted.part)]
         said = _said(wanted)
         for each in named:
@@ -192,11 +170,7 @@ class ColumnsFile:
         raise SqlError(message, hint=hint)
 
     def entries(self) -> tuple[KnownColumns, ...]:
-        """Return all entries; none if there is no file.
-
-        Raises:
-            SqlError: If it cannot be read.
-        """
+        """Return all entries; none if there is no file."""
         try:
             return json_decoder(tuple[KnownColumns, ...]).decode(self.path.read_bytes())
         except FileNotFoundError:
@@ -206,11 +180,7 @@ class ColumnsFile:
             raise SqlError(message, hint=f"`riverrun sql APP --resolve` writes {self.path.name}.") from error
 
     def write(self, entries: Sequence[KnownColumns]) -> None:
-        """Write the file; delete it if there are no entries.
-
-        Raises:
-            SqlError: If it cannot be written.
-        """
+        """Write the file; delete it if there are no entries."""
         try:
             if entries:
                 self.path.write_bytes(msgspec.json.format(msgspec.json.encode(entries), indent=2) + b"\n")
@@ -229,7 +199,7 @@ class Recorder:
         self.entries: list[KnownColumns] = []
 
     def found(self, wanted: WantedColumns) -> ReadColumns:
-        """Return the columns. Raises as the other resolver does."""
+        """Return the columns, and add them to the entries."""
         found = self._resolver.found(wanted)
         entry = KnownColumns(
             source=wanted.source,
@@ -243,6 +213,7 @@ class Recorder:
             is_wrapped=wanted.is_wrapped,
             schema=found.schema,
         )
+        # A statement may ask more than once: planning looks ahead.
         if entry not in self.entries:
             self.entries.append(entry)
         return found
@@ -299,7 +270,7 @@ def _type_of(text: str) -> SqlType:
 
 
 def _type_text(type_: SqlType) -> str:
-    """Return a type as statements write it, with names in backquotes where they need them."""
+    # Backquotes keep names in lower case, and reserved words, when the type is parsed again.
     match type_:
         case Array():
             return f"ARRAY<{_type_text(type_.item)}>"
@@ -315,14 +286,10 @@ def _quoted(name: str) -> str:
 
 
 class Unknown:
-    """Knows no columns (`Resolver`): for statements that are not in a file."""
+    """Knows no columns (`Resolver`): for statements without a file."""
 
     def found(self, wanted: WantedColumns) -> ReadColumns:
-        """Refuse.
-
-        Raises:
-            SqlError: In every case.
-        """
+        """Refuse with a hint: without a file, nothing says which columns there are."""
         message = (
             f"The columns of {wanted.source} ({wanted.part}) come from the schema registry, and nothing says which"
         )
@@ -338,11 +305,7 @@ class FoundColumns:
 
     @classmethod
     def of(cls, statement: CreateSource, given: Mapping[str, Any], topic: str, resolver: Resolver) -> FoundColumns:
-        """Find the columns that a statement does not list.
-
-        Raises:
-            SqlError: If they cannot be found.
-        """
+        """Find the columns that a statement does not list."""
         wanted = [wanted_columns(statement, given, topic=topic, is_key=is_key) for is_key in (True, False)]
         key, value = (None if each is None else resolver.found(each) for each in wanted)
         return cls(key, value)
@@ -358,7 +321,7 @@ class FoundColumns:
         return None if self.value is None else self.value.schema
 
     def completed(self, statement: CreateSource) -> CreateSource:
-        """Return a statement with all columns: those of headers first, then those of the key."""
+        """Return the statement with all columns: those of headers first, then those of the key."""
         own = statement.columns
         headers = tuple(each for each in own if each.header is not None)
         keys = tuple(each for each in own if each.is_key)
@@ -373,11 +336,7 @@ class FoundColumns:
         return replace(statement, columns=(*headers, *keys, *values))
 
     def check(self, key: Columns, value: Columns) -> None:
-        """Make sure that the columns of a query begin those of the schemas that its statement names.
-
-        Raises:
-            SqlError: If they do not.
-        """
+        """Make sure that a query has the first columns of the schema that its statement names, in order."""
         for part, columns, found in (("key", key, self.key), ("value", value, self.value)):
             known = columns if found is None else found.columns
             others = [each for number, each in enumerate(columns) if known[number : number + 1] != (each,)]

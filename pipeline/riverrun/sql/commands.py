@@ -1,7 +1,4 @@
-"""Commands that inspect an application's statements and topics, as in ksqlDB's shell.
-
-Answers commands about statements: which sources and types there are, their columns, and their queries.
-"""
+"""Commands that inspect an application's statements and topics, as in ksqlDB's shell."""
 
 from __future__ import annotations
 
@@ -37,7 +34,7 @@ if TYPE_CHECKING:
     from riverrun.sql.statements import Query, Statement
 
 PROPERTIES: Mapping[str, tuple[str, ...]] = {"auto.offset.reset": ("earliest", "latest")}
-"""The properties of SET, with their values."""
+"""The properties of SET at the prompt, with their values."""
 KINDS = ("STREAMS", "TABLES", "TOPICS", "QUERIES", "FUNCTIONS", "TYPES")
 
 _HINT = (
@@ -90,7 +87,7 @@ class Print:
 
 @dataclass(frozen=True, slots=True)
 class Select:
-    """SELECT: the current rows, or with EMIT CHANGES the changes as they happen, up to a `limit`; with its `text`."""
+    """SELECT: the current rows, or with EMIT CHANGES (`follows`) the changes as they happen, up to a `limit`."""
 
     query: Query
     follows: bool
@@ -123,11 +120,7 @@ Command: TypeAlias = (
 
 
 def parse_commands(text: str) -> list[Command]:
-    """Return the commands of a text, each with a semicolon at its end; the last one may lack it.
-
-    Raises:
-        SqlError: If a command has a mistake.
-    """
+    """Return the commands of a text, each with a semicolon at its end; the last one may lack it."""
     return _CommandParser(dialect=Ksql()).commands(text)
 
 
@@ -218,17 +211,14 @@ class _CommandParser(KsqlParser):
     def _select(self) -> Select:
         begin, start = self._index, self._curr.start
         query = self.query()
+        # In a file every query has its changes, so the parser does not keep whether EMIT CHANGES was written.
         follows = not query.is_final and any(each.text.upper() == "EMIT" for each in self._tokens[begin : self._index])
         limit = self.number() if self.word("LIMIT") else None
         return Select(query, follows or query.is_final, limit, self.sql[start : self._prev.end + 1])
 
 
 def _known(command: SetProperty) -> SetProperty:
-    """Return the command, if the property exists and has this value.
-
-    Raises:
-        SqlError: If it does not.
-    """
+    """Return the command, if the property exists and has this value."""
     if command.name not in PROPERTIES:
         message = f"There is no property '{command.name}' here"
         raise SqlError(message, command.start, hint=nearest(command.name, PROPERTIES))
@@ -259,17 +249,7 @@ class Statements:
     def of(
         cls, text: str, file: str, builder: StreamsBuilder | None = None, columns: Resolver | None = None
     ) -> Statements:
-        """Read statements.
-
-        Args:
-            text: The statements.
-            file: The file of the statements: for errors, and for the file of columns next to it.
-            builder: An empty builder; one without settings if left out.
-            columns: Finds the columns that statements leave to a schema registry; by default the file of columns.
-
-        Raises:
-            SqlError: If a statement has a mistake.
-        """
+        """Plan statements; `file` is for messages, and for the file of columns next to it."""
         plan = StatementPlan(builder or StreamsBuilder(), columns=columns or columns_next_to(file))
         try:
             found = parse(text)
@@ -280,11 +260,7 @@ class Statements:
         return cls(text, tuple(found), plan.catalog, plan.columns)
 
     def answer(self, command: Show | Describe | DescribeFunction | Explain) -> ResultSet:
-        """Return the answer to a command.
-
-        Raises:
-            SqlError: If it names something that does not exist.
-        """
+        """Return the answer to a command."""
         match command:
             case Show():
                 return self._shown(command.kind)
@@ -315,6 +291,7 @@ class Statements:
 
     def _types(self) -> Iterable[tuple[Any, ...]]:
         """Return the custom types that remain after the last statement."""
+        # DROP TYPE is a statement whose type is None.
         found = {each.name: each.type for each in self.statements if isinstance(each, CustomType)}
         return ((name, str(type_)) for name, type_ in sorted(found.items()) if type_ is not None)
 
@@ -338,13 +315,14 @@ class Statements:
         return ResultSet(("Topology",), tuple((line,) for line in str(plan.builder.build().describe()).splitlines()))
 
     def _making(self, command: Explain) -> Statement:
-        """Return the statement that creates a source; what it creates is forgotten, so that it can be created again."""
+        """Return the statement that creates a source, and make the catalog forget what it creates."""
         name = command.name or ""
         made = [(each, _makes(each)) for each in self.statements if isinstance(each, CreateSource) and each.query]
         found = [(each, names) for each, names in made if name in names]
         if not found:
             message = f"No statement creates {name} from a query"
             raise SqlError(message, command.start, hint=nearest(name, [each for _, names in made for each in names]))
+        # It is planned again, which a source with its name would prevent.
         statement, names = found[-1]
         for each in names:
             self.catalog.sources.pop(each, None)

@@ -20,6 +20,7 @@ _TYPES = {
     "VARCHAR": Primitive.STRING,
 }
 _MOST_NUMBER = (1 << 63) - 1
+# The compiler calls itself for each operator: Python's stack must not be the limit.
 _MOST_HEIGHT = 200
 CHAINS = (exp.And, exp.Or)
 """Operators that stand between any number of operands."""
@@ -28,7 +29,7 @@ _WITH_UNITS = {f"{of}{way}" for of in ("DATE", "TIME", "TIMESTAMP") for way in (
 
 
 def _unit(argument: exp.Expr) -> exp.Expr:
-    """Return a word such as DAYS as a text; other arguments are expressions."""
+    # DATEADD(DAYS, ...) takes a bare word, which would otherwise be a column.
     if not isinstance(argument, exp.Column) or f"{argument.name.removesuffix('S')}S" not in _UNIT_NAMES:
         return argument
     made = exp.Literal.string(argument.name)
@@ -37,11 +38,8 @@ def _unit(argument: exp.Expr) -> exp.Expr:
 
 
 def _check_height(expression: exp.Expr, token: Token) -> None:
-    """Make sure that functions which call themselves for the parts of an expression come to an end.
-
-    Raises:
-        SqlError: If one operator follows another too often; AND and OR may follow each other in any number.
-    """
+    # Level by level, as a function that called itself would fail for the very expressions that are refused here. A chain
+    # of AND or OR is one level, because the compiler writes it in a loop.
     level, height = [expression], 0
     while level:
         parts: list[exp.Expr] = []
@@ -59,12 +57,13 @@ def _check_height(expression: exp.Expr, token: Token) -> None:
 class ExpressionParser(Parser):
     """Parses ksqlDB's operands and types; operators and their precedence are sqlglot's."""
 
+    # Only these: sqlglot knows more operators of this rank, such as ILIKE and GLOB, and ksqlDB does not.
     RANGE_PARSERS: ClassVar = {
         key: Parser.RANGE_PARSERS[key] for key in (TokenType.BETWEEN, TokenType.IN, TokenType.IS, TokenType.LIKE)
     }
     custom_types: dict[str, SqlType]
     is_within: bool
-    """Whether an expression is being taken."""
+    """Whether the parser is within an expression: the height is checked once, for the outermost one."""
 
     def begin(self, text: str, tokens: list[Token]) -> None:
         """Begin a text."""
@@ -83,6 +82,7 @@ class ExpressionParser(Parser):
 
     def raise_error(self, message: str, token: Token | None = None) -> None:
         """Raise a mistake that sqlglot itself finds."""
+        # sqlglot's SENTINEL stands for the end of the text, and has no offset in it.
         raise self.fail(message, token if token is not None and token.text != "SENTINEL" else None)
 
     def word(self, *words: str) -> bool:
@@ -103,7 +103,7 @@ class ExpressionParser(Parser):
         return bool(token) and token.token_type != TokenType.IDENTIFIER and token.text.upper() in words
 
     def name(self) -> tuple[str, int]:
-        """Take a name, unchanged in backquotes and otherwise in capitals; return it with its place."""
+        """Take a name, unchanged in backquotes and otherwise in upper case; return it with its offset."""
         token = self._curr
         if not token:
             message = "Expected a name, found the end"
@@ -125,7 +125,7 @@ class ExpressionParser(Parser):
         return upper, token.start
 
     def _is_joined_to_next(self, token: Token) -> bool:
-        """Return whether a name continues after the digits that it begins with: `1R`."""
+        # sqlglot splits a name that begins with digits, such as `1R`, into a number and a word.
         return bool(self._next) and self._next.token_type == TokenType.VAR and self._next.start == token.end + 1
 
     def listed(self, parse: Callable[[], Any], end: str = ")") -> tuple[Any, ...]:
@@ -165,6 +165,7 @@ class ExpressionParser(Parser):
         if name not in _TYPES:
             message = f"Cannot resolve unknown type: {token.text}"
             raise SqlError(message, start, hint=nearest(name, [*_TYPES, "DECIMAL", "ARRAY", "MAP", "STRUCT"]))
+        # A length is allowed, and has no effect.
         if name == "VARCHAR" and self.word("("):
             self._advance()
             self.expect(")")
@@ -225,6 +226,7 @@ class ExpressionParser(Parser):
         return found
 
     def _lambda(self) -> exp.Expr | None:
+        # Only the arrow shows that it is a lambda, so the words before it may have to be read again.
         index = self._index
         names = self._lambda_names()
         if names is None or not self._match(TokenType.FARROW):
@@ -243,9 +245,10 @@ class ExpressionParser(Parser):
         return names if self.word(")") else None
 
     def _parse_type(self, parse_interval: bool = True, fallback_to_identifier: bool = False) -> exp.Expr | None:  # noqa: ARG002, FBT001, FBT002 - sqlglot's own
-        """Take an operand, where the work of sqlglot's operators ends."""
+        """Take an operand: sqlglot's methods for operators end with a call of this one."""
         token = self._curr
-        if not token or token.token_type == TokenType.WHEN:  # CASE WHEN, without a value to compare
+        # WHEN: sqlglot asks for the value between CASE and WHEN, which is optional.
+        if not token or token.token_type == TokenType.WHEN:
             return None
         found = self._operand(token)
         found.meta["start"] = token.start

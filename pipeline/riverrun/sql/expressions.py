@@ -37,12 +37,12 @@ if TYPE_CHECKING:
 
 _ARITHMETIC = {exp.Add: "+", exp.Sub: "-", exp.Mul: "*", exp.Div: "/", exp.Mod: "%"}
 _COMPARISONS = {exp.EQ: "==", exp.NEQ: "!=", exp.LT: "<", exp.LTE: "<=", exp.GT: ">", exp.GTE: ">="}
+# A number in a statement may have 400 characters, a message should not.
 _SHOWN = 60
-"""Greatest number of digits in a message."""
+# Columns of times that are BIGINTs, and may nevertheless be compared with texts.
 _MOMENTS = {"ROWTIME", "WINDOWSTART", "WINDOWEND"}
-"""Columns of times in ms that may be compared with texts."""
+# Functions that read texts among times as times.
 _OF_ONE_TYPE = frozenset({"GREATEST", "LEAST"})
-"""Functions that read texts among times as times."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,11 +50,9 @@ class Field:
     """A column that expressions can refer to, at its place in the row.
 
     Args:
-        name: The column's name.
-        type: The column's type.
         source: Name or alias of its source; empty if it has none.
         is_key: Whether it is in the key of the rows.
-        is_pseudo: Whether stars leave it out.
+        is_pseudo: Whether stars omit it.
         is_source_key: Whether it is in the key of its source; such columns come first when stars are expanded.
     """
 
@@ -67,7 +65,7 @@ class Field:
 
 
 def _negated_if(node: exp.Expr, code: Code) -> Code:
-    """Return the code of a test that may contain its own NOT."""
+    # sqlglot keeps the NOT of `NOT LIKE` within the node, and that of other tests around it.
     return Code(f"(not {code.text})", code.type) if node.args.get("negate") else code
 
 
@@ -85,11 +83,7 @@ def _constant(node: exp.Expr) -> str | None:
 
 
 def find_field(fields: Sequence[Field], node: exp.Column) -> int:
-    """Return the index of the column that an expression names.
-
-    Raises:
-        SqlError: If no column, or more than one, has the name.
-    """
+    """Return the index of the column that an expression names."""
     name, source = node.name, node.table
     found = [number for number, each in enumerate(fields) if each.name == name and source in {"", each.source}]
     shown = f"{source}.{name}" if source else name
@@ -115,7 +109,7 @@ class Compiler:
 
     @property
     def names(self) -> dict[str, Any]:
-        """Objects by their names in the code."""
+        """Return the objects by their names in the code."""
         return self.operators.names
 
     def constant(self, value: Any) -> str:
@@ -123,11 +117,7 @@ class Compiler:
         return self.operators.constant(value)
 
     def code(self, node: exp.Expr) -> Code:
-        """Return the code of an expression.
-
-        Raises:
-            SqlError: If it names something that does not exist, or its types do not fit.
-        """
+        """Return the code of an expression."""
         for kind, write in _WRITERS.items():
             if isinstance(node, kind):
                 try:
@@ -162,7 +152,7 @@ class Compiler:
         return Code(self.constant(text), Primitive.STRING) if node.is_string else self._number(text)
 
     def _number(self, text: str, sign: str = "") -> Code:
-        """Write a number, with its sign: the least one of a type is greater without."""
+        # With its sign: -2147483648 is an INTEGER, and 2147483648 is not.
         if text.isdigit():
             return self._whole_number(text, sign)
         if "e" in text.lower():
@@ -175,6 +165,7 @@ class Compiler:
         if max(digits, scale) > MOST_DIGITS:
             message = f"Number {sign}{text[:_SHOWN]} has more than {MOST_DIGITS} digits"
             raise SqlError(message, hint="Without a point and with an exponent, as in 1E0, it is a DOUBLE.")
+        # `abs` of a zero, since a DECIMAL has no -0.0.
         return Code(self.constant(value or abs(value)), Decimal(max(digits, scale), scale))
 
     def _whole_number(self, text: str, sign: str) -> Code:
@@ -206,6 +197,7 @@ class Compiler:
         if type_ is None:
             message = f"Could not find field '{name}' in {value.type}"
             raise SqlError(message, start_of(node), hint=nearest(name, [each for each, _ in value.type.fields]))
+        # The next constant takes the number that is in the variable's name, so no other variable gets it.
         held, key = f"t{len(self.names)}", self.constant(name)
         return Code(f"(None if ({held} := {value.text}) is None else {held}.get({key}))", type_)
 
@@ -247,7 +239,7 @@ class Compiler:
         return Code(f"({negation}{distinct})", Primitive.BOOLEAN)
 
     def _with_moments(self, left: exp.Expr, right: exp.Expr) -> tuple[Code, Code]:
-        """Return both operands; a text next to a column of times in ms becomes one (ksqlDB's `StatementRewriter`)."""
+        # As ksqlDB's `StatementRewriter` does: a text next to a column of times in ms becomes such a time.
         return (
             self._moment(left) if _is_moment(right) else self.code(left),
             self._moment(right) if _is_moment(left) else self.code(right),
@@ -266,7 +258,8 @@ class Compiler:
     def logic(self, node: exp.Binary) -> Code:
         """Write AND and OR."""
         word, operands, first = "and" if isinstance(node, exp.And) else "or", [node.expression], node.this
-        while type(first) is type(node):  # any number of operands
+        # A loop, and one flat text: a chain of any number of operands must neither recurse nor nest brackets.
+        while type(first) is type(node):
             operands.append(first.expression)
             first = first.this
         texts = [self.typed(first, Primitive.BOOLEAN, f"The operand before {word.upper()}")]
@@ -319,7 +312,8 @@ class Compiler:
     def _like(self, node: exp.Like, escape: str) -> Code:
         text = self.typed(node.this, Primitive.STRING, "The text before LIKE")
         pattern = self.typed(node.expression, Primitive.STRING, "The pattern of LIKE")
-        known, sign = self.names.get(pattern), self.constant(escape)  # both in the digest, too
+        # Both become constants even if the test below replaces them: the digest of the topology covers constants.
+        known, sign = self.names.get(pattern), self.constant(escape)
         if not isinstance(known, str):
             called = f"{self.constant(like)}({text}, {pattern}, {sign})"
         else:
@@ -344,7 +338,7 @@ class Compiler:
         return Code(f"({''.join(choices)}{found[-1].text})", found[0].type)
 
     def _equal(self, value: Code, other: Code, *sides: exp.Expr) -> Code:
-        """Write a comparison with one of several values, which is the place of a mistake."""
+        # A mistake is at the value, not at the CASE or IN around it.
         try:
             return self.operators.comparison(value, other, "==", *sides)
         except SqlError as error:
@@ -353,7 +347,6 @@ class Compiler:
             raise
 
     def _unified(self, nodes: Sequence[exp.Expr], what: str) -> list[Code]:
-        """Return values of one type."""
         return self.operators.unified([self.code(each) for each in nodes], [_constant(each) for each in nodes], what)
 
     def cast(self, node: exp.Cast) -> Code:
@@ -363,7 +356,7 @@ class Compiler:
     # Constructors and calls
 
     def _part(self, code: Code) -> str:
-        """Return the code of a part of a value; a part that cannot be computed is NULL, and the other parts remain."""
+        # A part that cannot be computed is NULL, and the other parts remain. Python has no `try` within an expression.
         if SIMPLE.fullmatch(code.text):
             return code.text
         return f"{self.constant(value_or_null)}(lambda: {code.text})"
@@ -421,6 +414,7 @@ class Compiler:
             function = find_scalar(name, [each.type for each in codes if each is not None])
         except (UnknownFunction, WrongArguments) as error:
             raise SqlError(error.message, start_of(node), hint=error.hint) from None
+        # It only marks a column as a value for the planner: as a call it would cost time for each row.
         if function.name == "AS_VALUE":
             return Code(others[0].text, function.returns)
         for argument, code, check in zip(given, codes, function.checks, strict=False):
@@ -433,11 +427,6 @@ class Compiler:
         return self.operators.possible(Code(f"{applied}({texts})", function.returns))
 
     def _check_constant(self, code: Code, node: exp.Expr, check: Callable[[Any], object]) -> None:
-        """Make sure that a constant argument is one that the function takes.
-
-        Raises:
-            SqlError: If it is not.
-        """
         try:
             value = self.operators.value(code)
         except UnknownValue:
@@ -459,6 +448,7 @@ class Compiler:
         if len(names) != len(types):
             message = f"This lambda has {len(types)} parameters, not {len(names)}"
             raise SqlError(message, start_of(node))
+        # Parameters are numbered by depth: an inner lambda's must not hide those of the lambda around it.
         outer, depth = dict(self.lambdas), len(self.lambdas)
         own = {name: Code(f"p{depth}_{n}", type_) for n, (name, type_) in enumerate(zip(names, types, strict=True))}
         self.lambdas.update(own)
@@ -499,11 +489,7 @@ _WRITERS: Mapping[type[exp.Expr], Callable[[Compiler, Any], Code]] = {
 
 
 def check_known(node: exp.Anonymous) -> None:
-    """Make sure that a function of the name exists, whatever its arguments.
-
-    Raises:
-        SqlError: If there is none.
-    """
+    """Make sure that a function of the name exists, whatever its arguments."""
     try:
         find_scalar(str(node.this), [])
     except UnknownFunction as error:

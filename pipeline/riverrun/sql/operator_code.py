@@ -30,14 +30,14 @@ if TYPE_CHECKING:
     from sqlglot import exp
 
 NEVER = "It would be NULL in every row."
+# Code of columns and of lambdas' parameters.
 _DEPENDS = re.compile(r"\brow\[|\bp\d+_\d+\b")
-"""Code of columns and of lambdas' parameters."""
 _OBJECT = re.compile(r"\bc\d+\b")
+# `a + b + c` is joined and checked at once; longer sums in steps of this many texts, so that none grows unchecked.
 _MOST_PARTS = 8
-"""Greatest number of texts in a sum whose size is checked at once."""
 
 
-class UnknownValue(Exception):  # noqa: N818 - what it tells
+class UnknownValue(Exception):  # noqa: N818 - named after what it reports
     """The value of an expression is not known before there is a row."""
 
 
@@ -62,11 +62,7 @@ class Operators:
     # Values known in advance
 
     def value(self, code: Code) -> Any:
-        """Return the value of an expression of constants.
-
-        Raises:
-            UnknownValue: If it depends on rows, or is not computed here.
-        """
+        """Return the value of an expression of constants."""
         if _DEPENDS.search(code.text):
             raise UnknownValue
         used = {name: self.names[name] for name in _OBJECT.findall(code.text)}
@@ -78,11 +74,7 @@ class Operators:
             raise UnknownValue from None
 
     def possible(self, code: Code, node: exp.Expr | None = None) -> Code:
-        """Return the code of an operation, unless it has constants only and no result: it would be NULL in every row.
-
-        Raises:
-            SqlError: If it has no result.
-        """
+        """Return the code of an operation, unless it has constants only and no result: it would be NULL in every row."""
         try:
             self.value(code)
         except UnknownValue:
@@ -95,11 +87,7 @@ class Operators:
     # Arithmetic
 
     def arithmetic(self, sign: str, left: Code, right: Code) -> Code:
-        """Write + - * / and %.
-
-        Raises:
-            SqlError: If there is no such operation of these types, or it has constants only and no result.
-        """
+        """Write + - * / and %."""
         if sign == "+" and left.type == right.type == Primitive.STRING:
             return self._joined(left, right)
         result = arithmetic_type(sign, left.type, right.type)
@@ -115,7 +103,7 @@ class Operators:
         return self.possible(code) if sign in "/%" or isinstance(result, Decimal) else code
 
     def _joined(self, left: Code, right: Code) -> Code:
-        """Write texts one after the other. The size is limited: repeated in a lambda, they might fill the memory."""
+        # The size is limited, because a text that a lambda doubles for each item would fill the memory.
         held, refuse = f"t{len(self.names)}", self.constant(within)
         parts = (*(left.parts or (left.text,)), right.text)
         text = (
@@ -125,7 +113,8 @@ class Operators:
         return Code(text, Primitive.STRING, parts if len(parts) < _MOST_PARTS else ())
 
     def _whole(self, sign: str, left: Code, right: Code, bits: int) -> str:
-        """Write arithmetic of whole numbers: overflows are left to a function, and most divisions are done in place."""
+        # A call costs more than the operation: only overflows, and divisors that may be 0 or negative, go to a function.
+        # `constant(None)` uses up the number in the variable's name, so no other variable gets it.
         divisor = self.names.get(right.text)
         if sign == "/" and isinstance(divisor, int) and divisor > 0:
             held = f"t{len(self.names)}"
@@ -140,6 +129,7 @@ class Operators:
         return f"({held} if {-limit} <= ({held} := {left.text} {sign} {right.text}) < {limit} else {wrap}({held}))"
 
     def _decimal(self, sign: str, left: Code, right: Code, result: Decimal) -> Code:
+        # The context has more digits than any DECIMAL: rounding to the scale of the result comes last.
         to_scale, number = self.constant(rounded_to(result)), self.constant(decimal.Decimal)
         context = {"+": "add", "-": "subtract", "*": "multiply", "/": "divide", "%": "remainder"}[sign]
         function = self.constant(getattr(operators.CONTEXT, context))
@@ -154,11 +144,7 @@ class Operators:
         return Code(f"({first} {sign} {second})", Primitive.DOUBLE)
 
     def negation(self, value: Code) -> Code:
-        """Write a minus sign; the least whole number is its own opposite, as in Java.
-
-        Raises:
-            SqlError: If the value is not a number.
-        """
+        """Write a minus sign; the least whole number is its own opposite, as in Java."""
         if rank(value.type) is None:
             message = f"A minus sign needs a number, not {value.type}"
             raise SqlError(message)
@@ -177,11 +163,7 @@ class Operators:
     # Comparisons
 
     def comparison(self, left: Code, right: Code, sign: str, *sides: exp.Expr) -> Code:
-        """Write a comparison, which is false if a side is NULL. `sides` are the expressions of both operands.
-
-        Raises:
-            SqlError: If their types cannot be compared.
-        """
+        """Write a comparison, which is false if a side is NULL. `sides` are the expressions of both operands."""
         left, right = self._alike(left, right, *sides)
         if not comparable(left.type, right.type, sign):
             message = f"Cannot compare {left.type or 'NULL'} with {right.type or 'NULL'} with {sign.replace('==', '=')}"
@@ -192,11 +174,7 @@ class Operators:
         return Code(f"({' and '.join(tests)})", Primitive.BOOLEAN)
 
     def distinction(self, left: Code, right: Code, *sides: exp.Expr) -> str:
-        """Return the code of IS DISTINCT FROM, which treats NULL as a value like others.
-
-        Raises:
-            SqlError: If the types of the operands cannot be compared.
-        """
+        """Return the code of IS DISTINCT FROM, which treats NULL as a value like others."""
         left, right = self._alike(left, right, *sides)
         if None not in {left.type, right.type} and not comparable(left.type, right.type, "=="):
             message = f"Cannot compare {left.type} with {right.type}"
@@ -204,7 +182,7 @@ class Operators:
         return f"{self.constant(operators.is_distinct)}({left.text}, {right.text})"
 
     def _operand(self, code: Code, letter: str) -> tuple[str, list[str]]:
-        """Return a side of a comparison as a reusable name, and the test that it is not NULL; constants need no test."""
+        """Return a side of a comparison as a name, and the tests that it is not NULL."""
         if self.names.get(code.text) is not None:
             return code.text, []
         if SIMPLE.fullmatch(code.text):
@@ -214,7 +192,7 @@ class Operators:
         return held, [f"({held} := {code.text}) is not None"]
 
     def _alike(self, left: Code, right: Code, *sides: exp.Expr) -> tuple[Code, Code]:
-        """Convert texts and dates compared with times, and DOUBLEs compared with DECIMALs, so that 1.1 equals 1.1."""
+        """Convert operands that are compared as another type: texts and dates with times, DOUBLEs with DECIMALs."""
         first, second = sides
         if {left.type, right.type} == {Primitive.DATE, Primitive.TIMESTAMP}:
             to = Primitive.TIMESTAMP
@@ -223,6 +201,7 @@ class Operators:
             return left, self._converted(right, left.type, second)
         if right.type in TIMES and left.type is Primitive.STRING:
             return self._converted(left, right.type, first), right
+        # Python compares the exact binary value, so 1.1 as a DOUBLE would not equal 1.1 as a DECIMAL.
         if isinstance(left.type, Decimal) and right.type is Primitive.DOUBLE:
             return left, self._exact(right)
         if isinstance(right.type, Decimal) and left.type is Primitive.DOUBLE:
@@ -235,11 +214,7 @@ class Operators:
     # Types
 
     def cast(self, value: Code, target: SqlType) -> Code:
-        """Write CAST.
-
-        Raises:
-            SqlError: If there is no such cast, or it is one of a constant that has no result.
-        """
+        """Write CAST."""
         function = operators.cast(value.type, target)
         if function is None:
             message = f"Cast of {value.type} to {target} is not supported"
@@ -247,16 +222,7 @@ class Operators:
         return self.possible(Code(f"{self.constant(function)}({value.text})", target))
 
     def unified(self, codes: Sequence[Code], constants: Sequence[str | None], what: str) -> list[Code]:
-        """Return values of one type, decided by the first that is not NULL (ksqlDB's `CoercionUtil`).
-
-        Args:
-            codes: The values.
-            constants: Their texts; None for those that are not constants.
-            what: Name of the expression with these values, for messages.
-
-        Raises:
-            SqlError: If they have no type in common.
-        """
+        """Return values of one type, decided by the first that is not NULL (ksqlDB's `CoercionUtil`)."""
         operands = [Operand(code.type, constant) for code, constant in zip(codes, constants, strict=True)]
         try:
             target = common_type(operands)

@@ -37,6 +37,7 @@ from riverrun.sql.values import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+# Python's default context has 28 digits, and would round a DECIMAL of up to 64.
 CONTEXT = decimal.Context(prec=80, rounding=decimal.ROUND_HALF_UP)
 
 
@@ -51,7 +52,7 @@ def wrapped(bits: int) -> Callable[[int], int]:
 
 
 def whole_division(left: int, right: int) -> int:
-    """Divide towards zero.
+    """Divide, rounding towards zero as Java does, not down as Python does.
 
     >>> whole_division(-7, 2)
     -3
@@ -97,12 +98,12 @@ def is_distinct(one: Any, other: Any) -> bool:
 
 
 def exact(value: float | None) -> decimal.Decimal | float | None:
-    """Return the decimal number as which a DOUBLE is written, for comparisons (Java's `BigDecimal.valueOf`)."""
+    """Return the decimal number that a DOUBLE is written as, for comparisons (Java's `BigDecimal.valueOf`)."""
     return decimal.Decimal(repr(value)) if value is not None and math.isfinite(value) else value
 
 
 def reason(error: Exception) -> str:
-    """Return why something cannot be computed, for people."""
+    """Return why something cannot be computed, for a message."""
     if isinstance(error, ZeroDivisionError | decimal.DivisionByZero | decimal.DivisionUndefined):
         return "division by zero"
     if isinstance(error, decimal.DecimalException):
@@ -123,6 +124,7 @@ _PARTIAL_DATE = re.compile(_DATE, re.ASCII)
 _PARTIAL = re.compile(
     _DATE + r"(T(?P<time>\d{2}(:\d{2}(:\d{2}(\.\d{1,3})?)?)?)?)?(?P<zone>Z|[+-]\d{2}:?\d{2})?", re.ASCII
 )
+# Python reads 24:00 as a time from 3.14 on.
 _TIME = re.compile(r"(?!24)\d{2}:\d{2}(:\d{2}(\.\d{1,9})?)?", re.ASCII)
 
 
@@ -131,9 +133,6 @@ def partial_timestamp(text: str) -> int:
 
     >>> partial_timestamp("2018") == partial_timestamp("2018-01-01T01:00+0100")
     True
-
-    Raises:
-        ValueError: If the text is not a timestamp.
     """
     match = _PARTIAL.fullmatch(trimmed(text))
     if match is None:
@@ -269,9 +268,6 @@ def parsed_boolean(text: str) -> bool:
 
     >>> parsed_boolean("Y"), parsed_boolean("fal")
     (True, False)
-
-    Raises:
-        ValueError: If it begins with none of them.
     """
     if not _begins(text, "true", "yes", "false", "no"):
         message = f"{text!r} is not a BOOLEAN"

@@ -1,7 +1,7 @@
 """Functions of rows, made from the code of expressions, and their lines for the generated functions of tasks.
 
-There, rows are unpacked and no expression is a call. The code of expressions has only generated names
-(`riverrun.sql.expressions`). Each gets one that no other operator uses.
+In generated functions rows are unpacked and no expression is a call. Names in the code (`riverrun.sql.expressions`) are
+replaced by names that no other operator of the task uses.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
     from riverrun.sql.functions import Aggregate
     from riverrun.state.folds import Named
 
+# Code that cannot fail, so it needs no `try`.
 SIMPLE = re.compile(r"(row\[\d+\]|[clpt]?\d+(_\d+)?|None|True|False)")
-"""Code that cannot fail."""
 _CONSTANTS = (str, int, float, decimal.Decimal)
 _BRACKET = re.compile(r"[][(){}]")
+# Python's tokenizer refuses more than 200 nested brackets, and functions of tasks add some.
 _MOST_BRACKETS = 150
-"""Python reads 200 nested brackets, of which functions of tasks add some."""
 _TOO_DEEP = "The operators of an expression are nested too deeply: compute a part of it in an earlier statement"
 
 
@@ -47,13 +47,7 @@ class Code:
 
 
 def function_of(names: Mapping[str, Any], codes: Sequence[Code], note: str = "") -> Callable[[Any], Any]:
-    """Return a function that makes a row from another one; values that cannot be computed are NULL.
-
-    Args:
-        names: Objects behind the names of constants.
-        codes: Code for each value of the row.
-        note: Further text that the digest of the topology depends on.
-    """
+    """Return a function that makes a row from another one; values that cannot be computed are NULL."""
     _check_depth(codes)
     lines = ["    if row is None:", "        return None"]
     for number, code in enumerate(codes):
@@ -64,7 +58,7 @@ def function_of(names: Mapping[str, Any], codes: Sequence[Code], note: str = "")
 
 
 def predicate_of(names: Mapping[str, Any], code: Code) -> Callable[[Any, Any], bool]:
-    """Return a function of key and row that tells whether the row passes; a row that cannot be tested does not pass."""
+    """Return a predicate of key and row; a row that cannot be tested does not pass."""
     _check_depth([code])
     lines = [
         "    try:",
@@ -77,11 +71,6 @@ def predicate_of(names: Mapping[str, Any], code: Code) -> Callable[[Any, Any], b
 
 
 def _check_depth(codes: Sequence[Code]) -> None:
-    """Make sure that Python can read the code, also within the functions of tasks.
-
-    Raises:
-        SqlError: If brackets are nested too deeply.
-    """
     for code in codes:
         depth = 0
         for sign in _BRACKET.findall(code.text):
@@ -91,24 +80,25 @@ def _check_depth(codes: Sequence[Code]) -> None:
 
 
 def _defined(parameters: str, lines: Sequence[str], names: Mapping[str, Any], note: str) -> Any:
-    """Define a function. Its digest covers its lines and the values behind their names."""
     namespace = dict(names)
     try:
         exec("\n".join([f"def made({parameters}):", *lines]), namespace)  # noqa: S102 - names of our own only
     except (SyntaxError, MemoryError, RecursionError):
         raise SqlError(_TOO_DEEP) from None
     made = namespace["made"]
+    # The digest must not depend on bytecode, which differs between versions of Python.
     setattr(made, GENERATED_FROM, ([*lines], {name: digest_of(value) for name, value in names.items()}, note))
     return made
 
 
 def digest_of(value: Any) -> object:
-    """Return an object that stands for a value in digests: the name of a built-in function, the code of a user's."""
+    """Return an object that stands for a value in digests."""
     if isinstance(value, _CONSTANTS):
         return repr(value)
     if isinstance(value, functools.partial):
         return [digest_of(each) for each in (value.func, *value.args, *value.keywords.values())]
     name = f"{getattr(value, '__module__', '')}.{getattr(value, '__qualname__', '')}"
+    # Riverrun's own functions count by their names: their code changes with releases of Riverrun, not of the application.
     if callable(value) and not name.startswith("riverrun."):
         return code_of(value)
     cells = [cell.cell_contents for cell in getattr(value, "__closure__", None) or ()]
@@ -117,12 +107,7 @@ def digest_of(value: Any) -> object:
 
 @dataclass(frozen=True, slots=True)
 class Expressions:
-    """Expressions over a row, as `Compiler` writes them, one for each item of the new row (`WritesRow`).
-
-    Args:
-        texts: Code of the expressions.
-        names: Objects behind the names of constants.
-    """
+    """Expressions over a row, as `Compiler` writes them, one for each item of the new row (`WritesRow`)."""
 
     texts: Sequence[str]
     names: Mapping[str, Any]
@@ -150,18 +135,12 @@ class Expressions:
         return TupleValue((f"{passes} is True",), f"{tried}\n{failed}")
 
     def _placed(self, text: str, at: EmitContext) -> str:
-        """Return the code with its names replaced by those of a place."""
         return placed(text, item=at.item, constant=lambda name: at.named(name, self.names[name]), own=at.own)
 
 
 @dataclass(frozen=True, slots=True)
 class WithKey:
-    """A row, followed by the columns of its key, which is a tuple or None (`WritesRow`).
-
-    Args:
-        values: Number of items of the row.
-        keys: Number of columns of the key.
-    """
+    """A row of `values` items, followed by the columns of its key, which is a tuple or None (`WritesRow`)."""
 
     values: int
     keys: int
@@ -181,11 +160,7 @@ class WithKey:
 
 @dataclass(frozen=True, slots=True)
 class First:
-    """The first items of a row, which name its group (`WritesRow`), and the test that none is missing (`WritesTest`).
-
-    Args:
-        width: Number of items.
-    """
+    """The first items of a row, which name its group (`WritesRow`), and the test that none is missing (`WritesTest`)."""
 
     width: int
 
@@ -200,12 +175,7 @@ class First:
 
 @dataclass(frozen=True, slots=True)
 class Beside:
-    """A row, followed by the items of another one (`WritesJoin`).
-
-    Args:
-        own: Number of items of the row.
-        width: Number of items of the other.
-    """
+    """A row of `own` items, followed by the `width` items of another one (`WritesJoin`)."""
 
     own: int
     width: int
@@ -246,7 +216,7 @@ class States:
         """Return the states of the first row of a group, and states with a row added."""
         first, more = [], []
         for number, each in enumerate(self.calls):
-
+            # A default binds the number of this call, and the name keeps functions of two calls apart.
             def own(thing: Any, number: int = number) -> str:
                 return named(f"{getattr(thing, '__name__', 'value').strip('<>')}{number}", thing)
 

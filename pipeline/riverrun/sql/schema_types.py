@@ -30,7 +30,6 @@ class WrittenSchema:
     """A schema of a registry.
 
     Args:
-        id: Its id.
         type: `AVRO`, `JSON` or `PROTOBUF`.
         text: The schema as it was registered.
         references: The schemas that it imports.
@@ -43,7 +42,7 @@ class WrittenSchema:
 
 
 def as_registered(schema: WrittenSchema) -> Any:
-    """Return a schema as the client of a registry takes it (`Schema`)."""
+    """Return a schema as the registry's client expects it."""
     from confluent_kafka.schema_registry import Schema, SchemaReference  # noqa: PLC0415 - of an extra
 
     references = [SchemaReference(each.name, each.subject, each.version) for each in schema.references]
@@ -59,13 +58,10 @@ class UnsupportedFieldError(Exception):
 
 
 def message_of(schema: WrittenSchema, full_name: str | None) -> Any:
-    """Return the descriptor of a schema's message: the named one, or the only one.
-
-    Raises:
-        SchemaError: If the schema cannot be read, or has no such message, or several and none is named.
-    """
+    """Return the descriptor of a schema's message: the named one, or the only one."""
     from google.protobuf.descriptor_pool import DescriptorPool  # noqa: PLC0415 - of an extra
 
+    # A pool for each schema: in the default one, two schemas with a message of one name would collide.
     pool = DescriptorPool()
     try:
         file = _added(pool, "schema.proto", schema)
@@ -114,20 +110,12 @@ _AVRO_TIMES: dict[tuple[str, str], SqlType] = {
     ("long", f"{_CONNECT}Timestamp"): Primitive.TIMESTAMP,
 }
 """Types of numbers by their logical type, or by the name that Connect gives to it."""
+# Connect's precision of decimals whose schema has none.
 _AVRO_DIGITS = 64
-"""Connect's precision of decimals that say none."""
 
 
 def avro_type(text: str, references: Iterable[ReferencedSchema] = ()) -> SqlType:
-    """Return the type of a whole schema.
-
-    Args:
-        text: The schema.
-        references: The schemas that it refers to.
-
-    Raises:
-        UnsupportedFieldError: If SQL has no type for a part of it.
-    """
+    """Return the type of a whole schema."""
     return _Types(referenced(references)).of(json.loads(text), ())
 
 
@@ -203,6 +191,7 @@ class _Types:
         return self.of(others[0], path, around, space)
 
     def _array(self, items: Any, path: tuple[str, ...], around: tuple[str, ...], space: str) -> SqlType:
+        # Connect writes a map as an array of entries if its keys are optional, as ksqlDB's are.
         if isinstance(items, dict) and (
             items.get("connect.internal.type") == "MapEntry" or items.get("name") == "MapEntry"
         ):
@@ -242,11 +231,7 @@ _PARTS = ("oneOf", "anyOf", "allOf")
 
 
 def json_schema_type(text: str) -> SqlType:
-    """Return the type of a whole schema.
-
-    Raises:
-        UnsupportedFieldError: If SQL has no type for a part of it.
-    """
+    """Return the type of a whole schema."""
     whole = json.loads(text)
     return _of_json_schema(whole, whole, (), ())
 
@@ -283,7 +268,7 @@ def _pointed(reference: str, whole: Any, path: tuple[str, ...]) -> Any:
 
 
 def _only(schemas: list[Any], whole: Any, path: tuple[str, ...], around: tuple[str, ...]) -> SqlType:
-    """Return the type of the only schema besides null."""
+    """Return the type of the only schema other than null."""
     others = [each for each in schemas if not (isinstance(each, dict) and each.get("type") == "null")]
     if len(others) != 1:
         raise UnsupportedFieldError(path, "a choice of several types has no type in SQL")
@@ -303,6 +288,7 @@ def _object(schema: Any, whole: Any, path: tuple[str, ...], around: tuple[str, .
         return Map(Primitive.STRING, _of_json_schema(others, whole, (*path, "additionalProperties"), around))
     if not properties:
         raise UnsupportedFieldError(path, "an object without properties has no type in SQL")
+    # JSON objects have no order, so Connect numbers the properties. Without numbers, the sort keeps the text's order.
     ordered = sorted(properties.items(), key=_place)
     return Struct(tuple((name, _of_json_schema(each, whole, (*path, name), around)) for name, each in ordered))
 
@@ -369,12 +355,7 @@ _PROTOBUF_DIGITS = "64"
 
 
 def protobuf_type(schema: WrittenSchema, full_name: str | None) -> SqlType:
-    """Return the type of a message of a schema.
-
-    Raises:
-        UnsupportedFieldError: If SQL has no type for a part of it.
-        SchemaError: If the schema cannot be read, or has no such message, or several and none is named.
-    """
+    """Return the type of a message of a schema."""
     return _struct(message_of(schema, full_name), (), ())
 
 
@@ -386,6 +367,7 @@ def _struct(message: Any, path: tuple[str, ...], around: tuple[str, ...]) -> Str
 
 
 def _of_protobuf(field: Any, path: tuple[str, ...], around: tuple[str, ...]) -> SqlType:
+    # An optional field of proto3 is the only one of a oneof called `_name`.
     choice = field.containing_oneof
     if choice is not None and (len(choice.fields) > 1 or choice.name != f"_{field.name}"):
         raise UnsupportedFieldError(path, f"oneof {choice.name} has no type in SQL")
@@ -409,10 +391,11 @@ def _single_of_protobuf(field: Any, path: tuple[str, ...], around: tuple[str, ..
 
 
 def _decimal(field: Any) -> Decimal:
-    """Return the type of decimals, whose digits Connect writes into the options of a field."""
+    """Return the type of a decimal, whose digits Connect writes into the options of its field."""
     from confluent_kafka.schema_registry.confluent import meta_pb2  # noqa: PLC0415 - of an extra
     from google.protobuf.descriptor_pb2 import FieldOptions  # noqa: PLC0415
 
-    options = FieldOptions.FromString(field.GetOptions().SerializeToString())  # with the extensions of this process
+    # The options belong to the schema's pool, which does not know Confluent's extension: parsed again, they have it.
+    options = FieldOptions.FromString(field.GetOptions().SerializeToString())
     given = options.Extensions[meta_pb2.field_meta].params
     return Decimal(int(given.get("precision", _PROTOBUF_DIGITS)), int(given.get("scale", "0")))

@@ -1,7 +1,4 @@
-"""Files of statements as a whole: columns that a schema registry has for them, and digests of what they say.
-
-Columns of schemas, by ksqlDB's rules: of a record its fields, otherwise one column for the whole.
-"""
+"""Files of statements as a whole: columns that a schema registry has for them, and digests of what they say."""
 
 from __future__ import annotations
 
@@ -40,24 +37,13 @@ if TYPE_CHECKING:
 
 _FORMATS = {type_: format_ for format_, type_ in SCHEMA_TYPES.items()}
 _AS_WRITTEN = frozenset({TokenType.STRING, TokenType.IDENTIFIER})
-"""Words whose case is significant."""
+"""Tokens whose case is significant."""
 
 
 def resolve(text: str, file: str, schema_registry: Mapping[str, Any]) -> tuple[Path, list[str]]:
-    """Ask the registry for all columns that statements do not list, and write the file of columns.
-
-    Args:
-        text: The statements.
-        file: Their file.
-        schema_registry: Settings of `[schema_registry]`.
-
-    Returns:
-        The file, and lines that say which columns there are and what has changed.
-
-    Raises:
-        SqlError: If the registry does not have them, or a statement does not fit them. The file stays as it is.
-    """
+    """Write the file of columns from the registry; return its path, and lines that describe it and what has changed."""
     recorder, columns = Recorder(RegistryColumns(schema_registry)), ColumnsFile.next_to(file)
+    # Planning asks for the columns, and checks that the statements fit them: a failure leaves the file as it was.
     Statements.of(text, file, columns=recorder)
     before = _known(columns)
     columns.write(recorder.entries)
@@ -65,7 +51,7 @@ def resolve(text: str, file: str, schema_registry: Mapping[str, Any]) -> tuple[P
 
 
 def _known(columns: ColumnsFile) -> tuple[KnownColumns, ...]:
-    """Return the entries so far; none if the file cannot be read, since it is written again."""
+    # A file that cannot be read is no obstacle: it is about to be replaced.
     try:
         return columns.entries()
     except SqlError:
@@ -73,11 +59,7 @@ def _known(columns: ColumnsFile) -> tuple[KnownColumns, ...]:
 
 
 def found_in(wanted: WantedColumns, schema: WrittenSchema) -> ReadColumns:
-    """Return the columns of a schema. Their names are in upper case, unless the statement names the schema's id.
-
-    Raises:
-        SqlError: If it has another format, or parts for which SQL has no types.
-    """
+    """Return the columns of a schema."""
     if schema.type != SCHEMA_TYPES[wanted.format]:
         property_, actual = f"{wanted.part.upper()}_FORMAT", _FORMATS.get(schema.type, schema.type)
         message = (
@@ -105,6 +87,7 @@ def _type(wanted: WantedColumns, schema: WrittenSchema) -> SqlType:
 
 
 def _columns(wanted: WantedColumns, type_: SqlType) -> Columns:
+    # ksqlDB's rules. With a schema's id, rows are written with that schema, so names must be those of its fields.
     named = type_ if wanted.schema_id is not None else _in_upper_case(type_)
     if not wanted.is_wrapped:
         return (("ROWKEY" if wanted.is_key else "ROWVAL", named),)
@@ -141,20 +124,12 @@ def _check(wanted: WantedColumns, columns: Columns) -> None:
 
 @dataclass(frozen=True, slots=True)
 class RegistryColumns:
-    """Finds columns in a schema registry (`Resolver`).
-
-    Args:
-        settings: Settings of `[schema_registry]`.
-    """
+    """Finds columns in a schema registry (`Resolver`); `settings` are those of `[schema_registry]`."""
 
     settings: Mapping[str, Any]
 
     def found(self, wanted: WantedColumns) -> ReadColumns:
-        """Return the columns of the latest schema of the topic's subject, or of the schema with the id.
-
-        Raises:
-            SqlError: If there is no such schema, no registry answers, or SQL has no types for it.
-        """
+        """Return the columns of the latest schema of the topic's subject, or of the schema with the id."""
         try:
             schema = self._schema(wanted)
         except StreamsError as error:
@@ -185,11 +160,7 @@ def _referenced(registry: RegistryClient, reference: Any) -> ReferencedSchema:
 def statement_digests(text: str, file: str) -> dict[str, str]:
     """Return a digest per statement, 16 hex digits, under names such as `CREATE TABLE TOTALS`.
 
-    Spaces, comments and the case of words do not count. The columns and formats of created sources do: those of a `SELECT *`
-    change with its source. `SET`, `UNSET` and types have no digests: types are part of the columns.
-
-    Raises:
-        SqlError: If a statement has a mistake.
+    `SET`, `UNSET` and types have no digests: types are part of the columns.
     """
     found = Statements.of(text, file)
     digests: dict[str, str] = {}
@@ -228,10 +199,13 @@ def _name_of(statement: Statement) -> str | None:
 
 
 def _digest(statement: Statement, tokens: list[Token], catalog: Catalog) -> str:
+    # Spaces, comments and the case of words do not count. Columns and formats do: those of a `SELECT *` change with its
+    # source.
     said = [each.text if each.token_type in _AS_WRITTEN else each.text.upper() for each in tokens]
     source = catalog.sources.get(getattr(statement, "name", ""))
     made: Any = None if source is None else source.layout
     query = statement.query if isinstance(statement, CreateSource | InsertInto) else None
-    if query is not None and query.late:  # their columns are those of the query's sources
+    if query is not None and query.late:
+        # The statement does not list the columns of late rows: they are those of the query's sources.
         made = (made, *(late.layout for each in query.late if (late := catalog.sources.get(each.name))))
     return hashlib.sha256(repr((said, made)).encode()).hexdigest()[:16]

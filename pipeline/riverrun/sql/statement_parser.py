@@ -38,19 +38,12 @@ UNITS = {"MILLISECOND": 1, "SECOND": 1000, "MINUTE": 60_000, "HOUR": 3_600_000, 
 _OVER_HINT = "TOPK and BOTTOMK list the first values of a group; SELECT DISTINCT ON ... WITHIN drops repeated rows."
 _BY_COUNT_HINT = "Windows by count are Python's: windowed_by(CountWindows.of(n))."
 _DISTINCT_HINT = "SELECT DISTINCT ON (id) ... FROM payments WITHIN 1 DAY"
+# Python's timedelta holds 999,999,999 days.
 _LONGEST_MS = 999_999_999 * UNITS["DAY"]
 
 
 def checked_duration(duration_ms: int, start: int) -> int:
-    """Return a duration in ms.
-
-    Args:
-        duration_ms: The duration.
-        start: Offset of the place in the text.
-
-    Raises:
-        SqlError: If windows and joins cannot have it.
-    """
+    """Return a duration in ms, if windows and joins can have it."""
     if duration_ms > _LONGEST_MS:
         message = f"A duration of {duration_ms} ms is too long: the most is {_LONGEST_MS} ms"
         raise SqlError(message, start)
@@ -61,11 +54,7 @@ class KsqlParser(ExpressionParser):
     """Parses statements in order."""
 
     def statements(self, text: str, tokens: list[Token]) -> list[Statement]:
-        """Return all statements of a text.
-
-        Raises:
-            SqlError: If there is a mistake.
-        """
+        """Return all statements of a text."""
         self.begin(text, tokens)
         found = []
         try:
@@ -219,6 +208,7 @@ class KsqlParser(ExpressionParser):
         joins = []
         while (join := self._join_clause()) is not None:
             joins.append(join)
+        # `WITHIN` of DISTINCT ON follows the last source; before `ON` of a join it belongs to that join.
         distinct = distinct and self._within(distinct)
         window = self._window_clause() if self.word("WINDOW") else None
         where = self.expression_of() if self.word("WHERE") else None
@@ -244,7 +234,7 @@ class KsqlParser(ExpressionParser):
         )
 
     def _distinct_on(self) -> DistinctOn:
-        """Take DISTINCT ON and its columns; the times come behind the sources."""
+        """Take DISTINCT ON and its columns; the times follow the sources."""
         start = self._curr.start
         self.expect("DISTINCT")
         if not self.word("ON"):
@@ -266,6 +256,7 @@ class KsqlParser(ExpressionParser):
         found = [self.expression_of()]
         while self.word(","):
             found.append(self.expression_of())
+        # GROUP BY (a, b) groups by two columns, not by a tuple.
         if len(found) == 1 and isinstance(found[0], exp.Tuple):
             found = found[0].expressions
         if not found:
@@ -375,6 +366,7 @@ class KsqlParser(ExpressionParser):
             kind = str(self._curr.text.upper())
             self._advance()
         else:
+            # A window may have a name, which nothing refers to.
             self.name()
             return self._window_clause()
         self.expect("(")
@@ -402,9 +394,5 @@ class KsqlParser(ExpressionParser):
 
 
 def parse(text: str) -> list[Statement]:
-    """Return the statements of a text.
-
-    Raises:
-        SqlError: If there is a mistake, or the text cannot be split into words, such as one with an unclosed quote.
-    """
+    """Return the statements of a text."""
     return KsqlParser(dialect=Ksql()).statements(text, words(text))

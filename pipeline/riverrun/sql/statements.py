@@ -1,9 +1,4 @@
-"""Statements, as returned by the parser.
-
-Mistakes in statements, with their places and the nearest name.
-
-Splits ksqlDB's words and signs for sqlglot.
-"""
+"""The vocabulary of statements: their words and signs, the objects that the parser makes of them, and their errors."""
 
 from __future__ import annotations
 
@@ -27,16 +22,16 @@ if TYPE_CHECKING:
 
 
 class SqlError(TopologyError):
-    """A statement that cannot become a topology. Its author must act.
+    """A statement that cannot become a topology.
 
     Args:
         message: What is wrong.
-        start: Offset of the place in the text; None if it is not known.
+        start: Offset of the mistake in the text; None until a caller knows it.
         hint: What to do about it.
     """
 
     def __init__(self, message: str, start: int | None = None, *, hint: str | None = None) -> None:
-        """Keep the place until `place` adds it to the message."""
+        """Keep the offset until `place` adds file, line and column to the message."""
         super().__init__(message, hint=hint)
         self.start = start
 
@@ -48,7 +43,7 @@ class SqlError(TopologyError):
 
 
 def start_of(node: exp.Expr) -> int | None:
-    """Return the place of an expression in the text, if one of its parts has a place."""
+    """Return the offset of an expression in the text; None if none of its parts has one, as in generated expressions."""
     for part in node.walk():
         if "start" in part.meta:
             return int(part.meta["start"])
@@ -73,10 +68,9 @@ class Column:
     """A column of a source.
 
     Args:
-        name: The column's name in the form used for comparisons.
-        type: The column's type.
+        name: The name as statements compare it: in upper case, unless it has backquotes.
         is_key: Whether it is in the key of records.
-        is_primary: Whether it is declared as a table's key.
+        is_primary: Whether it is declared as PRIMARY KEY.
         header: Name of the header it holds; an empty text for all of them; None for other columns.
     """
 
@@ -108,13 +102,9 @@ class From:
 
 @dataclass(frozen=True, slots=True)
 class LateInto:
-    """LATE INTO: the stream that rows of a source go to if they come too late.
+    """LATE INTO: the stream for rows of a source that come too late.
 
-    Args:
-        name: Name of the stream.
-        start: Its place.
-        properties: Properties of WITH.
-        source: Alias of the source, in joins; None in windows, which have one.
+    `source` is the alias of the source, in joins; None in windows, which have only one.
     """
 
     name: str
@@ -160,10 +150,7 @@ class WindowClause:
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """A SELECT.
-
-    `needs_key` tells whether the projection must contain the key of its rows, as it must when they are written.
-    """
+    """A SELECT; with `needs_key`, the projection must contain the key of its rows, as it must when they are written."""
 
     items: tuple[Item, ...]
     source: From
@@ -201,7 +188,7 @@ class CreateSource:
 
     @property
     def topic(self) -> str:
-        """Return the topic that the properties name, or that has the name of the source, without a prefix."""
+        """Return the topic that WITH names; otherwise one with the source's name, without the prefix of SET."""
         return str(self.properties.get("KAFKA_TOPIC", self.name))
 
 
@@ -216,7 +203,7 @@ class InsertInto:
 
 @dataclass(frozen=True, slots=True)
 class DropSource:
-    """DROP STREAM or TABLE; `deletes` tells whether its topic is deleted, too."""
+    """DROP STREAM or TABLE; `deletes` stands for DELETE TOPIC."""
 
     name: str
     if_exists: bool
@@ -245,14 +232,15 @@ class CustomType:
 Statement = CreateSource | InsertInto | DropSource | SetProperty | CustomType
 
 
+# The parser and the compiler call themselves for each level: Python's stack must not be the limit.
 MOST_LEVELS = 32
 """Greatest number of levels in which brackets, types, CASE, lambdas, NOT and signs stand within each other."""
+# A DOUBLE has at most 309 digits before its point; converting longer texts takes quadratic time.
 _MOST_NUMBER = 400
-"""Greatest number of characters of a number: more than a DOUBLE has digits before or behind its point."""
 _OPENING = frozenset({TokenType.L_PAREN, TokenType.L_BRACKET, TokenType.CASE})
 _CLOSING = frozenset({TokenType.R_PAREN, TokenType.R_BRACKET, TokenType.END})
+# Operators before one operand, which can stand before each other: each of them is a level as well.
 _BEFORE = frozenset({TokenType.NOT, TokenType.DASH, TokenType.PLUS, TokenType.TILDE})
-"""Operators before one operand, which can stand before each other."""
 _TYPES = frozenset({"ARRAY", "MAP", "STRUCT"})
 RESERVED = frozenset(
     """SELECT FROM WHERE GROUP HAVING PARTITION EMIT JOIN LEFT RIGHT INNER OUTER FULL ON WITHIN WINDOW AND OR NOT IN IS LIKE
@@ -302,16 +290,14 @@ class Ksql(Dialect):
 
 
 def words(text: str) -> list[Token]:
-    """Return the words and signs of a text.
-
-    Raises:
-        SqlError: If it cannot be split into them, or has more levels or longer numbers than can be read.
-    """
+    """Return the words and signs of a text."""
     try:
         found = Ksql().tokenize(text)
     except TokenError as error:
+        # sqlglot's message may quote the text.
         message = f"The text cannot be read: {str(error)[:_MOST_NUMBER]}"
         raise SqlError(message, 0) from None
+    # Of the tokens, because the parser itself would already have called itself too often.
     _check_levels(found)
     for token in found:
         if token.token_type == TokenType.NUMBER and len(token.text) > _MOST_NUMBER:
@@ -321,12 +307,9 @@ def words(text: str) -> list[Token]:
 
 
 def _check_levels(tokens: Sequence[Token]) -> None:
-    """Make sure that the parser, which calls itself for each level, comes to an end.
-
-    Raises:
-        SqlError: If there are more than `MOST_LEVELS` levels.
-    """
-    levels: list[tuple[str, int]] = []  # how each was opened, and the lambdas around it
+    # Each level has the sign that opened it, and the number of lambdas around it: a lambda has no closing sign, and ends
+    # at a comma or with the brackets around it.
+    levels: list[tuple[str, int]] = []
     before = lambdas = 0
     for number, token in enumerate(tokens):
         kind = token.token_type

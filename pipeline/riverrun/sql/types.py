@@ -111,7 +111,7 @@ Columns = tuple[tuple[str, SqlType], ...]
 
 
 HEADERS = Array(Struct((("KEY", Primitive.STRING), ("VALUE", Primitive.BYTES))))
-"""Type of a column that holds all headers."""
+"""Type of a HEADERS column, which holds all headers."""
 
 
 def columns_text(columns: Columns) -> str:

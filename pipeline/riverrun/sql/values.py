@@ -2,8 +2,6 @@
 
 Whatever has a type of SQL is exactly in it: readers, casts and functions return such a value or raise `ValueError` or
 `ArithmeticError`.
-
-Formats values of columns for people.
 """
 
 from __future__ import annotations
@@ -32,17 +30,19 @@ RANGES: dict[SqlType, tuple[int, int]] = {
     Primitive.TIMESTAMP: (-(1 << 63), (1 << 63) - 1),
 }
 """The least and the greatest value of each type of whole numbers."""
+# What Java's `trim` removes. Python's `strip` would also remove spaces of Unicode.
 _SPACES = "".join(map(chr, range(33)))
 _WHOLE = re.compile(r"[+-]?\d+")
 _DOUBLE = re.compile(r"[+-]?(NaN|Infinity|(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?[fFdD]?)", re.ASCII)
 _HEXADECIMAL = re.compile(r"([+-]?0[xX]([0-9a-fA-F]+\.?[0-9a-fA-F]*|\.[0-9a-fA-F]+)[pP][+-]?\d+)[fFdD]?", re.ASCII)
 _EXACT = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,10})?")
+# Last characters of numbers that Python reads as Java does: not `1.5f`, `infinity` or `nan`.
 _LAST_DIGITS = frozenset("0123456789.")
-"""Last characters of numbers that Python reads as Java does."""
+# Python refuses to convert whole numbers of more than 4,300 digits, and no type holds them.
 _MOST_CHARACTERS = 4000
-"""Python refuses whole numbers of more digits, and no type holds them."""
+# Numbers from here on are out of every range, and are not converted to an int: 1E999999999 has a billion digits.
 _BEYOND = 1 << 64
-"""Numbers from here on are not converted: their digits could be too many."""
+# A wrong value may be large, and its error goes to logs and dead letters.
 _SHOWN = 60
 
 
@@ -52,11 +52,7 @@ def unfit(value: Any, type_: SqlType | str) -> ValueError:
 
 
 def in_range(number: int, type_: SqlType) -> int:
-    """Return a whole number.
-
-    Raises:
-        ValueError: If its type does not have it.
-    """
+    """Return a whole number; raise if its type does not have it."""
     least, greatest = RANGES[type_]
     if not least <= number <= greatest:
         raise unfit(number, type_)
@@ -88,9 +84,6 @@ def whole_of_text(text: str, type_: SqlType = Primitive.BIGINT) -> int:
 
     >>> whole_of_text("+12")
     12
-
-    Raises:
-        ValueError: If it has anything but a sign and digits, or its type does not have the number.
     """
     if len(text) <= _MOST_CHARACTERS and (text.isdecimal() or _WHOLE.fullmatch(text)):
         number, (least, greatest) = int(text), RANGES[type_]
@@ -104,10 +97,8 @@ def double_of_text(text: str) -> float:
 
     >>> double_of_text(" 1.5e3f "), double_of_text("-Infinity")
     (1500.0, -inf)
-
-    Raises:
-        ValueError: If the text is written otherwise, or the number is too large.
     """
+    # The usual case without a regular expression. Python also takes `1_000` and digits of other scripts, which Java refuses.
     if text[-1:] in _LAST_DIGITS and "_" not in text and text.isascii():
         try:
             number = float(text)
@@ -126,11 +117,7 @@ def double_of_text(text: str) -> float:
 
 
 def decimal_of_text(text: str) -> decimal.Decimal:
-    """Return the number in a text (Java's `BigDecimal`), with all its digits.
-
-    Raises:
-        ValueError: If the text is written otherwise.
-    """
+    """Return the number in a text (Java's `BigDecimal`), with all its digits."""
     if not _EXACT.fullmatch(text):
         raise unfit(text, "DECIMAL")
     return decimal.Decimal(text)
@@ -141,9 +128,6 @@ def bytes_of_text(text: str) -> bytes:
 
     >>> bytes_of_text("AAE=") == bytes_of_text("AAE") == bytes([0, 1])
     True
-
-    Raises:
-        ValueError: If it is not Base64.
     """
     padded = text if "=" in text else text + "=" * (-len(text) % 4)
     try:
@@ -167,12 +151,9 @@ _END_OF_DAY = re.compile("[T ]24")
 
 
 def timestamp_of_text(text: str) -> int:
-    """Return ms since 1970 of an ISO 8601 text, in UTC unless it has an offset.
-
-    Raises:
-        ValueError: If it is none.
-    """
-    if _END_OF_DAY.search(text):  # which Python takes from 3.14 on, and Java does not
+    """Return ms since 1970 of an ISO 8601 text, in UTC unless it has an offset."""
+    # Python takes 24:00 from 3.14 on, and Java does not: results must not depend on the version of Python.
+    if _END_OF_DAY.search(text):
         message = f"Invalid hour in {text!r}"
         raise ValueError(message)
     moment = dt.datetime.fromisoformat(text)
@@ -202,8 +183,9 @@ def _quantizing(type_: Decimal, traps: list[Any]) -> Callable[[decimal.Decimal |
     zero = decimal.Decimal(0).quantize(step)
 
     def quantized(value: decimal.Decimal | int) -> decimal.Decimal:
+        # `or zero`: the -0.00 that rounding may leave is 0.00.
         try:
-            return make(value).quantize(step, None, context) or zero  # which has no sign
+            return make(value).quantize(step, None, context) or zero
         except (decimal.InvalidOperation, decimal.Inexact):
             raise unfit(value, type_) from None
 
@@ -211,11 +193,7 @@ def _quantizing(type_: Decimal, traps: list[Any]) -> Callable[[decimal.Decimal |
 
 
 def exact_of_double(value: float) -> decimal.Decimal:
-    """Return the number as which a DOUBLE is written (Java's `BigDecimal.valueOf`).
-
-    Raises:
-        ValueError: If it is NaN or infinite.
-    """
+    """Return the number that a DOUBLE is written as (Java's `BigDecimal.valueOf`): 0.1 is 0.1, not its binary value."""
     if not math.isfinite(value):
         raise unfit(value, "DECIMAL")
     return decimal.Decimal(repr(value))
@@ -225,16 +203,12 @@ def exact_of_double(value: float) -> decimal.Decimal:
 
 
 def whole_of(type_: SqlType, *, is_cut: bool = False) -> Callable[[Any], int]:
-    """Return a function that converts numbers and texts to a type of whole numbers.
-
-    Args:
-        type_: The type.
-        is_cut: Whether the fraction of a number is cut off, as ksqlDB does with JSON, rather than refused.
-    """
+    """Return a function that converts numbers and texts to whole numbers; `is_cut` drops fractions, as ksqlDB does in JSON."""
     least, greatest = RANGES[type_]
 
     def whole(value: Any) -> int:
         number: int
+        # By class: True is an instance of int, and no number in JSON.
         if value.__class__ is int:
             number = value
         elif isinstance(value, str):
@@ -255,11 +229,7 @@ def whole_of(type_: SqlType, *, is_cut: bool = False) -> Callable[[Any], int]:
 
 
 def double_of(value: Any) -> float:
-    """Convert a number or a text of JSON to a DOUBLE.
-
-    Raises:
-        ValueError: If it is something else, or too large.
-    """
+    """Convert a number or a text of JSON to a DOUBLE."""
     if isinstance(value, str):
         return double_of_text(value)
     if value.__class__ is float:
@@ -293,10 +263,7 @@ def decimal_of(type_: Decimal) -> Callable[[Any], decimal.Decimal]:
 
 
 def checked(type_: SqlType) -> Callable[[Any], Any]:
-    """Return a function that returns Python's values as those of a type, for what user code returns.
-
-    An int becomes a float for a DOUBLE, and a decimal gets its scale. Everything else is itself, or an error.
-    """
+    """Return a function that checks what user code returns: an int counts as a DOUBLE, and a decimal gets its scale."""
     inner = _checking(type_)
     return lambda value: None if value is None else inner(value)
 
@@ -340,9 +307,11 @@ def _number(value: Any, kinds: Any, type_: SqlType) -> Any:
 
 
 def _text(value: Any) -> str:
+    # Of a subclass, such as an enum's member, the plain text: `str()` may call a method of the user's.
     text = str.__str__(_of_class(value, str, Primitive.STRING))
     if not text.isascii():
-        text.encode()  # raises for half of a character
+        # Raises for a lone surrogate, half of a character, which no format can write.
+        text.encode()
     return text
 
 
@@ -354,8 +323,8 @@ def _struct(value: dict[str, Any], parts: dict[str, Callable[[Any], Any]], type_
 
 # Times as texts
 
+# The calendar repeats after 400 years, so dates outside of Python's years are those of another cycle.
 _CYCLE_YEARS, _CYCLE_DAYS = 400, 146_097
-"""After which the calendar repeats."""
 _LAST_YEAR = 9999
 
 

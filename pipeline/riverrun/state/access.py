@@ -70,8 +70,7 @@ class CachedPut:
 
     Args:
         index: Entries that were found, by the bytes of the key in the record.
-        find: `(bytes, key) -> entry`, for keys that are not in `index`; None if the store has to be called.
-        cache: The cache with these entries.
+        find: `(bytes, key) -> entry`, for keys that are not in `index`; the entry is None if the store has to be called.
     """
 
     index: dict[bytes, CacheEntry]
@@ -91,14 +90,9 @@ class CachedPut:
     ) -> str:
         """Return the lines that put a value; they also refer to `timestamp` and `headers`.
 
-        Args:
-            named: Names objects in the function.
-            key_as_bytes: Name of the bytes that stand for the key.
-            key: Expression for the key.
-            value: Name of the value.
-            raw_value: Name of the bytes that the store's serde has read it from; None if there are none.
-            place: Expression for the topic, partition and offset of the record.
-            otherwise: The statement that calls the store.
+        `key` and `place` are expressions, all others are names. `key_as_bytes` names the bytes that stand for the key.
+        `raw_value` names those that the store's serde has read the value from; None if there are none. `otherwise` is the
+        statement that calls the store.
         """
         cache = self.cache
         return _PUT.format(
@@ -138,11 +132,8 @@ class CachedFold:
     the record, or those in the store. It calls `find` for missing entries, and `mark` for clean ones that it updates.
 
     Args:
-        fold: The aggregation.
-        keys: Converts keys of the store to bytes.
         index: Entries that were found.
         find: `(bytes, key) -> entry`, of a window store `(bytes, key, start) -> entry`; adds the entry to the index.
-        cache: The cache with these entries.
         mark: `(entry)`, called when a clean entry is updated.
         kept: Of a window store, the starts that this applies to: from `first` up to `end`. For others, call the store.
     """
@@ -168,14 +159,7 @@ class CachedFold:
         return code is None or code.reads_records or not self.is_shared
 
     def finding(self, named: Named, key_as_bytes: str, key: str, start: str | None = None) -> str:
-        """Return the lines that find an `entry`.
-
-        Args:
-            named: Names objects in the function.
-            key_as_bytes: Name of the bytes that stand for the key.
-            key: Expression for the key.
-            start: Name of the window's start; None if there are no windows.
-        """
+        """Return the lines that find an `entry`; `start` names the window's start, None without windows."""
         found = {"known": named("known", self.index.get), "find": named("find", self.find)}
         form = _FIND
         if start is not None:
@@ -185,12 +169,7 @@ class CachedFold:
     def updating(self, named: Named, key: str, value: str, item: Callable[[int], str], place: str) -> str:
         """Return the lines that add a record to the `entry`; they also refer to `timestamp` and `headers`.
 
-        Args:
-            named: Names objects in the function.
-            key: Name of the key.
-            value: Expression for the value.
-            item: Returns an expression for an item of the value, if the value is a tuple.
-            place: Expression for the topic, partition and offset of the record.
+        `key` is a name, `value` and `place` are expressions; `item` returns one for an item of the value, if that is a tuple.
         """
         cache, code = self.cache, self.fold.code
         if code is None:

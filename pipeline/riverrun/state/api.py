@@ -22,8 +22,8 @@ Puts = dict[str, dict[bytes, bytes | None]]
 """Writes per table name; None deletes."""
 
 
+# Number of entries after which a long operation pauses for other work, such as queries.
 PAUSED_AFTER = 64
-"""Number of entries after which a long operation pauses for other work."""
 
 
 def idle() -> None:
@@ -58,11 +58,7 @@ class StateBackend(Protocol):
         ...
 
     def delete_range(self, name: str, lower: bytes, upper: bytes) -> None:
-        """Remove the entries of a table with `lower <= key < upper`, if the table exists.
-
-        Raises:
-            StateError: If it cannot be written.
-        """
+        """Remove the entries of a table with `lower <= key < upper`, if the table exists."""
         ...
 
     def write(
@@ -77,11 +73,11 @@ class StateBackend(Protocol):
         """Apply writes and their changelog positions, all or nothing.
 
         Args:
-            puts: The writes.
-            positions: The positions.
+            puts: The writes by table.
+            positions: Per changelog partition, the next offset to apply.
             pause: Called now and then between two writes. Meanwhile, the values being written must be read from elsewhere.
-            in_parts: Whether a crash may leave some of the writes, with the old positions. Allowed if the changelogs
-                have all of them, and restoring all over a part of them leads to the same state.
+            in_parts: Whether a crash may leave some of the writes, with the old positions. Allowed if the changelogs have all
+                of them, and restoring all over a part of them leads to the same state.
             whole: When the state with these positions was whole; None to keep what is known.
         """
         ...
@@ -99,19 +95,11 @@ class StateBackend(Protocol):
         ...
 
     def note_topic_ids(self, ids: Mapping[str, str]) -> None:
-        """Record the ids of topics; ids of other topics are kept.
-
-        Raises:
-            StateError: If it cannot be written.
-        """
+        """Record the ids of topics; ids of other topics are kept."""
         ...
 
     def checkpoint(self, directory: Path) -> None:
-        """Write a consistent copy into a directory that does not exist yet.
-
-        Raises:
-            UnsupportedByHostError: If the backend is in memory.
-        """
+        """Write a consistent copy into a directory that does not exist yet; refused if the backend is in memory."""
         ...
 
     def close(self) -> None:
@@ -178,7 +166,7 @@ class StoreBuilder:
 
     Args:
         name: Name of the store; its changelog is `<application.id>-<name>-changelog`.
-        kind: Its kind.
+        kind: Kind, which determines the byte layout and the changelog's default settings.
         key_serde: Serde of the keys (of window stores: of the inner key).
         value_serde: Serde of the values (of timestamped stores: without the timestamp).
         persistent: RocksDB if true, else memory.
@@ -354,11 +342,7 @@ class KeepsReads(Protocol):
     """A store that keeps decoded values for the next read."""
 
     def forget_reads(self, limit_bytes: int | None = None) -> None:
-        """Drop values that are not held back, if they exceed a limit.
-
-        Args:
-            limit_bytes: Limit of their estimated size, bytes. Default: `UpdateContext.kept_bytes`.
-        """
+        """Drop values that are not held back, if they exceed a limit (bytes). Defaults to `UpdateContext.kept_bytes`."""
         ...
 
 

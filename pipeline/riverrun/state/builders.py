@@ -80,7 +80,7 @@ class Stores:
         """Describe a window store in RocksDB.
 
         Args:
-            name: Name of the store.
+            name: Name of the store; part of the name of its changelog.
             retention_period: How long to keep a window behind the store's highest time.
             window_size: Length of a window.
             retain_duplicates: Whether a key may have several values at one time, which joins of streams need.
@@ -106,7 +106,7 @@ class Stores:
         """Describe a session store in RocksDB.
 
         Args:
-            name: Name of the store.
+            name: Name of the store; part of the name of its changelog.
             retention_period: How long to keep a session behind the highest end of a session in the store.
 
         Raises:
@@ -220,7 +220,7 @@ class Stores:
         """Describe a window store.
 
         Args:
-            name: Name of the store.
+            name: Name of the store; part of the name of its changelog.
             key_serde: Serde of the keys.
             value_serde: Serde of the values.
             retention: How long to keep a window behind the store's highest time.
@@ -293,7 +293,7 @@ class Stores:
         """Describe a session store.
 
         Args:
-            name: Name of the store.
+            name: Name of the store; part of the name of its changelog.
             key_serde: Serde of the keys.
             value_serde: Serde of the values.
             retention: How long to keep a session behind the highest end of a session in the store.
@@ -333,7 +333,7 @@ class Stores:
         """Describe a versioned key-value store: values with the times from which they are valid. Never cached.
 
         Args:
-            name: Name of the store.
+            name: Name of the store; part of the name of its changelog.
             key_serde: Serde of the keys.
             value_serde: Serde of the values.
             history_retention: How far back values can be looked up, and how late a put may be.
@@ -359,11 +359,7 @@ class Stores:
 
 
 def ttl_millis(ttl: timedelta | None) -> int | None:
-    """Convert a time to live to whole ms; None stays.
-
-    Raises:
-        TopologyError: If it is not a positive whole number of ms.
-    """
+    """Convert a time to live to whole ms; None stays."""
     if ttl is None:
         return None
     ttl_ms = millis(ttl, "ttl")

@@ -1,7 +1,4 @@
-"""Byte forms of values in stores and changelogs (`ValueAndTimestampSerializer`, `ChangeLoggingTimestamped…Store`).
-
-Converts the keys of one store to bytes and back; errors of the serde name store, key and serde.
-"""
+"""Byte forms of keys and values in stores and changelogs (`ValueAndTimestampSerializer`, `ChangeLoggingTimestamped…Store`)."""
 
 from __future__ import annotations
 
@@ -27,14 +24,10 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True, eq=False)
 class StoredKeys:
-    """Converts the keys of one store to bytes and back.
+    """Converts the keys of one store to bytes and back; errors of the serde name store, key and serde.
 
     Functions that run for each record call `serialize`, and raise what `refused` returns if it fails. `written` would cost
     one more call.
-
-    Args:
-        store: Name of the store.
-        serde: Serde of its keys.
     """
 
     store: str
@@ -42,26 +35,17 @@ class StoredKeys:
     serialize: Callable[[Any], bytes] = field(init=False)
 
     def __post_init__(self) -> None:
-        """Look up the serde's function."""
         self.serialize = self.serde.serialize
 
     def written(self, key: Any) -> bytes:
-        """Return a key as bytes.
-
-        Raises:
-            SerializationError: If the serde cannot write it.
-        """
+        """Return a key as bytes."""
         try:
             return self.serialize(key)
         except Exception as error:  # a serde may raise anything
             raise self.refused(key, error) from error
 
     def read(self, data: bytes) -> Any:
-        """Read a key from bytes.
-
-        Raises:
-            DeserializationError: If the serde cannot read it.
-        """
+        """Read a key from bytes."""
         try:
             return self.serde.deserialize(data)
         except BrokerError:  # an error of a schema registry
@@ -88,8 +72,8 @@ def stored_keys(builder: StoreBuilder) -> StoredKeys:
 
 
 _TIME = struct.Struct(">q")
+# Makes a named tuple in half the time of a call of its class.
 _made = tuple.__new__
-"""Makes a named tuple in half the time of a call of its class."""
 
 
 Writes: TypeAlias = "Mapping[bytes, bytes | None]"
@@ -212,11 +196,7 @@ class TimestampedCodec:
         return data[8:], _TIME.unpack_from(data)[0]
 
     def parts(self, key: Any, value: ValueAndTimestamp[Any]) -> tuple[Any, int]:
-        """Return the value and its time (ms).
-
-        Raises:
-            SerializationError: If `value` does not consist of both.
-        """
+        """Return the value and its time (ms); refuse a value without a time."""
         if value.__class__ is not ValueAndTimestamp and not _is_timed(value):
             raise self._untimed(key, value)
         return value
@@ -232,11 +212,7 @@ class TimestampedCodec:
     def folding(self, fold: Fold, *, tells_old: bool) -> Callable[[bytes | None, Any, Any, int], Folded]:
         """Return a function that adds a value: of stored bytes or None, and a record's key, value and timestamp (ms).
 
-        The time of the aggregate is the highest so far. A first value replaces nothing: the old aggregate is None then.
-
-        Args:
-            fold: The functions of the aggregation.
-            tells_old: Whether to return the old aggregate. It is decoded separately, as `add` may change its argument.
+        The time of the aggregate is the highest so far. The old aggregate is returned with `tells_old`; None for a first value.
         """
         values = self.values
         encode, decode, shared = values.serialize, values.deserialize, values.shared
@@ -251,6 +227,7 @@ class TimestampedCodec:
                 except Exception as error:  # a serde may raise anything
                     raise values.unreadable(key, data, error) from error
             new, timestamp = step(fold, key, value, timestamp, known, time)
+            # Decoded again, as the user's function may have changed its argument.
             if tells_old and data is not None:
                 old = decode(data[8:])
             if new is None:
@@ -281,7 +258,6 @@ class TimestampedCodec:
 
 
 def _is_timed(value: Any) -> bool:
-    """Return whether an object may stand for a value and its time."""
     return isinstance(value, tuple) and len(value) == 2 and isinstance(value[1], int)  # noqa: PLR2004 - value and time
 
 

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 
     from riverrun.state.api import Puts, StateBackend, Table
 
+# Size of a write besides the bytes of its key and value: the objects around them. Measured over 200,000: 170 to 240.
 WRITE_OVERHEAD_BYTES = 200
-"""Size of a write besides the bytes of its key and value: the objects around them. Measured over 200,000: 170 to 240."""
 
 
 def written_bytes(writes: dict[bytes, bytes] | dict[bytes, bytes | None]) -> int:
@@ -30,12 +30,10 @@ class ChangedKeys:
 
     A search of a key's windows or sessions reads only those of the searched times, however many were written. Some operators
     search for every record.
-
-    Args:
-        is_kept: Whether writes are added at all: stores that are never searched save the effort.
     """
 
     def __init__(self, *, is_kept: bool = True) -> None:
+        # Stores that are never searched add no writes, which saves the effort.
         self.is_kept = is_kept
         self._by_key: dict[bytes, list[bytes]] = {}
 
@@ -105,14 +103,14 @@ def merged_scan(
             yield key, written
 
 
+# Size of an entry besides its value: its place in a list, its suffix and its key. Measured over 200,000, one per key.
 ENTRY_OVERHEAD_BYTES = 350
-"""Size of an entry besides its value: its place in a list, its suffix and its key. Measured over 200,000, one per key."""
+# When a key with more entries than this gets another, its expired ones are removed.
 _TRIMMED_AFTER = 8
-"""When a key with more entries than this gets another, its expired ones are removed."""
 _TIME = struct.Struct(">q")
 
 Entry = tuple[bytes, bytes]
-"""The part of an entry's key behind the user's key, and the value. The first begins with the time, so entries sort by time."""
+"""The part of an entry's key after the user's key, and the value. The first begins with the time, so entries sort by time."""
 
 
 class RecentEntries:
@@ -120,20 +118,17 @@ class RecentEntries:
 
     Sessions and stream-stream joins search for entries of a key once per record, and often find none. A search of the backend
     costs ten times as much as a search here, with or without a result.
-
-    A store that was opened or restored knows none of its entries. After `begin_after` its highest time, it knows new ones.
     """
 
     __slots__ = ("_count", "_last", "by_key", "known_after")
 
     def __init__(self) -> None:
-        """Know no entries until `begin_after`."""
         self.by_key: dict[bytes, list[Entry]] = {}
         """The known entries of each key, in order; at least one."""
         self._count = 0
         self._last = b""
+        # Every entry with a later time (ms) is known: none of a store that was just opened or restored, until `begin_after`.
         self.known_after = MAX_TIME_MS
-        """Every entry with a later time (ms) is known."""
 
     def begin_after(self, time_ms: int) -> None:
         """Forget all entries, and know those put from now on: the store has none after this time (ms).
@@ -151,19 +146,13 @@ class RecentEntries:
         return known[bisect_left(known, (lower, b"")) : end]
 
     def put(self, key: bytes, suffix: bytes, data: bytes, first_kept: int) -> None:
-        """Note an entry that was written.
-
-        Args:
-            key: The user's key.
-            suffix: The part of the entry's key behind it.
-            data: The value, if it is to be kept here.
-            first_kept: Entries of the key before this time (ms) have expired.
-        """
+        """Note an entry that was written; entries of the key before `first_kept` (ms) have expired."""
         known = self.by_key.get(key)
         self._last = data
         if known is None:
             self.by_key[key] = [(suffix, data)]
-        elif known[-1][0] < suffix:  # most entries come in order
+        elif known[-1][0] < suffix:
+            # Most entries come in order.
             known.append((suffix, data))
         else:
             at = bisect_left(known, (suffix, b""))
@@ -191,12 +180,7 @@ class RecentEntries:
             del self.by_key[key]
 
     def forget(self, first_kept: int, limit_bytes: int) -> None:
-        """Forget entries if they exceed a limit: all expired ones, then the oldest, down to half of the limit.
-
-        Args:
-            first_kept: Entries before this time (ms) have expired.
-            limit_bytes: Limit of the entries' size, extrapolated from the last one, bytes.
-        """
+        """Forget entries if they exceed a limit: all expired ones, then the oldest, down to half of the limit."""
         entry_bytes = len(self._last) + ENTRY_OVERHEAD_BYTES
         if self._count * entry_bytes <= limit_bytes:
             return
@@ -204,6 +188,7 @@ class RecentEntries:
         share = limit_bytes // entry_bytes // 2
         if len(suffixes) > share:
             oldest = _TIME.unpack_from(suffixes[len(suffixes) - share - 1])[0]
+            # All entries of a time must be known or none: the times up to that of the newest one that is dropped are not.
             self.known_after = max(self.known_after, first_kept - 1, oldest)
         first = (pack_time(self.known_after + 1), b"")
         self.by_key = {
@@ -221,14 +206,10 @@ _NUMBER = struct.Struct(">q")
 
 
 class MemoryLRUCache:
-    """The keys of a store, least recently used first.
-
-    The order survives a restart: the table `<store>.order` holds the number of each key's last use. A restore from the
-    changelog knows of writes only.
-    """
+    """The keys of a store, least recently used first; a restore from the changelog knows of writes only, not of reads."""
 
     def __init__(self, store: str, max_entries: int, backend: StateBackend) -> None:
-        """Read the order from the backend."""
+        # The order survives a restart: this table holds the number of each key's last use.
         self._table = f"{store}.order"
         self._max_entries = max_entries
         numbers = {key: _NUMBER.unpack(data)[0] for key, data in backend.table(self._table).scan(None, None)}

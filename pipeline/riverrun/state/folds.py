@@ -27,24 +27,13 @@ class FoldCode(Protocol):
         ...
 
     def expressions(self, named: Named, item: Callable[[int], str]) -> tuple[str, str]:
-        """Return two expressions: the aggregate of a key's first value, and `aggregate` with a further value.
-
-        Args:
-            named: Names objects in the function.
-            item: Returns an expression for an item of the value, if the value is a tuple.
-        """
+        """Return two expressions: the aggregate of a key's first value, and `aggregate` with a further value."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Constantly:
-    """Expressions that do not depend on the record.
-
-    Args:
-        first: The aggregate of a key's first value.
-        add: `aggregate` with a further value.
-        kind: The class of both.
-    """
+    """Expressions that do not depend on the record, with the class of both (`FoldCode`)."""
 
     first: str
     add: str
@@ -75,19 +64,7 @@ class Fold(Protocol):
 
 
 def step(fold: Fold, key: Any, value: Any, timestamp: int, aggregate: Any, time: int) -> tuple[Any, int]:
-    """Add a value to an aggregate.
-
-    Args:
-        fold: The aggregation.
-        key: The record's key.
-        value: The record's value.
-        timestamp: The record's time, ms.
-        aggregate: The aggregate so far; None if there is none.
-        time: The aggregate's time, ms.
-
-    Returns:
-        The new aggregate, and the highest time so far, ms.
-    """
+    """Add a value to an aggregate, None if there is none; return the new one, and the highest time so far, ms."""
     if aggregate is None:
         return fold.first(key, value), timestamp
     return fold.add(key, value, aggregate), max(timestamp, time)

@@ -20,8 +20,8 @@ class MemoryTable:
     """An ordered map: a dict, with its keys sorted when a scan needs them."""
 
     def __init__(self) -> None:
-        """Create an empty table."""
         self._entries: dict[bytes, bytes] = {}
+        # None while the order has to be determined again, by the next scan.
         self._sorted: list[bytes] | None = []
         self.get = self._entries.get
 
@@ -38,10 +38,12 @@ class MemoryTable:
         keys = self._sorted[start:end]
         if reverse:
             keys.reverse()
+        # A list, as of now: later writes must not be visible in the scan.
         return iter([(key, self._entries[key]) for key in keys])
 
     def update(self, puts: Mapping[bytes, bytes | None]) -> None:
         """Apply writes; None deletes."""
+        # Overwritten values keep the order of keys. Deletions reset it at once: with an addition, the number would be the same.
         before = len(self._entries)
         for key, value in puts.items():
             if value is None:
@@ -62,7 +64,6 @@ class MemoryBackend:
     """Tables in memory."""
 
     def __init__(self) -> None:
-        """Create an empty backend."""
         self._tables: dict[str, MemoryTable] = {}
         self._positions: dict[TopicPartition, int] = {}
         self._topic_ids: dict[str, str] = {}
@@ -119,11 +120,7 @@ class MemoryBackend:
         self._topic_ids.update(ids)
 
     def checkpoint(self, directory: Path) -> None:
-        """Refuse: the state is in memory.
-
-        Raises:
-            UnsupportedByHostError: Always.
-        """
+        """Refuse: the state is in memory."""
         message = f"State in memory cannot be copied to {directory}"
         raise UnsupportedByHostError(message)
 

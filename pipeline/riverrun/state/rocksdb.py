@@ -1,10 +1,8 @@
 """A backend on disk: one RocksDB per task, one column family per table.
 
-One batch writes all tables and their changelog positions, so a crash leaves the directory at one committed point. Large
-commits may take several batches, if the changelogs have all their writes. The positions come with the last batch; after a
-crash, the changelogs from the old positions on are restored over the writes of the others. The write-ahead log is not
-synced: it survives the death of the process, and after the death of the machine the changelog's tail is replayed. Only this
-module imports rocksdict.
+One batch writes all tables and their changelog positions, so a crash leaves the directory at one committed point. The
+write-ahead log is not synced: it survives the death of the process, and after the death of the machine the changelog's tail
+is replayed. Only this module imports rocksdict.
 """
 
 from __future__ import annotations
@@ -38,21 +36,22 @@ if TYPE_CHECKING:
 
     from riverrun.state.api import Puts, StateBackend, Table
 
+# Covers column families, keys of the meta data, and layouts of the stores. Directories of other versions are not opened.
 FORMAT_VERSION = 3
-"""Version of the directory: column families, keys of the meta data, layouts of the stores. Other versions are not opened."""
 
 _BLOCK_CACHE_BYTES = 50 * 1024 * 1024
 _WRITE_BUFFER_BYTES = 16 * 1024 * 1024
+# For the memtables of all tasks of a process. Each table and each segment of windows has one, so many tasks would take
+# gigabytes. Beyond this size, the task that writes flushes one early.
 _WRITE_BUFFERS_BYTES = 128 * 1024 * 1024
-"""Size of the memtables of all tasks of a process. Each table and each segment of windows has one, so many tasks would take
-gigabytes. Beyond this size, the task that writes flushes one early."""
+# RocksDB counts the blocks that memtables have taken, not their entries. With its default of 1 MiB, 128 memtables with a few
+# rows would reach the limit above, and each write would flush one.
 _ARENA_BLOCK_BYTES = 256 * 1024
-"""Unit in which memtables take memory, and in which it is counted: a quarter of the library's, for hundreds of small ones."""
 _BLOOM_BITS_PER_KEY = 10
+# Share of a memtable's size. With many keys most are not in it, and a filter finds this out in half the time of a look-up.
 _MEMTABLE_BLOOM_RATIO = 0.01
-"""Share of a memtable's size: with many keys most are not in it, and a filter finds this out in half the time of a look-up."""
+# For the family with the meta data: every key that is looked for exists, and a filter would take 160 KiB per task.
 _NO_BLOOM = 0.0
-"""Of the family with the meta data, in which every key that is looked for exists: a filter would take 160 KiB per task."""
 _FORMAT_KEY = b"format"
 _POSITION_PREFIX = b"position:"
 _POSITION_END = b"position;"
@@ -60,14 +59,15 @@ _TOPIC_ID_PREFIX = b"topic-id:"
 _TOPIC_ID_END = b"topic-id;"
 _WHOLE_KEY = b"whole"
 _TABLE_PREFIX = "table:"
+# Entries of a batch, for commits in several batches. The library holds the interpreter's lock while it writes one, which takes
+# a fraction of a millisecond at this size.
 _PART_ENTRIES = 512
-"""Entries of a batch, for commits in several batches: it takes a fraction of a millisecond."""
 _OFFSET = struct.Struct(">q")
 _WHOLE = struct.Struct(">qq")
+# Name of a file that marks its directory as damaged.
 _DAMAGED = "DAMAGED"
-"""Name of a file that marks its directory as damaged."""
+# Prefix of a directory that is being deleted: its remains must not be opened if that is interrupted.
 _DELETED = ".deleted-"
-"""Prefix of a directory that is being deleted: its remains must not be opened if that is interrupted."""
 _RESTORABLE = "Delete the directory: it is restored from the changelogs."
 
 
@@ -80,11 +80,7 @@ class RocksDbTable:
         self._name = name
 
     def get(self, key: bytes) -> bytes | None:
-        """Return the value, or None.
-
-        Raises:
-            CorruptStateError: If it cannot be read because its file is damaged.
-        """
+        """Return the value, or None."""
         family = self._families.get(self._name)
         if family is None:
             return None
@@ -95,31 +91,18 @@ class RocksDbTable:
         return found
 
     def scan(self, lower: bytes | None, upper: bytes | None, *, reverse: bool = False) -> Iterator[tuple[bytes, bytes]]:
-        """Yield entries with `lower <= key < upper`, as they were at the first `next`.
-
-        Raises:
-            CorruptStateError: If an entry cannot be read because a file is damaged.
-        """
+        """Yield entries with `lower <= key < upper`, as they were at the first `next`."""
         family = self._families.get(self._name)
         return iter(()) if family is None else self._backend.scan(family, lower, upper, reverse=reverse)
 
 
 class RocksDbBackend:
-    """The state of one task on disk.
-
-    Args:
-        directory: The task's own directory; created if it does not exist.
-
-    Raises:
-        StateInUseError: If another process has it open.
-        CorruptStateError: If its files are damaged or of another format version.
-    """
+    """The state of one task on disk, in a directory that is created if it does not exist."""
 
     def __init__(self, directory: Path) -> None:
-        """Open or create the directory."""
         self._directory = directory
+        # Tables look their families up here for each access, so that they outlive a `wipe`.
         self.families: dict[str, Rdict] = {}
-        """The column families of existing tables; tables look here, so that they outlive a `wipe`."""
         self._db: Rdict | None = None
         self._open()
 
@@ -137,12 +120,7 @@ class RocksDbBackend:
             self._opened.drop_column_family(_TABLE_PREFIX + name)
 
     def delete_range(self, name: str, lower: bytes, upper: bytes) -> None:
-        """Remove entries of a table, in one write however many they are.
-
-        Raises:
-            StateError: If it cannot be written: the disk is full, or the directory read-only.
-            CorruptStateError: If files are damaged.
-        """
+        """Remove entries of a table, in one write however many they are."""
         family = self.families.get(name)
         if family is not None:
             try:
@@ -159,23 +137,12 @@ class RocksDbBackend:
         in_parts: bool = False,
         whole: Whole | None = None,
     ) -> None:
-        """Apply writes and positions in one batch or, with `in_parts`, in several, the positions with the last.
-
-        Args:
-            puts: The writes.
-            positions: The positions.
-            pause: Called now and then between two writes.
-            in_parts: Whether several batches are allowed. The library holds the interpreter's lock while it writes a batch.
-            whole: When the state with these positions was whole; None to keep what is known.
-
-        Raises:
-            StateError: If they cannot be written: the disk is full, or the directory read-only.
-            CorruptStateError: If files are damaged.
-        """
+        """Apply writes and positions in one batch or, with `in_parts`, in several."""
         batch = WriteBatch(raw_mode=True)
         for name, entries in puts.items():
             handle = self._handle(name)
-            for number, key in enumerate(sorted(entries)):  # in key order, neighbours in memory: twice as fast
+            # In key order, writes touch neighbours in memory: this is twice as fast.
+            for number, key in enumerate(sorted(entries)):
                 if number % PAUSED_AFTER == 0:
                     if in_parts and batch.len() >= _PART_ENTRIES:
                         self._apply(batch)
@@ -186,6 +153,7 @@ class RocksDbBackend:
                     batch.delete(key, handle)
                 else:
                     batch.put(key, value, handle)
+        # With the last batch: if a crash leaves only earlier ones, changelogs are restored over them from the old positions.
         for tp, offset in positions.items():
             batch.put(_POSITION_PREFIX + str(tp).encode(), _OFFSET.pack(offset))
         if whole is not None:
@@ -220,12 +188,7 @@ class RocksDbBackend:
         }
 
     def note_topic_ids(self, ids: Mapping[str, str]) -> None:
-        """Record the ids of topics; ids of other topics are kept.
-
-        Raises:
-            StateError: If they cannot be written: the disk is full, or the directory read-only.
-            CorruptStateError: If files are damaged.
-        """
+        """Record the ids of topics; ids of other topics are kept."""
         batch = WriteBatch(raw_mode=True)
         for topic, topic_id in ids.items():
             batch.put(_TOPIC_ID_PREFIX + topic.encode(), topic_id.encode())
@@ -242,6 +205,7 @@ class RocksDbBackend:
                     if lower is not None and key < lower:
                         return
                     last = key
+                    # The library includes the key from which it goes backwards.
                     if key != upper:
                         yield key, value
             else:
@@ -250,18 +214,18 @@ class RocksDbBackend:
                         return
                     last = key
                     yield key, value
-            _check_end(family, last, reverse=reverse)  # the iterator also ends, without an error, at a damaged block
+            # The iterator also ends, without an error, at a damaged block.
+            _check_end(family, last, reverse=reverse)
         except Exception as error:
             raise self.failure(error) from error
 
     def failure(self, error: Exception) -> StateError:
-        """Translate an error of the library.
-
-        Damage is marked in the directory, which is not opened any more then. It holds a copy of the changelogs' content, so
-        the next process that opens it restores it.
-        """
-        text = str(error)  # rocksdict raises plain exceptions: only the text distinguishes them
+        """Translate an error of the library; mark the directory if it is damaged."""
+        # rocksdict raises plain exceptions: only the text distinguishes them.
+        text = str(error)
         if not isinstance(error, OSError) and ("Corruption" in text or "No such file" in text):
+            # A marked directory is not opened any more. It holds a copy of the changelogs' content, from which the next process
+            # that opens it restores the state.
             with suppress(OSError):
                 (self._directory / _DAMAGED).touch()
             message = f"State in {self._directory} is damaged: {text}"
@@ -278,15 +242,14 @@ class RocksDbBackend:
         Checkpoint(self._opened).create_checkpoint(str(directory))
 
     def close(self) -> None:
-        """Flush and release the directory. Entries that a full disk does not take are in the write-ahead log.
-
-        The directory's time then is the last time at which a process had it open.
-        """
+        """Flush and release the directory."""
         if self._db is not None:
             for family in (*self.families.values(), self._db):
-                with suppress(Exception):  # a full disk: the write-ahead log has what cannot be flushed
+                # What a full disk does not take is in the write-ahead log.
+                with suppress(Exception):
                     family.close()
             self._db = None
+            # Directories that no process has had open for long are deleted (`hosting.local_state`).
             with suppress(OSError):
                 os.utime(self._directory)
 
@@ -317,7 +280,8 @@ class RocksDbBackend:
             for name in families:
                 self.families[name.removeprefix(_TABLE_PREFIX)] = self._db.get_column_family(name)
             self._check_format(exists=exists)
-            self.positions()  # damaged ones are found here, where state is restored from scratch
+            # Read for damage only: found here, it leads to a restore from scratch.
+            self.positions()
         except StateError:
             self.close()
             raise
@@ -354,19 +318,14 @@ class RocksDbBackend:
 
 
 def delete_unused(directory: Path) -> bool:
-    """Delete a task's directory, unless a process has it open.
+    """Delete a task's directory, unless another process has it open; return whether it is gone.
 
-    The process that has it open must not call this: it would get the lock that it already holds.
-
-    Returns:
-        Whether the directory is gone.
-
-    Raises:
-        OSError: If it cannot be deleted.
+    The process that has it open must not call this: locks of files belong to processes, so it would get the one it holds.
     """
     with (directory / "LOCK").open("a") as lock:
         try:
-            fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # as the library does
+            # The lock that the library takes while it has the directory open.
+            fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except (BlockingIOError, PermissionError):
             return False
         shutil.rmtree(directory.rename(directory.with_name(_DELETED + directory.name)))
@@ -380,10 +339,8 @@ def finish_deletions(directory: Path) -> None:
 
 
 def _check_end(family: Rdict, last: bytes | None, *, reverse: bool) -> None:
-    """Make sure that nothing comes after the last key of a scan.
-
-    The library's iterators silently end at a damaged block, as at the end of the table; its cursors report the damage.
-    """
+    """Make sure that nothing comes after the last key of a scan."""
+    # The library's iterators end at a damaged block as at the end of the table. Its cursors report the damage (`status`).
     cursor = family.iter()
     if reverse:
         cursor.seek_to_last() if last is None else cursor.seek_for_prev(last)
@@ -394,10 +351,9 @@ def _check_end(family: Rdict, last: bytes | None, *, reverse: bool) -> None:
     cursor.status()
 
 
+# Both are shared by all tasks of a process, so that its memory does not grow with their number.
 _block_cache = Cache(_BLOCK_CACHE_BYTES)
-"""Block cache shared by all tasks of a process."""
 _write_buffers = WriteBufferManager(_WRITE_BUFFERS_BYTES, allow_stall=False)
-"""Counts the memtables of all tasks of a process."""
 
 
 def _options(memtable_bloom_ratio: float = _MEMTABLE_BLOOM_RATIO) -> Options:

@@ -1,7 +1,4 @@
-"""The segments of a store with retention: one per stretch of time, deleted as a whole when all of it has expired.
-
-Decides which entries a store with retention keeps and accepts.
-"""
+"""Stores with retention: which entries they keep and accept, and their segments of time, which expire as a whole."""
 
 from __future__ import annotations
 
@@ -24,10 +21,6 @@ class Retention:
     Readers and writers of an entry with `first <= time < end` need not call any method here. A writer that knows `first` may
     call `reach` for times from `end` on.
 
-    Args:
-        segments: The store's entries.
-        span_ms: Length of the span, ms.
-
     Attributes:
         first: The first time (ms) that is kept; above `end` as long as it is unknown.
         end: Times from here on (ms) are kept as well, and move `first`.
@@ -37,7 +30,7 @@ class Retention:
     __slots__ = ("_resumed", "_segments", "_span_ms", "end", "first", "refused")
 
     def __init__(self, segments: Segments, span_ms: int) -> None:
-        """Prepare; the segments are read at the first use, as the changelog may be restored until then."""
+        # Segments are read at the first use (`find_first`), as the changelog may be restored until then.
         self._segments = segments
         self._span_ms = span_ms
         self._resumed = -1
@@ -52,11 +45,12 @@ class Retention:
 
     @property
     def highest(self) -> int:
-        """The highest time ever put, ms, as far as it is known; -1 if unknown."""
+        """The highest time ever put, ms; -1 if unknown."""
         return self._resumed if self.first > self.end else self.end - 1
 
     def resume(self, highest: int) -> None:
-        """Continue from the highest time (ms) ever put in an earlier owner's store; its entry may have been deleted since."""
+        """Continue from the highest time (ms) ever put in an earlier owner's store."""
+        # The entry of that time may have been deleted since, so the segments alone do not show it.
         self._resumed = highest
         self.forget()
 
@@ -79,16 +73,15 @@ class Retention:
         self.first = self.end - self._span_ms
 
 
+# As `Stores.defaultSegmentInterval` of Kafka Streams.
 MIN_SEGMENT_MS = 60_000
-"""Shortest segment (`Stores.defaultSegmentInterval`)."""
+# Shorter segments share tables of this length: creating and dropping one in RocksDB takes as long as a thousand writes.
 _TABLE_MS = 3_600_000
-"""Shorter segments share tables of this length: creating and dropping one in RocksDB takes as long as a thousand writes."""
+# A time (ms) within an entry's key. In a shared table, the segment's first time precedes keys (`LogicalKeyValueSegment`).
 _TIME = struct.Struct(">q")
-"""A time (ms), within an entry's key. Before the keys of a segment that shares its table, the segment's first time
-(`LogicalKeyValueSegment`)."""
 
+# Unsigned, for ends of ranges: such a time (ms) may be above the highest one.
 _END = struct.Struct(">Q")
-"""A time (ms) that may be above the highest one, for ends of ranges."""
 
 
 def segment_length_ms(retention_ms: int) -> int:
@@ -100,7 +93,6 @@ class _SharedTable:
     """The entries of one segment in a table that several segments share."""
 
     def __init__(self, table: Table, start: int, end: int) -> None:
-        """Select the segment from `start` to `end` (ms)."""
         self._table = table
         self._lowest, self._end = _TIME.pack(start), _END.pack(end)
 
@@ -120,15 +112,11 @@ class Segments:
     """Segments of half the retention, at least a minute. A table `<store>.<first time>` holds one, or all of an hour.
 
     Args:
-        name: Name of the store.
-        retention_ms: Time for which entries are kept, ms.
-        backend: The backend with the tables.
-        suffix_bytes: Length of the part of an entry's key behind the user's key. It begins with the entry's time (ms), which
+        suffix_bytes: Length of the part of an entry's key after the user's key. It begins with the entry's time (ms), which
             decides the entry's segment and its expiry.
     """
 
     def __init__(self, name: str, retention_ms: int, backend: StateBackend, suffix_bytes: int) -> None:
-        """Find the existing segments."""
         self._name = name
         self._backend = backend
         self._time_at = -suffix_bytes
@@ -136,7 +124,8 @@ class Segments:
         self._table_ms = max(_TABLE_MS // self._segment_ms, 1) * self._segment_ms
         self._shares = self._table_ms > self._segment_ms
         self._segments: dict[int, Table] = {start: self._segment(start) for start in self._found()}
-        self._starts = sorted(self._segments)  # kept in order: some operators search for every record
+        # Kept in order: some operators search for every record.
+        self._starts = sorted(self._segments)
 
     def time_of(self, key: bytes) -> int:
         """Return the time (ms) in an entry's key."""
@@ -194,16 +183,15 @@ class Segments:
     def puts(self, entries: Iterable[tuple[bytes, bytes | None]], first_kept: int = 0) -> Puts:
         """Return writes in the backend's form. Their segments are known from now on, and empty until they are written.
 
-        Args:
-            entries: The writes.
-            first_kept: Segments with only entries before this time (ms) are left out: they would be dropped next.
+        Segments with only entries before `first_kept` (ms) are left out: they would be dropped next.
         """
         puts: Puts = {}
         read_time, time_at, segment_ms = _TIME.unpack_from, self._time_at, self._segment_ms
         last, prefix, into = None, b"", dict[bytes, bytes | None]()
         for key, data in entries:
             number = read_time(key, time_at)[0] // segment_ms
-            if number != last:  # entries come in runs of one segment
+            # Entries come in runs of one segment, so its table is found once per run.
+            if number != last:
                 last, start = number, number * segment_ms
                 into = {}
                 if start + segment_ms > first_kept:
@@ -224,6 +212,7 @@ class Segments:
         for start in expired:
             del self._segments[start]
         kept = {self._table_name(start) for start in self._segments}
+        # A shared table is dropped with its last segment; until then, segments are deleted from it as ranges.
         for name in {self._table_name(start) for start in expired} - kept:
             self._backend.drop(name)
         for start in expired:
@@ -240,6 +229,7 @@ class Segments:
             if not self._shares:
                 yield int(start)
                 continue
+            # One seek per segment: after its first entry, the search continues from its end.
             table, lower = self._backend.table(name), b""
             while (entry := next(table.scan(lower, None), None)) is not None:
                 (found,) = _TIME.unpack_from(entry[0])

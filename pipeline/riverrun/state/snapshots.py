@@ -1,8 +1,7 @@
 """Copies of a task's state on a file store: files named by their content, and manifests that list the files of a state.
 
-A file is kept under its SHA-256 and uploaded once, so only changed files of a large state are sent. A manifest is written
-after all its files, and moved to its place in one step. So a reader finds complete snapshots only. It checks the size of each
-file before it downloads it, its sum after that, and the sum of the manifest. All URLs that fsspec understands are possible.
+A file is kept under its SHA-256 and uploaded once, so only changed files of a large state are sent. Readers find complete
+snapshots only. They check the sum of the manifest, the size of each file before they download it, and its sum after that.
 """
 
 from __future__ import annotations
@@ -31,13 +30,13 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+# Version of manifests and of the places of files. Others are skipped.
 FORMAT_VERSION = 2
-"""Version of manifests and of the places of files. Other versions are skipped."""
 
 _MANIFESTS, _FILES, _SUFFIX = "manifests", "files", ".json"
 _DIGEST = re.compile(r"[0-9a-f]{64}")
+# Name of a file within a directory: neither the directory itself nor its parent, and without separators.
 _NAME = re.compile(r"(?!\.{1,2}\Z)[^/\\\0]+")
-"""Name of a file within a directory: neither the directory itself nor its parent, and without separators."""
 
 Digests: TypeAlias = dict[tuple[int, int, int], str]
 """SHA-256 sums of files that no longer change, by inode, time of the last change (ns) and size (bytes)."""
@@ -48,7 +47,7 @@ class StateFile:
     """One file of a state.
 
     Args:
-        name: Its name within the state's directory.
+        name: Name within the state's directory.
         sha256: Digest of its content, hexadecimal; also its name on the file store.
         size: Size, bytes.
     """
@@ -58,11 +57,7 @@ class StateFile:
     size: Natural
 
     def check(self) -> None:
-        """Make sure that both names stay within the directories they are joined to.
-
-        Raises:
-            ValueError: If one does not.
-        """
+        """Make sure that both names stay within the directories they are joined to; `ValueError` if not."""
         if not _DIGEST.fullmatch(self.sha256):
             message = f"{self.sha256!r} is not a SHA-256 checksum"
             raise ValueError(message)
@@ -77,14 +72,11 @@ class Manifest:
 
     Args:
         application: The application's id.
-        task: The task, as text.
         fingerprint: Fingerprint of the topology that made the state.
         created_ms: Time of creation, ms since the epoch.
         changelogs: Per changelog partition, as text, the next offset that is not in the state.
         topic_ids: The brokers' id of each changelog topic: a recreated one has another id.
         inputs: Per input partition, as text, the committed offset at that time.
-        files: The files of the state.
-        format: Version of this format.
         name: Name on the file store; names sort by time.
         whole: When the state was whole (brokers' time, ms) and how long brokers kept deletions then (ms); None if that is
             unknown.
@@ -103,16 +95,13 @@ class Manifest:
     whole: tuple[Time, Natural] | None = None
 
     def encode(self) -> bytes:
-        """Return the manifest as JSON, the form in which it is kept."""
+        """Return the manifest as JSON."""
         return msgspec.json.encode(asdict(self))
 
     @classmethod
     def decode(cls, data: bytes) -> Manifest:
-        """Read `encode`'s form. Everyone with access to the file store can write manifests, so all content is checked.
-
-        Raises:
-            SnapshotError: If the bytes are not a manifest, or name files outside of the store.
-        """
+        """Read `encode`'s form; `SnapshotError` if the bytes are no manifest, or name files outside of the store."""
+        # Everyone with access to the file store can write manifests, so all content is checked.
         try:
             found = foreign_decoder(cls)(data)
             for file in found.files:
@@ -134,14 +123,7 @@ class Manifest:
 
 
 def check_url(url: str) -> None:
-    """Make sure that there is a file system for a kind of URL, without asking whether it answers.
-
-    Warns of a local directory that cannot be written, as the first snapshot may be an hour away.
-
-    Raises:
-        ConfigError: If there is no such file system, or its package is not installed.
-        MissingExtraError: If fsspec is not installed.
-    """
+    """Make sure that there is a file system for a kind of URL, without asking whether it answers."""
     require_extra("snapshots")
     import fsspec
 
@@ -153,6 +135,7 @@ def check_url(url: str) -> None:
         raise ConfigError(
             message, hint="Is the URL right, and the package for its kind installed? (snapshot.url)"
         ) from error
+    # The first snapshot may be an hour away, so a local directory that cannot be written is reported at once.
     if protocol in {"file", "local"}:
         wanted = Path(url.removeprefix("file://").removeprefix("local://")).absolute()
         there = next(path for path in (wanted, *wanted.parents) if path.exists())
@@ -169,27 +152,19 @@ class SnapshotStore:
     """
 
     def __init__(self, url: str, keep: int) -> None:
-        """Open the file system; some kinds connect at once.
-
-        Raises:
-            SnapshotError: If it cannot be reached, or there is no such kind.
-        """
         import fsspec
 
         self._url = url
         self._keep = keep
+        # Some kinds of file systems connect at once.
         try:
             self._files, self._root = fsspec.url_to_fs(url)
-        except Exception as error:  # every kind of file store has errors of its own
+        except Exception as error:  # every kind of file store has its own errors
             message = f"Snapshots cannot be kept at {url}: {error}"
             raise SnapshotError(message) from error
 
     def manifests(self) -> Iterator[Manifest]:
-        """Yield the existing snapshots, newest first. Unreadable manifests are skipped with a warning.
-
-        Raises:
-            SnapshotError: If the file store does not answer.
-        """
+        """Yield the existing snapshots, newest first. Unreadable manifests are skipped with a warning."""
         for name in reversed(self._names()):
             try:
                 yield replace(Manifest.decode(self._read(name)), name=name)
@@ -200,24 +175,20 @@ class SnapshotStore:
         """Upload the missing files of a state, then its manifest; remove the oldest snapshots beyond the number to keep.
 
         Args:
-            state: A directory that does not change: a checkpoint.
+            state: A directory that does not change meanwhile: a checkpoint.
             draft: The manifest, without files.
             digests: Sums of files known from the last call, which need not be read again; updated in place.
-
-        Returns:
-            The complete manifest.
-
-        Raises:
-            SnapshotError: If the file store refuses. It then holds the snapshot completely or not at all.
         """
         known = {} if digests is None else digests
         before = dict(known)
         known.clear()
         files = tuple(_described_once(path, before, known) for path in sorted(filter(_is_state, state.iterdir())))
+        # Names sort by time; the random part keeps those of one ms apart.
         name = f"{draft.created_ms:015d}-{uuid.uuid4().hex[:8]}{_SUFFIX}"
         manifest = replace(draft, files=files, name=name)
         unfinished = self._place(f"{name}.unfinished")
         try:
+            # Others may write below the directory: a symbolic link would lead this process to write elsewhere.
             require_no_links(self._files, self._root, self._place(_FILES))
             require_no_links(self._files, self._root, self._place(_MANIFESTS))
             if is_local(self._files):
@@ -226,6 +197,7 @@ class SnapshotStore:
             self._files.makedirs(self._place(_MANIFESTS), exist_ok=True)
             for file in files:
                 self._upload(state / file.name, file)
+            # After all its files, and moved to its place in one step: a failure leaves a complete snapshot or none.
             self._files.pipe_file(unfinished, sealed(manifest.encode()))
             self._files.mv(unfinished, self._place(_MANIFESTS, name))
             self._collect()
@@ -235,11 +207,8 @@ class SnapshotStore:
         return manifest
 
     def fetch(self, manifest: Manifest, state: Path) -> None:
-        """Download a snapshot into a directory that does not exist yet, or is empty.
-
-        Raises:
-            SnapshotError: If a file is missing or damaged, or cannot be written. The directory stays unchanged.
-        """
+        """Download a snapshot into a directory that does not exist yet, or is empty."""
+        # Next to the directory, which stays unchanged if a file is missing or damaged.
         unfinished = state.with_name(f".{state.name}.unfinished")
         shutil.rmtree(unfinished, ignore_errors=True)
         try:
@@ -257,12 +226,14 @@ class SnapshotStore:
 
     def _upload(self, source: Path, file: StateFile) -> None:
         place = self._place(_FILES, file.sha256)
-        if self._files.exists(place) and self._files.size(place) == file.size:  # a smaller one is an interrupted upload
+        # A smaller file is an interrupted upload.
+        if self._files.exists(place) and self._files.size(place) == file.size:
             return
         self._files.put_file(str(source), place)
 
     def _download(self, file: StateFile, directory: Path) -> None:
         target, place = directory / file.name, self._place(_FILES, file.sha256)
+        # Before the download: a file of any size could lie there.
         size = described(self._files, self._root, place)["size"]
         if size != file.size:
             message = f"File {file.name} of snapshot {self._url} is damaged: it has {size} bytes, not {file.size}"
@@ -273,38 +244,34 @@ class SnapshotStore:
             raise SnapshotError(message)
 
     def _collect(self) -> None:
-        """Remove the oldest snapshots, and the files that only they have.
-
-        Files go first: after an interruption, their manifests still list the files to remove. Files that are being uploaded
-        belong to no manifest, and stay.
-        """
+        """Remove the oldest snapshots, and the files that only they have."""
         names = self._names()
         old, kept = names[: -self._keep], names[-self._keep :]
         if not old:
             return
         require_no_links(self._files, self._root, self._place(_FILES))
+        # Only files that a manifest lists: others are being uploaded.
         needed = {file.sha256 for name in kept for file in self._listed(name)}
         for digest in sorted({file.sha256 for name in old for file in self._listed(name)} - needed):
             if self._files.exists(self._place(_FILES, digest)):
                 self._files.rm_file(self._place(_FILES, digest))
+        # Last: after an interruption, they still list the files to remove.
         for name in old:
             self._files.rm_file(self._place(_MANIFESTS, name))
 
     def _listed(self, name: str) -> tuple[StateFile, ...]:
-        """Return the files of a snapshot: none if it is gone, or its manifest is damaged.
-
-        Raises:
-            SnapshotError: If the store does not answer, which says nothing of the files that the snapshot needs.
-        """
+        """Return the files of a snapshot: none if it is gone, or its manifest is damaged."""
         try:
             return Manifest.decode(self._read(name)).files
         except SnapshotError as error:
             if isinstance(error.__cause__, FileNotFoundError | ValueError):
                 return ()
+            # A store that does not answer says nothing about the files that the snapshot needs: none may be removed.
             raise
 
     def _names(self) -> list[str]:
         try:
+            # fsspec keeps listings, and other processes write here.
             self._files.invalidate_cache()
             found = self._files.ls(self._place(_MANIFESTS), detail=False)
         except FileNotFoundError:
@@ -313,9 +280,8 @@ class SnapshotStore:
             message = f"Snapshots at {self._url} cannot be listed: {error}"
             raise SnapshotError(message) from error
         names = (path.rstrip("/").rsplit("/", 1)[-1] for path in found)
-        return sorted(
-            name for name in names if name.endswith(_SUFFIX)
-        )  # other tools' files would count as snapshots otherwise
+        # Files of other tools would count as snapshots otherwise.
+        return sorted(name for name in names if name.endswith(_SUFFIX))
 
     def _read(self, name: str) -> bytes:
         try:
@@ -335,7 +301,8 @@ def _is_state(path: Path) -> bool:
 
 
 def _described_once(path: Path, before: Digests, known: Digests) -> StateFile:
-    """Describe a file that may be known already: tables never change once they are written."""
+    """Describe a file, whose sum may be known from the last snapshot."""
+    # Tables of RocksDB never change once they are written; its other files do.
     if path.suffix != ".sst":
         return _described(path)
     stat = path.stat()

@@ -1,7 +1,4 @@
-"""`StoreSupplier`: the name and the storage of a store, without serdes.
-
-Settings of changelog topics (`InternalTopicConfig` and its subclasses).
-"""
+"""`StoreSupplier`, the name and storage of a store without serdes; and the settings of changelogs (`InternalTopicConfig`)."""
 
 from __future__ import annotations
 
@@ -22,7 +19,7 @@ class StoreSupplier:
     In `Materialized` or `StreamJoined`, it determines everything but serdes, caching and logging.
 
     Args:
-        name: Name of the store.
+        name: Name of the store; part of the name of its changelog.
         kind: `KEY_VALUE`, `WINDOW`, `SESSION` or `VERSIONED`. The operator decides whether times are stored with the values.
         persistent: RocksDB if true, else memory.
         retention_ms: Window and session stores: time for which entries are kept; versioned ones: length of the history.
@@ -43,7 +40,6 @@ class StoreSupplier:
     max_entries: int | None = None
 
     def __post_init__(self) -> None:
-        """Check times and size as `Stores` of Kafka Streams does."""
         if self.window_size_ms > self.retention_ms:
             message = (
                 f"The retention period of the window store {self.name} must be no smaller than its window size. "
@@ -55,36 +51,31 @@ class StoreSupplier:
             raise TopologyError(message)
 
 
+# Default of `windowstore.changelog.additional.retention.ms`: time for which the changelog of a store with retention keeps
+# records beyond the store's retention.
 ADDITIONAL_RETENTION_MS = 86_400_000
-"""Default of `windowstore.changelog.additional.retention.ms`: time for which the changelog of a store with retention keeps
-records beyond the store's retention."""
+# `retention.ms` of topics from which brokers delete nothing by time.
 FOR_EVER = "-1"
-"""`retention.ms` of topics from which brokers delete nothing by time."""
+# `min.compaction.lag.ms` of topics that brokers do not compact, however old a record is.
 NEVER = str(2**63 - 1)
-"""`min.compaction.lag.ms` of topics that brokers do not compact, however old a record is."""
 
 
 def changelog_config(builder: StoreBuilder) -> dict[str, str]:
-    """Return the topic settings of a store's changelog.
-
-    Unlike with Kafka Streams (`WindowedChangelogTopicConfig`), brokers never delete windows. They would compare event times
-    with their own clock, so open windows in records of last year would be gone at once. The owner of the store deletes
-    its expired windows from the topic (`riverrun.hosting.purge`).
-
-    Unlike with Kafka Streams (`VersionedChangelogTopicConfig`), brokers do not compact versions. They would leave one version
-    per key of last year at once. The owner deletes no versions, as the latest one of a key is always needed.
-
-    Args:
-        builder: The store; its `log_config` overrides all other settings.
-    """
+    """Return the topic settings of a store's changelog; the store's `log_config` overrides all other settings."""
     config = {"cleanup.policy": "compact", "message.timestamp.type": "CreateTime"}
     if builder.kind in WINDOWED:
+        # Unlike with Kafka Streams (`WindowedChangelogTopicConfig`), brokers never delete windows. They would compare event
+        # times with their own clock, so open windows in records of last year would be gone at once. The owner of the store
+        # deletes its expired windows from the topic (`riverrun.hosting.purge`).
         config["cleanup.policy"] = "compact,delete"
         config["retention.ms"] = FOR_EVER
     if builder.kind is StoreKind.VERSIONED:
+        # Unlike with Kafka Streams (`VersionedChangelogTopicConfig`), brokers do not compact versions. They would leave one
+        # version per key of last year at once. The owner deletes none either, as the latest one of a key is always needed.
         config["min.compaction.lag.ms"] = NEVER
     config |= builder.log_config
-    if builder.kind is StoreKind.JOIN_WINDOW:  # each key is written once, so compaction has nothing to do
+    # Each key of a join's store is written once, so compaction has nothing to do.
+    if builder.kind is StoreKind.JOIN_WINDOW:
         config["cleanup.policy"] = "delete"
     return config
 

@@ -1,8 +1,8 @@
 """Decides which values a store may hand out several times, and which it keeps as bytes.
 
 Users' code may change objects that it has put or received. So mutable objects are not shared between two calls, or with a
-store: the store keeps the bytes, and each reader gets an object of its own. Immutable values that come back unchanged are
-kept and handed out as they are; `Serde.immutable_types` names their possible classes.
+store: the store keeps the bytes, and each reader gets a new object. Immutable values that come back unchanged are kept and
+handed out as they are; `Serde.immutable_types` names their possible classes.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ if TYPE_CHECKING:
     from riverrun.serde.api import Serde
     from riverrun.state.api import StoreBuilder
 
+# Number of characters of a key, or of bytes, shown in a message.
 _SHOWN = 100
-"""Number of characters of a key, or of bytes, shown in a message."""
+# An equal value of another of these classes, or of a subclass of one, behaves alike.
 _SCALARS = (int, float, str)
-"""An equal value of another of these classes, or of a subclass of one, behaves alike."""
+# Classes of immutable values, whatever serde writes them.
 _ATOMS = frozenset({int, float, str, bool, bytes, type(None)})
-"""Classes of immutable values, whatever serde writes them."""
 
+# The equality of objects whose class does not define it.
 _IDENTITY: Any = object.__eq__
-"""The equality of objects whose class does not define it."""
 
 
 def shown(value: Any) -> str:
@@ -48,12 +48,7 @@ def is_atom(value: Any) -> bool:
 class StoredValues:
     """Converts the values of one store to bytes and back.
 
-    The first value of a class is compared with its copy in all parts. Further values are compared if their class is mutable.
-    A serde that is not exact is trusted: it may round, and its store holds the rounded value.
-
     Args:
-        store: Name of the store.
-        serde: Serde of its values.
         shared: Classes of values that may be handed out several times, among those seen so far.
     """
 
@@ -65,44 +60,34 @@ class StoredValues:
     _seen: set[type] = field(default_factory=set)
 
     def __post_init__(self) -> None:
-        """Look up the serde's functions."""
         self.serialize, self.deserialize = self.serde.serialize, self.serde.deserialize
 
     def written(self, key: Any, value: Any) -> bytes:
-        """Return a value as bytes, for stores that decode all values they return.
-
-        Raises:
-            SerializationError: If the serde cannot write the value of this key.
-        """
+        """Return a value as bytes, for stores that decode all values they return."""
         try:
             return self.serialize(value)
         except Exception as error:  # a serde may raise anything
             raise self.refused(key, value, error) from error
 
     def encode(self, key: Any, value: Any) -> bytes:
-        """Return a value as bytes that can be read back.
-
-        Raises:
-            SerializationError: If the serde cannot write the value of this key, or would read back another one.
-        """
+        """Return a value as bytes that can be read back; refuse a value that would come back as another one."""
         data = self.written(key, value)
         if type(value) not in self.shared:
             self.verify(key, value, data)
         return data
 
     def verify(self, key: Any, value: Any, data: bytes) -> Any:
-        """Make sure that a value comes back as it was; from then on its class may be shared if its values are immutable.
+        """Make sure that a value comes back as it was, and return the copy; None if it was not read.
 
-        Returns:
-            The copy read back, or None if it was not read.
-
-        Raises:
-            SerializationError: If the copy differs.
+        From then on its class may be shared, if its values are immutable.
         """
         serde, kind, copy = self.serde, type(value), None
+        # A serde that is not exact is trusted: it may round, and its store holds the rounded value.
         if serde.exact:
             copy = self._read_back(key, value, data)
             is_equal = type(copy) is kind and copy == value
+            # Equal values may differ in the classes of their parts, as a named tuple that comes back as a tuple. So the first
+            # value of a class is compared in all parts.
             if (not is_equal or kind not in self._seen) and (found := difference(value, copy)) is not None:
                 raise self._lossy(key, value, found)
             self._seen.add(kind)
@@ -111,11 +96,7 @@ class StoredValues:
         return copy
 
     def read(self, key: Any, data: bytes) -> Any:
-        """Read the value of a key.
-
-        Raises:
-            DeserializationError: If the serde cannot read it.
-        """
+        """Read the value of a key."""
         try:
             return self.deserialize(data)
         except Exception as error:  # a serde may raise anything
@@ -173,6 +154,7 @@ def difference(value: Any, copy: Any, path: str = "") -> str | None:
         return None if is_same else f"the {type(value).__name__}{at} comes back as {type(copy).__name__}"
     parts, of_copy = _parts(value), _parts(copy)
     if parts is None or of_copy is None:
+        # Objects without a definition of equality equal only themselves, so nothing can be said about their copies.
         is_same = getattr(type(value), "__eq__", None) is _IDENTITY or value == copy
         return None if is_same else f"the {type(value).__name__}{at} comes back as another one"
     for name, part in parts.items():

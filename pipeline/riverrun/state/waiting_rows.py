@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+# Later than any time.
 NEVER_MS = 2**63 - 1
-"""Later than any time."""
 
 
 class WaitingRows:
-    """Waits in a heap, each key once. A row that was written meanwhile is looked at in vain, and may wait again.
+    """Rows in a heap, each key once. A row that was written meanwhile comes up too early, and may wait again.
 
     >>> waiting = WaitingRows({b"a": 30, b"b": 10})
     >>> waiting.add(b"a", 20), waiting.add(b"b", 15)
@@ -48,6 +48,7 @@ class WaitingRows:
         """Yield the rows whose time has come, with that time (ms), and those that are added meanwhile. They wait no longer."""
         while self._heap and self._heap[0][0] <= now_ms:
             due_ms, key = heappop(self._heap)
-            if self._due.get(key) == due_ms:  # else it got an earlier time, and was looked at then
+            # Otherwise the row got an earlier time, and came up then.
+            if self._due.get(key) == due_ms:
                 del self._due[key]
                 yield due_ms, key

@@ -33,7 +33,7 @@ class CapturedForward:
     """A forwarded record (`MockProcessorContext.CapturedForward`).
 
     Args:
-        record: The record.
+        record: The record that the processor passed to `forward`.
         child_name: The child that received it; None for all.
     """
 
@@ -86,8 +86,8 @@ class MockProcessorContext:
 
     Args:
         config: Settings for the processor to read, also under Kafka Streams' dotted names.
-        application_id: The application's id.
-        task_id: The task's id.
+        application_id: What the context returns as `application_id`, and as the setting `application.id`.
+        task_id: What the context returns as `task_id`; defaults to 0_0.
         state_dir: Directory of local state; needed only if the processor asks for it.
 
     Raises:
@@ -116,6 +116,7 @@ class MockProcessorContext:
         self._forwarded: list[CapturedForward] = []
         self._punctuators: list[CapturedPunctuator] = []
         self._committed = False
+        # Whatever `metrics.recording.level` says: a test looks at all sensors.
         taken = replace(metric_config(self._configs), record_level=RecordingLevel.DEBUG)
         self._metrics = StreamsMetrics(self._clock.now_ms, taken)
 
@@ -279,7 +280,7 @@ class MockProcessorContext:
         self._watch.enter("The processor", None, None, None)
 
     def _tell_changes(self) -> None:
-        """Report changes: the processor's last call has ended."""
+        # Whatever a test reads from the context, it reads between two calls of the processor.
         self._watch.leave(0)
         self._begin_to_watch()
         self._watch.tell()

@@ -43,10 +43,10 @@ if TYPE_CHECKING:
 K = TypeVar("K")
 V = TypeVar("V")
 
+# Each driver has its own schema registry, in memory under a URL with its number: tests must not share schemas.
 _DRIVERS = count()
-"""Numbers for the names of their schema registries."""
+# A topology that writes to its own inputs so many times in turn because of one record would never end.
 _MOST_ROUNDS = 10_000
-"""Number of rounds in which a topology may write to its own inputs because of one record; beyond that it would never end."""
 
 
 @dataclass(slots=True)
@@ -79,11 +79,8 @@ class MemoryTopics:
         headers: Headers,
         partition: int | None,  # noqa: ARG002 - there is one
     ) -> None:
-        """Append a record, and queue it for tasks that read the topic.
-
-        Raises:
-            TypeError: If key or value are not bytes, which a client refuses.
-        """
+        """Append a record, and queue it for tasks that read the topic."""
+        # Kafka's client refuses anything else, so a test must not pass with it.
         for data in (key, value):
             if data is not None and not isinstance(data, bytes | bytearray | memoryview | str):
                 message = f"{data!r} ({type(data).__name__}) is written to {topic}: a serde must return bytes"
@@ -99,7 +96,7 @@ class MemoryTopics:
         self._input_offsets[topic] += 1
 
     def end(self, topic: str) -> int:
-        """Return the offset behind the last queued record."""
+        """Return the end offset of an input (exclusive)."""
         return self._input_offsets[topic]
 
     def partitions(self, topic: str) -> int:  # noqa: ARG002 - all are alike
@@ -124,8 +121,8 @@ class TopologyTestDriver:
 
     Each topic has one partition. For every input record, the driver processes it, punctuates by stream time and commits, so
     caches never hold anything back. It then feeds records of internal topics back in until none is left. The wall clock
-    stands still unless it is advanced. Look-ups end within the call, in virtual time: timeouts and waits before other attempts
-    take none.
+    stands still unless it is advanced. Look-ups end within the call, in virtual time: timeouts and pauses between attempts
+    take no real time.
 
     >>> from riverrun import STRING, Consumed, Produced, StreamsBuilder
     >>> builder = StreamsBuilder()
@@ -136,16 +133,16 @@ class TopologyTestDriver:
     Record(key='a', value='B', timestamp=5, headers=())
 
     Args:
-        topology: The topology to run.
+        topology: The topology, from `StreamsBuilder.build` or `Topology`.
         config: Settings, also under Kafka Streams' dotted names. Those that affect results have an effect: handlers, the dead
             letter topic, the timestamp extractor, whether stores cache at all (`statestore.cache.max.bytes`), and how long
             inputs wait for each other (`max.task.idle.ms`).
         application_id: Prefix of internal topics.
         initial_wall_clock_time_ms: Start of the wall clock, ms since the epoch.
         schema_registry: Settings of the schema registry; by default one in memory, for this driver only.
-        answers: Recorded answers of look-ups, or the file that has them, instead of calls. An answer that is missing is an
-            error of the call that pipes the record, whatever handlers do.
-        record_answers: A file to write the answers of look-ups to, while they are really made.
+        answers: Recorded answers of look-ups, or their file, instead of calls. If an answer is missing, the call that pipes the
+            record fails, whatever handlers do.
+        record_answers: A file for the answers of look-ups; they are really made, and recorded.
 
     Raises:
         TopologyError: If the topology cannot run.
@@ -235,8 +232,8 @@ class TopologyTestDriver:
             topic: A source topic (also one that a pattern matches), or the topic of a global table.
             key_serde: Serializes keys.
             value_serde: Serializes values.
-            start_ms: Time of the first record without a timestamp.
-            auto_advance: How far the topic's time moves with each such record.
+            start_ms: Time of the first record that is piped without a timestamp, ms since the epoch.
+            auto_advance: How far the topic's time moves with each such record; defaults to not at all.
         """
         if not self._readers_of(topic) and topic not in self._global.topics:
             message = f"No source reads topic {topic}"
@@ -378,6 +375,7 @@ class TopologyTestDriver:
 
     def _readers_of(self, topic: str) -> list[Task]:
         """Return the tasks that read a topic, by its name or by a pattern."""
+        # Which topics match a pattern is only known once a test uses one of them.
         if topic not in self._readers:
             sources = ((task, source) for task in self._tasks.values() for source in task.spec.sub_topology.sources)
             readers = [task for task, source in sources if source.pattern and source.pattern.fullmatch(topic)]
@@ -394,10 +392,11 @@ class TopologyTestDriver:
         self._settle()
 
     def _settle(self) -> None:
-        """Process all that follows, and tell what was wrong with look-ups and values."""
+        """Process all that follows, and report what was wrong with look-ups and values."""
         try:
             self._drain()
         finally:
+            # A missing answer is the error of the test, even if a handler has skipped its record or something else failed.
             if not isinstance(self._lookups, VirtualLookups):
                 self._lookups.check()
         self._watch.tell()
@@ -407,6 +406,7 @@ class TopologyTestDriver:
         for _ in range(_MOST_ROUNDS):
             if not self._topics.arrived:
                 return
+            # A round takes what had arrived at its start: what follows from it counts as the next round.
             for _ in range(len(self._topics.arrived)):
                 self._take_in(*self._topics.arrived.popleft())
         topics = sorted({topic for topic, _ in self._topics.arrived})
@@ -427,6 +427,7 @@ class TopologyTestDriver:
         if task.spec.max_task_idle_ms < 0:
             self._processed += task.process_all()
         else:
+            # An input without records holds the others back until the task knows that this is its end.
             for topic, readers in self._readers.items():
                 if task in readers:
                     task.reached_end(TopicPartition(topic, 0), self._topics.end(topic))
@@ -444,11 +445,6 @@ class TopologyTestDriver:
 def _lookups(
     calls: VirtualLookups, answers: Answers | None, record: str | Path | None
 ) -> AnsweredLookups | RecordingLookups | VirtualLookups:
-    """Return what runs look-ups.
-
-    Raises:
-        ConfigError: If both arguments are there, or a file cannot be used.
-    """
     if answers is not None and record is not None:
         message = "Look-ups either get recorded answers, or their answers are recorded"
         raise ConfigError(message)
@@ -468,8 +464,9 @@ def _task_specs(
         subs = {number: without_caches(sub) for number, sub in subs.items()}
     waiting = {TaskId(number, 0): () for number, sub in subs.items() if any(s.pattern for s in sub.sources)}
     for task_id, inputs in {**waiting, **layout.tasks}.items():
+        # A repartition topic may ask for several partitions, but has one here.
         if task_id.partition:
-            continue  # a repartition topic may ask for several partitions, but has one here
+            continue
         yield TaskSpec(
             task_id,
             subs[task_id.sub_topology],

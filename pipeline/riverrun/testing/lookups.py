@@ -1,7 +1,6 @@
 """Runs look-ups in virtual time: in the order of their own waits, without waiting.
 
-An event loop whose time jumps to its next timer as soon as all coroutines wait. Functions in threads and open connections take
-real time, so the loop waits for these as any other does.
+The time of their event loop jumps to its next timer as soon as all coroutines wait.
 """
 
 from __future__ import annotations
@@ -22,8 +21,8 @@ if TYPE_CHECKING:
     from riverrun.processor.lookups import Flight, LookupExecutor
     from riverrun.runtime.ports import Clock
 
+# Each event loop watches a connection to itself, through which other threads wake it.
 _OWN_CONNECTIONS = 1
-"""Each loop wakes itself by a connection."""
 _LOOK_SECONDS = 0.01
 
 
@@ -35,12 +34,13 @@ class _Jumping(selectors.DefaultSelector):
         self.skipped = 0.0
         """Time that has passed, s."""
         self.under_way = 0
-        """Calls in threads."""
+        """Number of calls in threads."""
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         found = super().select(0)
         if found or timeout == 0:
             return found
+        # Functions in threads and open connections take real time: wait for them as any other loop does.
         if self.under_way or len(self.get_map()) > _OWN_CONNECTIONS:
             began = time.monotonic()
             found = super().select(timeout)
@@ -74,8 +74,6 @@ class _VirtualLoop(LookupLoop):
 class VirtualLookups:
     """A `LookupExecutor` that works only while a task waits, so that results and their order are always alike.
 
-    The loop runs in a thread, as the caller may have an event loop of its own.
-
     Args:
         clock: The clock of the driver. Time skipped is added to it, and does not move it.
     """
@@ -84,6 +82,7 @@ class VirtualLookups:
         self.finished = 0
         self._clock = clock
         self._loop: _VirtualLoop | None = None
+        # A thread cannot run two event loops, and the test may already run one.
         self._thread = ThreadPoolExecutor(1, "look-ups")
         self._new: list[Flight] = []
 
@@ -97,7 +96,7 @@ class VirtualLookups:
             self._run(self._until_more(seen))
 
     def cancel(self, flights: Iterable[Flight]) -> None:
-        """Cancel look-ups, and wait for their last lines."""
+        """Cancel look-ups, and wait until their functions have ended."""
         self._run(self._end(list(flights)))
 
     def close(self) -> None:

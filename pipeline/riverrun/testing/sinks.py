@@ -61,7 +61,7 @@ def a_new_target_has_no_offsets(sink: SinkUnderTest) -> None:
 
 
 def committed_records_are_there_with_their_offsets(sink: SinkUnderTest) -> None:
-    """Check that the next owner finds the offset behind the last record."""
+    """Check that the next owner finds the end offsets (exclusive) of what was committed."""
     first = sink.open()
     first.begin([_ONE, _OTHER])
     _write(first, _ONE, 0, 1)
@@ -113,7 +113,7 @@ def begin_forgets_records_without_a_commit(sink: SinkUnderTest) -> None:
 
 
 def an_earlier_owner_is_refused(sink: SinkUnderTest) -> None:
-    """Check that an owner whose partition another one took over, and continued, cannot commit."""
+    """Check that an owner cannot commit once another one has taken its partition over and continued it."""
     zombie, heir = sink.open(), sink.open()
     zombie.begin([_ONE])
     _write(zombie, _ONE, 0)

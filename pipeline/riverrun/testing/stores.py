@@ -11,8 +11,8 @@ if TYPE_CHECKING:
 
     from riverrun.state.store_types import KeyValueStore, WindowStore
 
+# What Kafka Streams' driver stores for a value that is put without a timestamp (`ConsumerRecord.NO_TIMESTAMP`).
 _UNKNOWN_MS = -1
-"""The timestamp of a value that was put without one (`ConsumerRecord.NO_TIMESTAMP`)."""
 
 
 def _plain(stored: ValueAndTimestamp[Any] | None) -> Any:

@@ -1,7 +1,4 @@
-"""Input and output topics of a `TopologyTestDriver`, with serdes.
-
-Converts the settings that tests pass.
-"""
+"""Input and output topics of a `TopologyTestDriver`, with serdes; and the settings that tests pass."""
 
 from __future__ import annotations
 
@@ -26,15 +23,7 @@ V = TypeVar("V")
 
 
 def given_settings(config: StreamsConfig | Mapping[str, Any] | None, reader: str) -> StreamsConfig:
-    """Return settings, also from Kafka Streams' dotted names.
-
-    Args:
-        config: The test's settings; None for the defaults.
-        reader: Their receiver, for messages.
-
-    Raises:
-        ConfigError: If a setting is unknown, or its value impossible.
-    """
+    """Return the settings of a test, also from Kafka Streams' dotted names; `reader` names their receiver in messages."""
     if config is None or isinstance(config, StreamsConfig):
         return config or StreamsConfig()
     return streams_config(reader, "config", config)
@@ -48,6 +37,7 @@ class TestInputTopic(Generic[K, V]):
     them.
     """
 
+    # pytest would collect a class whose name begins with Test.
     __test__ = False
 
     topic: str
@@ -63,10 +53,10 @@ class TestInputTopic(Generic[K, V]):
         """Write one record, and process it with all records that follow from it.
 
         Args:
-            key: Key, or None.
-            value: Value, or None.
-            timestamp: Event time, ms since the epoch; by default the topic's time.
-            headers: Headers.
+            key: Key of the record; None if it has none.
+            value: Value of the record; None deletes the row of a table.
+            timestamp: Event time, ms since the epoch; defaults to the topic's time, which then advances.
+            headers: Pairs of name and bytes (or None), in order; defaults to none.
 
         Raises:
             RecordError: If the record, or one that follows from it, cannot be handled and no handler skips it. Also if
@@ -110,9 +100,9 @@ class TestInputTopic(Generic[K, V]):
         """Write several records in order.
 
         Args:
-            pairs: Their keys and values.
-            start_ms: Event time of the first record, ms; by default, all have the topic's time.
-            advance: Difference between the times of two successive records.
+            pairs: Key and value of each record.
+            start_ms: Event time of the first record, ms since the epoch; by default, each has the topic's time.
+            advance: Difference between the times of two successive records; it counts only with `start_ms`.
         """
         if start_ms is None:
             for key, value in pairs:
@@ -136,6 +126,7 @@ class TestInputTopic(Generic[K, V]):
 class TestOutputTopic(Generic[K, V]):
     """Reads records from one output topic (`org.apache.kafka.streams.TestOutputTopic`)."""
 
+    # As above, for pytest.
     __test__ = False
 
     topic: str

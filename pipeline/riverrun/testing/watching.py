@@ -2,8 +2,6 @@
 
 No store holds such a change, and other nodes that share the value see it. In most cases that is a mistake, which a test
 should reveal.
-
-Lets an observer see the values that leave and enter a store, without a wrapper class per kind of store.
 """
 
 from __future__ import annotations
@@ -31,15 +29,15 @@ if TYPE_CHECKING:
     from riverrun.state.api import StateStore, StoreBuilder
     from riverrun.state.folds import Fold
 
+# Methods that return a value, or an iterator whose items end with one.
 _READING = (
     *("get", "delete", "range", "reverse_range", "all", "reverse_all", "backward_all", "prefix_scan"),
     *("fetch", "backward_fetch", "fetch_session", "find_sessions", "backward_find_sessions"),
     *("find_sessions_of_keys", "backward_find_sessions_of_keys", "fetch_keys", "backward_fetch_keys"),
     *("fetch_range", "backward_fetch_range", "fetch_all", "backward_fetch_all"),
 )
-"""Methods that return a value, or an iterator whose items end with one."""
+# The items of these do not contain the key, which is an argument.
 _OF_ONE_KEY = ("fetch_range", "backward_fetch_range")
-"""Methods whose items do not contain the requested key."""
 
 
 class Observer(Protocol):
@@ -64,7 +62,7 @@ class Observer(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class WatchedStore:
-    """Replaces methods of one store by methods that notify an observer."""
+    """Replaces methods of one store by methods that notify an observer, so that no kind of store needs a wrapper class."""
 
     observer: Observer
     builder: StoreBuilder
@@ -74,7 +72,8 @@ class WatchedStore:
         makers: dict[str, Callable[[Any], Any]] = dict.fromkeys(_READING, self._reading)
         makers |= dict.fromkeys(_OF_ONE_KEY, self._reading_one_key)
         makers |= {"put": self._putting, "cached_lookup": self._looking_up}
-        makers |= {"cached_put": lambda _method: lambda: None}  # each value is put by a call
+        # Without this short cut, each value is put by a call of `put`, which is observed.
+        makers |= {"cached_put": lambda _method: lambda: None}
         makers |= {"cached_fold": self._folding, "writing_fold": self._folding}
         for name, make in makers.items():
             method = getattr(store, name, None)
@@ -134,6 +133,7 @@ class WatchedStore:
     def _folding(self, method: Callable[..., Any]) -> Callable[..., Any]:
         @wraps(method)
         def take(fold: Fold, **kwargs: Any) -> Any:
+            # Counts are numbers, which nobody can change in place.
             return method(fold if fold is COUNT else _WatchedFold(fold, self), **kwargs)
 
         return take
@@ -155,6 +155,7 @@ class _WatchedFold:
 
     inner: Fold
     store: WatchedStore
+    # Without expressions, the functions have to be called, and are observed.
     code: None = None
 
     def first(self, key: Any, value: Any) -> Any:
@@ -179,7 +180,6 @@ def _inner(value: Any) -> Any:
 
 
 _SHOWN = 200
-"""Number of characters of a value's bytes to show."""
 _GIVEN_HINT = "Change a copy: other nodes may receive this value."
 _READ_HINT = "Put the changed value, or change a copy: the store holds the value that was put last."
 _FOUND_HINT = "Change a copy: the store holds its rows by their original keys."
@@ -244,7 +244,8 @@ class ValueWatch:
             now = seen.encode(seen.value)
             if now != seen.before:
                 self._changed(node, seen.origin, f"{seen.words}: {_became(seen.before, now)}", seen.hint)
-                self.was_put(seen.value)  # the calls around it are not to blame
+                # The calls around it have seen the same value, and are not to blame.
+                self.was_put(seen.value)
 
     def was_read(self, store: str, value: Any, encode: Callable[[Any], bytes | None], words: str) -> None:
         """Record that the current node read a value from a store."""
@@ -267,7 +268,8 @@ class ValueWatch:
     def was_put(self, value: Any) -> None:
         """Accept the changes of a value that was put."""
         for _, all_seen in self._calls:
-            seen = all_seen.get(id(value))  # each entry keeps its value alive, so ids are unique
+            # Each entry keeps its value alive, so ids are unique.
+            seen = all_seen.get(id(value))
             if seen is not None:
                 seen.before = seen.encode(value)
 
@@ -277,7 +279,8 @@ class ValueWatch:
         self._changed(node, store, f"{words}: {_became(before, now)}", _FOLDED_HINT)
 
     def forget_calls(self) -> None:
-        """Forget the current calls: the last one may have failed."""
+        """Forget the current calls."""
+        # The last one may have failed, and never left.
         self._calls.clear()
 
     def tell_of_keys(self, message: str) -> None:
@@ -286,6 +289,7 @@ class ValueWatch:
 
     def tell(self) -> None:
         """Warn of the findings, at the responsible line of the test."""
+        # Emptied first: a warning may be an error in tests, and would be raised again with each later record.
         found, self._found = self._found, []
         keys, self._keys = self._keys, []
         for message in found:
@@ -318,6 +322,7 @@ def _shown(data: bytes | None) -> str:
 
 def _depth_of_test() -> int:
     """Return the number of calls between the warning and the test's line."""
+    # The first frame outside of Riverrun: how deep it lies depends on the method that was called.
     depth, frame = 1, sys._getframe(1)  # noqa: SLF001 - the only way to the caller
     while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] == "riverrun":
         depth, frame = depth + 1, frame.f_back

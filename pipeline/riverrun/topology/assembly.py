@@ -13,11 +13,7 @@ if TYPE_CHECKING:
 
 
 def put_together(parts: Parts) -> Topology:
-    """Add the parts, one by one and in order, to a new topology, which checks each.
-
-    Raises:
-        TopologyError: If a node lacks its parents.
-    """
+    """Add the parts, one by one and in order, to a new topology, which checks each."""
     topology = Topology()
     for internal in parts.repartition_topics.values():
         topology.add_repartition_topic(internal)
@@ -35,11 +31,7 @@ def put_together(parts: Parts) -> Topology:
 
 
 def add_node(topology: Topology, node: Node) -> None:
-    """Add a source, processor or sink from its description.
-
-    Raises:
-        TopologyError: If its parents are missing, or it does not fit.
-    """
+    """Add a source, processor or sink from its description."""
     match node:
         case SourceNode():
             topology.add_source(

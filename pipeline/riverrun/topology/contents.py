@@ -42,19 +42,20 @@ _PYTHON = tuple(
 _INSTALLED = frozenset({"site-packages", "dist-packages"})
 _OWN = frozenset({"__main__", "__mp_main__"})
 
+# They may find anything in a function's module, so all of it counts.
 WHOLE = frozenset({"globals", "eval", "exec"})
-"""Built-in functions that may find anything in a function's module."""
 
 _LONG = 64
 
+# CPython's flag `CO_HAS_DOCSTRING`, which 3.13 introduced.
 _HAS_DOCSTRING = 0x4000000
 
 MISSING = object()
 
+# Libraries derive these attributes of classes from the others.
 _GENERATED = re.compile(
     r"__(pydantic|msgspec|struct|attrs|dataclass|class_vars|private_attributes|signature|fields|validators|annotat)\w*__"
 )
-"""Attributes of classes that libraries derive from the others."""
 
 _SKIPPED = frozenset(
     [
@@ -94,6 +95,7 @@ _SLOTS = (
     type(vars(typing.NamedTuple("_Pair", [("left", int)]))["left"]),
 )
 
+# How functions read outside of the program, by module and name, and what they read then: no digest covers it.
 _OUTSIDE: Mapping[tuple[str, str], str] = {
     ("os", "environ"): "environment variables",
     ("os", "getenv"): "environment variables",
@@ -102,17 +104,15 @@ _OUTSIDE: Mapping[tuple[str, str], str] = {
     ("builtins", "__import__"): "modules that it looks up by name",
     ("sys", "modules"): "modules that it looks up by name",
 }
-"""Means by which functions read outside of the program, by module and name, and how to call what they read."""
 
 
 @dataclass(frozen=True, slots=True)
 class References:
-    """Names that the code of a function refers to, inner functions and classes included.
+    """Names that the code of a function refers to, including inner functions and classes.
 
     Args:
         chains: Names of the module, each with the attributes that follow it: `("helper", "fee")` for `helper.fee`.
         imports: Modules that it imports itself: level, name, and the names taken from it.
-        attributes: Names of all attributes.
     """
 
     chains: tuple[tuple[str, ...], ...]
@@ -154,12 +154,7 @@ def _all_code(code: CodeType) -> Iterator[CodeType]:
 
 
 def is_own(module: str, file: str | None = None) -> bool:
-    """Return whether a module is the user's: neither Python's, nor Riverrun's, nor of an installed library.
-
-    Args:
-        module: Its name.
-        file: The file of the code, if it is known; else that of the module.
-    """
+    """Return whether a module is the user's: not Python's, Riverrun's or of a library; `file` is that of its code, if known."""
     top = module.partition(".")[0]
     if top == "riverrun":
         return module.startswith("riverrun.apps")
@@ -185,13 +180,7 @@ def _file_of(module: str) -> str | None:
 
 
 def imported(level: int, name: str, package: Mapping[str, Any]) -> ModuleType | None:
-    """Return a user's module that a function imports when it is called; None if it is another's, or cannot be imported.
-
-    Args:
-        level: Number of dots before the name.
-        name: The name.
-        package: Names of the importing module.
-    """
+    """Return a user's module that a function imports when it is called; None if it is another's, or cannot be imported."""
     try:
         full = importlib.util.resolve_name("." * level + name, package.get("__package__")) if level else name
         if full not in sys.modules:
@@ -199,7 +188,8 @@ def imported(level: int, name: str, package: Mapping[str, Any]) -> ModuleType | 
             if spec is None or not is_own(full, spec.origin):
                 return None
         found = importlib.import_module(full)
-    except USER_ERRORS as error:  # a user's module may raise anything when it is imported
+    # A user's module may raise anything when it is imported.
+    except USER_ERRORS as error:
         as_exception(error)
         return None
     return found if is_own(full) else None
@@ -233,7 +223,8 @@ def hashed(data: bytes) -> str:
 
 
 def _placed(text: str) -> str:
-    """Replace the directory of a project at the beginning of a path: `Path(__file__)` depends on where it is installed."""
+    """Replace the directory of a project at the beginning of a path."""
+    # `Path(__file__)` depends on where the project is installed. Longest first: one root may contain another.
     for root in sorted({*filter(None, sys.path)}, key=len, reverse=True):
         if text.startswith(root) and text[len(root) : len(root) + 1] in {"", "/", "\\"}:
             return f"<installed>{text[len(root) :]}"
@@ -255,10 +246,11 @@ def order_of(value: Any) -> tuple[str, str]:
 
 
 def name_of(value: Any) -> str:
-    """Return the name of a class or a function of others; libraries move theirs between modules."""
+    """Return the name of a class or a function of Python, Riverrun or a library."""
     module = getattr(value, "__module__", None)
     top = module.partition(".")[0] if isinstance(module, str) else ""
     name = getattr(value, "__qualname__", None) or getattr(value, "__name__", "")
+    # Only the package: libraries move names between their modules.
     return str(name) if top in sys.stdlib_module_names or top == "riverrun" else f"{top}:{name}"
 
 
@@ -269,7 +261,8 @@ def captured(function: FunctionType) -> list[tuple[str, Any]]:
     for name, cell in sorted(cells, key=lambda pair: pair[0]):
         try:
             found.append((name, cell.cell_contents))
-        except ValueError:  # not assigned yet
+        # Not assigned yet.
+        except ValueError:
             continue
     return found
 
@@ -288,7 +281,7 @@ def resolved(chain: tuple[str, ...], names: Mapping[str, Any]) -> tuple[int, Any
 
 
 def used_inside(module: ModuleType, found: References, seen: frozenset[int] = frozenset()) -> list[tuple[str, Any]]:
-    """Return what code may use of a user's module whose name it knows from elsewhere: whatever its attributes name."""
+    """Return what code may use of a user's module that it knows by another name: whatever its attributes name."""
     name = str(vars(module).get("__name__", ""))
     if not is_own(name) or id(module) in seen:
         return []
@@ -348,7 +341,7 @@ def read_outside(chain: tuple[str, ...], names: Mapping[str, Any]) -> str:
 
 
 def is_users_attribute(name: str, value: Any, *, is_enum: bool) -> bool:
-    """Return whether an attribute of a class is the user's; others are derived from it by Python or a library."""
+    """Return whether an attribute of a class is the user's, and not derived by Python or a library."""
     if name in _SKIPPED or _GENERATED.fullmatch(name) or is_a(value, _SLOTS):
         return False
     is_special = (name.startswith("__") and name.endswith("__")) or (is_enum and name.startswith("_"))
@@ -363,7 +356,8 @@ def is_users_attribute(name: str, value: Any, *, is_enum: bool) -> bool:
 
 
 def is_copied(owner: type, name: str, value: Any) -> bool:
-    """Return whether an attribute was copied from a base, as `typing` does at the first call of a class of a protocol."""
+    """Return whether an attribute was copied from a base."""
+    # `typing` does that at the first call of a class of a protocol.
     return name == "__init__" and any(vars(base).get(name) is value for base in owner.__mro__[1:])
 
 
@@ -413,7 +407,8 @@ def state_of(value: Any, kind: type) -> list[tuple[str, Any]]:
             if is_a(member, types.MemberDescriptorType) and not name.startswith("__"):
                 try:
                     found.setdefault(name, member.__get__(value, kind))
-                except AttributeError:  # not assigned
+                # A slot that is not assigned.
+                except AttributeError:
                     continue
     return sorted(found.items())
 
@@ -428,9 +423,11 @@ def holds_more(base: type) -> bool:
 
 def reduced_parts(value: Any, kind: type) -> str | tuple[Any, ...] | None:
     """Return the parts from which an object would be unpickled; None if they do not determine it alike in all processes."""
+    # These depend on the process, or change when they are read.
     if hasattr(kind, "__next__") or kind.__module__ in {"random", "_random", "socket", "_io"}:
         return None
-    if kind is decimal.Context:  # its flags say what this process has computed so far, and decide nothing
+    # Its flags say what this process has computed so far, and decide nothing.
+    if kind is decimal.Context:
         value = value.copy()
         value.clear_flags()
     try:
@@ -445,12 +442,13 @@ def reduced_parts(value: Any, kind: type) -> str | tuple[Any, ...] | None:
     is_python = top in sys.stdlib_module_names
     holds_names = isinstance(state, dict) or (isinstance(state, tuple) and any(is_a(part, dict) for part in state))
     if holds_names and not (is_python or dataclasses.is_dataclass(value)):
-        return None  # a client's or a model's, with the numbers of processes or the times of connections
+        # A client's or a model's, with ids of processes or times of connections.
+        return None
     return tuple(list(part) if hasattr(type(part), "__next__") else part for part in made)
 
 
 def bytecode(code: CodeType) -> object:
-    """Return the code of a function without source. Its docstring, the first constant, does not count."""
+    """Return the code of a function without source."""
     left = [*code.co_consts]
     is_function = code.co_flags & CO_OPTIMIZED and not code.co_name.startswith("<")
     if (
@@ -459,6 +457,7 @@ def bytecode(code: CodeType) -> object:
         and isinstance(left[0], str)
         and (sys.version_info < (3, 13) or code.co_flags & _HAS_DOCSTRING)
     ):
+        # The docstring, the first constant, changes no result.
         left[0] = None
     constants = [bytecode(c) if is_a(c, CodeType) else _constant(c) for c in left]
     return [code.co_code.hex(), code.co_names, code.co_varnames, constants]
@@ -468,6 +467,7 @@ def _constant(constant: object) -> str:
     return str(sorted(map(repr, constant))) if isinstance(constant, frozenset) else repr(constant)
 
 
+# Called instead of what a class that extends a built-in one may have overridden.
 CONTENTS: Mapping[type, Callable[[Any], Any]] = {
     list: lambda value: list(list.__iter__(value)),
     tuple: lambda value: tuple(tuple.__iter__(value)),
@@ -480,4 +480,3 @@ CONTENTS: Mapping[type, Callable[[Any], Any]] = {
     float: float.__pos__,
     datetime: datetime.isoformat,
 }
-"""Returns the content of an object whose class extends a built-in one, by that class."""

@@ -1,6 +1,6 @@
 """Produces the text of Kafka Streams' `Topology.describe()`, character by character, with times to live in addition.
 
-The iteration order of Java's `HashSet` of strings, in which Kafka Streams prints some names.
+Kafka Streams prints some names in the iteration order of Java's `HashSet` of strings, so that order is reproduced.
 """
 
 from __future__ import annotations
@@ -23,19 +23,17 @@ _SMALLEST_TABLE = 16
 def hash_order(names: Collection[str], *, room_for_all: bool = False) -> list[str]:
     """Return names in the iteration order of a `HashSet` to which they were added one by one.
 
+    With `room_for_all`, the set was created from a collection, with a table of sufficient size.
+
     >>> hash_order(["in", "other"])
     ['other', 'in']
-
-    Args:
-        names: The names in the order of adding.
-        room_for_all: Whether the set was created from a collection, with a table of sufficient size.
     """
     buckets = _SMALLEST_TABLE
+    # Java's load factor is 0.75. A copy of a set has room for all from the start; other tables double as they fill.
     while buckets < int(len(names) / 0.75) + 1 if room_for_all else len(names) > 0.75 * buckets:
         buckets *= 2
-    return sorted(
-        names, key=lambda name: _spread(name) & (buckets - 1)
-    )  # stable: within a bucket, insertion order decides
+    # Sorting is stable: within a bucket, the order of insertion decides.
+    return sorted(names, key=lambda name: _spread(name) & (buckets - 1))
 
 
 def _spread(name: str) -> int:
@@ -86,7 +84,8 @@ def _describe_node(node: Node, family: _Family, sub: SubTopology) -> str:
             accessed = sub.store_access.get(node.name, ())
             added = hash_order([store.name for store in sub.stores if store.name in accessed])
             lives = {store.name: f" (ttl: {store.ttl_ms} ms)" for store in sub.stores if store.ttl_ms is not None}
-            names = hash_order(added, room_for_all=True)  # a copy of the set into which it was filled
+            # Kafka Streams prints a copy of the set that it has filled.
+            names = hash_order(added, room_for_all=True)
             stores = ", ".join(name + lives.get(name, "") for name in names)
             head = f"    Processor: {node.name} (stores: [{stores}])\n"
             return f"{head}      --> {children}\n      <-- {parents}\n"
@@ -127,7 +126,8 @@ class _Family:
         return family
 
     def _grow(self, name: str, by: int, names: Sequence[str], places: Mapping[str, int]) -> None:
-        """Add to the size of a node, and of those above it once per path; parents have places before their children's."""
+        """Add to the size of a node, and of those above it once per path."""
+        # Parents have places before their children's, so the highest place first adds to each node once.
         grown, waiting = {name: by}, [-places[name]]
         while waiting:
             lowest = names[-heappop(waiting)]

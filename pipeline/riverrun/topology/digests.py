@@ -1,4 +1,4 @@
-"""Digests of values with everything behind them: functions with what they refer to, classes, objects and containers.
+"""Digests of values with everything that they refer to: functions, classes, objects and containers.
 
 A digest covers the content of a user's functions, classes and constants, whichever module they are in. What belongs to Python,
 to Riverrun or to an installed library counts by its name. Digests do not contain addresses, places of files or the order of
@@ -73,11 +73,11 @@ if TYPE_CHECKING:
 
     Steps: typing.TypeAlias = Generator[Any, str, list[object]]
 
+# Replaces the body of a generated function in its digest: bytecode depends on the version of Python.
 GENERATED_FROM = "generated_from"
-"""Name of an attribute that replaces the body of a generated function, whose bytecode depends on the version of Python."""
 
+# Some seconds for a topology; larger containers are named as not digested.
 _MOST_VALUES = 2_000_000
-"""Number of values of one topology to digest: seconds. Larger containers are named as not digested."""
 _STRUCT_OPTIONS = ("frozen", "order", "eq", "array_like", "omit_defaults", "forbid_unknown_fields", "tag", "tag_field")
 
 _BY_NAME = (
@@ -89,6 +89,7 @@ _BY_NAME = (
     types.GetSetDescriptorType,
     types.MemberDescriptorType,
 )
+# Their state differs between processes, and decides nothing about results.
 _NEUTRAL = (
     logging.Logger,
     logging.LoggerAdapter,
@@ -106,9 +107,8 @@ _NEUTRAL = (
     weakref.WeakSet,
     SerdePlace,
 )
-"""Types of objects that do not decide about results."""
+# As Python has it until 3.13: fingerprints must not change with the version of Python.
 _UNION = f"#{hashed(repr(['class', 'UnionType']).encode())}"
-"""Digest of the class of unions as Python has it until 3.13."""
 
 _VIEWS: tuple[type, ...] = (type({}.keys()), type({}.values()), type({}.items()))
 
@@ -130,7 +130,7 @@ class _Frame:
 
 
 class Digester:
-    """Computes digests. Values behind several others are digested once.
+    """Computes digests. Values that several others refer to are digested once.
 
     Args:
         only_code: Whether to leave out what functions capture and refer to, and what objects hold.
@@ -139,7 +139,8 @@ class Digester:
     def __init__(self, *, only_code: bool = False) -> None:
         self._only_code = only_code
         self._left = _MOST_VALUES
-        self._kept: list[Any] = []  # addresses stay those of their values
+        # Keeps values alive, so that no address is given to another value meanwhile.
+        self._kept: list[Any] = []
         self._count = 0
         self._memo: dict[int, tuple[str, frozenset[str]]] = {}
         self._open: dict[int, int] = {}
@@ -151,18 +152,11 @@ class Digester:
         self._cycles = 0
 
     def digest(self, value: Any, label: str = "") -> tuple[str, frozenset[str]]:
-        """Return a value's digest, and what could not be digested.
-
-        Recursion would end at Python's limit of nested calls: values may be nested deeply. So each value's description is a
-        generator that asks for the digests of others.
-
-        Args:
-            value: Anything.
-            label: Name of the value, for messages.
-        """
+        """Return a value's digest, and what could not be digested."""
         text = atom_of(value)
         if text is not None:
             return text, frozenset()
+        # A stack of generators that ask for the digests of others: values may be nested deeper than Python's calls.
         frames = [self._begun(value, label)]
         child: Any = None
         while True:
@@ -221,6 +215,7 @@ class Digester:
         if key in self._pending_texts:
             frame.low = min(frame.low, self._found[key])
             return self._pending_texts[key]
+        # Not while another value of its cycle is open: a digest must not depend on where the cycle was entered first.
         if key in self._memo and not self._open_cycles.get(self._cycle_of.get(key, -1)):
             text, unseen = self._memo[key]
             frame.unseen |= unseen
@@ -232,7 +227,8 @@ class Digester:
         del self._open[key]
         if (cycle := self._cycle_of.get(key)) is not None:
             self._open_cycles[cycle] -= 1
-        if frame.low < frame.found:  # part of a cycle whose first value is still open
+        # Part of a cycle whose first value is still open: its digest holds only seen from there.
+        if frame.low < frame.found:
             self._pending.append(key)
             self._pending_texts[key] = text
             return
@@ -393,7 +389,8 @@ class Digester:
         """Describe a library's function: its name, and what it was made of. A decorator's holds the user's function."""
         parts: list[object] = ["library function", name_of(function)]
         held = vars(function)
-        if "registry" in held and "dispatch" in held:  # of functools.singledispatch: other cells are caches
+        # Of `functools.singledispatch`, whose other cells are caches.
+        if "registry" in held and "dispatch" in held:
             registry = held["registry"]
             for kind in sorted(registry, key=order_of):
                 parts += [(yield kind), (yield registry[kind])]
@@ -498,7 +495,8 @@ class Digester:
         if dataclasses.is_dataclass(value) and kind.__dataclass_params__.frozen:  # type: ignore[attr-defined]
             fields = kind.__dataclass_fields__  # type: ignore[attr-defined]
             for name, held in state_of(value, kind):
-                if name in fields:  # else it was computed from them
+                # Other attributes were computed from the fields.
+                if name in fields:
                     parts += [name, (yield held)]
         return parts
 
@@ -516,7 +514,8 @@ class Digester:
             return (yield from self._serde(arguments[0]))
         parts.append((yield made))
         for argument in arguments:
-            if type(argument) is not dict:  # settings of the registry say where schemas are, not what they are
+            # A dict is the settings of the schema registry: where schemas are, not what they are.
+            if type(argument) is not dict:
                 parts.append((yield argument))
         return parts
 
@@ -550,8 +549,6 @@ class Digester:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Named:
-    """A value with its name, for messages."""
-
     value: Any
     name: str
 
@@ -577,7 +574,7 @@ def _variable(value: ContextVar[Any]) -> Steps:
 
 
 def _union(value: Any) -> Steps:
-    """Describe `Optional[int]` as `int | None`: they are equal from Python 3.14 on."""
+    """Describe `Optional[int]` as `int | None`, which equal each other from Python 3.14 on."""
     parts: list[object] = ["type", _UNION]
     for each in typing.get_args(value):
         parts.append((yield each))
@@ -590,7 +587,8 @@ def _annotation(value: Any) -> Steps | None:
     if origin in (typing.Union, UnionType):
         return _union(value)
     if origin is not None:
-        named = origin.__module__ == "typing"  # a class in some versions of Python, an object in others
+        # A class in some versions of Python, an object in others.
+        named = origin.__module__ == "typing"
         return _listed("type", str(origin).rpartition(".")[2].strip("'>") if named else origin, *typing.get_args(value))
     if is_a(value, typing.NewType):
         return _listed("new type", value.__name__, value.__supertype__)

@@ -75,13 +75,12 @@ class _Work:
         self._unseen: set[str] = set()
 
     def code(self, value: Any) -> str:
-        """Return the digest of a value of the present node."""
         text, unseen = self._digester.digest(value)
         self._unseen |= unseen
         return text
 
     def note(self, name: str, *parts: object) -> None:
-        """End the present node."""
+        """Add the digest of a node, and what could not be digested since the last one."""
         self.nodes[name] = _digest(*parts)
         if self._unseen:
             self.unseen[name] = tuple(sorted(self._unseen))
@@ -105,7 +104,8 @@ def _node(work: _Work, node: Node, stores: tuple[str, ...]) -> tuple[object, ...
 def _store(work: _Work, builder: StoreBuilder) -> tuple[object, ...]:
     serdes = work.code(builder.key_serde), work.code(builder.value_serde)
     limit = () if builder.max_entries is None else (builder.max_entries,)
-    lives = () if builder.ttl_ms is None or builder.table_expires else ("ttl", builder.ttl_ms)  # else its node has it
+    # Of a table whose rows expire, the digest of its node has the time to live.
+    lives = () if builder.ttl_ms is None or builder.table_expires else ("ttl", builder.ttl_ms)
     return builder.kind.value, *serdes, builder.logging, builder.retention_ms, builder.window_size_ms, *limit, *lives
 
 

@@ -1,7 +1,4 @@
-"""A topology as a graph to draw: sub-topologies, their nodes and stores, and the topics between them.
-
-A topology as a Mermaid flowchart, which GitHub, GitLab and many editors draw.
-"""
+"""A topology as a graph to draw, and as a Mermaid flowchart, which GitHub, GitLab and many editors draw."""
 
 from __future__ import annotations
 
@@ -16,7 +13,6 @@ if TYPE_CHECKING:
     from riverrun.topology.nodes import GlobalStore, Node, SubTopology
 
 CHOSEN = "a topic per record"
-"""Stands for the topics of a sink that chooses one per record."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,11 +20,8 @@ class Drawn:
     """One node.
 
     Args:
-        name: Its name.
         parents: Nodes of its sub-topology from which it receives records.
         reads: Topics that it reads, or the pattern of their names.
-        writes: Topics that it writes.
-        stores: Names of the stores it may use.
     """
 
     name: str
@@ -40,12 +33,7 @@ class Drawn:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """A sub-topology, or the nodes of a global store.
-
-    Args:
-        title: Its name.
-        nodes: Its nodes, parents before children.
-    """
+    """A sub-topology, or the nodes of a global store; parents come before children."""
 
     title: str
     nodes: tuple[Drawn, ...]
@@ -53,25 +41,14 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Graph:
-    """A topology to draw.
-
-    Args:
-        groups: Sub-topologies, then global stores.
-        internal: Internal topics, without the application's prefix.
-    """
+    """A topology to draw: sub-topologies, then global stores, and internal topics without the application's prefix."""
 
     groups: tuple[Group, ...]
     internal: frozenset[str]
 
 
 def graph(subs: Sequence[SubTopology], global_stores: Iterable[GlobalStore], internal: Iterable[str]) -> Graph:
-    """Return a topology as a graph.
-
-    Args:
-        subs: Its sub-topologies.
-        global_stores: Its global stores.
-        internal: Its repartition topics.
-    """
+    """Return a topology as a graph."""
     groups = [Group(f"Sub-topology {sub.id}", tuple(_drawn(node, sub) for node in sub.nodes)) for sub in subs]
     groups += [_global(store) for store in global_stores]
     return Graph(tuple(groups), frozenset(internal))
@@ -105,12 +82,9 @@ _STYLES = (
 
 
 def mermaid(graph: Graph) -> str:
-    """Return the text of a flowchart. Users' names are only labels, so none can act as Mermaid syntax.
-
-    Args:
-        graph: The graph to draw.
-    """
+    """Return the text of a flowchart."""
     topics = sorted({topic for group in graph.groups for node in group.nodes for topic in (*node.reads, *node.writes)})
+    # Users' names are only labels, so none can act as Mermaid syntax.
     ids = {topic: f"t{number}" for number, topic in enumerate(topics)}
     lines = ["flowchart TB"]
     for topic in topics:

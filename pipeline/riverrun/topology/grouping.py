@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 
     from riverrun.topology.parts import Parts
 
+# Repartition topics of joins by a foreign key, whose results do not depend on the time of the answers.
 _FOREIGN_KEY = re.compile("-subscription-(registration|response)-topic$|KTABLE-FK-JOIN-SUBSCRIPTION-")
-"""Repartition topics of joins by foreign key."""
 
 
 def group_ids(parts: Parts) -> tuple[dict[str, int], dict[str, int]]:
@@ -22,9 +22,6 @@ def group_ids(parts: Parts) -> tuple[dict[str, int], dict[str, int]]:
 
     Groups are numbered by their first member, in the order in which nodes were added
     (`InternalTopologyBuilder.makeNodeGroups`). Groups of global stores count as well.
-
-    Returns:
-        Node name to group id, and global store name to group id.
     """
     root = _connected_roots(parts)
     global_sources = {g.source.name: store for store, g in parts.global_stores.items()}
@@ -106,7 +103,7 @@ def is_cyclic(level: tuple[SubTopology, ...]) -> bool:
 def loops(subs: Collection[SubTopology]) -> tuple[tuple[int, ...], ...]:
     """Return, per level whose sub-topologies write to each other or to themselves, their sorted ids.
 
-    Foreign-key joins are left out: their results do not depend on the time of the answers.
+    Foreign-key joins are left out.
     """
     mended = [
         replace(sub, repartition_topics=frozenset(t for t in sub.repartition_topics if not _FOREIGN_KEY.search(t)))

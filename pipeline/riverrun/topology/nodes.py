@@ -1,10 +1,4 @@
-"""The immutable nodes of a topology.
-
-Java's `TreeSet` of names whose order changes while it is filled; Kafka Streams prints children and parents in this order.
-
-A red-black tree compares a new name only with those on its way down, by their ranks at that moment. So the resulting order
-depends on the earlier shape of the tree.
-"""
+"""The immutable nodes of a topology, and `TreeSet`, in whose order Kafka Streams prints children and parents."""
 
 from __future__ import annotations
 
@@ -33,30 +27,27 @@ class _Entry:
 
     @property
     def side(self) -> int:
-        """Return the position of the child under its parent: 0 or 1."""
         return int(self.parent is not None and self.parent.children[1] is self)
 
 
 class TreeSet:
-    """Names in the order of their ranks.
+    """Names in the order of their ranks, as Java's `TreeSet` keeps them while ranks change.
+
+    A red-black tree compares a new name only with those on its way down, by their ranks at that moment. So the resulting order
+    depends on the earlier shape of the tree.
 
     >>> names = TreeSet(lambda name: name)
     >>> for name in ["b", "a", "b", "c"]:
     ...     names.add(name)
     >>> list(names)
     ['a', 'b', 'c']
-
-    Args:
-        rank: Returns the current rank of a name.
     """
 
     def __init__(self, rank: Callable[[str], Any]) -> None:
-        """Start with an empty set."""
         self._rank = rank
         self._root: _Entry | None = None
 
     def __iter__(self) -> Iterator[str]:
-        """Iterate in order."""
         return _names_below(self._root)
 
     def add(self, name: str) -> None:
@@ -128,10 +119,7 @@ class SourceNode:
     """Reads topics.
 
     Args:
-        name: Unique within the topology.
         topics: Topics to read; repartition topics without the application's prefix. With a pattern, the topics found.
-        key_serde: Reads keys.
-        value_serde: Reads values.
         timestamp_extractor: `(record, partition_time_ms) -> event_time_ms`; None for `default.timestamp.extractor`. Records
             with a negative result are dropped.
         reset: Where to start without committed offsets; None for `auto.offset.reset`. Repartition topics are read from their
@@ -169,11 +157,8 @@ class ProcessorNode:
     """Runs a built-in operator or a user's processor.
 
     Args:
-        name: Unique within the topology.
-        parents: Names of the nodes from which it receives records.
         supplier: Returns a new instance on each call.
         functions: The user's functions in it; part of the fingerprint.
-        lineage: Compares the records that it forwards with those that it receives.
     """
 
     name: str
@@ -188,11 +173,7 @@ class SinkNode:
     """Writes to a topic.
 
     Args:
-        name: Unique within the topology.
-        parents: Names of the nodes from which it receives records.
         topic: A topic, or `(key, value, timestamp_ms) -> topic` for a choice per record.
-        key_serde: Writes keys.
-        value_serde: Writes values.
         partitioner: `(topic, key, value, number_of_partitions) -> partition`, or several; None for Kafka's default.
     """
 
@@ -217,7 +198,7 @@ class RepartitionTopic:
 
 @dataclass(frozen=True, slots=True)
 class GlobalStore:
-    """A store of which every instance holds a full copy, and the source that fills it."""
+    """A store of which every worker holds a full copy, and the source that fills it."""
 
     source: SourceNode
     processor: ProcessorNode
@@ -235,9 +216,8 @@ class SubTopology:
     Args:
         id: The first part of its tasks' ids.
         nodes: Its nodes, parents before children.
-        stores: Its stores.
         store_access: Node name to the names of the stores it may use.
-        repartition_topics: Its internal topics, without the application's prefix.
+        repartition_topics: The application's repartition topics, without its prefix.
     """
 
     id: int

@@ -22,9 +22,7 @@ class Output:
     """A topic that an application writes for others.
 
     Args:
-        topic: Its name.
-        kind: Whether it is a table or a log.
-        why: The reason, for people.
+        why: The reason for its kind, as `riverrun` shows it.
     """
 
     topic: str

@@ -1,4 +1,4 @@
-"""The parts of a topology, for others to read, and for optimisations to change before reassembly."""
+"""The parts of a topology, which optimisations change before it is put together again."""
 
 from __future__ import annotations
 
@@ -21,7 +21,6 @@ class Parts:
         nodes: Nodes by name, except those of global stores.
         stores: Stores by name, in order of addition, except global stores.
         users: The processors connected to each store.
-        global_stores: Global stores by name.
         repartition_topics: Repartition topics by name, without the application's prefix.
         copartitioned: Groups of sources whose topics need the same number of partitions.
     """

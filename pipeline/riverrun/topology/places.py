@@ -1,4 +1,4 @@
-"""Layout of a topology's picture: sub-topologies side by side, rows of nodes from top to bottom.
+"""Layout of a topology's picture: sub-topologies next to each other, rows of nodes from top to bottom.
 
 An edge that skips rows has a lane in each of them. A lane takes as much room as a box, so no edge runs behind a node.
 """
@@ -14,13 +14,11 @@ if TYPE_CHECKING:
 
     from riverrun.topology.graph import Drawn, Graph, Group
 
+# All lengths are pixels: width of a letter, height of a line, padding around text.
 LETTER, LINE, PADDING = 7.4, 18, 12
-"""Width of a letter, height of a line, and padding around text; all lengths are in pixels."""
 _ROW, _GAP, MARGIN = 56, 24, 24
 _LANE = 8
-"""Distance between parallel lines."""
 _TITLE = 36
-"""Height of a title above the input topics."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,9 +27,6 @@ class Box:
 
     Args:
         kind: Its kind: `node`, `state`, `topic`, `internal` or `lane`.
-        lines: Its text.
-        left: Its left side.
-        top: Its upper side.
         floor: The lower side of the highest box of its row.
     """
 
@@ -66,11 +61,7 @@ class Block:
     """A sub-topology with its layout: input topics above it, output topics below.
 
     Args:
-        group: The sub-topology.
-        boxes: Its boxes by key, lanes among them.
-        edges: Its edges.
-        left: Its left side.
-        width: Its width.
+        boxes: Its boxes by key, including lanes.
         title: The base line of its title.
         top: The upper side of the frame around its nodes.
         bottom: The lower side of that frame.
@@ -107,14 +98,7 @@ class Far:
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """A complete layout.
-
-    Args:
-        blocks: Sub-topologies and global stores.
-        far: Lines between them.
-        width: The width of the picture.
-        height: Its height.
-    """
+    """A complete layout: sub-topologies and global stores, and the lines between them."""
 
     blocks: tuple[Block, ...]
     far: tuple[Far, ...]
@@ -123,11 +107,7 @@ class Picture:
 
 
 def placed(graph: Graph) -> Picture:
-    """Lay out a graph.
-
-    Args:
-        graph: The graph to draw.
-    """
+    """Lay out a graph."""
     internal = graph.internal
     pairs = [
         (writer, reader, topic)
@@ -195,7 +175,8 @@ def _width(row: Sequence[tuple[str, Box]]) -> float:
 
 def _depths(nodes: Sequence[Drawn]) -> dict[str, int]:
     depth: dict[str, int] = {}
-    for node in nodes:  # parents come before children
+    # Parents come before children.
+    for node in nodes:
         depth[node.name] = 1 + max((depth[parent] for parent in node.parents), default=-1)
     return depth | {node.name: max(depth.values()) for node in nodes if node.writes}
 

@@ -1,7 +1,4 @@
-"""A topology as an SVG picture: sub-topologies side by side, with records that flow downwards.
-
-A topology as one page of HTML: its picture, its sub-topologies, and Kafka Streams' description.
-"""
+"""A topology as an SVG picture, and as one page of HTML with its picture, its sub-topologies and its description."""
 
 from __future__ import annotations
 
@@ -46,10 +43,10 @@ _STYLE = """<style>
 _HEAD = """<defs>
 <marker id="riverrun-head" viewBox="0 0 10 10" refX="9" refY="5" markerWidth="7" markerHeight="7" orient="auto">
 <path class="head" d="M0 0L10 5L0 10z"/></marker></defs>"""
+# XML cannot hold these, or they break a line.
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
-"""Characters that XML cannot hold, or that break a line."""
+# Unicode's visible pictures of control characters begin here.
 _PICTURES = 0x2400
-"""Start of the visible pictures of control characters in Unicode."""
 _FIRST_PRINTED = 0x20
 _CORNER = 6
 
@@ -58,9 +55,6 @@ def svg(graph: Graph) -> str:
     """Return the picture as a document, in light or dark colours according to the reader's browser.
 
     It may also be embedded in a page: its rules apply to nothing else there. Screen readers read its content as text.
-
-    Args:
-        graph: The graph to draw.
     """
     picture = placed(graph)
     size = f'viewBox="0 0 {picture.width:.0f} {picture.height:.0f}" width="{picture.width:.0f}"'
@@ -72,7 +66,7 @@ def svg(graph: Graph) -> str:
 
 
 def _description_of(group: Group) -> str:
-    """Describe the content of the picture in words."""
+    """Describe the content of the picture as text."""
     said = [group.title]
     for verb, things in (
         ("reads", [topic for node in group.nodes for topic in node.reads]),
@@ -98,8 +92,9 @@ def _drawn(block: Block) -> Iterable[str]:
 
 
 def _box(key: str, box: Box) -> str:
-    """Draw a box; its key (`node NAME`, `in TOPIC`, `out TOPIC`) stands with it for pages that add figures."""
+    """Draw a box with its key: `node NAME`, `in TOPIC` or `out TOPIC`."""
     radius = 4 if box.kind in {"node", "state"} else box.height / 2
+    # Pages that add statistics find the box by its key.
     shape = (
         f'<rect class="{box.kind}" data-key="{_escaped(key)}" x="{box.left:.0f}" y="{box.top:.0f}" width="{box.width:.0f}" '
         f'height="{box.height:.0f}" rx="{radius:.0f}"/>'
@@ -176,15 +171,7 @@ _COLUMNS = "Sub-topology", "Reads", "Keeps", "Writes"
 
 
 def page(title: str, fingerprint: str, picture: str, description: str, subs: Iterable[SubTopology]) -> str:
-    """Return a self-contained page: no script, no external picture or style.
-
-    Args:
-        title: The heading, for example the application.
-        fingerprint: The topology's fingerprint.
-        picture: An SVG document to embed.
-        description: Kafka Streams' text.
-        subs: The sub-topologies, for the table.
-    """
+    """Return a self-contained page: no script, no external picture or style."""
     rows = "".join(f"<tr>{''.join(f'<td>{cell}</td>' for cell in _cells(sub))}</tr>\n" for sub in subs)
     heads = "".join(f'<th scope="col">{name}</th>' for name in _COLUMNS)
     return f"""<!doctype html>

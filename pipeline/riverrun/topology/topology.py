@@ -62,7 +62,6 @@ class Topology:
     """
 
     def __init__(self) -> None:
-        """Start with an empty topology."""
         self._parts = Parts()
         self._fingerprint: tuple[int, str] | None = None
 
@@ -260,13 +259,13 @@ class Topology:
         value_serde: Serde[Any],
         timestamp_extractor: Callable[[ConsumerRecord[Any, Any], int], int] | None = None,
     ) -> Topology:
-        """Add a store of which every instance holds a full copy. A processor fills it from all partitions of a topic.
+        """Add a store of which every worker holds a full copy. A processor fills it from all partitions of a topic.
 
         Every processor may read it by name, without a connection.
 
         Args:
             builder: The store. It has no changelog, as its topic serves as one.
-            topic: The topic.
+            topic: The topic, all of whose partitions every worker reads.
             source_name: Name of the source that reads it.
             processor_name: Name of the processor that fills the store and forwards nothing.
             supplier: Returns that processor.
@@ -448,9 +447,9 @@ class Topology:
     def fingerprint(self) -> str:
         """Return a digest of the structure and of the user's functions. Equal digests mean equal results for equal inputs.
 
-        The topics that a pattern currently matches are not part of it. It is computed once for each state of the graph: later,
-        functions may have changed what they refer to, such as a dict in which they keep what they have looked up.
+        The topics that a pattern currently matches are not part of it. It is computed once for each state of the graph.
         """
+        # Once for each state of the graph: functions may change what they refer to, such as a dict of what they have looked up.
         size = self._parts.size
         if self._fingerprint is None or self._fingerprint[0] != size:
             self._fingerprint = size, fingerprint(self.resolved(()).parts())

@@ -16,36 +16,34 @@ if TYPE_CHECKING:
 
 _Written = ast.Lambda | ast.FunctionDef | ast.AsyncFunctionDef
 
+# They do not affect behaviour, or some versions of Python lack them.
 _SKIPPED = frozenset({"annotation", "returns", "ctx", "kind", "type_comment", "type_params", "simple"})
-"""Fields of nodes that do not affect behaviour, or that some versions of Python lack."""
 
 _PARSINGS = 10
 
+# CPython 3.11 counts the depth of syntax trees for all threads together, and raises `SystemError` if two threads build
+# trees at a time (gh-106905).
 _parsing = threading.Lock()
-"""Held while a source is parsed. CPython 3.11 counts the depth of syntax trees for all threads together, and raises
-`SystemError` if two threads build trees at a time (gh-106905)."""
 
 
 def written(function: FunctionType) -> str | None:
-    """Return a function's parameters and body from its source, without comments, docstring, annotations and layout.
-
-    Returns:
-        Text that differs where they do. None if others cannot import its module, such as functions of notebooks: processes
-        that receive them have no source. None also if there is no source here, or if an expression has too many terms.
-        None also if several functions begin at its first line and cannot be told apart.
-    """
+    """Return a function's parameters and body from its source, without comments, docstring, annotations and layout; or None."""
     code = function.__code__
+    # Others cannot import its module, such as a notebook: processes that receive the function have no source.
     if function.__globals__.get("__name__") == "__main__" or code.co_filename.startswith("<"):
         return None
-    linecache.checkcache(code.co_filename)  # a module may have been rewritten and reloaded
+    # A module may have been rewritten and reloaded.
+    linecache.checkcache(code.co_filename)
     lines = linecache.getlines(code.co_filename, function.__globals__)
     found = [node for node in _functions("".join(lines)).get(code.co_firstlineno, ()) if _may_be(node, code)]
     if len(found) > 1:
         found = [node for node in found if _has_all(node, code)]
     try:
         shapes = {repr(_function(node)) for node in found}
-    except RecursionError:  # an expression of hundreds of terms
+    # An expression of hundreds of terms.
+    except RecursionError:
         return None
+    # Several functions that begin at one line and cannot be told apart: bytecode has to do.
     return shapes.pop() if len(shapes) == 1 else None
 
 
@@ -66,13 +64,13 @@ def _functions(source: str) -> Mapping[int, list[_Written]]:
 def _parsed(source: str) -> ast.Module:
     with _parsing:
         for _ in range(_PARSINGS - 1):
-            with suppress(SystemError):  # a thread of other code was parsing
+            # A thread of other code, which knows nothing of the lock, was parsing.
+            with suppress(SystemError):
                 return ast.parse(source)
         return ast.parse(source)
 
 
 def _begins(node: _Written) -> int:
-    """Return the first line of its code, or of its first decorator."""
     decorators = [] if isinstance(node, ast.Lambda) else node.decorator_list
     return min(part.lineno for part in (node, *decorators))
 
@@ -124,7 +122,8 @@ def _shape(part: object) -> object:
 
 
 def _joined(values: list[ast.expr]) -> list[object]:
-    """Return an f-string's parts with adjacent texts joined, as versions of Python split them differently."""
+    """Return an f-string's parts with adjacent texts joined."""
+    # Versions of Python split these texts differently.
     pieces: list[object] = []
     for is_text, group in groupby(values, lambda value: isinstance(value, ast.Constant)):
         if is_text:

@@ -1,11 +1,10 @@
 """Archived topics as tables of Apache Iceberg, for engines such as Trino and Spark: the archive's own files, registered.
 
 A table refers to the files that the latest manifest of its topic lists, no more and no less. The summary of its snapshot says
-which manifest that is, with the ranges of offsets. So what an attempt that failed has left out, the next one makes up for,
-whichever process makes it. Riverrun itself reads manifests only.
+which manifest that is, with the ranges of offsets. So after a failed attempt the next one catches up, whichever process makes
+it. Riverrun itself reads only manifests.
 
-The table must never delete files: they are the archive's. `gc.enabled=false` tells engines so. Old snapshots are taken out of
-its metadata here, since engines refuse to expire them then.
+The files belong to the archive, and the table must never delete them.
 """
 
 from __future__ import annotations
@@ -35,10 +34,11 @@ if TYPE_CHECKING:
     from riverrun.archive.manifest import ArchiveStore, TopicManifest
 
 SUMMARY = "riverrun-archive"
-"""Name of the property in the summary of a snapshot: what of the topic the snapshot has, as JSON."""
+"""Property in the summary of a snapshot: what the snapshot has of the topic, as JSON."""
 _OF = "riverrun-archive-of"
-"""Name of the table's property that says which topic of which archive it shows."""
+"""Property of the table: the topic and the archive that it shows."""
 _PROPERTIES = {
+    # Engines must not delete files. They also refuse to expire snapshots then, which `_forget_snapshots` does.
     "gc.enabled": "false",
     "commit.manifest-merge.enabled": "true",
     "write.metadata.delete-after-commit.enabled": "true",
@@ -53,8 +53,8 @@ class Shown:
 
     Args:
         table: Its name, with its namespace.
-        added: Files that it refers to from now on.
-        removed: Files that it refers to no more.
+        added: Number of files that it refers to from now on.
+        removed: Number of files that it no longer refers to.
     """
 
     table: str
@@ -66,10 +66,8 @@ class ArchiveTable:
     """The table of an archived topic.
 
     Args:
-        store: The archive.
-        topic: The topic.
         catalog: Properties of the catalogue, as pyiceberg's `load_catalog` takes them.
-        namespace: The table's namespace. Its name is that of the topic, with `_` for dots and hyphens.
+        namespace: The table's namespace. The table has the topic's name, with `_` for dots and hyphens.
     """
 
     def __init__(self, store: ArchiveStore, topic: str, catalog: Mapping[str, str], namespace: str) -> None:
@@ -78,16 +76,11 @@ class ArchiveTable:
         self.name = f"{namespace}.{re.sub('[.-]', '_', topic)}"
 
     def show(self) -> Shown:
-        """Let the table refer to the files of the latest manifest, and to no others. It is made if there is none.
-
-        Raises:
-            ConfigError: If it is another table, or the catalogue refuses.
-            ArchiveError: If the archive cannot be read.
-            EngineError: If the catalogue or its store does not answer.
-        """
+        """Let the table refer to exactly the files of the latest manifest; create it if there is none."""
         with told("show the archive in", self.name):
             for _ in range(ATTEMPTS):
-                table = self._opened()  # before the manifest, which is never the older one
+                # The table before the manifest: a commit to it fails if another process has shown a later manifest meanwhile.
+                table = self._opened()
                 manifest = self._store.manifest(self._topic) or nothing_of(self._topic)
                 summary = _summary(manifest)
                 snapshot = table.current_snapshot()
@@ -97,26 +90,23 @@ class ArchiveTable:
                     return self._changed(table, manifest, summary)
                 except CommitFailedException:
                     continue
-                except ArchiveError:  # a compaction may have replaced files since
+                # A compaction may have replaced the files since: then the next manifest is shown.
+                except ArchiveError:
                     if self._store.manifest(self._topic) == manifest:
                         raise
         message = f"Others have changed {self.name} at each of {counted(ATTEMPTS, 'attempt')} to show the archive in it"
         raise EngineError(message)
 
     def _changed(self, table: Table, manifest: TopicManifest, summary: str) -> Shown:
-        """Change the table as it was loaded.
-
-        Raises:
-            CommitFailedException: If anybody has changed it since.
-            ArchiveError: If a file of the manifest is gone, or not what the manifest says.
-        """
+        """Change the table as it was loaded, or raise `CommitFailedException` if anybody has changed it since."""
         wanted = {self._location(file.name): file for file in manifest.files if file.name}
         there = {task.file.file_path: task.file for task in table.scan().plan_files()}
         gone = [file for path, file in there.items() if path not in wanted]
         added, properties = sorted(wanted.keys() - there.keys()), {SUMMARY: summary}
+        # pyiceberg reads the footers for statistics, and pyarrow ends the process at some damaged bytes: check the files first.
         for path in added:
             with opened(self._store, self._topic, wanted[path]):
-                """The catalogue takes statistics from it."""
+                pass
         if gone:
             changed = swap_files(table, gone, added, properties)
         else:
@@ -131,17 +121,14 @@ class ArchiveTable:
         return opened_catalog(self._properties)
 
     def _opened(self) -> Table:
-        """Return the table, which is made if there is none.
-
-        Raises:
-            ConfigError: If it shows something else.
-        """
+        """Return the table; create it if there is none."""
         own = {_OF: f"{self._topic} at {self._store.url}"}
         if not self._catalog.table_exists(self.name):
             self._catalog.create_namespace_if_not_exists(self.name.rpartition(".")[0])
             try:
                 return self._catalog.create_table(self.name, SCHEMA, properties={**_PROPERTIES, **own})
-            except TableAlreadyExistsError:  # another process was faster
+            # Another process was faster.
+            except TableAlreadyExistsError:
                 pass
         table = self._catalog.load_table(self.name)
         found = table.properties.get(_OF)
@@ -174,11 +161,12 @@ def _summary(manifest: TopicManifest) -> str:
 
 
 def _forget_snapshots(table: Table) -> None:
-    """Take old snapshots out of the metadata, which would grow for ever. Their files are the archive's, and stay."""
+    """Take old snapshots out of the metadata, which would grow without bound. Files stay: they belong to the archive."""
     times = sorted(snapshot.timestamp_ms for snapshot in table.snapshots())
     if len(times) > _MOST_SNAPSHOTS:
         before = datetime.fromtimestamp(times[-_KEPT_SNAPSHOTS] / 1000, UTC)
         try:
             table.maintenance.expire_snapshots().older_than(before).commit()
+        # The next change tries again.
         except CommitFailedException:
-            return  # the next change will
+            return

@@ -3,7 +3,7 @@
 Each export writes one range of offsets into its own directory, `batch=<number>`. An interrupted export is repeated with
 the same range, and overwrites its directory. So the target has every record once, however often exports fail. For
 targets without directories (`jdbc`), one transaction writes a batch together with the progress
-(`riverrun.transfers.jdbc`). Executors turn records into rows with the columns of the target.
+(`riverrun.transfers.jdbc`).
 """
 
 from __future__ import annotations
@@ -40,11 +40,7 @@ _SCHEMA = "_key binary, value binary, _timestamp timestamp, _partition int, _off
 
 
 def records_of(spec: ExportSpec, batch: ExportBatch, kafka: dict[str, str], spark: Any, counted: Any) -> Any:
-    """Return the records of a batch. The executors read them, and count finished offsets if requested.
-
-    Raises:
-        DeserializationError: While they are read, if a key or a value that is exported as text is not in UTF-8.
-    """
+    """Return the records of a batch, which executors read; they add finished offsets to `counted` unless it is None."""
     texts = () if spec.is_binary and spec.schema is None else ("value",) if spec.is_binary else ("_key", "value")
     pieces = [
         (tp, OffsetRange(start, min(start + _RECORDS_PER_TASK, whole.end)))
@@ -67,7 +63,7 @@ def records_of(spec: ExportSpec, batch: ExportBatch, kafka: dict[str, str], spar
 def _read_piece(
     tp: TopicPartition, wanted: OffsetRange, kafka: dict[str, str], texts: Collection[str]
 ) -> Iterator[Any]:
-    """Read a part of a partition on an executor, in Arrow batches of `_SCHEMA`; some of its columns have to be texts."""
+    """Yield a part of a partition as Arrow batches of `_SCHEMA`; the columns of `texts` have to be UTF-8."""
     kinds = (pa.binary(), pa.binary(), pa.timestamp("us", "UTC"), pa.int32(), pa.int64())
     schema = pa.schema(list(zip(("_key", "value", "_timestamp", "_partition", "_offset"), kinds, strict=True)))
     for _, records in read_range(admin_here(kafka), {tp: wanted}):
@@ -86,14 +82,12 @@ def _read_piece(
 
 
 def _check_text(tp: TopicPartition, records: Any, name: str) -> None:
-    """Check that a column is text in UTF-8, as other bytes would be replaced.
-
-    Raises:
-        DeserializationError: If it is not; with the record's coordinates.
-    """
+    """Check that a column is text in UTF-8."""
+    # Spark would replace other bytes silently.
     column = records.column(name)
     try:
         column.cast(pa.string())
+    # The error does not name the row, which is searched only now.
     except pa.ArrowInvalid:
         for number, data in enumerate(column.to_pylist()):
             try:
@@ -111,7 +105,7 @@ def _check_text(tp: TopicPartition, records: Any, name: str) -> None:
 
 
 def columns_of(spec: ExportSpec, frame: Any) -> Any:
-    """Return the columns of the target: those of the value, then key, time and place; for tables, also a mark of deletions."""
+    """Return the columns of the target: the value's, then key, time and place; for tables, also a mark of deletions."""
     from pyspark.sql import functions as f
 
     place = ["_key", "_timestamp", "_partition", "_offset"]
@@ -126,7 +120,7 @@ def columns_of(spec: ExportSpec, frame: Any) -> Any:
 
 
 def first_malformed(spec: ExportSpec, schema: str, records: Any) -> dict[str, str | int]:
-    """Return the position of the first malformed value; searched only after an error."""
+    """Return the place of the first malformed value; Spark's error does not name it."""
     from pyspark.sql import functions as f
 
     options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": "_corrupt"}
@@ -170,24 +164,7 @@ def run_export(
 ) -> ExportSummary:
     """Export the records since the last export, after completing a failed one.
 
-    Its progress (`riverrun.hosting.progress`) is in offsets read. There is none over Spark Connect, which has no accumulators.
-
-    Args:
-        spec: The specification.
-        admin: Asks the brokers.
-        spark: A Spark session, or a function that creates one, called only if there is something to export.
-        on_batch: Called after each finished batch with the offsets that it has exported.
-
-    Returns:
-        The last batch, and the numbers of records and rows.
-
-    Raises:
-        TopicError: If the topic does not exist.
-        RangeError: If unexported records are gone, the topic was recreated, or the export also runs elsewhere.
-        ConfigError: If the target cannot be written, or not in this form; if an export without its own name has changed its
-            target; or if other files are in the directory of a batch.
-        DeserializationError: If a value does not fit the schema.
-        BrokerError: If brokers do not answer.
+    `spark` is a session, or a function that creates one, which is called only if there is something to export.
     """
     topic = ControlTopic(admin, EXPORTS_TOPIC)
     _check_spec(spec)
@@ -204,6 +181,7 @@ def run_export(
     new = _next_batch(spec, last, admin)
     if new is not None:
         _check_free(spec, new, session())
+        # Before any row: an attempt that fails is repeated with the same range.
         topic.write(spec.id, {spec.id: msgspec.json.encode(asdict(new))}, lambda: _check(topic, spec.id, last))
         done.append(_write(spec, new, admin.kafka, session(), topic))
         on_batch(RunRange(new.ranges))
@@ -228,17 +206,7 @@ def has_batches(admin: Admin, name: str) -> bool:
 
 
 def ends_of_batches(admin: Admin, name: str, topic: str) -> dict[TopicPartition, int]:
-    """Return the offset behind the last batch of an export, by partition of its topic.
-
-    Args:
-        admin: Asks the brokers.
-        name: Name of the export.
-        topic: The topic that it has exported.
-
-    Raises:
-        ConfigError: If it has no batch, or an unfinished one, or exports another topic.
-        RangeError: If its progress cannot be read, or the topic was recreated.
-    """
+    """Return the end offset (exclusive) of an export's last batch, by partition of its topic."""
     last = _last(ControlTopic(admin, EXPORTS_TOPIC), name)
     if not last.number or {tp.topic for tp in last.ranges} != {topic}:
         message = f"There is no batch export {name} of topic {topic}"
@@ -292,7 +260,7 @@ def _check_same_target(spec: ExportSpec, last: ExportBatch) -> None:
 
 
 def _check_free(spec: ExportSpec, batch: ExportBatch, spark: Any) -> None:
-    """Check that the target is free. A batch that has not begun has written nothing, so files there belong to others."""
+    """Check that the target is free: the batch has not begun, so files there belong to others."""
     from pyspark.errors import AnalysisException
 
     if not has_files(spec.format):
@@ -302,7 +270,8 @@ def _check_free(spec: ExportSpec, batch: ExportBatch, spark: Any) -> None:
         try:
             with spark_failures(f"look into {directory}"):
                 found = listing(spark, place, {"recursiveFileLookup": "true"}).inputFiles()
-        except AnalysisException:  # there is no such directory, or file of a follower
+        # There is no such directory, or file of a follower.
+        except AnalysisException:
             continue
         if found:
             message = f"Export {spec.id} has not written to {directory} yet, but there are files: {found[0]}"
@@ -315,6 +284,7 @@ def _directory(spec: ExportSpec, batch: ExportBatch) -> str:
 
 def _next_batch(spec: ExportSpec, last: ExportBatch, admin: Admin) -> ExportBatch | None:
     tps = [TopicPartition(spec.topic, n) for n in range(admin.partitions([spec.topic])[spec.topic])]
+    # The time before the ends: a batch up to these ends has everything up to this time.
     now = whole_now(admin, [spec.topic])
     first, ends = admin.beginning_offsets(tps), admin.end_offsets(tps)
     before = last.ranges
@@ -335,11 +305,6 @@ def _next_batch(spec: ExportSpec, last: ExportBatch, admin: Admin) -> ExportBatc
 
 
 def _require_deletions(spec: ExportSpec, reason: str | None) -> None:
-    """Refuse to continue a table that may hold rows which were deleted meanwhile.
-
-    Raises:
-        RangeError: If it may.
-    """
     if reason is not None:
         message = f"The table {spec.target} of export {spec.id} may hold rows that have been deleted: {reason}"
         hint = (
@@ -357,6 +322,7 @@ def _write(
     topic: ControlTopic,
 ) -> ExportSummary:
     """Write a batch, and record that it is done."""
+    # Spark Connect has no accumulators, so progress is not shown there.
     counted = spark.sparkContext.accumulator(0) if is_followed() and has_jvm(spark) else None
     records = records_of(spec, batch, dict(kafka), spark, counted)
     offsets = RunRange(batch.ranges).size
@@ -385,6 +351,7 @@ def _into_files(spec: ExportSpec, batch: ExportBatch, records: Any) -> WrittenRo
 
 def _into_table(spec: ExportSpec, batch: ExportBatch, records: Any) -> WrittenRows:
     """Write a batch to a table, unless it is there already."""
+    # An attempt may have committed to the database and then failed to record that in Kafka.
     target = JdbcTarget(spec.target, spec.options, spec.key)
     if target.has(records.sparkSession, spec.id, batch.number, batch.range):
         return WrittenRows(0, 0)
@@ -393,12 +360,7 @@ def _into_table(spec: ExportSpec, batch: ExportBatch, records: Any) -> WrittenRo
 
 @contextmanager
 def _told(spec: ExportSpec, batch: ExportBatch, records: Any) -> Iterator[None]:
-    """Translate errors of a batch to errors of the export.
-
-    Raises:
-        ConfigError: If the target cannot be written in this way.
-        DeserializationError: If a value does not fit the schema; with its coordinates.
-    """
+    """Translate errors of a batch to errors of the export."""
     from pyspark.errors import AnalysisException, IllegalArgumentException
 
     with spark_failures(f"write batch {batch.number} of {spec.topic} to {spec.format} target {spec.target}"):
@@ -407,7 +369,8 @@ def _told(spec: ExportSpec, batch: ExportBatch, records: Any) -> Iterator[None]:
         except (AnalysisException, IllegalArgumentException) as error:
             message = f"{spec.format} target {spec.target} cannot be written: {complaint(error)}"
             raise ConfigError(message, hint="Check --format, --option and --schema.") from error
-        except Exception as error:  # the JVM reports it as one of several causes
+        # The JVM reports a refusal, or a malformed value, as one of several causes.
+        except Exception as error:
             _raise_refusal(spec, batch, error)
             if _MALFORMED not in str(error) or spec.schema is None:
                 raise
@@ -418,11 +381,7 @@ def _told(spec: ExportSpec, batch: ExportBatch, records: Any) -> Iterator[None]:
 
 
 def _raise_refusal(spec: ExportSpec, batch: ExportBatch, error: Exception) -> None:
-    """Raise the error of a database that refuses the rows of a batch.
-
-    Raises:
-        ConfigError: If it does.
-    """
+    """Raise the error of the batch if a database has refused its rows."""
     refused = refusal(error)
     if refused is not None:
         message = f"The database refuses batch {batch.number} of {spec.topic} for table {spec.target}: {refused}"

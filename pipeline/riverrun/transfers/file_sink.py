@@ -1,11 +1,11 @@
 """Files on any store of fsspec as a sink: Parquet, or JSON with an object on each line.
 
-Each commit makes one file for each partition, `TOPIC-PARTITION-START`. START is the offset behind the last record of the file
-before it. So the files of a partition form a chain, and the last record of the last file tells the offset. A file appears at
-once and complete, and only if there is none with its name. So of two owners of a partition, one is refused.
+Each commit makes one file for each partition, `TOPIC-PARTITION-START`. START is the end offset (exclusive) of the file before
+it. So the files of a partition form a chain, and the last record of the last file determines the offset. A file appears at once
+and complete, and only if its name is free. So of two owners of a partition, one is refused.
 
-A file of Parquet tells the offset in its footer, with a digest. It is found there without the library that reads Parquet, as
-there are damaged bytes at which that ends the process. The last offset of JSON must be one that can follow those before it.
+A Parquet file has its end offset in the footer, with a digest. The last offset of a JSON file must be one that can follow those
+before it.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ MANIFEST = "_riverrun.json"
 """A file that says which export the directory belongs to. Readers of directories skip names that begin with an underscore."""
 _NEXT = b"riverrun.next"
 _TOLD = re.compile(rb"([0-9]{20}):([0-9a-f]{16})|([1-9][0-9]*)")
-"""The offset behind a file's last record with its digest, or as earlier versions wrote it."""
+"""The end offset (exclusive) of a file with its digest, or without it, as earlier versions wrote it."""
 _LONGEST_FOOTER = 64 * 2**20
 _TAIL_BYTES = 65_536
 _read_object = json_decoder(dict[str, Any]).decode
@@ -49,12 +49,8 @@ class FileSink:
     """A directory of files.
 
     Args:
-        table: The columns.
         target: The directory, or its URL.
         form: `parquet` or `json`.
-
-    Raises:
-        ConfigError: If the store cannot create a file only if there is none.
     """
 
     def __init__(self, table: SinkTable, target: str, form: str) -> None:
@@ -71,12 +67,9 @@ class FileSink:
         self._create = creator(self._files, target)
 
     def begin(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
-        """Find the ends of the partitions' chains. What an earlier owner adds to one refuses this owner's file, or the reverse.
+        """Return the end offsets of the partitions' chains.
 
-        Raises:
-            ConfigError: If the directory belongs to another export, or files lack columns.
-            RangeError: If the topic was recreated.
-            EngineError: If the store does not answer.
+        An earlier owner may still add a file, which then refuses this owner's next file, or the reverse.
         """
         self._pending.clear()
         self._next.clear()
@@ -98,18 +91,14 @@ class FileSink:
         self._pending[batch.tp].append(batch)
 
     def commit(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Create a file for each partition with new records. The files tell the offsets themselves.
-
-        Raises:
-            TaskMigratedError: If another owner has added a file to a partition's chain.
-            EngineError: If the store does not answer, or is full.
-        """
+        """Create a file for each partition with new records. Names and contents of files determine the offsets."""
         for tp in sorted(self._pending):
             if tp not in self._next or tp not in offsets:
                 message = f"{tp} is not this follower's partition"
                 raise TaskMigratedError(message)
             batches, start = self._pending[tp], self._next[tp]
             name = f"{tp.topic}-{tp.partition}-{start:020}.{self._form}"
+            # Of the last record, not from `offsets`, which may be higher: the next owner knows only what the file says.
             end = int(batches[-1].records.column(OFFSET)[-1].as_py()) + 1
             with self._told(f"create {name} in"):
                 try:
@@ -137,11 +126,7 @@ class FileSink:
         return b"".join(msgspec.json.encode(row) + b"\n" for row in rows)
 
     def _check_free(self, names: Sequence[str]) -> None:
-        """Refuse the directory of a batch export, whose offsets are in a topic of Kafka's.
-
-        Raises:
-            ConfigError: If Spark has exported to it.
-        """
+        """Refuse the directory of a batch export, whose offsets are in a Kafka topic."""
         batch = next(filter(_BATCH_OF_SPARK.fullmatch, names), None)
         if batch is not None:
             message = f"{self._target} has {batch}, which a batch export by Spark has written"
@@ -149,17 +134,13 @@ class FileSink:
             raise ConfigError(message, hint=hint)
 
     def _check_manifest(self) -> None:
-        """Make sure that the directory belongs to this export, and note it at the first start.
-
-        Raises:
-            ConfigError: If it belongs to another export, or new columns are refused.
-            RangeError: If the topic was recreated.
-        """
+        """Make sure that the directory belongs to this export, and note it at the first start."""
         table, path = self._table, f"{self._root}/{MANIFEST}"
         own = {"export": table.export, "topic": table.topic, "format": self._form}
         if not self._files.exists(path):
             content = {**own, "topic_id": table.topic_id, "columns": table.schema.names}
-            with suppress(FileExistsError):  # another follower was faster
+            # Another follower may be faster; its manifest is compared below like any other.
+            with suppress(FileExistsError):
                 self._create(path, sealed(msgspec.json.encode(content)))
         found = self._manifest(path)
         if any(found.get(key) != value for key, value in own.items()):
@@ -174,11 +155,6 @@ class FileSink:
             raise ConfigError(message, hint='Let later files have it: new_columns = "add".')
 
     def _manifest(self, path: str) -> dict[str, Any]:
-        """Read the manifest.
-
-        Raises:
-            ConfigError: If it is damaged.
-        """
         try:
             return _read_object(read_document(self._files, self._root, path))
         except ValueError as error:
@@ -188,17 +164,14 @@ class FileSink:
     def _last_files(self, names: Sequence[str]) -> dict[TopicPartition, str]:
         """Return the last file of each partition's chain."""
         found: dict[TopicPartition, str] = {}
+        # Offsets in names have 20 digits, so the order of names is that of offsets.
         for name in sorted(names):
             if match := self._name.fullmatch(name):
                 found[TopicPartition(self._table.topic, int(match[1]))] = name
         return found
 
     def _end_of(self, name: str) -> int:
-        """Return the offset behind the last record of a file.
-
-        Raises:
-            ConfigError: If the file does not tell it.
-        """
+        """Return the end offset (exclusive) of a file."""
         try:
             found = self._name.fullmatch(name)
             partition, start = (int(found[1]), int(found[2])) if found else (0, 0)
@@ -217,11 +190,9 @@ class FileSink:
         return end
 
     def _told_in_footer(self, name: str, size: int) -> int:
-        """Return the offset behind the last record of a file of Parquet.
-
-        Raises:
-            ValueError: If the file does not tell it, or was damaged there.
-        """
+        """Return the end offset (exclusive) of a Parquet file."""
+        # Without pyarrow, which ends the process at some damaged bytes. A file ends with its footer, the footer's length in
+        # four bytes, and the letters PAR1.
         path = f"{self._root}/{name}"
         ending = self._files.cat_file(path, start=max(0, size - 8), end=size)
         length = int.from_bytes(ending[:4], "little")
@@ -229,7 +200,8 @@ class FileSink:
             message = "it is no complete file of Parquet"
             raise ValueError(message)
         footer = self._files.cat_file(path, start=size - 8 - length, end=size - 8)
-        before, _, told = footer.rpartition(_NEXT + b"\x18")  # text follows, with its length in a byte
+        # In Thrift's compact form, a name is followed by 0x18 and the value, with its length in a byte.
+        before, _, told = footer.rpartition(_NEXT + b"\x18")
         found = _TOLD.fullmatch(told[1 : 1 + told[0]]) if before else None
         if found is None or (found[1] and _digest(name, int(found[1])) != found[2].decode()):
             message = "its footer has no offset with the digest of it"
@@ -237,12 +209,9 @@ class FileSink:
         return int(found[1] or found[3])
 
     def _told_in_row(self, name: str, size: int, partition: int) -> int:
-        """Return the offset behind the last record of a file of JSON.
-
-        Raises:
-            ValueError: If its last row is no row of the partition, or does not follow the one before.
-        """
+        """Return the end offset (exclusive) of a JSON file."""
         path, wanted = f"{self._root}/{name}", _TAIL_BYTES
+        # Two complete lines are needed, however long: the last offset must be above the one before.
         while True:
             tail = self._files.cat_file(path, start=max(0, size - wanted), end=size).rstrip(b"\n")
             lines = tail.rsplit(b"\n", 2)
@@ -258,7 +227,8 @@ class FileSink:
         return offsets[-1] + 1
 
     def _remove_leftovers(self, names: Sequence[str], partitions: Collection[TopicPartition]) -> None:
-        """Remove what dead owners of these partitions have not completed. Living ones are refused thereby."""
+        """Remove what dead owners of these partitions have not completed."""
+        # An owner that still runs cannot complete its file then: its commit is refused, as if the name were taken.
         begins = tuple(f".{tp.topic}-{tp.partition}-" for tp in partitions)
         for name in names:
             if name.startswith(begins) and name.endswith(LEFTOVER):
@@ -267,11 +237,11 @@ class FileSink:
 
     @contextmanager
     def _told(self, doing: str) -> Iterator[None]:
-        """Translate errors of the store; each kind of store has its own."""
         try:
             yield
         except (StreamsError, KeyboardInterrupt):
             raise
+        # Every kind of store has different errors. These do not pass by themselves; a follower retries all others.
         except (PermissionError, NotADirectoryError, ImportError, ValueError) as error:
             message = f"Cannot {doing} {self._target}: {error}"
             raise ConfigError(message, hint="Check target, and that its file store's package is installed.") from error
@@ -281,5 +251,4 @@ class FileSink:
 
 
 def _digest(name: str, end: int) -> str:
-    """Return the digest of what a file tells of its end."""
     return hashlib.sha256(f"{name} {end}".encode()).hexdigest()[:16]

@@ -1,7 +1,7 @@
 """Follows a topic into a sink: reads the partitions of this process's share, and commits rows and offsets to the target.
 
-Offsets are read from the target whenever partitions are taken over, never from Kafka. So a follower may end anywhere, and the
-next one goes on behind the last record in the target.
+Offsets are read from the target whenever partitions are taken over, never from Kafka. So a follower can stop at any point, and
+the next one resumes after the last record in the target.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ Taken_contra = TypeVar("Taken_contra", contravariant=True)
 log = logging.getLogger(__name__)
 
 REMOVE, REFUSE, IGNORE = "remove", "refuse", "ignore"
-"""Decides about followers whose targets may lack deletions."""
+"""What to do with targets that may lack deletions (`MissedDeletions`)."""
 
 _POLLED = 2_000
-"""Records of a poll, of which each partition's become one batch."""
+"""Records of a poll; those of a partition become one batch."""
 _POLL_SECONDS = 0.1
 _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.5, 30.0
 _JUDGED_SECONDS = 3.0
-"""How often to look how far the follower has read of compacted topics."""
+"""Seconds between two checks of how far the follower has read compacted topics."""
 _LOOK_SECONDS = 10.0
-"""How often to look whether another version of the application is live."""
+"""Seconds between two checks whether another version of the application is live."""
 
 
 class Share(Protocol):
@@ -53,7 +53,7 @@ class Share(Protocol):
         ...
 
     def note(self, offsets: Mapping[TopicPartition, int], metadata: str) -> None:
-        """Take a copy of committed offsets, to be shown, with what `Deletions` knows of them."""
+        """Record committed offsets for monitoring, with the text of `Deletions.note` as their metadata."""
         ...
 
 
@@ -73,15 +73,15 @@ class Reader(Protocol):
         ...
 
     def known_ends(self, tps: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """Return the ends of logs, as far as they are known."""
+        """Return the known end offsets (exclusive); partitions without one are missing."""
         ...
 
 
 class Target(Protocol[Taken_contra]):
-    """Takes records, with the contract of `riverrun.processor.sinks.Sink`, as batches of its own kind."""
+    """Takes batches of one kind, with the contract of `riverrun.processor.sinks.Sink`."""
 
     def begin(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
-        """Take over exactly these partitions, and return the offset behind the last record of each."""
+        """Take over exactly these partitions, and return the end offset (exclusive) of each that the target has."""
         ...
 
     def write(self, batch: Taken_contra) -> None:
@@ -109,12 +109,12 @@ class Deletions(Protocol):
         ...
 
     def note(self) -> str:
-        """Return when the target was whole, as text."""
+        """Return the time at which the target was whole, as text."""
         ...
 
 
 class _Whole:
-    """The deletions of sources that forget none."""
+    """`Deletions` of sources that forget none."""
 
     def to_read_again(self, _starts: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, OffsetRange]:
         return {}
@@ -132,12 +132,9 @@ class _Whole:
 class MissedDeletions:
     """Knows whether a follower's target may lack deletions.
 
-    The time at which the target was whole is in the metadata of the offsets that the follower's group has a copy of.
+    The time at which the target was whole is the metadata of the offsets that the follower's group commits as a copy.
 
     Args:
-        admin: Asks the brokers.
-        group: The group.
-        topic: The topic.
         target: The follower and its target, for messages.
         lost_deletions: What to do if the target may lack deletions: `remove` what the topic no longer has, `refuse` to
             follow, or `ignore` it.
@@ -155,15 +152,7 @@ class MissedDeletions:
         self._kept_ms = FOREVER_MS
 
     def to_read_again(self, starts: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, OffsetRange]:
-        """Return which partitions have to be read again, with the first and the last offset.
-
-        Args:
-            starts: Behind the last record in the target, by partition.
-
-        Raises:
-            RangeError: If the target may lack deletions, and that is to be refused.
-            BrokerError: If brokers do not answer.
-        """
+        """Return the partitions that have to be read again, with their present ranges; `starts` are the target's offsets."""
         admin, now = self._admin, whole_now(self._admin, [self._topic])
         self._kept_ms = now.kept_ms
         if now.kept_ms == FOREVER_MS:
@@ -173,6 +162,7 @@ class MissedDeletions:
         again: dict[TopicPartition, OffsetRange] = {}
         noted = admin.committed(self._group, starts)
         for tp, start in starts.items():
+            # A copy with a higher offset is of a target that has been taken back since: its time no longer holds.
             known = Whole.decode(noted[tp].metadata) if tp in noted and noted[tp].offset <= start else None
             reason = why_incomplete(admin, known, now, {tp: start} if start > first[tp] else {})
             if reason is not None and self._has_to_read_again(tp, reason, first[tp]):
@@ -194,27 +184,19 @@ class MissedDeletions:
         return self._lost_deletions == REMOVE
 
     def require_recent(self) -> None:
-        """Make sure that nothing was missed among what was read just now.
-
-        Raises:
-            RangeError: If brokers may have removed tombstones meanwhile.
-            BrokerError: If brokers do not answer.
-        """
+        """Make sure that nothing was missed among what was read just now."""
         if self._kept_ms != FOREVER_MS and self._lost_deletions != IGNORE:
             require_recent(self._admin, self._following.whole)
 
     def look(self, reached: Mapping[TopicPartition, int]) -> None:
-        """Note how far the follower has read.
-
-        Raises:
-            BrokerError: If brokers do not answer.
-        """
+        """Note how far the follower has read."""
         if self._kept_ms != FOREVER_MS and reached:
+            # The time before the ends: who has reached these ends has everything up to this time.
             now = Whole(self._admin.clock.noted_ms(), self._kept_ms)
             self._following.look(now, self._admin.end_offsets(reached), reached)
 
     def note(self) -> str:
-        """Return when the target was whole, as metadata of its offsets; empty where none is needed."""
+        """Return the time at which the target was whole, as metadata of its offsets; empty if none is needed."""
         whole = self._following.whole
         return "" if whole is None or self._kept_ms == FOREVER_MS else whole.encode()
 
@@ -224,9 +206,9 @@ class _Sweep:
     """A partition that is read again, to find the rows of the target that the topic no longer has.
 
     Args:
-        before: Where the target ends.
-        end: Where the partition ended when this began.
-        kept: Offsets of the records before the target's end that are still there.
+        before: End offset (exclusive) of the target.
+        end: End offset (exclusive) of the partition when this began.
+        kept: Offsets below `before` of the records that the topic still has.
     """
 
     before: int
@@ -242,7 +224,7 @@ class FollowSettings:
         commit_seconds: Time after the first record without a commit.
         commit_records: Number of records without a commit.
         commit_bytes: Size of their keys and values.
-        retry_seconds: How long to wait for a target that does not answer. The follower then ends.
+        retry_seconds: Time to wait for a target that does not answer. The follower then ends.
     """
 
     commit_seconds: float = 1.0
@@ -259,12 +241,12 @@ class FollowReport:
         records: Records committed so far.
         commits: Number of commits.
         rate: Records committed per second since the last report.
-        lag: Offsets of its partitions that are not committed, as far as known.
-        offsets: By partition, the offset behind the last record in the target.
-        lags: By partition, the offsets that are not committed, as far as known.
+        lag: Number of offsets of its partitions that are not committed; partitions of unknown end do not count.
+        offsets: By partition, the end offset (exclusive) of the target.
+        lags: By partition, the number of offsets that are not committed, if the end is known.
         since_commit: Seconds since the last commit; None before it.
         skipped: Number of records that could not be read and were skipped; those of `records` include them.
-        place: Where an import has read its source up to; empty for topics.
+        place: The position of an import in its source; empty for topics.
     """
 
     records: int
@@ -295,16 +277,11 @@ class Follower(Generic[Batch]):
     """Keeps a target up to date.
 
     Args:
-        share: The partitions of this process.
-        reader: Reads them.
-        sink: The target.
         batch: Makes a batch of a partition's records; None if there is nothing to write.
         starts: Returns where to begin partitions of which the target has no offset.
-        settings: When to commit.
         skipped: Returns the number of records that were skipped so far.
-        deletions: Knows whether the target may lack deletions.
+        deletions: Knows whether the target may lack deletions; None for sources that forget none.
         clock: Returns seconds that only rise.
-        pause: Waits for some seconds.
     """
 
     def __init__(
@@ -357,21 +334,14 @@ class Follower(Generic[Batch]):
         report_seconds: float = 10.0,
         is_outdated: Callable[[], bool] = lambda: False,
     ) -> bool:
-        """Follow until a stop is requested. What was read is committed before the end.
+        """Follow until a stop is requested, and commit what was read; return whether the rows are outdated.
 
         Args:
             ends: Returns whether a stop is requested.
             until_caught_up: Whether to stop at the present end of this process's partitions.
-            on_report: Called repeatedly with the progress.
+            on_report: Called with the progress every `report_seconds`.
             report_seconds: Time between two reports.
-            is_outdated: Returns whether the rows have to be made in another way from now on. Asked every ten seconds.
-
-        Returns:
-            Whether it ended because the rows are outdated.
-
-        Raises:
-            EngineError: If the target does not answer for too long.
-            StreamsError: If the brokers refuse, a record cannot be read, or the target refuses it.
+            is_outdated: Returns whether the rows have to be made in another way from now on, which ends this follower.
         """
         look_at = self._clock() + _LOOK_SECONDS
         try:
@@ -393,17 +363,12 @@ class Follower(Generic[Batch]):
         return False
 
     def turn(self) -> None:
-        """Take part in the group, read some records, and commit what is due.
-
-        Raises:
-            EngineError: If the target does not answer for too long.
-            StreamsError: As in `follow`.
-        """
+        """Take part in the group, read some records, and commit what is due."""
         self._take_part()
         self._read()
 
     def report(self) -> FollowReport:
-        """Return the progress; the rate is that since the last call."""
+        """Return the progress; the rate is the one since the last call."""
         now = self._clock()
         seconds, done = now - self._reported_at, self._done - self._done_before
         self._reported_at, self._done_before = now, self._done
@@ -421,7 +386,6 @@ class Follower(Generic[Batch]):
         )
 
     def _take_part(self) -> None:
-        """Serve the group, and take over new partitions."""
         given = self._share.poll(self._give_up)
         if given is not None:
             self._forget()
@@ -432,7 +396,8 @@ class Follower(Generic[Batch]):
                 self._begin(self._owned)
 
     def _begin(self, tps: frozenset[TopicPartition]) -> None:
-        """Take over partitions, and read behind what the target has of them."""
+        """Take over partitions, and read from where the target ends."""
+        # The target first: taking over fences the previous owner, so the offsets that it returns are final.
         stored = self._sink.begin(tps)
         missing = tps - stored.keys()
         starts = {**(self._starts(missing) if missing else {}), **{tp: stored[tp] for tp in tps & stored.keys()}}
@@ -452,7 +417,7 @@ class Follower(Generic[Batch]):
             log.info("follows %s from offset %d", tp, offset)
 
     def _read(self) -> None:
-        """Read records and commit what is due; wait a moment if no partition can be read."""
+        """Read records and commit what is due; pause if there is no partition to read."""
         if not self._begun:
             self._pause(_POLL_SECONDS)
             return
@@ -462,7 +427,8 @@ class Follower(Generic[Batch]):
                 try:
                     self._take(polled)
                 except BrokerError:
-                    self._forget()  # reads it again from the last commit
+                    # The batch may be written in part: read it again from the last commit.
+                    self._forget()
                     raise
                 self._look()
         except BrokerError as error:
@@ -473,6 +439,7 @@ class Follower(Generic[Batch]):
 
     def _take(self, polled: Polled) -> None:
         """Write what was read, and commit what is due."""
+        # Before anything of this poll can be committed: from then on, nothing shows that it was read too late.
         if polled.records or polled.ends:
             try:
                 self._deletions.require_recent()
@@ -495,7 +462,8 @@ class Follower(Generic[Batch]):
         if tp not in self._begun:
             return
         sweep = self._sweeps.get(tp)
-        if sweep is not None:  # the target has these records, or later ones of their keys
+        # The target has the records below its end, or later ones of their keys: they are only noted.
+        if sweep is not None:
             sweep.kept.extend(each[RAW_OFFSET] for each in records if each[RAW_OFFSET] < sweep.before)
             records = [each for each in records if each[RAW_OFFSET] >= sweep.before]
         if not records:
@@ -511,8 +479,8 @@ class Follower(Generic[Batch]):
         self._bytes += sum(len(each[RAW_KEY] or b"") + len(each[RAW_VALUE] or b"") for each in records)
 
     def _note_end(self, tp: TopicPartition, end: int) -> None:
-        """Note that a partition was read to its end, which may lie behind markers of transactions."""
         if tp in self._begun:
+            # The end may be higher than the last record's: markers of transactions have offsets as well.
             self._reached[tp] = max(end, self._reached[tp])
             self._read_to_end.add(tp)
 
@@ -528,7 +496,7 @@ class Follower(Generic[Batch]):
         )
 
     def _look(self) -> None:
-        """Note from time to time how far the target is, also while there is nothing to commit."""
+        """Note how far the target is, every few seconds, even while there is nothing to commit."""
         if self._begun and self._clock() >= self._judged_at + _JUDGED_SECONDS:
             self._judged_at = self._clock()
             before = self._deletions.note()
@@ -537,7 +505,6 @@ class Follower(Generic[Batch]):
                 self._share.note(self._committed, self._deletions.note())
 
     def _commit(self) -> None:
-        """Commit what was written."""
         if not self._records and not self._swept:
             return
         reached = self._reached.items()
@@ -549,10 +516,11 @@ class Follower(Generic[Batch]):
         self._committed_at = self._clock()
         self._records = self._bytes = 0
         self._swept.clear()
+        # During a sweep, the target may still have rows that were deleted, so no time can be noted.
         self._share.note(moved, "" if self._sweeps else self._deletions.note())
 
     def _is_caught_up(self) -> bool:
-        """Commit as soon as all partitions have been read to their ends, and return whether that is so."""
+        """Return whether all partitions have been read to their ends, after a commit of what was read."""
         if self._owned is None or self._begun != self._owned or not self._read_to_end >= self._begun:
             return False
         with _Guard(self):
@@ -560,16 +528,17 @@ class Follower(Generic[Batch]):
         return not self._records
 
     def _finish(self) -> None:
-        """Commit at the end; a target that does not answer gets the records from the next follower."""
         try:
             self._commit()
+        # Nothing is lost: the next follower begins at the target's offsets, and writes these records.
         except (EngineError, TaskMigratedError) as error:
             log.warning("the last records are left to the next follower: %s", error.message)
 
     def _give_up(self) -> None:
-        """Commit before others get the partitions. Without the commit, they read the records again."""
+        """Commit, and stop reading, before others get the partitions."""
         try:
             self._commit()
+        # The group takes the partitions away in any case. Without this commit, their next owner reads the records again.
         except StreamsError as error:
             log.warning("records are left to the next owner of their partitions: %s", error.message)
         self._forget()
@@ -585,7 +554,6 @@ class Follower(Generic[Batch]):
         self._records = self._bytes = 0
 
     def _let_go(self) -> None:
-        """Release the target."""
         self._forget()
         try:
             self._sink.begin(())
@@ -600,13 +568,10 @@ class Follower(Generic[Batch]):
         log.warning("%s; joining the group again", error.message)
 
     def failed(self, error: EngineError) -> None:
-        """Plan the next attempt to reach the target.
-
-        Raises:
-            EngineError: If it has not answered for too long.
-        """
+        """Plan the next attempt to reach the target."""
         now = self._clock()
         since = self._failing_since = now if self._failing_since is None else self._failing_since
+        # The batch may or may not have been written: its records are read again from the target's offsets.
         self._forget()
         if now - since >= self._settings.retry_seconds:
             raise error
@@ -617,11 +582,7 @@ class Follower(Generic[Batch]):
 
 
 class _Guard:
-    """Lets a follower go on after errors that it recovers from.
-
-    Args:
-        follower: The follower.
-    """
+    """Lets a follower continue after errors that it recovers from."""
 
     def __init__(self, follower: Follower[Any]) -> None:
         self._follower = follower
@@ -630,7 +591,7 @@ class _Guard:
         """Do nothing."""
 
     def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> bool:
-        """Return whether the follower goes on."""
+        """Return whether the follower continues."""
         if isinstance(error, TaskMigratedError):
             self._follower.fenced(error)
             return True

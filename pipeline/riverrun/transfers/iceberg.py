@@ -1,7 +1,7 @@
-"""Access to tables of Apache Iceberg: catalogues, commits that are not repeated, and errors in words.
+"""Access to tables of Apache Iceberg: catalogues, commits without retries, and translated errors.
 
-What Riverrun needs of pyiceberg beyond its documented API is here alone: `without_retries`, `swap_files` and `types_of`. If a
-version lacks it, they say so.
+Only this module uses pyiceberg beyond its documented API: in `without_retries`, `swap_files` and `types_of`. If a version lacks
+what they need, they say so.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ if TYPE_CHECKING:
     from pyiceberg.types import IcebergType
 
 ATTEMPTS = 100
-"""How often a commit is repeated because others have changed the table."""
+"""Attempts of a commit while others change the table."""
 _REFUSED = (
     *(BadRequestError, ForbiddenError, UnauthorizedError, NotInstalledError),
     *(ImportError, PermissionError, TypeError, ValueError),
 )
-"""Errors of settings, tables and values, which no repetition mends."""
+"""Errors of settings, tables and values, at which no retry helps."""
 SUPPORTED = "0.12"
-"""The version of pyiceberg that has all that is needed beyond its documented API."""
+"""The version of pyiceberg that has everything that is needed beyond its documented API."""
 _RETRIES = "commit.retry.num-retries"
 _READERS = 8
-"""Footers of Parquet files that are read at a time."""
+"""Number of Parquet footers that are read concurrently."""
 
 
 def opened_catalog(properties: Mapping[str, str]) -> Catalog:
@@ -48,12 +48,9 @@ def opened_catalog(properties: Mapping[str, str]) -> Catalog:
 
 
 def without_retries(table: Table) -> Transaction:
-    """Return a transaction of the table as it was loaded, which pyiceberg does not repeat; the stored properties stay.
-
-    Raises:
-        ConfigError: If pyiceberg has no such way.
-    """
+    """Return a transaction of the table as it was loaded, which pyiceberg does not repeat."""
     with _needing("commits that are not repeated"):
+        # pyiceberg takes the number of retries only from the table's properties. This changes a copy in memory, not the table.
         table.metadata = table.metadata.model_copy(update={"properties": {**table.properties, _RETRIES: "0"}})
         if table.properties.get(_RETRIES) != "0":
             raise AttributeError(_RETRIES)
@@ -61,21 +58,9 @@ def without_retries(table: Table) -> Transaction:
 
 
 def swap_files(table: Table, gone: Iterable[DataFile], added: Iterable[str], summary: Mapping[str, str]) -> Table:
-    """Take files out of a table as it was loaded, and register others, in one snapshot. No file of theirs is touched.
+    """Take files out of a table as it was loaded, and register the Parquet files at other places, in one snapshot.
 
-    Args:
-        table: The table.
-        gone: The files that leave it.
-        added: Places of Parquet files.
-        summary: Properties of the snapshot.
-
-    Returns:
-        The table now.
-
-    Raises:
-        ConfigError: If pyiceberg has no such way.
-        CommitFailedException: If anybody has changed the table since.
-        FileNotFoundError: If a file is gone.
+    No data file is touched. If anybody has changed the table since, this raises `CommitFailedException`.
     """
     transaction = without_retries(table)
     with _needing("snapshots of chosen files"):
@@ -94,11 +79,7 @@ def swap_files(table: Table, gone: Iterable[DataFile], added: Iterable[str], sum
 
 
 def types_of(schema: pa.Schema) -> dict[str, IcebergType]:
-    """Return the types that columns of Arrow have in a table of Iceberg, by name.
-
-    Raises:
-        ConfigError: If pyiceberg does not say.
-    """
+    """Return the types that columns of Arrow have in a table of Iceberg, by name."""
     with _needing("types of columns"):
         from pyiceberg.io.pyarrow import pyarrow_to_schema  # noqa: PLC0415 - loads pandas
     numbers = count(1)
@@ -107,7 +88,7 @@ def types_of(schema: pa.Schema) -> dict[str, IcebergType]:
 
 
 def _numbered(field: pa.Field, numbers: Iterator[int]) -> pa.Field:
-    """Return a column with the numbers by which Iceberg knows it and its parts."""
+    # `pyarrow_to_schema` refuses columns without field ids, which tables have and new schemas do not.
     kind, number = field.type, next(numbers)
     if pa.types.is_struct(kind):
         kind = pa.struct([_numbered(part, numbers) for part in kind])
@@ -120,11 +101,7 @@ def _numbered(field: pa.Field, numbers: Iterator[int]) -> pa.Field:
 
 @contextmanager
 def _needing(what: str) -> Iterator[None]:
-    """Tell that this version of pyiceberg lacks something that is only looked up here.
-
-    Raises:
-        ConfigError: If it does.
-    """
+    """Report that this version of pyiceberg lacks something that is only looked up here."""
     try:
         yield
     except (ImportError, AttributeError, TypeError) as error:
@@ -135,16 +112,7 @@ def _needing(what: str) -> Iterator[None]:
 
 @contextmanager
 def told(doing: str, name: str) -> Iterator[None]:
-    """Translate errors of the catalogue and its store; each kind has its own.
-
-    Args:
-        doing: What is done, for messages.
-        name: The table.
-
-    Raises:
-        ConfigError: If the catalogue or the table refuses.
-        EngineError: If the catalogue or its store does not answer.
-    """
+    """Translate errors of the catalogue and its store; every kind has its own."""
     try:
         yield
     except (StreamsError, KeyboardInterrupt):

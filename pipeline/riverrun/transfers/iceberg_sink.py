@@ -1,8 +1,7 @@
 """A table of Apache Iceberg as a sink: each commit is a snapshot, whose summary has the offsets of all partitions.
 
 So a rollback of the table takes the offsets back as well, and the follower writes those records again. The table's properties
-have a copy, for tables whose snapshots were expired. pyiceberg's own repetition of a commit is switched off: it would add rows
-behind those of another owner without a look at the offsets.
+have a copy, for tables whose snapshots were expired.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ class Progress(msgspec.Struct, frozen=True):
 
     Args:
         topic_id: The brokers' id of the topic.
-        offsets: By partition, the offset behind the last record in the table.
+        offsets: By partition, the end offset (exclusive) of the table.
     """
 
     topic_id: Word
@@ -48,15 +47,11 @@ _decode = foreign_decoder(Progress, _LONGEST)
 
 
 class IcebergSink:
-    """A table of Iceberg that grows.
+    """An Iceberg table that only grows.
 
     Args:
-        table: The columns.
-        catalog: Properties of the catalogue, as pyiceberg's `load_catalog` takes them. `name` is that of the catalogue.
+        catalog: Properties of the catalogue, as pyiceberg's `load_catalog` takes them. `name` is the catalogue's.
         name: The table's name, with its namespace.
-
-    Raises:
-        ConfigError: If rows were to be replaced.
     """
 
     def __init__(self, table: SinkTable, catalog: Mapping[str, str], name: str) -> None:
@@ -71,13 +66,7 @@ class IcebergSink:
         self._pending: list[SinkBatch] = []
 
     def begin(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
-        """Read the offsets. What an earlier owner adds refuses this owner's commit, or the reverse.
-
-        Raises:
-            ConfigError: If the table has other columns, or the catalogue cannot be opened.
-            RangeError: If the topic was recreated.
-            EngineError: If the catalogue or its store does not answer.
-        """
+        """Return the offsets. An earlier owner may still add rows, which refuses this owner's commit, or the reverse."""
         self._pending, self._next = [], {}
         if not partitions:
             self._catalog = None
@@ -92,16 +81,11 @@ class IcebergSink:
         self._pending.append(batch)
 
     def commit(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Append the rows, with the offsets in the summary of the snapshot.
-
-        Raises:
-            TaskMigratedError: If another owner has added rows of a partition.
-            ConfigError: If the table was changed so that it has no place for the rows.
-            EngineError: If the catalogue or its store does not answer.
-        """
+        """Append the rows, with the offsets in the summary of the snapshot."""
         rows = pa.Table.from_batches([batch.records for batch in self._pending], self._table.schema)
         with told("write to", self._name):
             for _ in range(ATTEMPTS):
+                # Loaded again in each attempt, as another owner of the partitions may have made the change that got in between.
                 try:
                     self._append(self._loaded(), rows, offsets)
                 except CommitFailedException:
@@ -113,11 +97,7 @@ class IcebergSink:
             raise EngineError(message)
 
     def _append(self, table: Table, rows: pa.Table, offsets: Mapping[TopicPartition, int]) -> None:
-        """Append rows to the table as it was loaded.
-
-        Raises:
-            CommitFailedException: If anybody has changed it since.
-        """
+        """Append rows to the table as it was loaded, or raise `CommitFailedException` if it has changed since."""
         found = self._offsets(table)
         for tp in offsets:
             if tp not in self._next or found.get(tp.partition) != self._next[tp]:
@@ -125,6 +105,7 @@ class IcebergSink:
                 raise TaskMigratedError(message)
         reached = found | {tp.partition: offset for tp, offset in offsets.items()}
         offsets_there = msgspec.json.encode(Progress(self._table.topic_id, dict(sorted(reached.items())))).decode()
+        # pyiceberg's own repetition would add the rows after those of another owner, without comparing the offsets.
         transaction = without_retries(table)
         transaction.append(rows, snapshot_properties={self._key: offsets_there})
         transaction.set_properties({self._key: offsets_there})
@@ -135,18 +116,16 @@ class IcebergSink:
         return _PREFIX + self._table.export
 
     def _offsets(self, table: Table) -> dict[int, int]:
-        """Return the offsets that belong to the present rows.
-
-        Raises:
-            RangeError: If they are of an earlier topic.
-        """
+        """Return the offsets that belong to the present rows."""
         written, snapshot, is_cut = None, table.current_snapshot(), False
         while written is None and snapshot is not None:
             written = snapshot.summary.additional_properties.get(self._key) if snapshot.summary else None
             parent = snapshot.parent_snapshot_id
             before = None if parent is None else table.snapshot_by_id(parent)
-            is_cut = before is None and snapshot.sequence_number != 1  # earlier ones were expired
+            # The first snapshot of a table has number 1; before any other, snapshots were expired.
+            is_cut = before is None and snapshot.sequence_number != 1
             snapshot = before
+        # Only then: after a rollback, the copy in the properties would be ahead of the rows.
         if written is None and is_cut:
             written = table.properties.get(self._key)
         if written is None:
@@ -158,28 +137,24 @@ class IcebergSink:
         return found.offsets
 
     def _loaded(self) -> Table:
-        """Return the table as it is now."""
         if self._catalog is None:
             self._catalog = opened_catalog(self._properties)
         return self._catalog.load_table(self._name)
 
     def _opened(self) -> Table:
-        """Return the table, which is made if there is none."""
+        """Return the table; create it if there is none."""
         catalog = self._catalog = opened_catalog(self._properties)
         if not catalog.table_exists(self._name):
             catalog.create_namespace_if_not_exists(self._name.rpartition(".")[0])
             try:
                 return catalog.create_table(self._name, self._table.schema)
-            except TableAlreadyExistsError:  # another follower was faster
+            # Another follower was faster.
+            except TableAlreadyExistsError:
                 pass
         return catalog.load_table(self._name)
 
     def _with_columns(self, table: Table) -> Table:
-        """Return the table with all columns of the export.
-
-        Raises:
-            ConfigError: If it lacks some that may not be added, or has some of other types.
-        """
+        """Return the table with all columns of the export."""
         own = types_of(self._table.schema)
         there = {field.name: field.field_type for field in table.schema().fields}
         for name in own.keys() & there.keys():
@@ -200,5 +175,5 @@ class IcebergSink:
 
 
 def _shape(kind: Any) -> str:
-    """Return a type without the numbers of its fields."""
+    # A type without the numbers of its fields, which each table has in its own way.
     return _ID.sub("", str(kind))

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from riverrun.records import OffsetRange, RawFields, TopicPartition
 
 IMPORTS_TOPIC = "riverrun-imports"
+# Small segments: only closed ones are compacted, and each commit of an import that polls writes its position.
 _CONFIG = {"segment.bytes": str(16 * 2**20)}
-"""Only closed segments are compacted, and each commit of an import that polls writes its position."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class FilePlace:
     """The place within a file of which polling has taken a part.
 
     Args:
-        file: The file.
+        file: Its URL, escaped as Spark does it.
         rows: The number of rows taken, or left out.
         size: The size of the file, bytes.
         version: Changes with the content of the file: the time of the last change, or a tag of the store.
@@ -79,15 +79,9 @@ _batch, _part, _place = foreign_decoder(Batch), foreign_decoder(FinishedPart), f
 
 
 class ImportProgress:
-    """Progress of an import: its last batch, finished parts of it, and finished files.
-
-    Args:
-        admin: Asks the brokers.
-        name: The import's id.
-    """
+    """Progress of an import: its last batch, finished parts of it, and finished files."""
 
     def __init__(self, admin: Admin, name: str) -> None:
-        """Connect. All calls raise `BrokerError` if brokers do not answer."""
         self._topic = ControlTopic(admin, IMPORTS_TOPIC, _CONFIG)
         self._name = name
 
@@ -100,19 +94,11 @@ class ImportProgress:
         return self._files(self._topic.read())
 
     def place(self) -> FilePlace | None:
-        """Return the place within a file that polling has taken in part; None for none.
-
-        Raises:
-            RangeError: If it cannot be read.
-        """
+        """Return the place within a file that polling has taken in part; None for none."""
         return self._place(self._topic.read())
 
     def position(self) -> tuple[Batch, Position]:
-        """Return the last batch, and the position behind it.
-
-        Raises:
-            RangeError: If they cannot be read.
-        """
+        """Return the last batch, and the position after it."""
         found = self._topic.read()
         last = self._last(found)
         return last, Position(last.upto, last.after, frozenset(self._files(found)), self._place(found))
@@ -122,13 +108,7 @@ class ImportProgress:
         self._topic.create()
 
     def moved(self, batch: Batch, position: Position, *, had_place: bool) -> dict[str, bytes | None]:
-        """Return the values that note a position, by name.
-
-        Args:
-            batch: The batch that ends there.
-            position: The position, with the files since the last commit.
-            had_place: Whether a place within a file is noted.
-        """
+        """Return the values that note a position, by key; `had_place` says whether a place within a file is noted now."""
         values: dict[str, bytes | None] = {f"{self._name}/file/{file}": b"{}" for file in sorted(position.files)}
         if position.place is not None:
             values[self._place_name] = msgspec.json.encode(position.place)
@@ -142,11 +122,7 @@ class ImportProgress:
         return any(self.part_name(batch, part) in found for part in range(batch.parts))
 
     def is_written(self, batch: Batch, part: int) -> bool:
-        """Return whether a part of the last batch has been written.
-
-        Raises:
-            RangeError: If it is no longer the last batch.
-        """
+        """Return whether a part of the last batch has been written."""
         found = self._topic.read()
         if self._last(found) != batch:
             message = f"Import {self._name} has continued without batch {batch.number}: it also runs elsewhere"
@@ -154,11 +130,7 @@ class ImportProgress:
         return self.part_name(batch, part) in found
 
     def ranges(self, batch: Batch) -> RunRange:
-        """Return the offsets of the records of a batch, in the parts that have been written.
-
-        Raises:
-            RangeError: If the progress of a part cannot be read.
-        """
+        """Return the offsets of the records of a batch, in the parts that have been written."""
         found = self._topic.read()
         ranges: dict[TopicPartition, OffsetRange] = {}
         for name in (self.part_name(batch, part) for part in range(batch.parts)):
@@ -175,23 +147,12 @@ class ImportProgress:
         return f"{self._name}/part/{batch.number}/{part}"
 
     def begin(self, batch: Batch, last: Batch) -> None:
-        """Record a batch before it is written.
-
-        Args:
-            batch: The batch.
-            last: The previous batch, or an unwritten one that it replaces.
-
-        Raises:
-            TaskMigratedError: If there is another batch by now.
-        """
+        """Record a batch before it is written; `last` is the batch before, or an unwritten one that it replaces."""
         self._topic.write(self._name, {self._name: msgspec.json.encode(asdict(batch))}, lambda: self._check(last))
 
     def finish(self, batch: Batch) -> None:
-        """Record that a batch is done, and delete the progress of its parts.
-
-        Raises:
-            TaskMigratedError: If there is another batch by now.
-        """
+        """Record that a batch is done, and delete the progress of its parts."""
+        # One transaction: with the parts deleted and the batch not done, all of it would be written again.
         values: dict[str, bytes | None] = {self._name: msgspec.json.encode(asdict(replace(batch, is_done=True)))}
         values |= {f"{self._name}/file/{file}": b"{}" for file in batch.files}
         values |= dict.fromkeys(self.part_name(batch, part) for part in range(batch.parts))
@@ -234,14 +195,14 @@ class ImportProgress:
 
 
 class Resumable(Protocol):
-    """A source that can go on at a position, and knows how far it has been read."""
+    """A source that can resume at a position, and knows how far it has been read."""
 
     def resume(self, position: Position) -> None:
-        """Go on at a position, with all files that were taken so far."""
+        """Resume at a position, which has all files that were taken so far."""
         ...
 
     def position(self) -> Position:
-        """Return the position behind the last row that was read, with the files since the last commit."""
+        """Return the position after the last row that was read, with the files since the last commit."""
         ...
 
     def committed(self) -> None:
@@ -256,11 +217,7 @@ class TopicTarget:
     batch import that begins.
 
     Args:
-        admin: Asks the brokers.
-        name: The import's name.
-        topic: The topic.
         terms: What selects the rows.
-        source: The source.
         dead_letters: The topic of rows that cannot become records, which have headers; empty to leave them out.
     """
 
@@ -282,13 +239,7 @@ class TopicTarget:
         self._pending: list[RawFields] = []
 
     def begin(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
-        """Fence all earlier owners of the import, and let the source go on at the committed position.
-
-        Raises:
-            ConfigError: If a batch is unfinished, or another source or column was imported under this name.
-            RangeError: If the topic was recreated, or the progress cannot be read.
-            EngineError: If brokers do not answer.
-        """
+        """Fence all earlier owners of the import, and let the source resume at the committed position."""
         self._pending.clear()
         if self._producer is not None:
             self._producer.close()
@@ -302,6 +253,7 @@ class TopicTarget:
             self._producer = TransactionalProducer(
                 self._admin.kafka, lock_name(IMPORTS_TOPIC, self._name), admin=self._admin
             )
+            # Before the position is read: a fenced owner can no longer move it.
             self._producer.init()
             found = self._admin.topics(topics)
             self._partitions = {name: topic.partitions for name, topic in found.items()}
@@ -310,20 +262,16 @@ class TopicTarget:
         self._check(self._last)
         self._had_place = position.place is not None
         self._source.resume(position)
+        # Offsets only count the rows since the start. The position is in `riverrun-imports`.
         return dict.fromkeys(partitions, 0)
 
     def write(self, batch: Sequence[RawFields]) -> None:
-        """Keep records until the commit, as transactions are short: readers wait for their end."""
+        """Keep records until the commit."""
+        # Nothing is sent yet: readers of committed records wait for the end of each open transaction.
         self._pending += batch
 
     def commit(self, _offsets: Mapping[TopicPartition, int]) -> None:
-        """Write the records and the position of the source in one transaction.
-
-        Raises:
-            TaskMigratedError: If another process has taken over the import. Nothing was written.
-            BrokerError: If brokers refuse a record. Nothing was written.
-            EngineError: If brokers do not answer. The next `begin` finds out whether the transaction happened.
-        """
+        """Write the records and the position of the source in one transaction."""
         position, now_ms, last = self._source.position(), SystemClock().now_ms(), self._last
         batch = replace(
             Batch(last.number + 1, terms=self._terms, topic_id=self._topic_id),
@@ -346,7 +294,7 @@ class TopicTarget:
         self._source.committed()
 
     def has_changed(self) -> bool:
-        """Return whether the topic was recreated, or has other partitions, since `begin`; False while brokers do not answer."""
+        """Return whether the topic was recreated or repartitioned since `begin`; False while brokers do not answer."""
         if self._producer is None:
             return False
         try:
@@ -364,16 +312,12 @@ class TopicTarget:
         if not topic:
             return
         count = self._partitions[topic]
+        # As batch imports do it (`import_rows`), so that both kinds write equal rows to equal partitions.
         partition = partition_for(key, count) if key is not None else zlib.crc32(value or b"") % count
         producer.send(topic, key, value, record[RAW_TIMESTAMP], headers, partition)
 
     def _check(self, last: Batch) -> None:
-        """Check that the progress is that of this import.
-
-        Raises:
-            ConfigError: If a batch is unfinished, or rows of another source or by another column were imported.
-            RangeError: If the topic was recreated.
-        """
+        """Refuse progress that this import cannot continue."""
         name, terms = self._name, last.terms
         if not last.number:
             return
@@ -397,6 +341,7 @@ class TopicTarget:
         """Translate errors after which another attempt may help."""
         try:
             yield
+        # Whether the commit was successful shows when the follower begins again: it reads the position that is stored.
         except UnknownOutcomeError as error:
             raise EngineError(error.message) from error
         except BrokerError as error:

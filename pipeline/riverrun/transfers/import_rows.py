@@ -32,30 +32,22 @@ if TYPE_CHECKING:
     from riverrun.transfers.specs import Batch, ImportSpec
 
 _RISING = "rising"
+# Shorter numbers may be years.
 _DIGITS = r"^\s*-?[0-9]{7,}\s*$"
-"""Texts of times that are ms; shorter ones may be years."""
+"""Texts of times that are ms."""
 _NO_NUMBER_HINT = "Remove such numbers from the source, or write null for them: --not-a-number null."
 _SHOWN_BYTES = 200
 """Maximum number of characters of a refused row to show."""
+# By default, Spark leaves out columns that are null, and cuts times to ms.
 _JSON = {
     "ignoreNullFields": "false",
     "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
     "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
 }
-"""Options of JSON: all columns, and times in full, as Spark would cut them to ms."""
 
 
 def records_of(spec: ImportSpec, frame: Any, batch: Batch) -> Any:
-    """Return rows as records: part, partition, key, value and timestamp (ms), by part, in the order of the source.
-
-    Args:
-        spec: The import.
-        frame: The rows.
-        batch: Their batch.
-
-    Raises:
-        DeserializationError: While they are read, if a row does not fit, has no event time, or one before 1970.
-    """
+    """Return rows of a frame as records: part, partition, key, value and timestamp (ms), by part, in the source's order."""
     from pyspark.sql import functions as f
     from pyspark.sql.types import IntegerType, StructField, StructType
 
@@ -85,12 +77,9 @@ def records_of(spec: ImportSpec, frame: Any, batch: Batch) -> Any:
 
 
 def _placing(spec: ImportSpec, partitions: int) -> Callable[[Iterable[Any]], Iterator[Any]]:
-    """Return a function that checks the times of rows before any is written, and adds their partition.
-
-    The key determines the partition, as in producers. Without a key, the incremental column does, or else the value.
-    The client library would spread rows randomly, and differently in each attempt; other columns of a table may have
-    changed by then.
-    """
+    """Return a function that checks the times of rows before any is written, and adds their partition."""
+    # The key determines the partition, as in producers. Without a key, the client library would spread rows randomly, and
+    # differently in each attempt. Other columns than the incremental one may have changed in a table by the next attempt.
     unkeyed = "value" if spec.incremental is None else _RISING
 
     def place(batches: Iterable[Any]) -> Iterator[Any]:
@@ -114,11 +103,6 @@ def _placing(spec: ImportSpec, partitions: int) -> Callable[[Iterable[Any]], Ite
 
 
 def _check_times(spec: ImportSpec, rows: Any) -> None:
-    """Check that all rows have event times.
-
-    Raises:
-        DeserializationError: If a row has none although it must, or one before 1970; describes the row.
-    """
     times = rows.column("timestamp")
     at = pc.index(pc.fill_null(pc.less(times, 0), spec.missing_timestamp == "fail"), True).as_py()
     if at < 0:
@@ -131,11 +115,6 @@ def _check_times(spec: ImportSpec, rows: Any) -> None:
 
 
 def _check(spec: ImportSpec, rows: Any) -> None:
-    """Check that all rows can be imported as they are.
-
-    Raises:
-        DeserializationError: If one cannot; describes it.
-    """
     problems = rows.column("bad")
     if problems.null_count == len(problems):
         return
@@ -145,7 +124,7 @@ def _check(spec: ImportSpec, rows: Any) -> None:
 
 
 def _place(rows: Any, at: int) -> dict[str, str | int]:
-    """Return the file and the line of a row as far as they are known, and its key, otherwise its value."""
+    """Return the file and the line of a row, if they are known, and its key or else its value."""
     row = rows.slice(at, 1).to_pylist()[0]
     found: dict[str, str | int] = {name: row[name] for name in ("file", "line") if row[name]}
     if found and "file" in found:
@@ -155,7 +134,7 @@ def _place(rows: Any, at: int) -> dict[str, str | int]:
 
 
 def _written(spec: ImportSpec) -> tuple[Any, Any, Any]:
-    """Return key, value and no problem of objects of JSON files, which are written as they are in the file."""
+    """Return key and value of objects of JSON files, which are written as they are in the file, and no problem."""
     from pyspark.sql import functions as f
 
     key = f.col(KEY) if spec.key else f.lit(None)
@@ -163,7 +142,7 @@ def _written(spec: ImportSpec) -> tuple[Any, Any, Any]:
 
 
 def _columns(spec: ImportSpec, frame: Any) -> tuple[Any, Any, Any]:
-    """Return key and value of rows with columns, and the problem of those that JSON does not have the numbers of."""
+    """Return key and value of rows with columns, and the problem of rows with numbers that JSON does not have."""
     from pyspark.sql import functions as f
 
     as_json: list[str] = []
@@ -272,7 +251,7 @@ def _rising(frame: Any, column: str) -> Any:
 def _time(spec: ImportSpec, frame: Any) -> tuple[Any, Any]:
     """Return event times as ms since the epoch, and the problem of those that are no times.
 
-    Numbers are taken unchanged, whatever type a database has for them. Texts of digits are numbers as well.
+    Numbers are ms, whatever type a database has for them. Texts of digits are numbers as well.
     """
     from pyspark.sql import functions as f
     from pyspark.sql.types import NumericType, StringType
@@ -296,8 +275,8 @@ def _time(spec: ImportSpec, frame: Any) -> tuple[Any, Any]:
 
 
 _encode = msgspec.json.Encoder(decimal_format="number", enc_hook=str).encode
+# As in `_DIGITS`.
 _LONG_NUMBER = 7
-"""Digits from which on a text is a number of ms; shorter ones may be years."""
 _DAY_MS = 86_400_000
 
 
@@ -307,8 +286,8 @@ class SourceRow:
 
     Args:
         fields: Its columns: Python's values, or JSON as it is written.
-        place: Where it is, for messages.
-        text: The row as a JSON object, if the source has it so; None to make one of the columns.
+        place: Its place in the source, for messages.
+        text: The row as a JSON object, if the source has it as such; None to make one of the columns.
         problem: Why it cannot be read; None if it can.
     """
 
@@ -320,14 +299,9 @@ class SourceRow:
 
 @dataclass(frozen=True, slots=True)
 class RowForm:
-    """Makes records of rows, as `records_of` does.
+    """Makes records of rows, as `records_of` does, by the fields of `ImportSpec` with the same names.
 
     Args:
-        key: Columns of keys, as in `ImportSpec`, like those below.
-        value: As above.
-        timestamp: As above.
-        missing_timestamp: As above.
-        not_a_number: As above.
         key_serde: Writes keys; None for text.
         value_serde: Writes values; None for text.
     """
@@ -346,15 +320,7 @@ class RowForm:
         return tuple(name for name in (*self.key, self.value, self.timestamp) if name is not None)
 
     def record(self, row: SourceRow, now_ms: int) -> tuple[bytes | None, bytes | None, int]:
-        """Return the key, the value and the event time of a row, ms since the epoch.
-
-        Args:
-            row: The row.
-            now_ms: The time of rows without one.
-
-        Raises:
-            SerializationError: If the row does not fit.
-        """
+        """Return key, value and event time (ms since the epoch) of a row; `now_ms` is the time of rows without one."""
         try:
             if row.problem is not None:
                 raise ValueError(row.problem)  # noqa: TRY301 - it is reported as all others are
@@ -369,7 +335,7 @@ class RowForm:
             raise SerializationError(message, hint=hint) from error
 
     def shown(self, row: SourceRow) -> bytes:
-        """Return a row as JSON, for people."""
+        """Return a row as JSON: the value of its dead letter."""
         return _encode({"row": row.text} if row.text is not None else _plain(dict(row.fields), "null"))
 
     def _key(self, row: SourceRow) -> str | bytes | None:
@@ -434,6 +400,7 @@ def _time_of(value: Any, column: str) -> int | None:
     match found:
         case None:
             return None
+        # In Python, a bool is an int.
         case bool():
             pass
         case int() | float() | Decimal():
@@ -459,11 +426,7 @@ def _time_in(text: str, column: str) -> int:
 
 
 def _plain(value: Any, not_a_number: str) -> Any:
-    """Return a value as JSON has it: times in UTC to the microsecond, and no other numbers than finite ones.
-
-    Raises:
-        ValueError: If it has NaN or infinity, and these are not to be null.
-    """
+    """Return a value as JSON has it: times in UTC to the microsecond, and no other numbers than finite ones."""
     match value:
         case float() if not math.isfinite(value):
             return _odd(not_a_number)

@@ -1,4 +1,4 @@
-"""Finds the new data of an import's source, and reads the rows of a batch by Spark, or of a source that is polled."""
+"""Finds new data in the source of an import, and reads its rows: in batches by Spark, or by polling without it."""
 
 from __future__ import annotations
 
@@ -28,24 +28,16 @@ _ONE_HINT = (
     "Run one process of an import at a time. If this was the only one, it had written nothing for longer than brokers"
     " remember it (transactional.id.expiration.ms, a week): start it again."
 )
+# One record of `riverrun-imports` holds the names of a batch's files.
 _MAX_FILES = 1000
-"""Maximum number of files of a batch, as one record holds their names."""
+# By default, this reader returns null for malformed values.
 _STRICT = {"xml": {"mode": "FAILFAST"}}
-"""Readers that return null for malformed values."""
 
 
 def with_what_is_new(
     spec: ImportSpec, planned: Batch, above: str | None, files_before: Callable[[], set[str]], spark: Any
 ) -> Batch | None:
-    """Return a batch with the data that the source has got since the last batch; None if there is none.
-
-    Args:
-        spec: The import.
-        planned: A batch without files and values.
-        above: The highest imported value of the incremental column.
-        files_before: The imported files.
-        spark: A Spark session.
-    """
+    """Return `planned` with the files, or the values above `above`, that are new in the source; None if there are none."""
     if spec.incremental is not None:
         frame = _whole(spec, spark)
         new = _rows_above(frame, spec.incremental, above)
@@ -54,25 +46,17 @@ def with_what_is_new(
         return None if upto is None else replace(planned, above=above, upto=upto)
     files = reading(spec, _listing(spec, spark).inputFiles)
     new_files = sorted(set(files) - files_before())[:_MAX_FILES]
+    # A source that has no files, such as a table, is imported as a whole.
     if not new_files and (files or has_files(spec.format)):
         return None
     batch = replace(planned, files=tuple(new_files))
+    # Missing columns are refused here: once the batch is recorded, it would have to be completed.
     rows_of(spec, batch, spark, is_planned=False)
     return batch
 
 
 def rows_of(spec: ImportSpec, batch: Batch, spark: Any, *, is_planned: bool = True) -> Any:
-    """Return the rows of a batch as a frame, without columns if its files are empty.
-
-    Args:
-        spec: The import.
-        batch: The batch.
-        spark: A Spark session.
-        is_planned: Whether the batch has been planned, so that its columns are known to be there.
-
-    Raises:
-        ConfigError: If the source cannot be read, or lacks a column.
-    """
+    """Return the rows of a batch as a frame, without columns if its files are empty; a planned one has been checked."""
     if batch.files:
         return _of_files(spec, batch.files, spark, is_planned=is_planned)
     frame = _whole(spec, spark, is_planned=is_planned)
@@ -83,11 +67,7 @@ def rows_of(spec: ImportSpec, batch: Batch, spark: Any, *, is_planned: bool = Tr
 
 
 def reading(spec: ImportSpec, action: Callable[[], Any]) -> Any:
-    """Run an action that makes Spark read the source.
-
-    Raises:
-        ConfigError: If the source cannot be read.
-    """
+    """Run an action that makes Spark read the source."""
     from pyspark.errors import AnalysisException
 
     try:
@@ -123,10 +103,8 @@ def _listing(spec: ImportSpec, spark: Any) -> Any:
 
 
 def _of_files(spec: ImportSpec, files: tuple[str, ...], spark: Any, *, is_planned: bool) -> Any:
-    """Return the rows of some of a source's files, with the columns from directory names.
-
-    Only these files determine the columns: another attempt must find the same ones, even if new files have arrived.
-    """
+    """Return the rows of some of a source's files, with the columns from directory names."""
+    # Only these files determine the columns: another attempt must find the same ones, even if new files have arrived.
     reader, first, base = _reader(spec, spark), unquote(files[0]), None
     in_names = [name for name in _columns(spec, _listing(spec, spark)) if f"/{name}=" in first]
     if in_names:
@@ -143,7 +121,8 @@ def _of_files(spec: ImportSpec, files: tuple[str, ...], spark: Any, *, is_planne
 def _checked(spec: ImportSpec, frame: Any) -> Any:
     """Check that the frame has the required columns, or none at all: then it has no rows."""
     wanted, there = [*spec.key, spec.value, spec.timestamp, spec.incremental], _columns(spec, frame)
-    if OBJECT in there:  # its fields have been checked
+    # Objects have fields instead of columns, which `text_frame` has checked.
+    if OBJECT in there:
         return frame
     there = [name for name in there if name not in OWN]
     missing = [column for column in wanted if column is not None and column not in there]
@@ -154,7 +133,7 @@ def _checked(spec: ImportSpec, frame: Any) -> Any:
 
 
 def _columns(spec: ImportSpec, frame: Any) -> list[str]:
-    """Return the names of a frame's columns. Over Spark Connect, this is the first access to the source."""
+    # Over Spark Connect, this is the first access to the source, so errors of reading come from here.
     found: list[str] = reading(spec, lambda: frame.columns)
     return found
 
@@ -167,11 +146,6 @@ def _rows_above(frame: Any, column: str, above: str | None) -> Any:
 
 
 def _kind(spec: ImportSpec, frame: Any, column: str) -> str:
-    """Return the type of the incremental column.
-
-    Raises:
-        ConfigError: If it is text of a database, whose order may differ from Spark's.
-    """
     kind: str = frame.schema[column].dataType.simpleString()
     if spec.format == "jdbc" and kind.startswith(("string", "char", "varchar")):
         message = f"Column {column} is text: databases and Spark order text differently, and rows would be missed"
@@ -180,26 +154,25 @@ def _kind(spec: ImportSpec, frame: Any, column: str) -> str:
 
 
 def _from_text(text: str, kind: str) -> str:
-    """Return SQL that reverses `as_text`."""
+    """Return SQL that reverses `as_text` for a type."""
     if kind == "timestamp":
         return f"timestamp_micros({int(text)})"
     return f"CAST({_literal(text)} AS {kind})"
 
 
 def _literal(text: str) -> str:
-    """Return a SQL string literal."""
     return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """The finds of one look at a source.
+    """The result of one poll of a source.
 
     Args:
-        rows: Rows, which follow those of the look before.
-        has_more: Whether the next look may find more at once.
+        rows: Rows, which follow those of the poll before.
+        has_more: Whether the next poll may find more at once.
         is_end: Whether everything has been read that was there when the source was opened.
-        again_seconds: When to look again if there was not more, if that is sooner than usual.
+        again_seconds: Seconds until the next poll if there was not more, if that is sooner than usual.
     """
 
     rows: Sequence[SourceRow]
@@ -209,15 +182,10 @@ class Found:
 
 
 class PolledSource(Protocol):
-    """A source that can be asked for rows behind a position (`Resumable` says where that is)."""
+    """A source that can be asked for rows after a position (`Resumable`)."""
 
     def open(self) -> None:
-        """Connect, and check that the source has what is needed.
-
-        Raises:
-            EngineError: If it does not answer.
-            ConfigError: If it cannot be read.
-        """
+        """Connect, and check that the source has what is needed."""
         ...
 
     def close(self) -> None:
@@ -225,23 +193,15 @@ class PolledSource(Protocol):
         ...
 
     def read(self, most: int) -> Found:
-        """Return rows behind the position, which moves behind them.
-
-        Args:
-            most: The number of rows to return, about.
-
-        Raises:
-            EngineError: If the source does not answer.
-            ConfigError: If it has changed so that it cannot be read.
-        """
+        """Return about `most` rows after the position, which moves past them."""
         ...
 
     def waiting(self) -> int:
-        """Return how many rows, or files, are there behind the position."""
+        """Return the number of rows, or files, after the position."""
         ...
 
     def shown(self) -> str:
-        """Return the position for people."""
+        """Return the position as text for reports."""
         ...
 
 
@@ -249,12 +209,9 @@ class PolledReader:
     """Reads a source that is polled, as a follower reads the one partition of a topic. Offsets count rows since the start.
 
     Args:
-        source: The source.
-        form: Makes records of rows.
-        poll_seconds: Time between two looks at a source that had nothing new.
+        poll_seconds: Time between two polls of a source that had nothing new.
         continues: Whether rows that cannot become records become letters, which have headers; otherwise they are an error.
         clock: Returns seconds that only rise.
-        pause: Waits for some seconds.
     """
 
     def __init__(
@@ -280,12 +237,7 @@ class PolledReader:
         self._look_at = 0.0
 
     def assign(self, starts: Mapping[TopicPartition, int]) -> None:
-        """Open the source, and number its rows from this offset on.
-
-        Raises:
-            EngineError: If it does not answer.
-            ConfigError: If it cannot be read.
-        """
+        """Open the source, and number its rows from this offset on."""
         for tp, start in starts.items():
             self._source.open()
             self._tp, self._next, self._look_at = tp, start, self._clock()
@@ -297,13 +249,7 @@ class PolledReader:
             self._source.close()
 
     def poll(self, max_records: int, timeout_s: float) -> Polled:
-        """Look at the source if it is time, and wait a moment if not.
-
-        Raises:
-            SerializationError: If a row cannot become a record.
-            EngineError: If the source does not answer.
-            ConfigError: If it has changed so that it cannot be read.
-        """
+        """Poll the source if it is time; otherwise wait, at most until then."""
         now = self._clock()
         if self._tp is None or now < self._look_at:
             self._pause(timeout_s if self._tp is None else min(timeout_s, self._look_at - now))
@@ -319,9 +265,10 @@ class PolledReader:
         return Polled({self._tp: records} if records else {}, {self._tp: self._next} if found.is_end else {})
 
     def known_ends(self, tps: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """Return the end: behind all rows, or files, that are known to be there. Empty while the source does not answer."""
+        """Return the end after all rows, or files, that the source has now; empty while it does not answer."""
         try:
             return {tp: self._next + self._source.waiting() for tp in tps if tp == self._tp}
+        # Ends are only for reports; the next poll reports the error.
         except EngineError:
             return {}
 
@@ -341,7 +288,7 @@ class OnlyShare:
     """The share of a process that reads a source alone.
 
     Args:
-        tp: Stands for the source.
+        tp: A partition that stands for the source.
         name: Name of the import, for messages.
     """
 
@@ -355,11 +302,7 @@ class OnlyShare:
         return given
 
     def rejoin(self) -> None:
-        """End this process, which another one has fenced.
-
-        Raises:
-            TaskMigratedError: Always.
-        """
+        """End this process, which another one has fenced."""
         message = f"Import {self._name} also runs elsewhere: another process has taken it over"
         raise TaskMigratedError(message, hint=_ONE_HINT)
 

@@ -8,8 +8,6 @@ id.
 
 `specs` specifies an import, and `import_progress` stores its progress. `import_source` finds new data,
 `import_rows` turns rows into records.
-
-Writes a batch of an import into its topic: each part in one transaction with its progress.
 """
 
 from __future__ import annotations
@@ -51,17 +49,7 @@ def write_batch(
     admin: Admin,
     spark: Any,
 ) -> tuple[int, int]:
-    """Write a batch, or the parts of it that earlier attempts have not written.
-
-    Args:
-        spec: The import.
-        batch: The batch, which must be recorded as begun.
-        admin: Asks the brokers.
-        spark: A Spark session.
-
-    Returns:
-        The number of rows, and the number of records written.
-    """
+    """Write the parts of a recorded batch that earlier attempts have not written; return the numbers of rows and of records."""
     source = rows_of(spec, batch, spark)
     if not source.columns:
         return 0, 0
@@ -85,11 +73,8 @@ def write_batch(
 
 
 def fence_parts(spec: ImportSpec, batch: Batch, kafka: Mapping[str, str]) -> None:
-    """Fence earlier attempts at the parts of a batch, whose executors may outlive their driver.
-
-    Raises:
-        BrokerError: If brokers do not answer.
-    """
+    """Fence earlier attempts at the parts of a batch."""
+    # Executors may outlive their driver, and would otherwise still commit a part.
     for part in range(batch.parts):
         producer = _producer(spec, part, kafka)
         try:
@@ -100,6 +85,7 @@ def fence_parts(spec: ImportSpec, batch: Batch, kafka: Mapping[str, str]) -> Non
 
 def _producer(spec: ImportSpec, part: int, kafka: Mapping[str, str]) -> TransactionalProducer:
     transactional_id = f"riverrun-import-{spec.id}-{part}"
+    # A part is one transaction, so it gets as much time as brokers allow.
     return TransactionalProducer(kafka, transactional_id, transaction_timeout_ms=LONGEST_TRANSACTION_MS)
 
 
@@ -113,7 +99,8 @@ def _written_since_now(topic: str, admin: Admin) -> Callable[[], int]:
 def _attempt(
     spec: ImportSpec, batch: Batch, part: int, records: Iterable[dict[str, Any]], kafka: dict[str, str]
 ) -> str:
-    """Attempt a part once. Failures that another attempt may fix are raised, so that Spark retries."""
+    """Attempt a part once, and return its result as JSON."""
+    # Spark repeats a task that raises. An error at which no retry helps is returned, and the driver raises it.
     try:
         read, written = _write_part(spec, batch, part, records, kafka)
         return json.dumps({"read": read, "written": written})
@@ -130,7 +117,9 @@ def _write_part(
     progress, now_ms = ImportProgress(admin_here(kafka), spec.id), SystemClock().now_ms()
     producer = _producer(spec, part, kafka)
     try:
+        # The fence before the question: an earlier attempt can no longer commit this part afterwards.
         producer.init()
+        # Its rows still count as read.
         if progress.is_written(batch, part):
             return sum(1 for _ in records), 0
         tps, admin, written = _partitions_of(spec, batch, part), admin_here(kafka), 0
@@ -139,7 +128,8 @@ def _write_part(
             time_ms = now_ms if row["timestamp"] is None else row["timestamp"]
             producer.send(spec.topic, row["key"], row["value"], time_ms, (), row["partition"])
             written += 1
-        producer.flush()  # the offsets of its records are part of the progress
+        # The offsets of the records are part of the progress, which goes into the same transaction.
+        producer.flush()
         done = FinishedPart(str(_grown(before, admin.written_offsets(tps))))
         name = progress.part_name(batch, part).encode()
         producer.send(IMPORTS_TOPIC, name, msgspec.json.encode(asdict(done)), now_ms, (), 0)
@@ -167,7 +157,7 @@ class ImportSummary:
     """The outcome of an import.
 
     Args:
-        read: Number of rows read from the source, including those that an earlier attempt had written.
+        read: Number of rows read from the source, including those that an earlier attempt has written.
         written: Number of records written.
         batches: Number of batches.
     """
@@ -187,29 +177,8 @@ def run_import(
 ) -> ImportSummary:
     """Import new data. A run after a failure completes the interrupted batch.
 
-    Its progress (`riverrun.hosting.progress`) is in records written. To know how many there will be, rows are counted first.
-
-    Args:
-        spec: The specification.
-        admin: Asks the brokers.
-        spark: A Spark session, or a function that creates one, called once the topic is known to exist.
-        here: The source, if it is a file or directory of this machine. Spark then starts only if there are new files.
-        on_batch: Called after each finished batch with the offsets of its records: from the ends of the partitions before it
-            was written to those after it. Attempts that were interrupted have written some of them. Records that others
-            write meanwhile are among them.
-
-    Returns:
-        The numbers of rows, records and batches.
-
-    Raises:
-        ConfigError: If the source cannot be read, or lacks a column; if the interrupted batch had other terms; or if an
-            incremental import without its own name had another source.
-        RangeError: If the topic was recreated since the last import.
-        DeserializationError: If a row does not fit, or has no event time, or one before 1970; names its file and line.
-            Nothing of its batch is written.
-        TopicError: If the topic does not exist.
-        TaskMigratedError: If the import also runs elsewhere.
-        BrokerError: If brokers do not answer.
+    `spark` is a session, or a function that creates one, which is not called if the local source `here` has no new files.
+    `on_batch` gets the offsets of each batch: the topic's growth while it was written, which includes records of others.
     """
     if spec.missing_timestamp not in {"fail", "now"}:
         message = f"{spec.missing_timestamp!r} is not a way to treat rows without a time"
@@ -239,16 +208,13 @@ def run_import(
         batches += 1
         if ranges.size:
             on_batch(ranges)
+        # A source without files and without a rising column was imported as a whole: it would be new again, for ever.
         if not (batch.files or batch.upto):
             return ImportSummary(read, written, batches)
 
 
 def _check_no_place(spec: ImportSpec, progress: ImportProgress) -> None:
-    """Check that polling has not taken a part of a file, which a batch would import as a whole.
-
-    Raises:
-        ConfigError: If it has.
-    """
+    """Check that polling has not taken a part of a file, which a batch would import as a whole."""
     place = progress.place()
     if place is not None:
         message = f"Import {spec.id} has taken {place.rows} rows of {place.file}, and not the rest"
@@ -256,7 +222,7 @@ def _check_no_place(spec: ImportSpec, progress: ImportProgress) -> None:
 
 
 def _has_nothing_new(spec: ImportSpec, progress: ImportProgress, source: Path) -> bool:
-    """Return whether all files of a source have been imported, judged without Spark, which may ignore some files."""
+    """Return whether all files of a local source have been imported; False if only Spark can say."""
     last = progress.last()
     if not (last.number and last.is_done) or spec.incremental is not None:
         return False
@@ -268,9 +234,11 @@ def _has_nothing_new(spec: ImportSpec, progress: ImportProgress, source: Path) -
 
 def _to_do(spec: ImportSpec, admin: Admin, spark: Any, last: Batch) -> Batch | None:
     """Return the interrupted batch if a part of it is written, otherwise a batch of new data; None if there is none."""
+    # A batch without a written part is planned again: its plan may have caused the failure.
     progress, topic_id = ImportProgress(admin, spec.id), admin.topic_ids([spec.topic])[spec.topic]
     _check_goes_on(spec, last, topic_id)
     if not last.is_done:
+        # Before the question for parts: otherwise an attempt that still runs could commit one after the answer.
         fence_parts(spec, last, admin.kafka)
         if progress.has_parts(last):
             _check_same_terms(spec, last)
@@ -283,11 +251,7 @@ def _to_do(spec: ImportSpec, admin: Admin, spark: Any, last: Batch) -> Batch | N
 
 
 def _check_same_terms(spec: ImportSpec, last: Batch) -> None:
-    """Check that a partly written batch is completed with its original terms.
-
-    Raises:
-        ConfigError: If rows would belong to other parts now.
-    """
+    """Check that a partly written batch is completed with its original terms."""
     terms = Terms.of(spec)
     if last.terms != terms:
         message = f"Batch {last.number} of import {spec.id} was interrupted after a part of it had been written"
@@ -295,12 +259,7 @@ def _check_same_terms(spec: ImportSpec, last: Batch) -> None:
 
 
 def _check_goes_on(spec: ImportSpec, last: Batch, topic_id: str) -> None:
-    """Check that earlier progress is valid for this import.
-
-    Raises:
-        ConfigError: If rows were selected differently, or belong to another table.
-        RangeError: If the topic was recreated.
-    """
+    """Check that earlier progress is valid for this import."""
     if last.number and last.topic_id != topic_id:
         message = f"Topic {spec.topic} was recreated after batch {last.number} of import {spec.id} had begun"
         raise RangeError(message, hint="The new topic lacks the imported records. Import under another name (--name).")

@@ -2,7 +2,7 @@
 
 Executors write the rows of a batch to a staging table, `riverrun_<digest>_<random>`. One transaction then moves them to the
 target and records the batch in `riverrun_exports`, a table in the same schema: exactly-once sink connectors also store their
-offsets with the data. The next attempt drops the staging table of a dead one, which also ends it if it is still alive.
+offsets with the data.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from riverrun.spark.databases import Database
 
 PROGRESS_TABLE = "riverrun_exports"
 TOMBSTONE = "_tombstone"
-"""A column of the frame, not of the target: 1 if the value is null, otherwise 0."""
+"""A column of the frame, but not of the target: 1 if the value is null, otherwise 0."""
 _PLACE = ("_partition", "_offset")
 _POSTGRESQL = "jdbc:postgresql:"
 
 
 class WrittenRows(NamedTuple):
-    """Numbers of records of a batch, and of rows added, replaced or deleted."""
+    """Numbers of records that were read, and of rows that were added, replaced or deleted."""
 
     read: int
     written: int
@@ -44,7 +44,7 @@ class JdbcTarget:
         table: Its name in SQL; created if missing.
         options: Options of Spark's `jdbc` format: `url`, `user`, `password`, `driver`, ...
         key: Columns by which a row replaces another one (PostgreSQL's `INSERT ... ON CONFLICT`). They need a unique
-            constraint, which tables created here have. None: rows are only added.
+            constraint, which tables created here have. Empty: rows are only added.
     """
 
     table: str
@@ -60,11 +60,7 @@ class JdbcTarget:
         return with_driver(self.options)
 
     def check(self) -> None:
-        """Refuse impossible options before any work.
-
-        Raises:
-            ConfigError: If there is no URL, or rows are to be replaced in a database other than PostgreSQL.
-        """
+        """Refuse impossible options before any work."""
         if not self._url:
             message = f"No URL is set for table {self.table}"
             raise ConfigError(message, hint="Add --option url=jdbc:postgresql://host/database.")
@@ -73,40 +69,19 @@ class JdbcTarget:
             raise ConfigError(message, hint="Without --key, rows are added.")
 
     def has(self, spark: Any, export: str, number: int, text: str) -> bool:
-        """Return whether a batch is in the target.
-
-        Args:
-            spark: A Spark session.
-            export: The export's id.
-            number: The batch's number.
-            text: The batch's range.
-
-        Raises:
-            RangeError: If the target has another batch with this number, or a later one.
-            ConfigError: If followers write the table.
-            UnsupportedByHostError: If Spark Connect cannot answer the question.
-        """
+        """Return whether a batch is in the target; `text` is its range, which must be the one that was written."""
         with self._connected(spark) as database:
             self._refuse_followed(database)
             return _is_done(database, export, number, text)
 
     def write(self, frame: Any, export: str, number: int, text: str) -> WrittenRows:
-        """Write a batch that is not in the target.
-
-        Args:
-            frame: The rows, with `_partition` and `_offset`, and `TOMBSTONE`.
-            export: The export's id.
-            number: The batch's number.
-            text: The batch's range.
-
-        Raises:
-            ConfigError: If a row has no key.
-        """
+        """Write the rows of a batch that is not in the target; the frame has `TOMBSTONE`, `_partition` and `_offset`."""
         spark, columns = frame.sparkSession, [name for name in frame.columns if name != TOMBSTONE]
         prefix = f"riverrun_{hashlib.sha256(export.encode()).hexdigest()[:8]}_"
         staging = f"{prefix}{uuid.uuid4().hex[:8]}"
         with self._connected(spark) as database:
-            _drop_tables(database, prefix)  # what attempts that died have left
+            # Those of earlier attempts at any batch of this export. An attempt that still runs fails without its table.
+            _drop_tables(database, prefix)
             if not database.can_read(self.table):
                 self._save(spark.createDataFrame([], frame.drop(TOMBSTONE).schema), self.table)
                 if self.key:
@@ -120,11 +95,7 @@ class JdbcTarget:
         return WrittenRows(read, moved)
 
     def _refuse_followed(self, database: Database) -> None:
-        """Refuse a table that followers write: their offsets are in the database, and those of batches in a topic.
-
-        Raises:
-            ConfigError: If one does.
-        """
+        """Refuse a table that followers write: their offsets are in the database, those of batches are in a topic."""
         schema, dot, _ = self.table.rpartition(".")
         offsets = f"{schema}{dot}{OFFSETS_TABLE}"
         if not database.can_read(offsets):
@@ -163,8 +134,9 @@ class JdbcTarget:
         return WrittenRows(int(read[0]), int(moved[0]))
 
     def _move(self, database: Database, staging: str, columns: list[str], note: _Note) -> None:
-        """Move the rows. Spark may have written some twice; of rows with one key the last counts."""
+        """Move the rows from the staging table; of rows with one key the last counts."""
         names = _names(database, columns)
+        # Spark repeats tasks that fail, so the staging table may have a row twice: only rank 1 is moved.
         last = self._last(database, staging, columns)
         insert = (
             f"INSERT INTO {self.table} ({names}) SELECT {names} FROM {last} WHERE riverrun_rank = 1 AND {note.pending}"
@@ -199,10 +171,11 @@ class JdbcTarget:
 
 
 class _Note:
-    """The statements that move a batch exactly once: a second transaction waits, and finds nothing to do."""
+    """The statements that move a batch exactly once."""
 
     def __init__(self, database: Database, export: str, number: int, text: str) -> None:
         table, name = database.quoted(PROGRESS_TABLE), literal(export)
+        # Changes nothing, but locks the row. A second transaction waits here, and then finds the batch no longer pending.
         self.lock = f"UPDATE {table} SET batch = batch WHERE export = {name}"
         self.pending = f"EXISTS (SELECT 1 FROM {table} WHERE export = {name} AND batch < {number})"
         self.update = (
@@ -216,17 +189,12 @@ def _names(database: Database, names: Iterable[str]) -> str:
 
 
 def _drop_tables(database: Database, prefix: str) -> None:
-    """Drop the tables whose names begin with a prefix."""
     for name in database.tables(prefix):
         database.execute(f"DROP TABLE {database.quoted(name)}")
 
 
 def _is_done(database: Database, export: str, number: int, text: str) -> bool:
-    """Return whether a batch is in the target. Creates the table of progress, and the export's row in it.
-
-    Raises:
-        RangeError: If the target has another batch with this number, or a later one.
-    """
+    """Return whether a batch is in the target; create the table of progress, and the export's row, if they are missing."""
     table = database.quoted(PROGRESS_TABLE)
     if not database.can_read(table):
         database.execute(

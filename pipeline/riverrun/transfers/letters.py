@@ -1,4 +1,4 @@
-"""Dead letters: what became of them, and how they return to the topics that they come from.
+"""Dead letters: lists them, writes them back to the topics that they come from, and notes what became of them.
 
 A letter is replayed or discarded once: the note about it is written in the same transaction as the record that it becomes. The
 letters themselves stay in their topic until its retention deletes them.
@@ -109,14 +109,14 @@ class DeadLetter:
 
 @dataclass(frozen=True, slots=True)
 class LetterFilter:
-    """Chooses letters. A condition that is left out holds for all of them.
+    """Chooses letters. Conditions with their default hold for all of them.
 
     Args:
         places: Places of letters, as `orders-dead-0@3`.
         error: A part of the exception's class or message.
         origin: Topic, partition (`orders-0`) or record (`orders-0@8`) that they come from.
-        since_ms: Event time at which they begin, ms.
-        until_ms: Event time before which they end, ms.
+        since_ms: Lowest event time (inclusive), ms since the epoch.
+        until_ms: Highest event time (exclusive), ms since the epoch.
         decided: Whether letters that were replayed or discarded are chosen, too.
     """
 
@@ -152,10 +152,9 @@ class DeadLetters:
     """The letters in one topic.
 
     Args:
-        admin: Asks the brokers.
         topic: The dead letter topic.
-        by: The user for the notes; by default, this user on this machine.
-        ids: Ids of applications into whose changelogs no letter is replayed: other records follow from a store's.
+        by: The user for the notes. Defaults to this user on this machine.
+        ids: Ids of applications into whose changelogs no letter is replayed, as other records follow from a store's.
     """
 
     def __init__(self, admin: Admin, topic: str, by: str = "", *, ids: Collection[str] = ()) -> None:
@@ -168,17 +167,11 @@ class DeadLetters:
     def list(
         self, chosen: LetterFilter | None = None, is_enough: Callable[[], bool] = lambda: False
     ) -> Iterator[DeadLetter]:
-        """Return letters, partition by partition, the oldest first.
-
-        Records of the topic that are no letters are left out.
+        """Yield letters, partition by partition, the oldest first. Other records of the topic are left out.
 
         Args:
-            chosen: Which ones; those that nothing was decided about by default.
-            is_enough: Called after each batch of records; if it returns True, no more are read.
-
-        Raises:
-            TopicError: If the topic does not exist.
-            BrokerError: If brokers do not answer.
+            chosen: Which letters. Defaults to those that nothing was decided about.
+            is_enough: Called after each batch of records; reading ends if it returns True.
         """
         wanted, notes = chosen or LetterFilter(), self._known()
         self._admin.require([self.topic], "has the dead letters")
@@ -194,12 +187,7 @@ class DeadLetters:
                     return
 
     def at(self, place: str) -> DeadLetter | None:
-        """Return the letter at a place, as `orders-dead-0@3`; None if there is none.
-
-        Raises:
-            TopicError: If the topic does not exist.
-            BrokerError: If brokers do not answer.
-        """
+        """Return the letter at a place, as `orders-dead-0@3`; None if there is none."""
         name, _, text = place.rpartition("@")
         offset = whole_number(text)
         self._admin.require([self.topic], "has the dead letters")
@@ -217,21 +205,7 @@ class DeadLetters:
         """Write the records of letters to where they come from: key, value, headers and event time as they were read.
 
         A letter that was replayed or discarded meanwhile is left out. Each record goes to the partition that it was read
-        from, also one of a repartition topic.
-
-        Args:
-            letters: The letters.
-            value: Another value, for a single letter that is mended; None for the values as they were.
-
-        Returns:
-            The number of records written.
-
-        Raises:
-            ConfigError: If several letters would get one value.
-            RangeError: If the topic or the partition of a letter is gone, or is a changelog, whose rows a carried release could
-                not migrate. Nothing was written.
-            UnderWayError: If another user replays letters of this topic at this moment.
-            BrokerError: If brokers refuse or do not answer.
+        from, even one of a repartition topic. `value` replaces the value of a single letter. Returns the number of records.
         """
         chosen = list(letters)
         if value is not None and len(chosen) != 1:
@@ -241,15 +215,7 @@ class DeadLetters:
         return self._decide(chosen, REPLAYED, value)
 
     def discard(self, letters: Iterable[DeadLetter]) -> int:
-        """Note that letters are not wanted. They are not listed any more, and cannot be replayed.
-
-        Returns:
-            The number of letters that nothing had been decided about.
-
-        Raises:
-            UnderWayError: If another user replays letters of this topic at this moment.
-            BrokerError: If brokers refuse or do not answer.
-        """
+        """Note that letters are not wanted: they are no longer listed, and cannot be replayed. Return their number."""
         return self._decide(list(letters), DISCARDED, None)
 
     def _decide(self, letters: Sequence[DeadLetter], state: str, value: bytes | None) -> int:
@@ -257,7 +223,8 @@ class DeadLetters:
         producer = TransactionalProducer(self._admin.kafka, lock_name(LETTERS_TOPIC, self.topic), admin=self._admin)
         try:
             producer.init()
-            known = self._known()  # under the lock: a predecessor is fenced, and has committed or not
+            # After the fence: a predecessor's decisions are committed or gone, and it cannot add any.
+            known = self._known()
             left = [letter for letter in letters if letter.name not in known]
             note = LetterNote(state, self._by, SystemClock().now_ms(), value is not None)
             for start in range(0, len(left), _TRANSACTION_RECORDS):
@@ -305,7 +272,7 @@ class DeadLetters:
 
 
 def letter_object(letter: DeadLetter) -> dict[str, Any]:
-    """Return a letter as JSON shows it: bytes in hexadecimal digits, headers as pairs of name and value."""
+    """Return a letter as a JSON object: bytes in hexadecimal digits, headers as pairs of name and value."""
     return {
         "place": letter.name,
         "origin": f"{letter.origin}@{letter.origin_offset}",
@@ -321,10 +288,11 @@ def letter_object(letter: DeadLetter) -> dict[str, Any]:
 
 
 def decoded_record(topology: Topology, letter: DeadLetter) -> tuple[str, str]:
-    """Return the key and the value of a letter's record as the serdes of its application read them, or as text or bytes."""
+    """Return the key and the value of a letter's record, read by its application's serdes, or as text or bytes."""
     try:
         serdes = serdes_of(topology, letter.origin.topic)
-    except ConfigError:  # of an internal topic, or of one that another version reads
+    # The topic is internal, or only another version reads it.
+    except ConfigError:
         return text_of(letter.key), text_of(letter.value)
     key, value = (_decoded(serde, data) for serde, data in zip(serdes, (letter.key, letter.value), strict=True))
     return key, value
@@ -338,7 +306,7 @@ def _decoded(serde: Serde[Any], data: bytes | None) -> str:
 
 
 def text_of(data: bytes | None) -> str:
-    """Return bytes as text if they are one, else in hexadecimal digits."""
+    """Return bytes as text if they are UTF-8, else in hexadecimal digits."""
     try:
         return readable(data if data is None else data.decode())
     except UnicodeDecodeError:
@@ -346,13 +314,7 @@ def text_of(data: bytes | None) -> str:
 
 
 def letter_of(tp: TopicPartition, fields: RawFields, notes: Mapping[str, LetterNote]) -> DeadLetter | None:
-    """Return a record of a dead letter topic as a letter; None if it is no letter.
-
-    Args:
-        tp: Its partition.
-        fields: The record.
-        notes: What became of letters, by their places.
-    """
+    """Return a record of a dead letter topic as a letter; None if it is no letter."""
     key, value, timestamp, offset, headers = fields
     texts = {name: (data or b"").decode(errors="replace") for name, data in headers if name in _OWN}
     partition, origin_offset = (whole_number(texts.get(name, "")) for name in (ERRORS_PARTITION, ERRORS_OFFSET))

@@ -1,6 +1,6 @@
-"""New files on any store of fsspec, polled: JSON with an object on each line, CSV and Parquet.
+"""Polls for new files on any store of fsspec: JSON with an object on each line, CSV and Parquet.
 
-Files are told apart by their names, and taken in the order of these. The progress of an import names each file that was taken,
+Files are identified by their names, and taken in the order of these. The progress of an import names each file that was taken,
 as that of batch imports does. Of a file that was taken in part, it has the number of rows.
 """
 
@@ -28,23 +28,16 @@ if TYPE_CHECKING:
 
     from riverrun.config.imports import ImportConfig
 
+# Spark escapes these in names of files. Polling notes the same names, so that batch imports know its files, and the reverse.
 _ESCAPED = re.compile(r"[^a-zA-Z0-9_\-!.~'()*,;:$&+=@/\x80-\U0010ffff]")
-"""Characters that Spark escapes in names of files."""
 _PATTERN = re.compile(r"[*?\[]")
 _VERSIONS = ("ETag", "etag", "mtime", "LastModified", "last_modified", "updated", "created")
-"""Where file stores say that a file has changed."""
+"""Fields by which file stores show that a file has changed."""
 _ROWS = 5_000
 
 
 class PolledFiles:
-    """Files below a directory, or that match a pattern.
-
-    Args:
-        config: What the file declares.
-
-    Raises:
-        ConfigError: If there is no such file store, or an option is impossible.
-    """
+    """Files below a directory, or that match a pattern, as a source that is polled."""
 
     def __init__(self, config: ImportConfig) -> None:
         self._source = config.source
@@ -67,7 +60,7 @@ class PolledFiles:
         self._rows: Iterator[SourceRow] | None = None
 
     def resume(self, position: Position) -> None:
-        """Go on at a position, with all files that were taken."""
+        """Resume at a position, which has all files that were taken."""
         self._taken = {_identity(name) for name in position.files}
         self._finished = set()
         self._place = position.place
@@ -78,16 +71,11 @@ class PolledFiles:
         return Position(files=frozenset(self._finished), place=self._place)
 
     def committed(self) -> None:
-        """Forget the files that were finished: they are noted."""
+        """Forget the finished files, which the progress has now."""
         self._finished.clear()
 
     def open(self) -> None:
-        """Check that the source answers, and that a file that was taken in part is there as it was.
-
-        Raises:
-            EngineError: If the source does not answer, or does not exist.
-            ConfigError: If that file has changed.
-        """
+        """Check that the source answers, and that a file that was taken in part has not changed."""
         self._seen, self._ready, self._looks = {}, [], 0
         found = self._listed()
         if self._place is None:
@@ -99,16 +87,11 @@ class PolledFiles:
             raise ConfigError(message, hint="Restore it as it was. Changed rows belong into a new file.")
 
     def close(self) -> None:
-        """Close the file that is being read. It is read on from its place later."""
+        """Close the file that is being read; `read` opens it again, and resumes at its place."""
         self._rows = None
 
     def read(self, most: int) -> Found:
-        """Return the next rows of complete files.
-
-        Raises:
-            EngineError: If the source does not answer.
-            DeserializationError: If a file cannot be read.
-        """
+        """Return the next rows of complete files."""
         if self._place is None and not self._ready:
             self._look()
         rows: list[SourceRow] = []
@@ -118,21 +101,18 @@ class PolledFiles:
         return Found(rows, has_more=has_more, is_end=not has_more and (self._is_at_once or self._looks > 1))
 
     def waiting(self) -> int:
-        """Return the number of files that are not finished.
-
-        Raises:
-            EngineError: If the source does not answer.
-        """
+        """Return the number of files that are not finished."""
         return len(self._listed().keys() - self._taken)
 
     def shown(self) -> str:
-        """Return the position for people."""
+        """Return the position as text for reports."""
         files = f"{len(self._taken):,} {'file' if len(self._taken) == 1 else 'files'}"
         return files if self._place is None else f"{files}, row {self._place.rows} of {name_of(self._place.file)}"
 
     def _look(self) -> None:
         """Find new files that are complete."""
         found = {name: place for name, place in self._listed().items() if name not in self._taken}
+        # Unless writers create files at once, a file counts as complete if two polls see the same size and version.
         self._ready = [
             place for name, place in sorted(found.items()) if self._is_at_once or self._seen.get(name) == place
         ]
@@ -140,12 +120,9 @@ class PolledFiles:
         self._looks += 1
 
     def _listed(self) -> dict[str, FilePlace]:
-        """Return all files that have content, by identity.
-
-        Raises:
-            EngineError: If the source does not answer, or does not exist.
-        """
+        """Return all files that have content, by identity."""
         with self._told("look into"):
+            # fsspec caches listings, which would hide new files.
             self._files.invalidate_cache()
             if _PATTERN.search(self._root):
                 found = self._files.glob(self._root, detail=True)
@@ -157,7 +134,8 @@ class PolledFiles:
         return {_identity(place.file): place for place in places}
 
     def _is_wanted(self, path: str, info: Mapping[str, Any]) -> bool:
-        """Return whether a path is a file with content, whose name is none of a writer's own."""
+        """Return whether a path is a file with content that the source means."""
+        # Names with a dot or an underscore are those of a writer's own files, such as Spark's _SUCCESS.
         below = path.removeprefix(self._root).strip("/") or path.rpartition("/")[2]
         parts = below.split("/") if not _PATTERN.search(self._root) else [path.rpartition("/")[2]]
         is_own = any(part.startswith((".", "_")) for part in parts)
@@ -177,6 +155,7 @@ class PolledFiles:
         with self._told(f"read {name_of(place.file)} in"):
             if self._rows is None:
                 self._rows = self._rows_of(place)
+                # Rows have no place in the bytes to seek to.
                 for _ in range(place.rows):
                     next(self._rows, None)
             before = len(rows)
@@ -195,7 +174,6 @@ class PolledFiles:
         self._place = self._rows = None
 
     def _rows_of(self, place: FilePlace) -> Iterator[SourceRow]:
-        """Yield the rows of a file."""
         name = name_of(place.file)
         compression = None if self._format == "parquet" else "infer"
         with self._files.open(unquote(self._files._strip_protocol(place.file)), "rb", compression=compression) as file:  # noqa: SLF001 - fsspec's documented way
@@ -239,11 +217,11 @@ class PolledFiles:
 
     @contextmanager
     def _told(self, doing: str) -> Iterator[None]:
-        """Translate errors of the store; each kind of store has its own."""
         try:
             yield
         except (StreamsError, KeyboardInterrupt):
             raise
+        # Every kind of store has different errors. Those up to `ConfigError` do not pass by themselves; all others are retried.
         except pa.ArrowInvalid as error:
             message = f"Cannot {doing} {self._source}: {error}"
             raise DeserializationError(message, hint="Restore the file; or move it away, to leave it out.") from error
@@ -264,7 +242,7 @@ def _parquet_rows(file: Any, name: str) -> Iterator[SourceRow]:
 
 
 def _in_microseconds(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Return rows without nanoseconds, which Python's times do not have."""
+    # Python's times have no nanoseconds.
     fields = [
         field.with_type(pa.timestamp("us", field.type.tz)) if pa.types.is_timestamp(field.type) else field
         for field in batch.schema
@@ -274,7 +252,7 @@ def _in_microseconds(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def _identity(name: str) -> str:
-    """Return what a file is told apart by, whether Spark or polling has noted it. Spark has another name for the store S3.
+    """Return the identity of a file, whether Spark or polling has noted it. Spark has another name for S3.
 
     >>> _identity("s3a://in/a%20b.json"), _identity("file:/in/a.json")
     ('s3://in/a b.json', 'file:///in/a.json')

@@ -1,10 +1,8 @@
 """Tables and queries of any database that SQLAlchemy knows, polled by a column whose values only rise.
 
 Transactions that began earlier may commit later, with lower values. So rows are taken only when the table has had their value,
-or a higher one, for a while: the highest value of each look bounds the rows that a later look takes. No clock of the database,
-and no zone of its times, has a part in it. The database compares; Python carries values from one query to the next.
-
-A look is one query. An index answers both of its questions at once; without one, they share a scan.
+or a higher one, for a while: the highest value of each poll bounds the rows that a later poll takes. Neither the clock of the
+database nor the time zone of its values matters. The database compares; Python carries values from one query to the next.
 """
 
 from __future__ import annotations
@@ -33,8 +31,8 @@ if TYPE_CHECKING:
 
     from riverrun.config.imports import ImportConfig
 
+# A count is only for reports, and must not scan a large table.
 _MOST_COUNTED = 100_000
-"""Rows that wait are counted up to here."""
 _MICROSECOND = dt.timedelta(microseconds=1)
 _BACKWARDS_HINT = (
     "If it was filled anew, rename the import, which imports everything."
@@ -43,15 +41,12 @@ _BACKWARDS_HINT = (
 
 
 class PolledTable:
-    """A table, or a query.
+    """A table, or a query, as a source that is polled.
 
     Args:
-        config: What the file declares.
+        config: The import in `streams.toml`.
         needed: Columns that records are made of.
         clock: Returns seconds that only rise.
-
-    Raises:
-        ConfigError: If the URL is malformed, or its driver is missing.
     """
 
     def __init__(
@@ -77,25 +72,20 @@ class PolledTable:
         self._has_more = False
 
     def resume(self, position: Position) -> None:
-        """Go on at a position."""
+        """Resume at a position."""
         self._upto, self._key = position.upto, position.after
         self._shown = position.upto or ""
         self._has_more = False
 
     def position(self) -> Position:
-        """Return the position behind the last row that was read."""
+        """Return the position after the last row that was read."""
         return Position(self._upto, self._key)
 
     def committed(self) -> None:
-        """Do nothing: the position is all there is."""
+        """Do nothing: there is no state besides the position."""
 
     def open(self) -> None:
-        """Connect, and check the columns.
-
-        Raises:
-            EngineError: If the database does not answer.
-            ConfigError: If the table, or a column, does not exist.
-        """
+        """Connect, and check the columns."""
         self._highest.clear()
         self._has_more = False
         with self._told():
@@ -109,12 +99,7 @@ class PolledTable:
         self._engine.dispose()
 
     def read(self, most: int) -> Found:
-        """Return the next rows that have been there for long enough.
-
-        Raises:
-            EngineError: If the database does not answer.
-            ConfigError: If the table, or a column, is gone, or the column has nulls, or lower values only.
-        """
+        """Return the next rows that have been there for long enough."""
         with self._told(), self._engine.connect() as connection:
             rows = self._rows_at_hand(connection, most)
             if not rows:
@@ -134,12 +119,7 @@ class PolledTable:
         return Found(found, has_more=self._has_more, is_end=not self._has_more)
 
     def waiting(self) -> int:
-        """Return the number of rows behind the position, a hundred thousand at most.
-
-        Raises:
-            EngineError: If the database does not answer.
-            ConfigError: If the table, or a column, is gone.
-        """
+        """Return the number of rows after the position, at most a hundred thousand."""
         with self._told(), self._engine.connect() as connection:
             highest = self._highest[-1][1] if self._highest else None
             if highest is None:
@@ -154,30 +134,26 @@ class PolledTable:
             )
 
     def shown(self) -> str:
-        """Return the position for people."""
+        """Return the position as text for reports."""
         if self._upto is None:
             return "nothing yet"
         return f"{self._columns[0]} {self._shown}" + ("" if self._key is None else f", {self._columns[1]} {self._key}")
 
     def _note(self, connection: sa.Connection) -> float:
-        """Look: note the highest value, and forget values that later ones replace as the bound.
-
-        A look may take long. The value was there at its end, and the rows of this look may be those of its beginning.
-
-        Returns:
-            The time at which the look began.
-        """
+        """Note the highest value, and forget values that later ones replace as the bound; return when this began."""
         begun = self._clock()
         highest, has_nulls = connection.execute(self._look).one()
         if has_nulls:
             self._refuse_nulls()
+        # The query may take long. The value was certainly there at its end, so its lag counts from then on.
         self._highest.append((self._clock() if self._lag_seconds else begun, highest))
+        # The first entry stays the newest one that is old enough, judged by the beginning: rows may be read as of then.
         while len(self._highest) > 1 and self._highest[1][0] <= begun - self._lag_seconds:
             self._highest.popleft()
         return begun
 
     def _rows_at_hand(self, connection: sa.Connection, most: int) -> list[Any]:
-        """Return further rows up to the bound of the last look, which is not repeated for each part of what it has found."""
+        """Return further rows up to the known bound; none if it is time to look for a higher one."""
         if not self._has_more or self._clock() >= self._highest[-1][0] + self._poll_seconds:
             return []
         return self._rows(connection, self._highest[0][1], most)
@@ -194,17 +170,17 @@ class PolledTable:
         self._has_more = len(rows) >= most
         if not self._has_more or len(self._columns) > 1:
             return rows
-        # Rows with one value stay together: the next look begins above it.
+        # Rows with one value stay together, as the next query begins above it.
         last = rows[-1][self._columns[0]]
         whole = [row for row in rows if row[self._columns[0]] != last]
         return whole or list(connection.execute(query.where(self._rising == _bound(last))).mappings())
 
     def _is_reached(self, value: Any) -> bool:
-        """Return whether the position has just this value: a row with a key would have to be above its key as well."""
+        """Return whether the position has exactly this value."""
         return self._upto is not None and _as_text(value, self._columns[0]) == self._upto
 
     def _above(self, like: Any) -> Any:
-        """Return the condition of rows behind the position, whose value has the type of another one."""
+        """Return the condition of rows after the position, whose text is converted to the type of `like`."""
         if self._upto is None:
             return sa.true()
         last = _bound(self._like(self._upto, like))
@@ -252,7 +228,6 @@ class PolledTable:
 
     @contextmanager
     def _told(self) -> Iterator[None]:
-        """Translate errors of the database."""
         try:
             yield
         except SQLAlchemyError as error:
@@ -272,7 +247,8 @@ class PolledTable:
             return missing
         except SQLAlchemyError:
             return waiting
-        if isinstance(error, ProgrammingError) or reason.startswith("no such "):  # SQLite's error has another class
+        # SQLite reports a missing table or column with another class than other databases.
+        if isinstance(error, ProgrammingError) or reason.startswith("no such "):
             return ConfigError(f"{self._what} at {self._address} cannot be read: {reason}")
         return waiting
 
@@ -291,21 +267,22 @@ def _is_null(columns: Sequence[str]) -> Any:
 
 
 def _look_by_index(rows: Any, columns: Sequence[str]) -> Any:
-    """Return the query of a look that an index answers: the highest value, and 1 if there are nulls, each on its own."""
+    """Return the query of the highest value, and 1 if there are nulls, for a table with an index."""
+    # Apart from each other: the index answers each at once, but not both in one aggregate.
     nulls = sa.select(sa.literal_column("1")).select_from(rows).where(_is_null(columns)).limit(1)
     highest = _highest(rows, sa.column(columns[0])).scalar_subquery()
     return sa.select(highest.label("highest"), nulls.scalar_subquery().label("nulls"))
 
 
 def _look_by_scan(rows: Any, columns: Sequence[str]) -> Any:
-    """Return the query of a look that reads all rows once: the highest value, and 1 if there are nulls."""
+    """Return the query of the highest value, and 1 if there are nulls, which reads all rows once."""
     nulls = sa.case((_is_null(columns), sa.literal_column("1")), else_=sa.literal_column("0"))
     both = sa.func.max(sa.column(columns[0])).label("highest"), sa.func.max(nulls).label("nulls")
     return sa.select(*both).select_from(rows)
 
 
 def _may_have_index(engine: sa.Engine, table: sa.TableClause, column: str) -> bool:
-    """Return whether an index of a table begins with a column; True also if the database does not tell, as for views."""
+    """Return whether an index of a table begins with a column; True also if that is unknown, as for views."""
     try:
         place = sa.inspect(engine)
         if table.name not in place.get_table_names(table.schema):
@@ -329,7 +306,7 @@ def _query(text: str, columns: Sequence[str]) -> Any:
 
 
 def _bound(value: Any) -> Any:
-    """Return a value as a parameter that the driver takes as it is."""
+    # Without a type, so that SQLAlchemy does not convert what the driver has returned.
     return sa.bindparam(None, value, sa.types.NULLTYPE, unique=True)
 
 

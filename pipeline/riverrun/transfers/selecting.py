@@ -1,9 +1,4 @@
-"""Computes the rows of a SELECT over topics in this process, in memory, without writing anything.
-
-Records of several topics as one sequence: by their times as far as they are there, then as they come.
-
-Writes rows of SQL to the topics of their sources.
-"""
+"""Executes SQL commands in this process: computes a SELECT over topics in memory, prints records, and writes rows."""
 
 from __future__ import annotations
 
@@ -41,24 +36,18 @@ if TYPE_CHECKING:
 
 _BATCH = 1000
 _POLL_SECONDS = 0.2
+# A consumer is silent alike if there are no records, no brokers or no topics: after so many polls, ask which.
 _LOST_POLLS = 25
-"""Polls without a record after which brokers are asked whether the topics are there."""
 
 
 class MergedTopics:
-    """Reads topics from their beginnings up to where they end now, and from there on.
+    """Reads topics as one sequence of records: up to their present ends by time, and from there on as records arrive.
 
     Args:
-        admin: Asks the brokers.
-        topics: The topics.
-        first: Those whose records come before others of the same time: rows of tables are there when streams look for them.
-
-    Raises:
-        TopicError: If there is no such topic.
+        first: Topics whose records precede others of the same time, as rows of tables must be there before they are looked up.
     """
 
     def __init__(self, admin: Admin, topics: Collection[str], first: Collection[str] = ()) -> None:
-        """Look where the topics begin and end."""
         self._topics = sorted(topics)
         self._first = frozenset(first)
         self._admin = admin
@@ -69,18 +58,13 @@ class MergedTopics:
         self._starts, self._ends = self._admin.beginning_offsets(tps), self._admin.end_offsets(tps)
 
     def until_now(self, topics: Collection[str]) -> Iterator[ReadRecord]:
-        """Return the records of some of the topics so far: those of a partition in their order, else by time."""
+        """Yield the records of some of the topics so far, by time; those of a partition stay in their order."""
         ranges = {tp: OffsetRange(start, self._ends[tp]) for tp, start in self._starts.items() if tp.topic in topics}
         parts = [self._partition(tp, ranges[tp]) for tp in sorted(ranges)]
         return heapq.merge(*parts, key=lambda record: (record.timestamp, record.tp.topic not in self._first))
 
     def from_now(self) -> Iterator[ReadRecord]:
-        """Yield the records that come, without end.
-
-        Raises:
-            TopicError: If a topic is deleted.
-            BrokerError: If brokers do not answer any more.
-        """
+        """Yield the records that arrive, endlessly."""
         consumer, silent = RecordConsumer(self._admin.kafka), 0
         try:
             consumer.assign(self._ends)
@@ -105,12 +89,7 @@ def _records(tp: TopicPartition, batch: Iterable[RawFields]) -> Iterator[ReadRec
 
 
 def write(rows: Sequence[WrittenRow], admin: Admin, schema_registry: Mapping[str, Any]) -> None:
-    """Write rows of one source, in its formats.
-
-    Raises:
-        TopicError: If its topic does not exist.
-        BrokerError: If brokers do not take them.
-    """
+    """Write rows, all of one source, in its formats."""
     source = rows[0].source
     admin.require([source.topic], "this command writes to")
     keys, values = (
@@ -143,12 +122,11 @@ class Rows:
 
 @dataclass(frozen=True, slots=True)
 class Selecting:
-    """Reads the topics of sources.
+    """Executes commands that need the topics of sources.
 
     Args:
-        brokers: Returns the client that asks the brokers.
+        brokers: Returns the client that asks the brokers, when it is needed.
         schema_registry: Settings of the schema registry; empty without one.
-        catalog: The sources.
     """
 
     brokers: Callable[[], Admin]
@@ -158,15 +136,7 @@ class Selecting:
     def selected(self, select: Select, reset: str = "latest") -> Rows:
         """Return the rows of a query over the current records of topics. With EMIT CHANGES, return each update, endlessly.
 
-        A query of a table without EMIT CHANGES returns its current rows.
-
-        Args:
-            select: The query.
-            reset: Where EMIT CHANGES begins: `earliest` or `latest`. From now on as well, tables have the rows of before.
-
-        Raises:
-            SqlError: If the query has a mistake.
-            TopicError: If a topic does not exist.
+        A query of a table without EMIT CHANGES returns its current rows. EMIT CHANGES begins at `reset`: earliest or latest.
         """
         plan = StatementPlan(StreamsBuilder(), self.catalog)
         needs_key = not select.follows and self._makes_table(select.query)
@@ -176,6 +146,7 @@ class Selecting:
         reader = MergedTopics(self.brokers(), topics, tables)
         if not select.follows:
             updates = self._updates(plan, selection, topics, reader.until_now(topics))
+        # New records of streams may look up older rows of tables.
         elif reset == "latest":
             updates = self._updates(plan, selection, topics, reader.from_now(), reader.until_now(tables))
         else:
@@ -185,12 +156,7 @@ class Selecting:
         return Rows(selection.result.shown, islice(rows, select.limit))
 
     def write(self, command: InsertValues | DeleteRows) -> None:
-        """Write the rows of a command to the topic of its source.
-
-        Raises:
-            SqlError: If it has a mistake.
-            TopicError: If the topic does not exist.
-        """
+        """Write the rows of a command to the topic of its source."""
         found = (
             deleted_rows(command, self.catalog)
             if isinstance(command, DeleteRows)
@@ -199,11 +165,7 @@ class Selecting:
         write(found, self.brokers(), self.schema_registry)
 
     def printed(self, command: Print) -> Rows:
-        """Return the records of a topic, decoded as its source declares; as bytes without a source.
-
-        Raises:
-            TopicError: If the topic does not exist.
-        """
+        """Return the records of a topic, decoded as its source declares; as bytes without a source."""
         source = next((each for each in self.catalog.sources.values() if each.topic == command.topic), None)
         reader = TopicReader(self.brokers(), command.topic, BYTES, BYTES)
         records = reader.follow("earliest" if command.from_beginning else "latest")
@@ -237,7 +199,7 @@ class Selecting:
         records: Iterable[ReadRecord],
         before: Iterable[ReadRecord] = (),
     ) -> Iterator[tuple[bytes | None, bytes | None]]:
-        """Run the topology over records, and yield its output. The output of the records before is left out."""
+        """Run the topology over records, and yield its output; that of `before` is left out."""
         settings = {"deserialization.exception.handler": "continue"}
         registry = dict(self.schema_registry) or None
         with TopologyTestDriver(plan.builder.build(), settings, schema_registry=registry) as driver:
@@ -267,6 +229,7 @@ def _last(selection: Selection, updates: Iterator[tuple[bytes | None, bytes | No
     """Return the last row of each key, without deleted ones."""
     last: dict[bytes | None, bytes | None] = {}
     for key, value in updates:
+        # Removed first, so that the rows come in the order of their last updates.
         last.pop(key, None)
         if value is not None:
             last[key] = value
@@ -274,5 +237,5 @@ def _last(selection: Selection, updates: Iterator[tuple[bytes | None, bytes | No
 
 
 def _end(command: Print) -> int | None:
-    """Return the number of records to read, so that nothing is awaited after the last one shown."""
+    # The last record to show is also the last one to read: no further one is awaited.
     return None if command.limit is None else (command.limit - 1) * command.interval + 1

@@ -1,4 +1,4 @@
-"""Rows of a topic for sinks: the columns of its keys and values, and the records of a partition as Arrow batches.
+"""Makes rows for sinks: the columns of a topic's keys and values, and the records of a partition as Arrow batches.
 
 Columns have the names that frames of gates have: fields of values have their own names, and Riverrun's columns begin with an
 underscore. A key with named fields is one column for each of them, `_key_NAME` if the value has a field with that name.
@@ -46,12 +46,7 @@ _OWN = frozenset({"_key", *_WINDOW, TIMESTAMP, PARTITION, OFFSET})
 
 @dataclass(frozen=True, slots=True)
 class SinkRows:
-    """Makes rows of records.
-
-    Args:
-        key: The columns of keys.
-        value: The columns of values.
-    """
+    """Makes rows of records, by the columns of keys and of values."""
 
     key: Columns
     value: Columns
@@ -65,11 +60,8 @@ class SinkRows:
         Args:
             key_serde: Reads keys.
             value_serde: Reads values.
-            declared: Columns of JSON values without a type: types by name; empty for the columns of the serde.
-            names: Names of the columns of the key, instead of those that they have otherwise.
-
-        Raises:
-            ConfigError: If columns are declared for other values, or have the names of others.
+            declared: Types of columns by name, for JSON values without a type; empty for the columns of the serde.
+            names: Names for the columns of the key; empty for their own.
         """
         value = _declared(value_serde, declared) if declared else _value_part(value_serde)
         key = _key_part(of_any_size(key_serde), {column.name for column in value.columns})
@@ -97,11 +89,7 @@ class SinkRows:
         return pa.schema([*found, (TIMESTAMP, TIME), (PARTITION, pa.int32()), (OFFSET, pa.int64())])
 
     def batch(self, tp: TopicPartition, records: Sequence[RawFields]) -> SinkBatch:
-        """Return records of a partition as rows.
-
-        Raises:
-            DeserializationError: If a record cannot be read, or a value does not fit its column; with its coordinates.
-        """
+        """Return records of a partition as rows."""
 
         def place(number: int) -> dict[str, str | int]:
             return {"topic": tp.topic, "partition": tp.partition, "offset": records[number][RAW_OFFSET]}
@@ -119,7 +107,7 @@ class SinkRows:
 
 
 def _value_part(serde: Serde[Any]) -> Columns:
-    """Return one column for each field of values, or `value` if these have no fields that all of them have."""
+    """Return one column for each field of values, or the column `value` for values without a fixed set of fields."""
     if serde.value_type is None:
         return Columns((column_of("value", None),), bytes, "value")
     read, columns = plain_reader(serde), field_columns(serde.value_type)
@@ -130,7 +118,7 @@ def _value_part(serde: Serde[Any]) -> Columns:
 
 
 def _key_part(serde: Serde[Any], taken: set[str]) -> Columns:
-    """Return the columns of keys, which are named apart from those of values."""
+    """Return the columns of keys, whose names differ from those that values have taken."""
     if serde.value_type is None:
         return Columns((column_of("_key", None),), bytes, "key")
     read = plain_reader(serde)
@@ -149,7 +137,7 @@ def _key_part(serde: Serde[Any], taken: set[str]) -> Columns:
 
 
 def _key_columns(kind: Any, taken: set[str]) -> tuple[tuple[FrameColumn, ...], Callable[[Any], Any]]:
-    """Return the columns of keys of a type, and the function that makes of a key what they are made from."""
+    """Return the columns of keys of a type, and the function that prepares a key for them."""
     columns = field_columns(kind)
     if not columns:
         return (column_of("_key", kind),), _same
@@ -162,22 +150,17 @@ def _same(value: Any) -> Any:
 
 
 def _of_part(column: FrameColumn, at: int) -> FrameColumn:
-    """Return a column of a tuple's part."""
     of = column.of
     return replace(column, of=lambda parts: None if parts[at] is None else of(parts[at]))
 
 
 def _bound(time_ms: int) -> int:
-    """Return a bound of a window in µs; the latest time for windows without an end, as columns of a key cannot be null."""
+    """Return a bound of a window in µs."""
+    # A window without an end gets the latest time, as columns of a key cannot be null.
     return min(time_ms, LAST_MS) * 1000
 
 
 def _renamed(key: Columns, names: Sequence[str]) -> Columns:
-    """Return the columns of a key with other names.
-
-    Raises:
-        ConfigError: If there are more or fewer names than columns.
-    """
     if len(names) != len(key.columns):
         known = ", ".join(column.name for column in key.columns)
         message = f"key has {len(names)} names, but the key of the topic has the columns {known}"
@@ -187,11 +170,7 @@ def _renamed(key: Columns, names: Sequence[str]) -> Columns:
 
 
 def _declared(serde: Serde[Any], declared: Mapping[str, str]) -> Columns:
-    """Return the declared columns of JSON values. Fields that are not declared are left out, and missing ones are null.
-
-    Raises:
-        ConfigError: If values are not JSON without a type.
-    """
+    """Return the declared columns of JSON values. Other fields are left out, and missing ones are null."""
     if serde.name != JSON.name:
         message = f"columns are declared, but values have serde {serde.name}"
         raise ConfigError(message, hint="Declare columns only of JSON values without a type (serde json).")
@@ -205,11 +184,6 @@ def _declared(serde: Serde[Any], declared: Mapping[str, str]) -> Columns:
 
 
 def _refuse_own(names: Mapping[str, str] | Sequence[str]) -> None:
-    """Refuse fields with names of Riverrun's own columns.
-
-    Raises:
-        ConfigError: If there is one.
-    """
     taken = sorted(_OWN & set(names))
     if taken:
         message = f"Values have a field {taken[0]}, which is the name of a column of Riverrun's own"

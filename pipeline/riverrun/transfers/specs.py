@@ -23,11 +23,12 @@ if TYPE_CHECKING:
 
     from riverrun.records import OffsetRange, TopicPartition
 
+# By default, Spark trims texts and leaves nulls out; an import could not read back what was exported.
 _WRITTEN = {
     "csv": {"escape": '"', "ignoreLeadingWhiteSpace": "false", "ignoreTrailingWhiteSpace": "false"},
     "json": {"ignoreNullFields": "false"},
 }
-"""Options with which Spark writes everything that it is given: by default it trims texts, and leaves nulls out."""
+"""Options with which Spark writes everything that it is given."""
 _FORMATS = frozenset({"avro", "binaryfile", "csv", "json", "orc", "parquet", "text", "xml"})
 
 
@@ -61,16 +62,8 @@ def escaped(path: str) -> str:
 
 
 def listing(spark: Any, path: str, options: Mapping[str, str]) -> Any:
-    """Return a frame with the files below a path (`inputFiles`) and the columns of its directories, without reading the files.
-
-    Args:
-        spark: A Spark session.
-        path: A directory, file or pattern.
-        options: Options of the reader; those that select files have an effect.
-
-    Raises:
-        AnalysisException: Spark's error, if there are no files.
-    """
+    """Return a frame with the files below a path (`inputFiles`) and the columns of its directories; no file is read."""
+    # `binaryFile` has a fixed schema, so Spark opens no file to infer one.
     return spark.read.format("binaryFile").options(**options).load(path)
 
 
@@ -79,13 +72,13 @@ class ExportSpec:
     """Specifies the topic to export, and the form of its files or rows.
 
     Args:
-        topic: The topic.
+        topic: Name of the topic to read.
         target: A directory, or the table of a `jdbc` target.
         format: Any format that Spark can write: parquet, csv, json, jdbc, or a data source's name.
-        options: The writer's options.
+        options: Options of Spark's writer, by its names.
         schema: Schema of JSON values as DDL: each field becomes a column. None for one column `value`.
         is_binary: Whether keys, and values without a schema, are bytes rather than text.
-        name: Name of the export and its progress. By default the topic's name; another target is then refused, as it would
+        name: Name of the export and its progress. Defaults to the topic's name; another target is then refused, as it would
             get only new records.
         key: Columns of a `jdbc` target by which rows replace others (PostgreSQL). Of several records the last counts. With
             `_key`, the record's key, a record without a value deletes its row. None: rows are only added.
@@ -103,7 +96,7 @@ class ExportSpec:
 
     @property
     def id(self) -> str:
-        """Return the name of its progress."""
+        """Return the name under which progress is stored."""
         return self.name or self.topic
 
     @property
@@ -113,21 +106,22 @@ class ExportSpec:
 
     @property
     def place(self) -> str:
-        """Return the identity of the target, without a database's address: one database may have several."""
+        """Return the identity of the target."""
+        # Without the address of a database, which may have several.
         return self.target.rstrip("/")
 
 
 @dataclass(frozen=True, slots=True)
 class ExportBatch:
-    """One range of offsets.
+    """One range of offsets, as the topic of exports stores it.
 
     Args:
         number: Number of the batch, part of the directory's name.
-        range: The range, as text.
+        range: The range, as `RunRange` writes it.
         is_done: Whether it has been written.
         topic_id: The brokers' id of the topic. A recreated topic has another id, and its offsets mean other records.
-        target: The target.
-        whole: When all batches up to this one had all of the topic, as `riverrun.records.Whole` writes it.
+        target: The directory or table (`ExportSpec.place`).
+        whole: Time at which the batches up to this one had all of the topic, as `riverrun.records.Whole` writes it.
     """
 
     number: Natural = 0
@@ -151,7 +145,7 @@ class ImportSpec:
         topic: The topic, which must exist.
         source: A path (directory, file or pattern), or the table of a `jdbc` source.
         format: Any format that Spark can read: parquet, csv, json, jdbc, or a data source's name.
-        options: The reader's options.
+        options: Options of Spark's reader, by its names.
         schema: The rows' schema as DDL, for formats without one.
         key: Key columns. One is written as text, or unchanged if binary; several as a JSON object. Without a key, rows with
             equal values of the incremental column, or else equal values, go to equal partitions.
@@ -164,7 +158,7 @@ class ImportSpec:
             The import misses rows that appear later with that value or a lower one (a transaction that began before the
             import and ended after it; a second row of one ms), rows without a value, and deletions. None imports new
             files, or everything if there are no files.
-        name: Name of the import, its progress and its transactions. By default the topic's name; another source of an
+        name: Name of the import, its progress and its transactions. Defaults to the topic's name; another source of an
             incremental import is then refused, as it may be another table.
         parts: Number of parts per batch, each one transaction. At most the number of the topic's partitions, as each
             partition gets its records from one part, in the order of the source.
@@ -193,16 +187,7 @@ class ImportSpec:
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """The conditions that select the rows of a batch and assign them to parts.
-
-    Args:
-        source: As in `ImportSpec`, like all fields.
-        format: As above.
-        schema: As above.
-        key: As above.
-        value: As above.
-        incremental: As above.
-    """
+    """The fields of an `ImportSpec` that select the rows of a batch and assign them to parts."""
 
     source: str = ""
     format: str = ""
@@ -229,15 +214,15 @@ class Terms:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """One batch of an import.
+    """One batch of an import, as the topic of imports stores it.
 
     Args:
-        number: Number of the batch.
+        number: Number of the batch, from 1; 0 before the first one.
         partitions: Number of the topic's partitions at the time of planning.
-        parts: Number of its parts.
-        files: Its files.
-        above: Lower bound of the column, exclusive, as text; None for none.
-        upto: Upper bound of the column, inclusive.
+        parts: Number of its parts, of which each is one transaction.
+        files: Its files, as Spark names them.
+        above: Lower bound of the incremental column, exclusive, as text; None for none.
+        upto: Upper bound of the incremental column, inclusive, as text; None without such a column.
         is_done: Whether it is written completely.
         terms: Select its rows, and assign them to parts.
         topic_id: The brokers' id of the topic. A recreated topic has another id, and none of the records.
@@ -270,17 +255,7 @@ _JARS = ("spark.jars", "spark.driver.extraClassPath", "spark.remote")
 
 
 def check_import(spec: ImportSpec, settings: Mapping[str, str], master: str | None, packages: Collection[str]) -> None:
-    """Find mistakes in an import.
-
-    Args:
-        spec: The import.
-        settings: Settings of Spark, by Spark's names.
-        master: Spark's master URL, which overrides them.
-        packages: Libraries that the format needs.
-
-    Raises:
-        ConfigError: If the file or the format does not exist, the schema is invalid, or it lacks a column.
-    """
+    """Find mistakes in an import, before Spark starts; `master` overrides the settings of Spark."""
     check_format(spec.format, settings, packages)
     check_schema(spec.schema)
     path = source_here(spec, settings, master)
@@ -288,29 +263,20 @@ def check_import(spec: ImportSpec, settings: Mapping[str, str], master: str | No
         if not path.exists():
             message = f"File or directory {spec.source} does not exist"
             raise ConfigError(message)
-        if spec.schema is not None and path.is_file():  # names of directories are columns as well
+        # Not for directories, whose names may add columns.
+        if spec.schema is not None and path.is_file():
             _check_columns(spec, spec.schema)
 
 
 def source_here(spec: ImportSpec, settings: Mapping[str, str], master: str | None) -> Path | None:
-    """Return the file or directory of this machine that an import reads; None if the source is elsewhere.
-
-    Args:
-        spec: The import.
-        settings: Settings of Spark, by Spark's names.
-        master: Spark's master URL, which overrides them.
-    """
+    """Return the file or directory of this machine that an import reads; None if the source is elsewhere."""
     where = master or settings.get("spark.remote") or settings.get("spark.master") or DEFAULT_MASTER
     is_here = where.startswith("local") and not any(key.endswith("fs.defaultFS") for key in settings)
     return _local(spec.source) if is_here and has_files(spec.format) else None
 
 
 def check_format(name: str, settings: Mapping[str, str], packages: Collection[str]) -> None:
-    """Refuse a misspelt format, unless a library may provide it.
-
-    Raises:
-        ConfigError: If it is misspelt.
-    """
+    """Refuse a misspelt format, unless a library may provide it."""
     is_known = name.lower() in _BUILT_IN or packages or any(key.startswith(_JARS) for key in settings)
     near = difflib.get_close_matches(name.lower(), _BUILT_IN, 1)
     if near and not is_known:
@@ -321,11 +287,7 @@ def check_format(name: str, settings: Mapping[str, str], packages: Collection[st
 
 
 def check_schema(schema: str | None) -> None:
-    """Refuse a schema with types that Spark does not know.
-
-    Raises:
-        ConfigError: If it has one.
-    """
+    """Refuse a schema with types that Spark does not know."""
     for column in _columns("" if schema is None or schema.lower().lstrip().startswith("struct<") else schema):
         found = _COLUMN.fullmatch(column)
         kind = (found[2] or found[4]).lower() if found else ""

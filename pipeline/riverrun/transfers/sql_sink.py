@@ -36,9 +36,10 @@ if TYPE_CHECKING:
 
     from riverrun.processor.sinks import SinkBatch, SinkTable
 
+# Some databases index no texts without a limit, and a key needs an index.
 _KEY_LENGTH = 255
-"""Characters of texts in keys, for databases that index no texts without a limit."""
 _DELETED_AT_ONCE = 500
+# With the client's defaults, PostgreSQL on a machine that is gone is noticed after hours; with these within half a minute.
 _LIBPQ = {
     "connect_timeout": 10,
     "keepalives_idle": 15,
@@ -46,9 +47,8 @@ _LIBPQ = {
     "keepalives_count": 4,
     "tcp_user_timeout": 30_000,
 }
-"""Options of PostgreSQL's client that notice a machine that is gone within half a minute, not after hours."""
+# A process that is stopped within a transaction would hold its locks for ever, so PostgreSQL ends its session.
 _POSTGRESQL_SESSION = ("SET lock_timeout = '20s'", "SET idle_in_transaction_session_timeout = '60s'")
-"""A process that is stopped within a transaction would hold its locks for ever: PostgreSQL ends its session."""
 _IN_FILES = frozenset({"sqlite", "duckdb"})
 """Databases that are files, without a server."""
 _UPSERTS: Mapping[str, Any] = {
@@ -60,15 +60,11 @@ _UPSERTS: Mapping[str, Any] = {
 
 
 class SqlSink:
-    """A table.
+    """A table of a database.
 
     Args:
-        table: Its columns.
         url: The database, as SQLAlchemy writes it.
-        name: The table's name, with its schema if need be; created if missing.
-
-    Raises:
-        ConfigError: If the URL is malformed, its driver is missing, or the key cannot be one of a table.
+        name: The table's name, with its schema if it has one; created if missing.
     """
 
     def __init__(self, table: SinkTable, url: str, name: str) -> None:
@@ -83,13 +79,7 @@ class SqlSink:
         self._removals: list[tuple[TopicPartition, int, Sequence[int]]] = []
 
     def begin(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
-        """Take over partitions: raise their epochs, and read their offsets.
-
-        Raises:
-            ConfigError: If the table is gone or lacks columns, or the database refuses to create it.
-            RangeError: If the topic was recreated.
-            EngineError: If the database does not answer.
-        """
+        """Take over partitions: raise their epochs, and read their offsets."""
         self._pending.clear()
         self._removals.clear()
         self._epochs.clear()
@@ -103,11 +93,8 @@ class SqlSink:
         return {tp: offset for tp, offset in claimed.items() if offset is not None}
 
     def write(self, batch: SinkBatch) -> None:
-        """Keep rows until the commit, as transactions are short: others wait for their locks.
-
-        Raises:
-            ConfigError: If a row without a key would replace another.
-        """
+        """Keep rows until the commit."""
+        # Rows are not written yet: others would wait for the locks of a transaction that spans several batches.
         if self._table.is_upsert:
             for column in self._table.key:
                 nulls = batch.records.column(column).is_null()
@@ -118,16 +105,11 @@ class SqlSink:
         self._pending.append(batch)
 
     def commit(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Write the rows and the offsets in one transaction.
-
-        Raises:
-            TaskMigratedError: If another owner has taken over a partition. Nothing was written.
-            ConfigError: If the database refuses a row, which the message names, or the table is gone.
-            EngineError: If the database does not answer. The next `begin` finds out whether the transaction happened.
-        """
+        """Write the rows and the offsets in one transaction."""
         rows = [self._bound(row) for batch in self._pending for row in batch.rows()]
         tombstones = [each for batch in self._pending for each in batch.tombstones]
         with self._told(f"write {len(rows)} rows", rows), self._engine.begin() as connection:
+            # The offsets first: they lock their rows until the end, so an owner that was fenced fails before it writes.
             for tp in sorted(offsets):
                 self._advance(connection, tp, offsets[tp])
             if self._table.is_upsert:
@@ -144,11 +126,8 @@ class SqlSink:
         self._removals.append((tp, before, kept))
 
     def _remove(self, connection: sa.Connection, tp: TopicPartition, before: int, kept: Sequence[int]) -> None:
-        """Remove the rows of a partition that stem from records which are gone.
-
-        Raises:
-            ConfigError: If another export writes to the table: its rows cannot be told from those of this one.
-        """
+        """Remove the rows of a partition whose records are gone."""
+        # Only if no other export writes to the table: its columns do not say which export, and which topic, a row is from.
         offsets, place = self._offsets.c, (self._rows.c[PARTITION], self._rows.c[OFFSET])
         others = sa.select(offsets.export).where(
             offsets.target == self._rows.fullname,
@@ -169,8 +148,9 @@ class SqlSink:
             connection.execute(sa.delete(self._rows).where(of_partition, chosen))
 
     def _claim(self, connection: sa.Connection, tp: TopicPartition) -> int | None:
-        """Raise the epoch of a partition, which waits for a transaction of its owner, and return its offset."""
+        """Raise the epoch of a partition, and return its offset."""
         columns, place = self._offsets.c, self._of(tp)
+        # Waits for a running transaction of the owner, so the offset that is read next includes it.
         raised = sa.update(self._offsets).where(place).values(epoch=columns.epoch + 1, owner=this_user())
         if not connection.execute(raised).rowcount:
             connection.execute(
@@ -193,11 +173,7 @@ class SqlSink:
         return None if found.next_offset is None else int(found.next_offset)
 
     def _advance(self, connection: sa.Connection, tp: TopicPartition, offset: int) -> None:
-        """Move the offset of a partition, which locks its row until the end of the transaction.
-
-        Raises:
-            TaskMigratedError: If another owner has taken it over.
-        """
+        """Move the offset of a partition, which locks its row until the end of the transaction."""
         owned = sa.and_(self._of(tp), self._offsets.c.epoch == self._epochs.get(tp, -1))
         if connection.execute(sa.update(self._offsets).where(owned).values(next_offset=offset)).rowcount != 1:
             message = f"Another follower of export {self._table.export} has taken over {tp}"
@@ -216,6 +192,7 @@ class SqlSink:
             last[tuple(row[column] for column in key)] = None if is_deleted else row
         kept = [row for row in last.values() if row is not None]
         insert = self._upsert()
+        # Without an upsert, rows that are replaced are deleted, too.
         gone = [found for found, row in last.items() if row is None or insert is None]
         for start in range(0, len(gone), _DELETED_AT_ONCE):
             self._delete(connection, gone[start : start + _DELETED_AT_ONCE])
@@ -243,7 +220,7 @@ class SqlSink:
         return insert.on_conflict_do_update(index_elements=list(self._table.key), set_=changed)
 
     def _bound(self, row: dict[str, Any]) -> dict[str, Any]:
-        """Return a row as the driver takes it: SQLite has no decimals."""
+        # SQLite has no decimals; as floats they would lose digits.
         if self._dialect == "sqlite":
             for field in self._table.schema:
                 if pa.types.is_decimal(field.type) and row[field.name] is not None:
@@ -251,11 +228,7 @@ class SqlSink:
         return row
 
     def _prepare(self) -> None:
-        """Create the tables if they are missing, and add columns.
-
-        Raises:
-            ConfigError: If the table is gone, or lacks columns.
-        """
+        """Create the tables if they are missing, and add columns."""
         found = sa.inspect(self._engine)
         if not found.has_table(self._rows.name, self._rows.schema):
             self._require_nothing_written(found)
@@ -278,7 +251,8 @@ class SqlSink:
         try:
             table.create(self._engine, checkfirst=True)
         except DBAPIError:
-            if not sa.inspect(self._engine).has_table(table.name, table.schema):  # by another follower
+            # Another follower may have created it meanwhile.
+            if not sa.inspect(self._engine).has_table(table.name, table.schema):
                 raise
 
     def _add(self, column: sa.Column[Any]) -> None:
@@ -289,15 +263,12 @@ class SqlSink:
             with self._engine.begin() as connection:
                 connection.exec_driver_sql(f"ALTER TABLE {table} ADD COLUMN {declared}")
         except DBAPIError:
-            if column in self._missing():  # another follower has not added it
+            # Another follower may have added it meanwhile.
+            if column in self._missing():
                 raise
 
     def _require_nothing_written(self, found: Any) -> None:
-        """Refuse to create a table again that has had rows: these would be missing.
-
-        Raises:
-            ConfigError: If offsets say that it has had some.
-        """
+        """Refuse to create a table again that had rows, which would be missing."""
         columns = self._offsets.c
         if not found.has_table(self._offsets.name, self._offsets.schema):
             return
@@ -318,12 +289,11 @@ class SqlSink:
         return ConfigError(message, hint=hint)
 
     def _held(self) -> AbstractContextManager[Any]:
-        """Keep a file of DuckDB open in between: each first connection opens it, and each last one closes it."""
+        # The first connection opens DuckDB's file, and the last one closes it: one more keeps it open in between.
         return self._engine.connect() if self._dialect == "duckdb" else nullcontext()
 
     @contextmanager
     def _told(self, doing: str, rows: Sequence[dict[str, Any]] = ()) -> Iterator[None]:
-        """Translate errors of the database."""
         try:
             yield
         except SQLAlchemyError as error:
@@ -334,6 +304,7 @@ class SqlSink:
         waiting = EngineError(f"The database {self._place} cannot {doing}: {reason}", hint="Check that it runs.")
         if getattr(error, "connection_invalidated", False) or not isinstance(error, StatementError):
             return waiting
+        # Only what the database refuses for good ends the follower; it retries an `EngineError`.
         try:
             if rows and not sa.inspect(self._engine).has_table(self._rows.name, self._rows.schema):
                 return self._gone()
@@ -347,7 +318,8 @@ class SqlSink:
         return ConfigError(message, hint="Nothing of the transaction was written. Alter the table, then follow again.")
 
     def _first_refused(self, rows: Sequence[dict[str, Any]]) -> str:
-        """Return the place of the first row that the database refuses, by a transaction that is rolled back."""
+        """Return the place of the first row that the database refuses; empty if it refuses none alone."""
+        # Errors of a statement with many rows name none of them. Each row is tried alone, and nothing of it is committed.
         insert = self._upsert() if self._table.is_upsert else None
         with self._engine.connect() as connection:
             for row in rows:
@@ -359,7 +331,8 @@ class SqlSink:
 
 
 def columns_of(engine: sa.Engine, table: sa.Table | sa.TableClause) -> list[str]:
-    """Return the names of a table's columns, as its rows have them: not all dialects can describe tables."""
+    """Return the names of a table's columns."""
+    # From an empty result: duckdb-engine describes tables by queries of PostgreSQL that DuckDB does not have.
     with engine.connect() as connection:
         return list(connection.execute(sa.select(sa.text("*")).select_from(table).limit(0)).keys())
 
@@ -371,11 +344,7 @@ def reason_of(error: SQLAlchemyError) -> str:
 
 
 def engine_of(url: str) -> sa.Engine:
-    """Return the engine of a database; it connects on demand.
-
-    Raises:
-        ConfigError: If the URL is malformed, or its driver is missing.
-    """
+    """Return the engine of a database; it connects on demand."""
     try:
         found = sa.make_url(url)
         backend = found.get_backend_name()
@@ -383,7 +352,8 @@ def engine_of(url: str) -> sa.Engine:
         if backend == "duckdb":
             require_extra("duckdb")
             _check_file(found)
-            options["poolclass"] = sa.NullPool  # a process that has the file open locks all others out
+            # A process that has the file open locks all others out, so no connection stays open.
+            options["poolclass"] = sa.NullPool
         if backend in {"postgresql", "mysql", "mariadb", *_IN_FILES}:
             options["json_serializer"] = _json
         if found.get_driver_name() in {"psycopg2", "psycopg"}:
@@ -399,26 +369,22 @@ def engine_of(url: str) -> sa.Engine:
         raise ConfigError(
             message, hint="For example pip install psycopg2-binary for postgresql+psycopg2://."
         ) from error
+    # duckdb-engine turns decimals into floats otherwise.
     if engine.dialect.name == "duckdb":
-        engine.dialect.supports_native_decimal = True  # otherwise they become floats on the way
+        engine.dialect.supports_native_decimal = True
     if engine.dialect.name == "postgresql":
         sa.event.listen(engine, "connect", _set_session)
     return engine
 
 
 def _check_file(url: sa.URL) -> None:
-    """Check that a database of DuckDB is a file.
-
-    Raises:
-        ConfigError: If it is in memory.
-    """
     if url.database in {None, "", ":memory:"}:
         message = "A database of DuckDB in memory ends with its connection"
         raise ConfigError(message, hint="Name its file: duckdb:///shop.duckdb.")
 
 
 def _json(value: Any) -> str:
-    """Return JSON for a column: a text is JSON already."""
+    # A text is JSON already.
     return value if type(value) is str else msgspec.json.encode(value).decode()
 
 
@@ -431,11 +397,6 @@ def _set_session(connection: Any, _record: Any) -> None:
 
 
 def _rows_table(table: SinkTable, name: str, dialect: str) -> sa.Table:
-    """Return the table of the rows.
-
-    Raises:
-        ConfigError: If a column of the key is a struct or a list.
-    """
     schema, _, own = name.rpartition(".")
     key = table.key if table.is_upsert else ()
     for column in key:
@@ -448,6 +409,7 @@ def _rows_table(table: SinkTable, name: str, dialect: str) -> sa.Table:
             _type(field, dialect, is_key=field.name in key),
             primary_key=field.name in key,
             autoincrement=False,
+            # duckdb-engine quotes the reserved words of PostgreSQL, not those of DuckDB.
             quote=True if dialect == "duckdb" else None,
         )
         for field in table.schema
@@ -470,7 +432,6 @@ def _offsets_table(rows: sa.Table) -> sa.Table:
 
 
 def _type(field: Any, dialect: str, *, is_key: bool) -> Any:
-    """Return the type of a column."""
     kind = field.type
     if pa.types.is_nested(kind) or (field.metadata == JSON_FIELD and not is_key):
         return sa.JSON(none_as_null=True)

@@ -1,7 +1,7 @@
-"""Reads files of text: encodings, lines, records of CSV and objects of JSON, each with the number of its line.
+"""Reads files of text: encodings, lines, CSV records and JSON objects, each with the number of its line.
 
 Spark's readers replace bytes that are not in the encoding, and take quotes as they come. All rows of a batch get one type
-of column, and no error says which line it is about. Imports read lines of bytes instead, and keep what is written there.
+of column, and no error names its line. Imports read lines of bytes instead, and keep what is written there.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from riverrun.errors import ConfigError, DeserializationError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
+# The longest first: the mark of UTF-32 (little endian) begins with that of UTF-16.
 _BOMS = (
     (codecs.BOM_UTF32_LE, "utf-32"),
     (codecs.BOM_UTF8, "utf-8"),
@@ -34,11 +35,7 @@ Line = tuple[int, str]
 
 
 def codec_of(options: Mapping[str, str]) -> str | None:
-    """Return the encoding that options name; None if they name none: UTF-8, or as a byte order mark says.
-
-    Raises:
-        ConfigError: If there is no such encoding.
-    """
+    """Return the encoding that options name; None if they name none: then it is UTF-8, or what a byte order mark says."""
     name = next((value for key, value in options.items() if key.lower() in {"encoding", "charset"}), None)
     try:
         return None if name is None else codecs.lookup(name).name
@@ -48,16 +45,7 @@ def codec_of(options: Mapping[str, str]) -> str | None:
 
 
 def lines_of(pieces: Iterable[bytes], codec: str | None, file: str) -> Iterator[Line]:
-    """Yield the lines of a file.
-
-    Args:
-        pieces: Its bytes, split at line feeds.
-        codec: The encoding; None for UTF-8, or as a byte order mark says.
-        file: Its name, for messages.
-
-    Raises:
-        DeserializationError: If a line is not in the encoding.
-    """
+    """Yield the lines of a file, whose bytes come split at line feeds (0x0A); `file` is its name for messages."""
     decoder: codecs.IncrementalDecoder | None = None
     rest, number, is_first = "", 1, True
     pieces = iter(pieces)
@@ -66,6 +54,7 @@ def lines_of(pieces: Iterable[bytes], codec: str | None, file: str) -> Iterator[
             if decoder is None:
                 found = codec or next((name for mark, name in _BOMS if piece.startswith(mark)), "utf-8")
                 decoder = codecs.getincrementaldecoder(found)()
+            # The byte between two pieces goes with the second one: in UTF-16 it may be half of a character.
             text = decoder.decode(piece if is_first else b"\n" + piece)
             rest += text.removeprefix("\ufeff") if is_first else text
             is_first = False
@@ -88,32 +77,30 @@ def lines_of(pieces: Iterable[bytes], codec: str | None, file: str) -> Iterator[
 
 
 def _split(text: str) -> list[str]:
-    """Return lines with their ends. A line feed ends the text, so a carriage return before one is not divided from it."""
+    """Return lines with their ends. The text ends with a line feed, so no line end of two characters is divided."""
+    # Nearly every text is a single line, for which the regular expression would be slow.
     return [text] if text.find("\r") in {-1, len(text) - 2} and text.count("\n") == 1 else _LINE.findall(text)
 
 
 def _end_of(decoder: codecs.IncrementalDecoder) -> str:
-    """Return what is left at the end of a file, whose last line feed may be missing, as in UTF-16."""
+    """Return what is left at the end of a file."""
     state = decoder.getstate()
     try:
         return decoder.decode(b"", final=True)
+    # The last byte was taken for a line feed and cut off, but it is half of a UTF-16 character.
     except UnicodeDecodeError:
         decoder.setstate(state)
         return decoder.decode(b"\n", final=True)
 
 
 def malformed(file: str, number: int, problem: str, text: str) -> DeserializationError:
-    """Return the error of a line that cannot be read."""
+    """Return the error of a line that cannot be imported, with its beginning."""
     message = f"Line {number} cannot be imported: {problem}: {text.strip()[:_SHOWN]!r}"
     return DeserializationError(message, file=file, line=number)
 
 
 def texts_of(lines: Iterable[Line], options: Mapping[str, str], file: str) -> Iterator[Line]:
-    """Yield the texts of a file of text: lines without their ends, or all of it (`wholetext`), or parts (`lineSep`).
-
-    Raises:
-        DeserializationError: If a line has NUL characters, as text in another encoding has.
-    """
+    """Yield the texts of a file of text: lines without their ends, or all of it (`wholetext`), or parts (`lineSep`)."""
     lines, separator = _without_nuls(lines, file), options.get("lineSep")
     if options.get("wholetext", "").lower() == "true":
         yield 1, "".join(line for _, line in lines)
@@ -150,10 +137,10 @@ class CsvForm:
     Args:
         separator: Separates cells.
         quote: Encloses cells; empty for none.
-        escape: Precedes a quote within quotes.
+        escape: Precedes a quote within quotes. Defaults to a quote, so that quotes are doubled.
         comment: Begins lines that are left out; empty for none.
         nothing: A cell without quotes that means null, as an empty one does.
-        trims: Whether cells without quotes lose white space on the left, and on the right.
+        trims: Whether cells without quotes lose leading, and trailing, white space.
     """
 
     separator: str = ","
@@ -172,6 +159,7 @@ class CsvForm:
         quote, escape = re.escape(self.quote or "\0"), re.escape(self.escape or self.quote or "\0")
         inner = f"{quote}{quote}" if quote == escape else f"{escape}."
         others = f"[^{quote}]" if quote == escape else f"[^{quote}{escape}]"
+        # Possessive quantifiers (`*+`): what is matched once is not tried again, so long cells take linear time.
         set_slot = object.__setattr__
         set_slot(self, "_quoted", re.compile(f"{quote}((?:{others}|{inner})*+)({quote}|\\Z)", re.DOTALL))
         set_slot(self, "_plain", re.compile(f"(?:(?!{re.escape(self.separator)})[^{quote}])*+"))
@@ -180,11 +168,7 @@ class CsvForm:
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> CsvForm:
-        """Return the form that options of Spark's reader describe.
-
-        Raises:
-            ConfigError: If a quote or an escape has several characters, or the separator is empty.
-        """
+        """Return the form that options of Spark's reader describe."""
         given = {name.lower(): value for name, value in options.items()}
         quote = given.get("quote", '"')
         separator = given.get("sep", given.get("delimiter", ",")).replace("\\t", "\t")
@@ -196,15 +180,7 @@ class CsvForm:
         return cls(separator, quote, escape, comment, given.get("nullvalue", ""), (trims[0], trims[1]))
 
     def records(self, lines: Iterable[Line], file: str) -> Iterator[tuple[int, Cells]]:
-        """Yield the cells of records, with the number of their first line. Empty lines are left out.
-
-        Args:
-            lines: The lines of a file.
-            file: Its name, for messages.
-
-        Raises:
-            DeserializationError: If a quote is not closed, or is where none may be.
-        """
+        """Yield the number of each record's first line, and its cells. Empty lines are left out."""
         lines = _without_nuls(lines, file)
         for number, line in lines:
             text = line.rstrip("\r\n")
@@ -223,6 +199,7 @@ class CsvForm:
                         raise malformed(file, number, problem, "".join(parts[:2]))
                     parts.append(following[1])
                     quotes += self._quotes(following[1])
+                    # Only then can the record be complete. To parse it at each line would take quadratic time.
                     if not quotes % 2:
                         cells = self._cells("".join(parts).rstrip("\r\n"))
             except ValueError as error:
@@ -234,11 +211,7 @@ class CsvForm:
         return (line if self.escape == self.quote else self._pairs.sub("", line)).count(self.quote)
 
     def _cells(self, text: str) -> Cells | None:
-        """Return the cells of a record; None if it ends within quotes.
-
-        Raises:
-            ValueError: If quotes are where none may be.
-        """
+        """Return the cells of a record; None if it ends within quotes."""
         cells: Cells = []
         at, step = 0, len(self.separator)
         while True:
@@ -279,10 +252,6 @@ def written_record(cells: Iterable[str | None], nothing: str = "") -> str:
 
     >>> written_record(["a", None, "", 'b "c" d'])
     'a,,"","b ""c"" d"'
-
-    Args:
-        cells: The cells.
-        nothing: The cell that means null.
     """
     return ",".join(nothing if cell is None else _written_cell(cell) for cell in cells)
 
@@ -304,14 +273,11 @@ _texts = json_decoder(str).decode
 def objects_of(lines: Iterable[Line], refused: Callable[[int, str, str], None]) -> Iterator[tuple[int, str, Raw]]:
     r"""Yield the objects of a file with one on each line: the number of the line, the text, and its fields.
 
-    A line with a list has one object for each item. Empty lines are left out.
+    A line with a list has one object for each item. Empty lines are left out. `refused` gets each line without an object: its
+    number, the problem and the text.
 
     >>> [text for _, text, _ in objects_of([(1, '{"a": 1E16}\n'), (2, '[{"b": 1.10}, {}]')], print)]
     ['{"a": 1E16}', '{"b": 1.10}', '{}']
-
-    Args:
-        lines: The lines.
-        refused: Called with each line that has no object: its number, the problem and the text.
     """
     for number, line in lines:
         text = line.strip(" \t\r\n")
@@ -327,11 +293,7 @@ def objects_of(lines: Iterable[Line], refused: Callable[[int, str, str], None]) 
 
 
 def document_of(lines: Iterable[Line], file: str) -> Iterator[tuple[int, str, Raw]]:
-    """Yield the objects of a file that is one document (`multiLine`): an object, or a list of objects.
-
-    Raises:
-        DeserializationError: If it is neither.
-    """
+    """Yield the objects of a file that is one document (`multiLine`): an object, or a list of objects."""
     text = "".join(line for _, line in lines)
     if not text.strip():
         return
@@ -339,6 +301,7 @@ def document_of(lines: Iterable[Line], file: str) -> Iterator[tuple[int, str, Ra
         items = [bytes(item).decode() for item in _list(text)] if text.lstrip().startswith("[") else [text.strip()]
         found = [(1, each, _fields(each)) for each in items]
     except (msgspec.DecodeError, msgspec.ValidationError, RecursionError) as error:
+        # msgspec's message has the byte, and users need the line.
         place = re.search(r"byte (\d+)", str(error))
         before = text.encode()[: int(place[1])] if place else b""
         number = before.count(b"\n") + 1

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from riverrun.transfers.text_files import Cells, Line
 
 FILE, LINE, BAD = "_riverrun_file", "_riverrun_line", "_riverrun_bad"
-"""Columns that say where a row is from, and why it cannot be imported (null if it can)."""
+"""Columns with the place of a row, and the reason why it cannot be imported (null if it can)."""
 OBJECT, KEY, VALUE, TIME, TIME_KIND, RISING = (
     f"_riverrun_{name}" for name in ("object", "key", "value", "time", "time_kind", "rising")
 )
@@ -47,7 +47,7 @@ _BATCH = 5_000
 _MOST_TASKS = 64
 _SHOWN = 200
 _HEAD = 1_000
-"""Lines in which the header of a CSV file ends."""
+"""Maximum number of lines that are read for the header of a CSV file: comments and empty lines may precede it."""
 _OF_FILES = ("pathGlobFilter", "recursiveFileLookup", "modifiedBefore", "modifiedAfter", "basePath", "compression")
 _OF_LINES = {
     "encoding",
@@ -62,8 +62,8 @@ _OF_LINES = {
 }
 _OF_LINES |= {"sep", "delimiter", "quote", "escape", "comment", "nullvalue", "ignoreleadingwhitespace"}
 _OF_LINES |= {"ignoretrailingwhitespace", "emptyvalue", *map(str.lower, _OF_FILES)}
+# CSV with a schema is read in two steps. Between them this cell means null, as Spark takes empty texts for null otherwise.
 _NULL = "\u0001riverrun-null\u0001"
-"""A cell that stands for null between the two steps that read CSV with a schema: Spark takes empty texts for null."""
 _MODES = ("FAILFAST", "PERMISSIVE", "DROPMALFORMED")
 
 
@@ -73,18 +73,7 @@ def is_text(format_: str) -> bool:
 
 
 def text_frame(spec: ImportSpec, paths: Sequence[str], base: str | None, spark: Any, *, is_planned: bool) -> Any:
-    """Return the rows of text files as a frame, with columns that say where each is from.
-
-    Args:
-        spec: The import.
-        paths: Files, directories or patterns.
-        base: The directory above those whose names have columns; None for none.
-        spark: A Spark session.
-        is_planned: Whether the rows belong to a batch that has been planned, whose columns are known to be there.
-
-    Raises:
-        ConfigError: If options of the format contradict each other, or a column is missing.
-    """
+    """Return the rows of text files as a frame, with the place of each; the columns of a planned batch have been checked."""
     _check(spec)
     lines = _Lines(spec, paths, base, spark)
     match spec.format.lower():
@@ -96,7 +85,7 @@ def text_frame(spec: ImportSpec, paths: Sequence[str], base: str | None, spark: 
 
 
 def mode_of(spec: ImportSpec) -> str:
-    """Return how rows that do not fit are treated, as Spark names it."""
+    """Return the read mode for rows that do not fit, by Spark's names."""
     return {name.lower(): value for name, value in spec.options.items()}.get("mode", _MODES[0]).upper()
 
 
@@ -124,10 +113,8 @@ class _Lines:
     """The lines of files as bytes: each file in one task, in order.
 
     Args:
-        spec: The import.
-        paths: Files, directories or patterns.
+        paths: Files, directories or patterns, escaped for Spark.
         base: The directory above those whose names have columns; None for none.
-        spark: A Spark session.
     """
 
     def __init__(self, spec: ImportSpec, paths: Sequence[str], base: str | None, spark: Any) -> None:
@@ -151,11 +138,9 @@ class _Lines:
         return []
 
     def parsed(self, parse: Any, columns: Sequence[tuple[str, pa.DataType]]) -> Any:
-        """Return the rows that a function makes of the lines of each file: number of the line, then the columns.
+        """Return the rows that `parse` makes on executors: number of the line, then the columns (names and types).
 
-        Args:
-            parse: Called with the lines, the file's name and the columns of its directories, on executors.
-            columns: Names and types.
+        `parse` gets the lines of a file, its name for messages, and the columns of its directories.
         """
         from pyspark.sql import functions as f
         from pyspark.sql.pandas.types import from_arrow_schema
@@ -169,7 +154,7 @@ class _Lines:
             *(f.col(f"`{name}`") for name in self.further),
         )
         tasks = min(_MOST_TASKS, max(1, len(self.raw.inputFiles())))
-        # Spark cuts large files and joins small ones: this brings each file's lines together, in their order.
+        # Spark splits large files and joins small ones: this brings each file's lines together, in their order.
         of_file = lines.repartition(tasks, FILE).sortWithinPartitions(FILE, _START, _ROW)
         own = pa.schema([(FILE, pa.string()), (LINE, pa.int64()), *columns])
         further = [field for field in self.raw.schema.fields if field.name in self.further]
@@ -205,6 +190,7 @@ def _reading(
             values = {name: each[0].as_py() for name, each in constants.items()}
             file = name_of(path)
 
+            # Defaults bind the present values: a generator that is read later would see those of the next file.
             def contents(first: Any = first, found: Any = found) -> Iterator[bytes]:
                 yield first[1]
                 for piece in found:
@@ -261,7 +247,6 @@ class _CsvRows:
     """Makes rows of the lines of a file.
 
     Args:
-        form: The form of records.
         names: The names of the columns.
         is_text: For each column of a schema, whether it is text; None for cells as they are.
         mode: Treatment of records with another number of cells.
@@ -286,7 +271,8 @@ class _CsvRows:
                 continue
             if self.is_text is None:
                 yield number, *row
-            else:  # a number has no empty text
+            # Spark must read an empty cell of a number as null, and that of a text as empty.
+            else:
                 typed = [cell if cell or known else None for cell, known in zip(row, self.is_text, strict=True)]
                 yield number, written_record(typed, _NULL)
 
@@ -314,14 +300,14 @@ def _are_texts(schema: Any, names: Sequence[str]) -> list[bool]:
 
 
 def unique_names(cells: Cells) -> list[str]:
-    """Return the names of a header's columns: numbers for empty ones, and added to those that occur twice, as in Spark."""
+    """Return the names of a header's columns, made unique as by Spark: by the number of the column."""
     names = [cell or f"_c{number}" for number, cell in enumerate(cells)]
     lower = [name.lower() for name in names]
     return [f"{name}{at}" if lower.count(name.lower()) > 1 else name for at, name in enumerate(names)]
 
 
 def _schema_of(spec: ImportSpec, lines: _Lines) -> Any:
-    """Return the schema of the rows, or what Spark infers if that is wanted; None for columns of text."""
+    """Return the schema of the rows, given or inferred by Spark; None for columns of text."""
     if spec.schema is not None:
         return lines.spark.createDataFrame([], spec.schema).schema
     if not _is(spec, "inferSchema"):
@@ -334,7 +320,7 @@ def _schema_of(spec: ImportSpec, lines: _Lines) -> Any:
 def _typed(
     spec: ImportSpec, frame: Any, function: str, schema: Any, own: Mapping[str, str], further: Sequence[str]
 ) -> Any:
-    """Return rows with the columns of a schema, and why those that do not fit it do not."""
+    """Return rows with the columns of a schema, and the reason why a row does not fit it."""
     from pyspark.sql import functions as f
     from pyspark.sql.types import StringType, StructField, StructType
 
@@ -410,11 +396,7 @@ def _text_and_kind(name: str | None, fields: Mapping[str, msgspec.Raw]) -> tuple
 
 
 def _check_fields(spec: ImportSpec, frame: Any, kinds: Mapping[str | None, str]) -> None:
-    """Check that each named field is in one of the objects, unless there are none.
-
-    Raises:
-        ConfigError: If a field is in none.
-    """
+    """Check that each named field is in at least one of the objects, if there are any."""
     from pyspark.sql import functions as f
 
     wanted = {name: column for name, column in kinds.items() if name is not None}

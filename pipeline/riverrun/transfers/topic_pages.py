@@ -1,4 +1,4 @@
-"""Reads pages of a topic's records for people that look on. Each page is limited in records, bytes and time."""
+"""Reads pages of a topic's records for display. Each page is limited in records, bytes and time."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 NEWEST = "newest"
 """Start of a page with the newest records."""
 _MOST_SHOWN_BYTES = 1024 * 1024
-"""Size from which a key or a value is not decoded: only its first bytes are shown."""
+"""Size above which a key or a value is not decoded: only its first bytes are shown."""
 _FIRST_BYTES = 500
 _LONGEST_PROBLEM = 300
 _LOOKS_APART = 100
-"""Number of records between two looks at the clock."""
+"""Number of records between two checks of the time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class PageLimits:
     """Limits of a page, whatever it contains.
 
     Args:
-        looked_at: Greatest number of records to look at, as a filter may choose few.
+        looked_at: Maximum number of records to read, of which a filter may choose few.
         read_bytes: Size of keys and values after which the page ends.
         seconds: Time after which it ends, s.
     """
@@ -50,8 +50,8 @@ class TopicPage:
 
     Args:
         records: The records as JSON shows them.
-        next: Where the next page begins; with the newest records it is the end of the topic.
-        looked_at: Number of records that were looked at.
+        next: Start of the next page; after the newest records it is the end of the topic.
+        looked_at: Number of records that were read.
         is_end: Whether it reaches the end of the topic.
     """
 
@@ -63,12 +63,7 @@ class TopicPage:
 
 @dataclass(frozen=True, slots=True)
 class TopicPager:
-    """Reads pages of a topic.
-
-    Args:
-        reader: The topic, and its serdes.
-        limits: Limits of a page.
-    """
+    """Reads pages of a topic."""
 
     reader: TopicReader
     limits: PageLimits = field(default_factory=PageLimits)
@@ -77,14 +72,9 @@ class TopicPager:
         """Return a page of committed records.
 
         Args:
-            start: `newest` for the last ones, or a bound as `TopicReader.read` takes it.
-            most: Greatest number of records.
-            text: Only records whose key or value contains this, in readable form.
-
-        Raises:
-            TopicError: If the topic does not exist.
-            RangeError: If the start is invalid.
-            BrokerError: If brokers do not answer.
+            start: `NEWEST` for the last ones, or a bound of `TopicReader.bounds`.
+            most: Maximum number of records.
+            text: A text that the key or the value must contain in readable form; empty for all records.
         """
         ranges = self._ranges(start, most, text)
         is_newest = start == NEWEST
@@ -92,6 +82,7 @@ class TopicPager:
         position = {tp: wanted.start for tp, wanted in ranges.items()}
         looked_at = 0
         until, left_bytes = time.monotonic() + self.limits.seconds, self.limits.read_bytes
+        # Closed at once after a break, and not when the generator is collected: it has a consumer open.
         with closing(self._records(ranges)) as records:
             for tp, fields in records:
                 looked_at += 1
@@ -104,7 +95,8 @@ class TopicPager:
                 is_late = looked_at % _LOOKS_APART == 0 and time.monotonic() > until
                 if is_full or is_late or left_bytes < 0 or looked_at >= self.limits.looked_at:
                     break
-            else:  # all was read, and markers of transactions may follow the last record
+            # All was read. Markers of transactions may follow the last record, so its offset is not enough.
+            else:
                 position = {tp: wanted.end for tp, wanted in ranges.items()}
         is_end = all(position[tp] >= wanted.end for tp, wanted in ranges.items())
         if is_newest:
@@ -113,10 +105,10 @@ class TopicPager:
         return TopicPage(tuple(ordered[-most:]), OffsetVector(position), looked_at, is_end)
 
     def _ranges(self, start: str, most: int, text: str) -> Mapping[TopicPartition, OffsetRange]:
-        """Return the offsets that a page may read."""
         first, last = self.reader.bounds("earliest"), self.reader.bounds("latest")
         if start == NEWEST:
-            records = self.limits.looked_at if text else 2 * most  # markers of transactions have offsets as well
+            # Markers of transactions have offsets as well, so `most` records take more offsets.
+            records = self.limits.looked_at if text else 2 * most
             share = max(records // max(len(last), 1), 1)
             begin: Mapping[TopicPartition, int] = {tp: end - share for tp, end in last.items()}
         else:
@@ -148,7 +140,7 @@ class TopicPager:
 
 
 def _decoded(serde: Serde[Any], data: bytes | None) -> tuple[Any, str, str | None]:
-    """Return a key or a value as JSON shows it, as text, and why it is shown as bytes."""
+    """Return a key or a value for JSON, as text for the filter, and the reason if it is shown as bytes."""
     if data is None:
         return None, "null", None
     if len(data) > _MOST_SHOWN_BYTES:
@@ -162,7 +154,7 @@ def _decoded(serde: Serde[Any], data: bytes | None) -> tuple[Any, str, str | Non
 
 
 def _header(data: bytes) -> str:
-    """Return a header's value as text if it is one, else in hexadecimal digits."""
+    """Return the beginning of a header's value, as text if it is UTF-8, else in hexadecimal digits."""
     try:
         return data[:_FIRST_BYTES].decode()
     except UnicodeDecodeError:

@@ -1,7 +1,4 @@
-"""Writes lines of text as records of a topic.
-
-Reads records of a topic for display.
-"""
+"""Reads the records of a topic for display, and writes lines of text as records."""
 
 from __future__ import annotations
 
@@ -31,8 +28,8 @@ if TYPE_CHECKING:
 
 _BATCH = 1000
 _POLL_SECONDS = 1.0
+# A consumer is silent alike if there are no records, no brokers or no topic: after so many polls, ask which.
 _LOST_POLLS = 5
-"""Number of polls without a record after which to check that brokers answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,14 +46,7 @@ class ReadRecord:
 
 @dataclass(frozen=True, slots=True)
 class TopicReader:
-    """Reads the committed records of a topic.
-
-    Args:
-        admin: Asks the brokers.
-        topic: The topic.
-        key_serde: Reads keys.
-        value_serde: Reads values.
-    """
+    """Reads the committed records of a topic."""
 
     admin: Admin
     topic: str
@@ -64,42 +54,20 @@ class TopicReader:
     value_serde: Serde[Any]
 
     def read(self, start: str, end: str) -> Iterator[ReadRecord]:
-        """Return the records between two bounds.
-
-        Args:
-            start: `earliest`, `latest`, a vector of offsets, or a time: the first record at or after it.
-            end: A bound in the same forms, exclusive.
-
-        Raises:
-            TopicError: If the topic does not exist.
-            RangeError: If a bound is invalid, or the end is before the start.
-            DeserializationError: If a serde cannot read a record.
-        """
+        """Yield the records between two bounds (`bounds`), the second one exclusive."""
         admin, first, last = self.admin, self.bounds(start), self.bounds(end)
         for tp, offset in first.items():
             if last[tp] < offset:
                 message = f"{tp}: the end, offset {last[tp]}, lies before the start, {offset}"
                 raise RangeError(message)
         ranges = {tp: OffsetRange(first[tp], last[tp]) for tp in sorted(first)}
-        for (
-            tp,
-            wanted,
-        ) in ranges.items():  # one partition after the other: readers care about the order within a partition
+        # One partition after the other: readers care about the order within a partition.
+        for tp, wanted in ranges.items():
             for _, batch in read_fields(admin, {tp: wanted}):
                 yield from self._decoded(tp, batch)
 
     def follow(self, start: str) -> Iterator[ReadRecord]:
-        """Return the records from a bound on, including future ones, endlessly.
-
-        Args:
-            start: As in `read`.
-
-        Raises:
-            TopicError: If the topic does not exist.
-            RangeError: If the bound is invalid.
-            DeserializationError: If a serde cannot read a record.
-            BrokerError: If brokers do not answer any more.
-        """
+        """Yield the records from a bound on, including future ones, endlessly."""
         starts = self.bounds(start)
         consumer, silent = RecordConsumer(self.admin.kafka), 0
         try:
@@ -136,12 +104,7 @@ class TopicReader:
     def bounds(self, text: str) -> Mapping[TopicPartition, int]:
         """Return the offset of a bound in each partition.
 
-        Args:
-            text: `earliest`, `latest`, a vector of offsets, or a time.
-
-        Raises:
-            TopicError: If the topic does not exist.
-            RangeError: If the bound is invalid.
+        A bound is `earliest`, `latest`, a vector of offsets, or a time: the first record that is not earlier.
         """
         admin = self.admin
         admin.require([self.topic], "this command reads")
@@ -178,8 +141,8 @@ class TopicReader:
         return offsets_at_time(admin, {tp: OffsetRange(first[tp], last[tp]) for tp in tps}, at_ms)
 
 
+# As `JSON` writes, but numbers keep the digits that they were read with.
 _exactly = msgspec.json.Encoder(order="deterministic", decimal_format="number").encode
-"""Writes JSON as `JSON` does, but numbers with the digits that they were read with."""
 _Fields = tuple[bytes | None, bytes | None, int, Headers]
 
 
@@ -188,11 +151,10 @@ class LineFormat:
     """Form of the lines. Each line is a value; records without a key go to partitions in turn.
 
     Args:
-        key_serde: Writes keys.
         value_serde: Writes values. JSON's null is a tombstone.
         key: A field of JSON values that is also the key; None for none.
         timestamp: A field of JSON values with the event time, in ms or as text; None for the current time.
-        separator: Separates a line's key from its value; None for lines without keys. Nothing behind it is a tombstone,
+        separator: Separates a line's key from its value; None for lines without keys. Nothing after it is a tombstone,
             whatever the serde.
     """
 
@@ -203,11 +165,7 @@ class LineFormat:
     separator: str | None = None
 
     def check(self) -> None:
-        """Check that the options fit together.
-
-        Raises:
-            ConfigError: If they do not.
-        """
+        """Check that the options fit together."""
         if self.key is not None and self.separator is not None:
             message = "--key and --separator both define keys"
             raise ConfigError(message, hint="Leave out one of them.")
@@ -220,11 +178,7 @@ class LineFormat:
             raise ConfigError(message, hint="Fields are those of JSON values: --value-serde json.")
 
     def fields(self, line: str, now_ms: int) -> _Fields:
-        """Return the key, value and time of a line, without headers.
-
-        Raises:
-            ValueError: If the line is malformed.
-        """
+        """Return the key, value and time of a line, without headers."""
         text_of_key, text = self._split(line)
         is_tombstone = self.separator is not None and not text
         value = None if is_tombstone else from_text(self.value_serde, text)
@@ -246,12 +200,7 @@ class LineFormat:
 
 @dataclass(frozen=True, slots=True)
 class RecordFormat:
-    """Form of lines that are records as `shown_record` returns them: JSON objects with key, value, time and headers.
-
-    Args:
-        key_serde: Writes keys.
-        value_serde: Writes values.
-    """
+    """Form of lines that are records as `shown_record` returns them: JSON objects with key, value, time and headers."""
 
     key_serde: Serde[Any]
     value_serde: Serde[Any]
@@ -260,11 +209,7 @@ class RecordFormat:
         """Do nothing: all options fit together."""
 
     def fields(self, line: str, now_ms: int) -> _Fields:
-        """Return the key, value, time and headers of a line; without a time, the record is of now.
-
-        Raises:
-            ValueError: If the line is malformed.
-        """
+        """Return the key, value, time and headers of a line; its time defaults to `now_ms`."""
         found = exact_json(line)
         if not isinstance(found, dict) or not found.keys() & {"key", "value"}:
             message = "it is not a JSON object with a key or a value"
@@ -278,7 +223,7 @@ class RecordFormat:
 
 
 def shown_record(record: ReadRecord) -> dict[str, Any]:
-    """Return a record as JSON shows it: bytes in hexadecimal digits, headers as pairs of name and value."""
+    """Return a record as a JSON object: bytes in hexadecimal digits, headers as pairs of name and value."""
     return {
         "topic": record.tp.topic,
         "partition": record.tp.partition,
@@ -308,20 +253,7 @@ def _header(given: Any) -> tuple[str, bytes | None]:
 
 
 def write_lines(admin: Admin, topic: str, lines: Iterable[bytes], form: LineFormat | RecordFormat) -> int:
-    """Write lines to a topic, each once, and return their number. Empty lines are skipped.
-
-    Args:
-        admin: Asks the brokers.
-        topic: The topic, which must exist.
-        lines: The lines, in UTF-8.
-        form: Their form.
-
-    Raises:
-        ConfigError: If the form is contradictory, or the topic is one of the brokers' own.
-        TopicError: If the topic does not exist.
-        SerializationError: If a line cannot be written. Earlier lines are written, later ones are not.
-        BrokerError: If brokers refuse the records.
-    """
+    """Write lines in UTF-8 to a topic, each once, and return their number. Empty lines are skipped."""
     form.check()
     if topic.startswith("__"):
         message = f"{topic} is an internal topic of the brokers: writing to it would damage their data"
@@ -336,6 +268,7 @@ def write_lines(admin: Admin, topic: str, lines: Iterable[bytes], form: LineForm
             try:
                 key, value, at_ms, headers = form.fields(_text(raw), clock.now_ms())
             except Exception as error:  # a serde may raise anything
+                # The hint says how many lines were written, so all before this one have to arrive.
                 producer.flush()
                 written = counted(producer.sent().get(topic, 0), "record")
                 message = f"Line {number} cannot be written: {error}: {raw[:100].decode(errors='replace')!r}"
@@ -349,11 +282,7 @@ def write_lines(admin: Admin, topic: str, lines: Iterable[bytes], form: LineForm
 
 
 def _text(raw: bytes) -> str:
-    """Return the text of a line.
-
-    Raises:
-        ValueError: If it is not UTF-8.
-    """
+    # Editors may begin a file with a byte order mark.
     try:
         return raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -383,7 +312,8 @@ def _time(value: Any) -> int:
         found = time_ms(value) if isinstance(value, str) else value
     except RangeError as error:
         raise ValueError(error.message) from error
-    if type(found) is int and found >= 0:  # a bool is not a number here
+    # Not `isinstance`: in Python, a bool is an int.
+    if type(found) is int and found >= 0:
         return found
     message = f"{value!r} is neither a number of ms since 1970 nor a time from then on"
     raise ValueError(message)

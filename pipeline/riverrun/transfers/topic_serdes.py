@@ -38,26 +38,19 @@ _SIMPLE: dict[str, Serde[Any]] = {
 }
 _WINDOWED, _SESSION = "windowed-", "session-windowed-"
 NAMES = f"{', '.join(_SIMPLE)}, {_WINDOWED}NAME or {_SESSION}NAME"
-"""Names of serdes, for a help text."""
+"""Names of serdes, for help texts."""
+# Such windows end where they start, and only their start is shown.
 _NO_SIZE = 0
-"""End of windows of unknown size: only their start is shown."""
 _UNITS = {"ms": timedelta(milliseconds=1), "s": timedelta(seconds=1), "m": timedelta(minutes=1)}
 _UNITS |= {"h": timedelta(hours=1), "d": timedelta(days=1)}
 _SIZE = re.compile(r"(\d+)(ms|s|m|h|d)")
 
 
 def serde_named(name: str, window: str | None = None) -> Serde[Any]:
-    """Return a serde by its name.
+    """Return a serde by its name (`NAMES`); without `window`, its size, only the start of time windows is known.
 
     >>> serde_named("windowed-string", "5m").name
     'windowed[string]'
-
-    Args:
-        name: One of `NAMES`.
-        window: Size of the windows of time-windowed keys, such as `5m`; without it only their start is known.
-
-    Raises:
-        ConfigError: If there is no such serde, or the size is invalid.
     """
     if name.startswith(_SESSION):
         return session_windowed(serde_named(name.removeprefix(_SESSION)))
@@ -70,13 +63,10 @@ def serde_named(name: str, window: str | None = None) -> Serde[Any]:
 
 
 def size_ms(window: str | None) -> int:
-    """Return the size of windows in ms; 0 if the text is empty.
+    """Return the size of windows in ms; 0 without a text.
 
     >>> size_ms("90s"), size_ms("1h")
     (90000, 3600000)
-
-    Raises:
-        ConfigError: If it is not a size.
     """
     if window is None:
         return _NO_SIZE
@@ -88,16 +78,7 @@ def size_ms(window: str | None) -> int:
 
 
 def serdes_of(topology: Topology, topic: str, window: str | None = None) -> tuple[Serde[Any], Serde[Any]]:
-    """Return the serdes with which a topology reads or writes a topic.
-
-    Args:
-        topology: Reads or writes the topic.
-        topic: The topic.
-        window: Size of the windows of keys, if the topology does not tell it.
-
-    Raises:
-        ConfigError: If the topology does neither, or the size is invalid.
-    """
+    """Return the serdes of keys and values with which a topology reads or writes a topic; `window` as in `serde_named`."""
     sources = (n for n in topology.nodes.values() if isinstance(n, SourceNode))
     source = next((n for n in sources if topic in n.topics or (n.pattern and n.pattern.fullmatch(topic))), None)
     node = topology.sink_of(topic) or source
@@ -144,7 +125,7 @@ def jsonable(value: Any) -> Any:
 
 
 def _plain(value: Any) -> Any:
-    """Return a value as JSON has it: numbers that it does not have are texts."""
+    # Numbers that JSON does not have, such as NaN, become texts.
     return without_odd_numbers(msgspec.to_builtins(value, str_keys=True, enc_hook=str))
 
 
@@ -156,7 +137,8 @@ def time_text(time_ms: int) -> str:
     """
     try:
         time = datetime.fromtimestamp(time_ms / 1000, UTC)
-    except (OverflowError, ValueError):  # windows without end
+    # Windows without an end have a time that no calendar has.
+    except (OverflowError, ValueError):
         return str(time_ms)
     return time.isoformat(timespec="milliseconds" if time_ms % 1000 else "seconds").replace("+00:00", "Z")
 
@@ -166,9 +148,6 @@ def from_text(serde: Serde[Any], text: str) -> Any:
 
     >>> from_text(LONG, "7"), from_text(STRING, "7"), from_text(JSON, "[7, 1.10]")
     (7, '7', [7, Decimal('1.10')])
-
-    Raises:
-        ValueError: If the text does not fit the serde.
     """
     if serde is STRING:
         return text

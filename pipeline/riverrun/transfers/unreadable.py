@@ -1,4 +1,4 @@
-"""Records of followed topics that cannot be made rows: a handler decides about each, as about those of an application."""
+"""Lets a handler decide about records of followed topics that cannot become rows, as about those of an application."""
 
 from __future__ import annotations
 
@@ -23,11 +23,9 @@ if TYPE_CHECKING:
 class ReadableRows:
     """Makes rows of the records that can be read, and asks a handler about the others.
 
-    A dead letter is written before the offsets behind its record are committed. So none is lost, and one may come twice.
-
     Args:
         export: Name of the export.
-        rows: Makes rows of records.
+        rows: Makes rows of records, or raises `DeserializationError`.
         handler: Decides about a record; None to stop at it.
         write: Writes dead letters, and waits until they have arrived.
     """
@@ -37,17 +35,12 @@ class ReadableRows:
     handler: DeserializationExceptionHandler | None
     write: Callable[[Sequence[ProducerRecord]], None]
     skipped: int = 0
-    """Number of records that were skipped so far."""
+    """Number of records skipped so far."""
     _letters: list[ProducerRecord] = field(default_factory=list)
 
     def batch(self, tp: TopicPartition, records: Sequence[RawFields]) -> SinkBatch | None:
-        """Return the rows of the records that can be read; None if there is no such record.
-
-        Raises:
-            DeserializationError: If a record cannot be read, and the handler does not continue.
-            ProcessingError: If the handler itself is wrong.
-            BrokerError: If a dead letter did not arrive.
-        """
+        """Return the rows of the records that can be read; None if there is no such record."""
+        # All at once, and one by one only after an error: it does not name all records that cannot be read.
         try:
             return self.rows(tp, records)
         except DeserializationError:
@@ -55,6 +48,8 @@ class ReadableRows:
                 raise
             try:
                 kept = [record for record in records if self._is_kept(self.handler, tp, record)]
+            # Before the follower commits the offsets, so that no letter is lost; after a failure one may come twice. If the
+            # handler stops at a record, its letter is written as well.
             finally:
                 letters, self._letters = self._letters, []
                 if letters:
@@ -62,7 +57,7 @@ class ReadableRows:
         return self.rows(tp, kept) if kept else None
 
     def _is_kept(self, handler: DeserializationExceptionHandler, tp: TopicPartition, record: RawFields) -> bool:
-        """Return whether a record can be read."""
+        """Return whether a record can be read; note its dead letters if not."""
         try:
             self.rows(tp, [record])
         except DeserializationError as error:

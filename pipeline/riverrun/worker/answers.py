@@ -1,7 +1,4 @@
-"""Answers questions by looking up keys and ranges in an open store.
-
-Answers queries in a stream thread, between two records or while it waits for brokers.
-"""
+"""Answers queries in a stream thread, between two records or while it waits for brokers."""
 
 from __future__ import annotations
 
@@ -40,11 +37,10 @@ if TYPE_CHECKING:
     from riverrun.worker.queries import Ask, StoreQuery
 
 MAX_ROWS = 1_000
-"""The most rows of a page."""
 MAX_BYTES = 8 * 1024 * 1024
-"""A page ends early when its keys and values have this size; it has one row at least."""
+"""A page ends early at this size of keys and values; it has one row at least."""
+# Processing waits meanwhile.
 MAX_SECONDS = 0.02
-"""A page ends early after this time, as processing waits meanwhile."""
 
 _TIMESTAMPED = frozenset({StoreKind.TIMESTAMPED_KEY_VALUE, StoreKind.TIMESTAMPED_WINDOW, StoreKind.VERSIONED})
 _KINDS: dict[type, frozenset[StoreKind]] = {
@@ -54,21 +50,15 @@ _KINDS: dict[type, frozenset[StoreKind]] = {
     SessionQuery: frozenset({StoreKind.SESSION}),
 }
 
+# After this number of answers, their leftovers in the stores' caches are trimmed.
 _TIDY_AFTER = 1_000
-"""After this number of answers, their leftovers in the stores' caches are trimmed."""
 
 Found = tuple[RowPlace, StoreRow]
 
 
 @dataclass(frozen=True, slots=True)
 class ReadableStore:
-    """A store that can be read now.
-
-    Args:
-        store: The store.
-        position: The position of its task.
-        is_standby: Whether it is a standby's copy.
-    """
+    """A store that can be read now, with the position of its task."""
 
     store: Any
     position: Mapping[TopicPartition, int]
@@ -79,7 +69,6 @@ class StoreAnswers:
     """Answers questions about the stores of a process.
 
     Args:
-        builders: All stores of the application, by name.
         find: Returns the open store that a question is about, or why there is none.
     """
 
@@ -101,7 +90,8 @@ class StoreAnswers:
             return found
         try:
             page = look_up(found.store, builder, question.query, question.limit, question.after)
-        except USER_ERRORS as raised:  # a serde may raise anything; only the answer is lost
+        # A serde may raise anything; only the answer is lost, not the stream thread.
+        except USER_ERRORS as raised:
             error = as_exception(raised)
             return Refusal(Reason.FAILED, f"Store {question.store}: {type(error).__name__}: {error}")
         if isinstance(page, Refusal):
@@ -110,10 +100,11 @@ class StoreAnswers:
         return AnswerPage(page.rows, page.after, found.position, found.is_standby)
 
     def _tidy(self, found: ReadableStore) -> None:
-        """Trim the caches after reads from outside, which no commit follows to do so."""
+        # Commits trim caches, but reads from outside may come without any.
         self._answers += 1
         if found.is_standby:
-            found.store.forget_reads(0)  # restoring bypasses the cache
+            # Restoring bypasses the cache, so what it keeps would be outdated.
+            found.store.forget_reads(0)
         elif self._answers % _TIDY_AFTER == 0:
             found.store.forget_reads()
 
@@ -121,15 +112,7 @@ class StoreAnswers:
 def look_up(
     store: Any, builder: StoreBuilder, query: Query, limit: int, after: RowPlace | None
 ) -> AnswerPage | Refusal:
-    """Return a page of a store's contents as processing sees them, including uncommitted updates.
-
-    Args:
-        store: The open store.
-        builder: The builder that it was opened from.
-        query: The query.
-        limit: The most rows to return; never more than `MAX_ROWS`.
-        after: The row after which to continue.
-    """
+    """Return a page of a store's contents as processing sees them, including uncommitted updates."""
     if builder.kind not in _KINDS[type(query)]:
         message = f"Store {builder.name} ({builder.kind.value}) cannot be asked a {type(query).__name__}"
         return Refusal(Reason.UNKNOWN_QUERY, message)
@@ -176,7 +159,7 @@ def _entries(store: Any, builder: StoreBuilder, query: RangeQuery, after: RowPla
 
 
 def _scan(store: Any, builder: StoreBuilder, query: RangeQuery, after: RowPlace | None) -> Iterator[tuple[Any, Any]]:
-    """Return the entries from the last row of the previous page: the store can read its key, unlike a prefix."""
+    # Pages continue from the key of the last row, also with a prefix: a range begins at a key, a prefix scan cannot.
 
     def key_of(data: bytes | None) -> Any:
         return None if data is None else builder.key_serde.deserialize(data)
@@ -192,7 +175,8 @@ def _scan(store: Any, builder: StoreBuilder, query: RangeQuery, after: RowPlace 
 
 
 def _windows(store: Any, builder: StoreBuilder, query: WindowQuery, after: RowPlace | None) -> Iterator[Found]:
-    """Yield windows by segment, key and start, from the beginning of the segment in which the last page ended."""
+    """Yield windows by segment, key and start."""
+    # From the beginning of the segment in which the last page ended; places up to its last row are passed over.
     encode, key_of, row = builder.key_serde.serialize, builder.key_serde.deserialize, _row(builder)
     length_ms = segment_length_ms(builder.retention_ms)
     lower, upper = (None if key is None else key_of(key) for key in (query.lower, query.upper))
@@ -241,10 +225,9 @@ class QueryServer:
     """Answers queries in one of two threads; only one of them at a time may touch the pipe and the stores.
 
     Usually that is the processing thread. While it waits for brokers and touches no store, a thread that only answers takes its
-    place. So a query is answered between two records, or at once.
+    place.
 
     Args:
-        pipe: To the instance (`QueryClient`).
         answer: Answers a question; called by the thread that may touch the stores.
     """
 
@@ -254,22 +237,21 @@ class QueryServer:
         self._postponed: deque[Ask] = deque()
         self._is_asked = readiness(pipe)
         self._stores = threading.Lock()
+        # The processing thread holds the stores from the beginning, and releases them only in `away`.
         self._stores.acquire()
         threading.Thread(target=self._answer_alone, name="answers", daemon=True).start()
 
     def attend(self) -> None:
-        """Answer pending questions. Takes a microsecond if there are none.
-
-        Raises:
-            EOFError: If the instance has ended.
-        """
+        """Answer pending questions; `EOFError` if the instance has ended. Takes a microsecond if there are none."""
         while self._postponed:
             self._reply(self._postponed.popleft())
         if self._is_asked(0):
             self._take_in()
 
     def pause(self) -> None:
-        """Answer questions that look up a key; others wait until stores are at rest. Raises nothing: `attend` does."""
+        """Answer questions that look up a key; others wait until stores are at rest."""
+        # Within a commit, caches cannot be scanned while they are flushed. An instance that has ended is noticed by the next
+        # `attend`: an error here would break the commit.
         if self._is_asked(0):
             with suppress(EOFError, OSError):
                 self._take_in(is_at_rest=False)
@@ -284,7 +266,7 @@ class QueryServer:
             self._stores.acquire()
 
     def _answer_alone(self) -> None:
-        """Wait until there is something to read, then for the stores. Ends with the pipe."""
+        # Another poller than `attend` uses: each is for one thread.
         wait = readiness(self._pipe)
         with suppress(EOFError, OSError):
             while wait(None):

@@ -1,14 +1,8 @@
-"""Samples at which node of the topology a stream thread is, to tell where its time goes.
+"""Samples at which node of the topology a stream thread is, to show where its time goes.
 
 Operators are fused, so marks around each of them would cost as much as the operators do. Instead, the instance signals its
 processes every few milliseconds. Python calls the handler of a signal between two instructions of the main thread, which is the
-stream thread. The handler looks at the frame there: each line of a generated function belongs to a node. Python does so only
-at calls and in loops, so what has just been called is not what took the time.
-
-The clock is a thread of the instance, as it must not wait for the interpreter of the process that it samples: a thread there
-would mostly be let in when the stream thread waits, and would blame the node that waits. So a worker that runs all tasks in
-its own process has a clock that is a small process (`sampled`). The signal is `SIGURG`, which does
-nothing to a process without a handler, and which processes must bear at any time. System calls go on after it.
+stream thread. The handler looks at the frame there: each line of a generated function belongs to a node.
 """
 
 from __future__ import annotations
@@ -33,10 +27,10 @@ if TYPE_CHECKING:
 
     from riverrun.worker.spawning import ChildProcess
 
+# SIGURG does nothing to a process without a handler, and processes must bear it at any time.
 SIGNAL = signal.SIGURG
-"""Asks a stream thread at which node it is."""
 
-
+# A process, not a thread: a thread would mostly get the interpreter when the stream thread waits, and blame that node.
 _CLOCK = """\
 import os, sys, time
 process, number, seconds = int(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3])
@@ -44,24 +38,18 @@ while os.getppid() == process:
     os.kill(process, number)
     time.sleep(seconds)
 """
+# After a sample, signals are ignored for so many times as long as it took: samples take a twentieth of the time.
 _APART = 20
-"""Signals are ignored after a sample for so many times as long as it took."""
 _PUNCTUATE = Failures.punctuate.__code__
+# Of operators and of inputs' queues.
 _METHODS = frozenset({"process", "advance_stream_time", "finish", "head", "pop"})
-"""Methods of operators, and of inputs' queues, in which time is spent."""
 _RESUME = opmap["RESUME"]
 
 
 def node_at(frame: FrameType | None, node_of: Callable[[object], str]) -> str:
-    """Return the innermost node whose code has run, or has called what has run; empty if there is none.
-
-    Python handles a signal at the next call, so a function that has just been called has not taken the time. What ran before
-    the call has: the caller, or in a generated function the node of the call before.
-
-    Args:
-        frame: The innermost frame, whose code has been interrupted.
-        node_of: Returns the node whose operator or queue an object is (`Task.node_of`).
-    """
+    """Return the innermost node whose code has run, or has called what has run; empty if there is none."""
+    # Python handles a signal at the next call, so a function that has just been called has not taken the time. What ran
+    # before the call has: the caller, or in a generated function the node of the call before.
     if frame is not None and _has_just_begun(frame):
         frame = frame.f_back
         if frame is not None and (node := owner_before(frame.f_code.co_filename, frame.f_lineno)):
@@ -87,9 +75,6 @@ def _has_just_begun(frame: FrameType) -> bool:
 class NodeTimes:
     """Adds up the time that the main thread of this process spends at each node.
 
-    The time since the last sample counts for the node of this one, so signals that come together lose no time: the process
-    was in one call meanwhile. Samples take a twentieth of the time at most, however many signals come.
-
     Args:
         node_of: Returns the node whose operator or queue an object is (`Task.node_of`).
     """
@@ -104,10 +89,11 @@ class NodeTimes:
         """Take a sample at each signal from now on. Called in the main thread."""
         self._started_at = self._sampled_at = time.perf_counter()
         signal.signal(SIGNAL, self._sample)
+        # System calls of libraries are restarted: a sample must not make them fail.
         signal.siginterrupt(SIGNAL, False)  # noqa: FBT003 - takes no keywords
 
     def seconds(self) -> Mapping[str, float]:
-        """Return the time spent at each node, s; nodes that were never met are left out."""
+        """Return the time spent at each node, s, without nodes that no sample has met."""
         return {node: spent for node, spent in list(self._seconds.items()) if node}
 
     def shares(self) -> Mapping[str, float]:
@@ -123,7 +109,9 @@ class NodeTimes:
         now = time.perf_counter()
         if now < self._not_before:
             return
-        with suppress(Exception):  # such as a RecursionError: the user's function must not fail because of a sample
+        # Such as a RecursionError: the user's function must not fail because of a sample.
+        with suppress(Exception):
+            # All time since the last sample counts here, so merged signals lose none: the process was in one call.
             self._seconds[node_at(frame, self._node_of)] += now - self._sampled_at
         self._sampled_at, ended = now, time.perf_counter()
         # A thousand frames of a recursion may take longer than the interval: nothing else would run.
@@ -131,22 +119,14 @@ class NodeTimes:
 
 
 def _is_debugged() -> bool:
-    """Return whether pdb, or another debugger of its kind, follows this thread. Its steps would lead into the handler."""
+    # Steps of pdb, or of another debugger of its kind, would lead into the handler.
     bdb = sys.modules.get("bdb")
     return bdb is not None and isinstance(getattr(sys.gettrace(), "__self__", None), bdb.Bdb)
 
 
 @contextmanager
 def sampled(times: NodeTimes, interval_ms: int) -> Iterator[None]:
-    """Take samples of this process within this context, which its main thread enters. They end when a debugger stops it.
-
-    Args:
-        times: Takes the samples.
-        interval_ms: The interval, ms (`node.sample.interval.ms`); 0 for no samples.
-
-    Raises:
-        OSError: If the machine has no resources for the clock's process.
-    """
+    """Take samples of this process within this context, which its main thread enters. They end when a debugger stops it."""
     if not interval_ms:
         yield
         return
@@ -161,17 +141,11 @@ def sampled(times: NodeTimes, interval_ms: int) -> Iterator[None]:
 
 @contextmanager
 def clocked(interval_ms: int) -> Iterator[None]:
-    """Signal this process at an interval within this context, from a process that ends with it.
-
-    Args:
-        interval_ms: The interval, ms.
-
-    Raises:
-        OSError: If the machine has no resources for the process.
-    """
+    """Signal this process at an interval within this context, from a process that ends with it."""
     arguments = [str(os.getpid()), str(int(SIGNAL)), str(interval_ms / 1000)]
     command = [sys.executable, "-I", "-S", "-c", _CLOCK, *arguments]
     nowhere = subprocess.DEVNULL
+    # In a separate session, so that Ctrl-C does not end it before the worker.
     with subprocess.Popen(command, stdin=nowhere, stdout=nowhere, stderr=nowhere, start_new_session=True) as clock:
         try:
             yield
@@ -181,12 +155,7 @@ def clocked(interval_ms: int) -> Iterator[None]:
 
 @contextmanager
 def signalled(interval_ms: int, processes: Callable[[], Iterable[ChildProcess]]) -> Iterator[None]:
-    """Signal stream threads at an interval within this context, from a thread.
-
-    Args:
-        interval_ms: The interval, ms (`node.sample.interval.ms`); 0 for no signals.
-        processes: Returns the processes to signal; called each time.
-    """
+    """Signal stream threads at an interval within this context, from a thread."""
     over = threading.Event()
 
     def run() -> None:

@@ -1,11 +1,7 @@
-"""Questions about the contents of stores, and their answers (`org.apache.kafka.streams.query`, KIP-796).
+"""Queries of stores, their answers, and the pipe to a stream thread (`org.apache.kafka.streams.query`, KIP-796).
 
 Plain values: they pass between an instance and its stream threads. Keys and values are bytes, as the store's serdes write
 them: the asking side has the topology, and so the serdes.
-
-Messages of the pipe for questions to a stream thread, and a way to wait for them.
-
-Asks a stream thread; the thread that asks reads the answer itself.
 """
 
 from __future__ import annotations
@@ -44,10 +40,8 @@ class Answered:
 
 
 def readiness(pipe: Connection) -> Callable[[float | None], object]:
-    """Return a function that waits, for up to so many ms, until there is something to read or the pipe is closed.
-
-    Only one thread may call it at a time.
-    """
+    """Return a function that waits, for up to so many ms, until the pipe can be read or is closed; for one thread at a time."""
+    # Registered once: `Connection.poll` makes a selector per call, and this is called thousands of times per second.
     poller = select.poll()
     poller.register(pipe.fileno(), select.POLLIN)
     return poller.poll
@@ -58,7 +52,6 @@ class KeyQuery:
     """The value of a key; key-value and versioned stores (`KeyQuery`, `TimestampedKeyQuery`, `VersionedKeyQuery`).
 
     Args:
-        key: The key.
         as_of: For versioned stores, the time of the value, ms; None for now.
     """
 
@@ -132,11 +125,8 @@ class StoreQuery:
     """A query of one task's part of a store.
 
     Args:
-        store: Name of the store.
         task: The task; None for global stores, which every process has.
-        query: The query.
-        limit: The most rows to return.
-        after: The row after which to continue.
+        after: The last row of the previous page.
         allows_standby: Whether a standby, which may lag, may answer.
     """
 
@@ -169,9 +159,7 @@ class AnswerPage:
     Args:
         rows: The rows, in the order of the store. There may be fewer than asked for although more follow.
         after: Where to continue; None if there are no more rows.
-        position: The position of the answer in history: per input, the next offset to process; of a standby, per changelog, the
-            next offset to apply.
-        is_standby: Whether a standby answered.
+        position: Per input, the next offset to process; of a standby, per changelog, the next offset to apply.
     """
 
     rows: tuple[StoreRow, ...]
@@ -198,8 +186,6 @@ class Refusal:
     """An error as a value, in place of an answer.
 
     Args:
-        reason: The reason.
-        message: What happened, with the names in it.
         server: `host:port` of the instance that has the task, if known.
         missing: Number of changelog records that are still to be restored, if known.
     """
@@ -211,15 +197,7 @@ class Refusal:
 
 
 class QueryClient:
-    """The instance's end of the pipe for questions to one stream thread.
-
-    One of the threads that wait for answers listens for all of them. A separate listening thread would have to be woken before
-    each answer, which takes as long as the answer itself.
-
-    Args:
-        pipe: To the process and back; it is closed when the process is `gone`.
-        name: Name of the process, for messages.
-    """
+    """The instance's end of the pipe for questions to one stream thread; closed when the process is `gone`."""
 
     def __init__(self, pipe: Connection, name: str) -> None:
         self._pipe = pipe
@@ -233,12 +211,7 @@ class QueryClient:
         self._is_readable = readiness(pipe)
 
     def ask(self, question: StoreQuery, timeout_s: float) -> AnswerPage | Refusal:
-        """Return the answer, or why there is none. May be called from any thread.
-
-        Args:
-            question: The question.
-            timeout_s: How long to wait for the process, s.
-        """
+        """Return the answer, or why there is none. May be called from any thread."""
         deadline = time.monotonic() + timeout_s
         number = next(self._numbers)
         self._answers[number] = None
@@ -255,7 +228,8 @@ class QueryClient:
         """Close the pipe: the process has ended, and will not answer its questions. Idempotent."""
         with self._sending, self._changed:
             self._is_gone = True
-            # The process's end of the pipe is closed: a thread that listens notices at once.
+            # The process's end of the pipe is closed, so a thread that listens notices at once. Closing this end under it
+            # would let it read from whatever gets the same file descriptor next.
             self._changed.wait_for(lambda: not self._has_listener)
             self._pipe.close()
 
@@ -269,13 +243,16 @@ class QueryClient:
                 return self._answers[number]
             if self._is_gone:
                 raise EOFError
+            # One of the waiting threads listens for all. A separate listener would have to be woken before each
+            # answer, which takes as long as the answer itself.
             self._has_listener = True
         try:
             return self._listen_for(number, deadline)
         finally:
             with self._changed:
                 self._has_listener = False
-                self._changed.notify_all()  # another thread listens now
+                # The remaining threads choose another listener.
+                self._changed.notify_all()
 
     def _listen_for(self, number: int, deadline: float) -> AnswerPage | Refusal | None:
         while (left := deadline - time.monotonic()) > 0:
@@ -285,7 +262,8 @@ class QueryClient:
             if message.number == number:
                 return message.answer
             with self._changed:
-                if message.number in self._answers:  # else the thread that asked has given up
+                # The thread that asked may have given up.
+                if message.number in self._answers:
                     self._answers[message.number] = message.answer
                     self._changed.notify_all()
         return None

@@ -27,9 +27,8 @@ class Reset:
     """The effects of a reset.
 
     Args:
-        application_id: The application id.
         topics: Internal topics to delete.
-        directories: Directories of local state on this machine to delete, including those of instances on Spark.
+        directories: Local state on this machine to delete, including that of instances on Spark.
         offsets: Where the application starts to read next.
         kept: The topic of copies of committed offsets, which is created again.
         members: Members of the group, as `client-id@host`, and bounded runs; a reset is refused while there are any.
@@ -44,17 +43,9 @@ class Reset:
 
 
 def plan_reset(connected: ConnectedApplication, offsets: OffsetVector, others: Collection[str] = ()) -> Reset:
-    """Return the effects that a reset would have.
-
-    Args:
-        connected: The application to reset.
-        offsets: Where it starts to read its sources.
-        others: Ids of other applications: their topics stay, even if their names begin with this application's id.
-
-    Raises:
-        BrokerError: If the brokers do not answer.
-    """
+    """Return the effects that a reset would have; topics of applications named in `others` stay."""
     application, admin = connected.application, connected.admin
+    # Names of another application's topics may begin with this application's id.
     topics = own_topics(application.id, admin.list_topics(), others)
     directories = directories_of(application.id, application.state_directory)
     kept = kept_offsets_topic(application)
@@ -62,18 +53,13 @@ def plan_reset(connected: ConnectedApplication, offsets: OffsetVector, others: C
 
 
 def reset(plan: Reset, admin: Admin) -> None:
-    """Carry out a reset: local state first, since leftovers after a crash must not count as the state of new topics.
-
-    Raises:
-        StreamsError: If workers or a bounded run are active.
-        StateError: If a worker on this machine uses the local state.
-        BrokerError: If the brokers refuse.
-    """
+    """Carry out a reset; refused while workers or bounded runs are active."""
     members = _at_work(plan.application_id, admin)
     if members:
         message = f"{plan.application_id} cannot be reset: its group has members: {', '.join(members)}"
         hint = "Stop its workers and runs; one that died is a member until its session times out."
         raise StreamsError(message, hint=hint)
+    # First: leftovers of a reset that crashed must not count as the state of new topics.
     clean_up(plan.directories)
     admin.delete_topics(plan.topics)
     forget(admin, plan.topics)
@@ -90,14 +76,8 @@ def _at_work(application_id: str, admin: Admin) -> tuple[str, ...]:
 
 
 def clean_up(directories: Iterable[Path]) -> None:
-    """Delete local state of an application (`KafkaStreams.cleanUp`).
-
-    Args:
-        directories: Its directories on this machine (`local_state.directories_of`).
-
-    Raises:
-        StateError: If a worker on this machine uses them.
-    """
+    """Delete local state of an application (`KafkaStreams.cleanUp`)."""
     for directory in directories:
+        # Refuses while a worker on this machine uses the state.
         with locked(directory):
             shutil.rmtree(directory)

@@ -19,20 +19,15 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+# These signals reach the whole process group (Ctrl-C, systemd); a child leaves the reaction to its parent.
 _IGNORED: Final = frozenset({signal.SIGINT, signal.SIGTERM})
-"""These signals reach the whole process group (Ctrl-C, systemd); a child process leaves the reaction to its parent."""
 _PROGRAM = "import sys; sys.path[:] = {path!r}; from {module} import run_child; run_child({name!r}, {fds!r})"
 
 
 class ChildProcess:
-    """A process that this process has started.
-
-    Args:
-        popen: The process.
-    """
+    """A process that this process has started."""
 
     def __init__(self, popen: subprocess.Popen[bytes]) -> None:
-        """Wrap a running process."""
         self._popen = popen
 
     @property
@@ -70,30 +65,23 @@ def start_child(
 ) -> ChildProcess:
     """Start a process that calls a function with its ends of some pipes, then further arguments.
 
-    Args:
-        name: Name of the process, for its log.
-        function: The function to call.
-        lines: The ends of pipes (`multiprocessing.Pipe`) for the process; at least one. This process may close its copies then.
-        arguments: Sent to the process through the first pipe, so that they are not on the command line.
-
-    Returns:
-        The process.
-
-    Raises:
-        OSError: If the machine has no resources for it.
+    The caller may close its copies of these ends (`lines`, at least one) afterwards.
     """
     from riverrun.config.by_value import dumps  # noqa: PLC0415 - the process that is started imports this module, too
 
+    # Through a pipe: other users of the machine can read the command line, and client properties have secrets.
     sent = dumps((function, tuple(arguments)))
     ours, theirs = multiprocessing.Pipe(duplex=False)
     with ours, theirs:
         fds = [ours.fileno(), *(pipe.fileno() for pipe in lines)]
+        # An empty entry means the working directory, which may be another one when the process imports.
         path = [entry or os.getcwd() for entry in sys.path]  # noqa: PTH109 - as text
         program = _PROGRAM.format(path=path, module=__name__, name=name, fds=fds)
         warnings = [f"-W{option}" for option in sys.warnoptions]
         with _signals_held_back():
             popen = subprocess.Popen([sys.executable, *warnings, "-c", program], stdin=subprocess.DEVNULL, pass_fds=fds)
         child = ChildProcess(popen)
+        # With the reading end open here, sending to a child that has died would block instead of failing.
         ours.close()
         try:
             theirs.send_bytes(sent)
@@ -105,15 +93,11 @@ def start_child(
 
 
 def run_child(name: str, fds: Sequence[int]) -> None:
-    """Run the function of `start_child`, in the process that it has started.
-
-    Args:
-        name: Name of this process.
-        fds: File descriptors: the pipe with the arguments, then the pipes of the function.
-    """
+    """Run the function of `start_child`, in the process that it has started."""
     multiprocessing.current_process().name = name
     for number in _IGNORED:
         signal.signal(number, signal.SIG_IGN)
+    # Blocked by `start_child`: until they are ignored, they would end this process with a traceback.
     signal.pthread_sigmask(signal.SIG_UNBLOCK, _IGNORED)
     first: Connection
     lines: list[Connection]
@@ -125,7 +109,7 @@ def run_child(name: str, fds: Sequence[int]) -> None:
 
 @contextmanager
 def _signals_held_back() -> Iterator[None]:
-    """Block signals for a process that the body starts: they would end it with a traceback while it loads."""
+    # A process inherits the mask: signals would end it with a traceback while it loads.
     before = signal.pthread_sigmask(signal.SIG_BLOCK, _IGNORED)
     try:
         yield

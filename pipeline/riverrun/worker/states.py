@@ -1,7 +1,4 @@
-"""States and summaries of workers.
-
-Figures of one task, as stream threads report them, and the counts from which they come.
-"""
+"""States of workers, and statistics of their work: per worker, stream thread and task."""
 
 from __future__ import annotations
 
@@ -52,12 +49,9 @@ TRANSITIONS: Mapping[WorkerState, frozenset[WorkerState]] = {
 
 @dataclass(frozen=True, slots=True)
 class WorkerSummary:
-    """The work of a worker so far, in records.
+    """The work of a worker so far: numbers of records, and of tasks' commits.
 
     Args:
-        processed: Records processed.
-        restored: Records restored from changelogs.
-        commits: Commits of tasks.
         dropped: Records not processed, by reason.
         totals: Totals of processors' sensors, by the text of their names.
     """
@@ -74,12 +68,11 @@ class StuckRecord:
     """A record whose function does not return.
 
     Args:
-        task: The task.
         node: The node that the function belongs to; empty if it is not known.
         topic: Topic of the record; empty if there is none, as within a punctuation.
         partition: Its partition; -1 without a record.
         offset: Its offset; -1 without a record.
-        seconds: How long a stream thread has been in it, s.
+        seconds: How long a stream thread has been in it.
     """
 
     task: str
@@ -102,7 +95,7 @@ class StuckRecord:
         return self.coordinates == other.coordinates and (self.topic != "" or self.node == other.node)
 
     def __str__(self) -> str:
-        """Return the task, the record and the node, as far as they are known."""
+        """Return the task, and the record and the node if they are known."""
         record = f", record {self.topic}-{self.partition}@{self.offset}" if self.topic else ""
         return f"task {self.task}{record}{f', node {self.node}' if self.node else ''}"
 
@@ -112,19 +105,15 @@ class InstanceStatus:
     """The status of an instance at any time.
 
     Args:
-        state: Its state.
         active: Tasks that run here.
         standby: Tasks whose changelogs are followed here.
         lags: Number of missing records per standby.
         restoring: Tasks that are being taken over, with the number of missing changelog records, if known.
-        threads: Number of stream threads.
-        paused: Whether processing is paused.
-        summary: The work since it started.
         recovery_s: Duration of the last change of its tasks until all of them ran, s; None before the first has ended.
-        holding: Id of the barrier at which it pauses, without publishing; None if it does not.
+        holding: Id of the barrier at which it pauses, without publishing; None if it does not pause.
         held_s: Duration of the last pause at a barrier, s; None before the first has ended.
         is_member: Whether brokers count it as a member of its group, or did less than a session ago.
-        stuck: The records whose functions have not returned for long, by the number of the stream thread.
+        stuck: The records whose functions have not returned for long, by number of the stream thread.
     """
 
     state: WorkerState
@@ -155,11 +144,7 @@ def summed(parts: Iterable[WorkerSummary]) -> WorkerSummary:
 
 
 def moved(old: WorkerState, new: WorkerState) -> WorkerState:
-    """Return the new state of a worker.
-
-    Raises:
-        StreamsError: If the transition from the old state is not legal, which is a mistake of the worker itself.
-    """
+    """Return the new state of a worker. An illegal transition is a fault of the worker itself."""
     if new not in TRANSITIONS[old]:
         message = f"Worker cannot go from {old.value} to {new.value}"
         raise StreamsError(message)
@@ -168,7 +153,7 @@ def moved(old: WorkerState, new: WorkerState) -> WorkerState:
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """The wait of a task with records at hand, because earlier records in event time may still arrive.
+    """The wait of a task that has buffered records, because earlier ones in event time may still arrive.
 
     Args:
         since_ms: Since when, ms of the wall clock.
@@ -215,21 +200,16 @@ class LastCommit:
 
 @dataclass(frozen=True, slots=True)
 class TaskFigures:
-    """The work of a task since its process took it over.
+    """Statistics of a task since its process took it over.
 
     Args:
-        processed: Records processed.
         dropped: Records not processed, by reason.
-        measured: Measurements of its processors' sensors.
         held_back_s: How long it has waited for tasks that are behind in event time, s.
         waiting: Its present wait; None if it does not wait.
-        inputs: Its progress in each input.
-        last_commit: Its last commit; None before the first.
+        last_commit: None before the first.
         since_ms: When its process took it over, ms of the wall clock.
-        at_ms: When these figures were read, ms of the wall clock.
-        lateness: How late its records were.
-        process_s: Time that it has spent on records, s.
-        warnings: Warnings about its state.
+        at_ms: When these statistics were read, ms of the wall clock.
+        process_s: Time spent on records, s.
     """
 
     processed: int
@@ -247,10 +227,9 @@ class TaskFigures:
 
 
 class ThreadSeconds(NamedTuple):
-    """Time of a stream thread since it began, s, and the parts of it that it spent.
+    """Time of a stream thread since it began, s, and how it spent it.
 
     Args:
-        all: All of it.
         process: Processing records (`process-ratio`).
         commit: Preparing commits, and finishing them.
         poll: Fetching records, and waiting for them (`poll-ratio`).
@@ -280,7 +259,7 @@ class SpentTime:
 
     began: float = field(default_factory=time.perf_counter)
     process: float = 0.0
-    """Processing records and calling punctuators."""
+    """Includes `punctuate`."""
     commit: float = 0.0
     poll: float = 0.0
     punctuate: float = 0.0
@@ -296,23 +275,17 @@ class RegularSummary:
     """Logs the work since the last summary.
 
     Args:
-        application_id: The application id.
         interval_ms: The interval, ms; 0 for no summaries.
     """
 
     def __init__(self, application_id: str, interval_ms: int) -> None:
-        """Begin the first interval."""
         self._application_id = application_id
         self._interval_s = interval_ms / 1000
         self._logged_at = time.monotonic()
         self._logged = WorkerSummary()
 
     def log_if_due(self, summary: Callable[[], WorkerSummary]) -> None:
-        """Log the summary if it is time.
-
-        Args:
-            summary: Returns the work since the start.
-        """
+        """Log the summary if it is time."""
         if not self._interval_s or time.monotonic() - self._logged_at < self._interval_s:
             return
         logged, now = self._logged, summary()
@@ -331,7 +304,6 @@ class TaskCounts:
     def __init__(self) -> None:
         self._processed = 0
         self.processed_by: Counter[TaskId] = Counter()
-        """How many records each task has processed since it was taken over."""
         self._seconds_by: defaultdict[TaskId, float] = defaultdict(float)
         self._dropped: Counter[str] = Counter()
         self._totals: dict[str, float] = {}
@@ -350,13 +322,7 @@ class TaskCounts:
         self._seconds_by.pop(active.id, None)
 
     def summary(self, running: Collection[ActiveTask], restored: int, commits: int) -> WorkerSummary:
-        """Return the work since the start.
-
-        Args:
-            running: The tasks that run.
-            restored: Number of records restored.
-            commits: Number of commits of tasks.
-        """
+        """Return the work since the start."""
         dropped = self._dropped + sum((active.dropped for active in running), Counter[str]())
         counted = added(self._totals, *(totals(active.measured()) for active in running))
         return WorkerSummary(self._processed, restored, commits, dict(dropped), counted)
@@ -364,13 +330,7 @@ class TaskCounts:
     def figures(
         self, running: Collection[ActiveTask], held_back_s: Mapping[TaskId, float], waiting: Mapping[TaskId, Waiting]
     ) -> dict[TaskId, TaskFigures]:
-        """Return the work of each running task since it was taken over.
-
-        Args:
-            running: The tasks.
-            held_back_s: How long each task has waited for others, s.
-            waiting: The present waits of tasks.
-        """
+        """Return the work of each running task since it was taken over."""
         now_ms = SystemClock().now_ms()
         return {
             active.id: TaskFigures(

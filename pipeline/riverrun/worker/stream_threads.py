@@ -52,7 +52,6 @@ log = logging.getLogger(__name__)
 
 _RETRY_SECONDS = 5.0
 _KEPT_FAILURES = 200
-"""Number of failures that an instance remembers."""
 _LONGEST_MESSAGE = 1000
 _NOTHING = ThreadReport(
     active=frozenset(), standby=frozenset(), positions={}, lags={}, summary=WorkerSummary(), obeyed=0
@@ -65,16 +64,10 @@ class StreamThreadProcess:
 
     Args:
         number: Its number within the instance, from 1.
-        process: The process.
-        pipe: Carries commands to it and reports from it.
-        queries: Carries questions to it and answers from it.
-        orders: The last order, and earlier ones that it may still be carrying out.
-        report: Its last report.
-        heard_at: Time of the last message from it (monotonic seconds).
-        failure: Its last message, if it failed.
+        orders: The last order, after earlier ones that it may still be carrying out.
+        heard_at: When its last message arrived (monotonic seconds).
         lost: Tasks that another owner has taken over from it.
-        is_silent: Whether it is killed because it was silent for too long.
-        stuck: The record that has taken long; None if there is none.
+        is_silent: Whether it was killed because it was silent for too long.
     """
 
     number: int
@@ -103,6 +96,7 @@ class StreamThreadProcess:
 
     def hear(self, message: ThreadReport | Alive | Failed | StuckRecord) -> None:
         """Record a message of the process."""
+        # No sign of life: a signal handler sends it while the thread hangs.
         if isinstance(message, StuckRecord):
             self._note_stuck(message)
             return
@@ -127,7 +121,8 @@ class StreamThreadProcess:
         last = self.orders[-1]
         if message.obeyed < last.number:
             self.orders = [order for order in self.orders if order.number > message.obeyed]
-        elif message.active != last.active:  # another owner took tasks over
+        elif message.active != last.active:
+            # It has carried out the order, and still has fewer tasks: another owner has taken them over.
             self.lost |= last.active - message.active
             self.orders = [replace(last, active=message.active, standby=message.standby)]
         else:
@@ -146,7 +141,8 @@ class StreamThreadProcess:
             if self._learnt is record:
                 return
             self._learnt = record
-        self.tell(Learn(record))  # in any order: it knows which of two is newer
+        # Outside the lock, so in any order: the receiver knows which of two records is newer.
+        self.tell(Learn(record))
 
     def tell(self, command: Command) -> None:
         """Send a command; ignored if the process has ended. May be called from any thread."""
@@ -154,19 +150,14 @@ class StreamThreadProcess:
             with self._speaking:
                 self.pipe.send(command)
         except (BrokenPipeError, ConnectionResetError, OSError):
+            # `dead` notices the end of the process and decides what follows.
             return
 
 
 class StreamThreads:
-    """The processes of all stream threads of an instance.
-
-    Args:
-        job: The application.
-        build: Builds the topology within a process.
-    """
+    """The processes of all stream threads of an instance."""
 
     def __init__(self, job: StreamJob, build: Callable[[StreamJob], Topology]) -> None:
-        """Begin without processes."""
         self._job = job
         self._build = build
         self._next_number = 1
@@ -174,15 +165,10 @@ class StreamThreads:
         self._past = WorkerSummary()
         self._failed: deque[FailedRecord] = deque(maxlen=_KEPT_FAILURES)
         self.tries = Tries(job.config.streams.max_poll_interval_ms / 1000)
-        """The records in which stream threads have been stuck."""
         self.all: list[StreamThreadProcess] = []
 
     def start(self) -> bool:
-        """Start another process.
-
-        Returns:
-            False if the machine has no resources for it (files, processes, memory) at this moment.
-        """
+        """Start another process. Returns False if the machine lacks resources for it (files, processes, memory) now."""
         if time.monotonic() < self._next_attempt:
             return False
         try:
@@ -197,7 +183,6 @@ class StreamThreads:
         return True
 
     def _warn(self, streams: Iterable[StreamThreadProcess]) -> None:
-        """Tell processes which records have been tried often enough."""
         if records := self.tries.enough():
             for stream in streams:
                 stream.tell(Beware(records))
@@ -213,6 +198,7 @@ class StreamThreads:
                 (self._job, self._build, current_style()),
             )
             pipes.pop_all()
+        # With a copy left open here, the death of the process would never be read as the end of its pipe.
         theirs.close()
         their_line.close()
         queries = QueryClient(our_line, f"Stream thread {self._next_number}")
@@ -240,6 +226,7 @@ class StreamThreads:
                     if isinstance(message, ThreadReport):
                         self._failed.extend(message.failed)
             except (EOFError, ConnectionResetError, OSError):
+                # The pipe breaks a moment before the process has ended; `dead` should find it in this turn.
                 stream.process.join(1.0)
         return bool(heard)
 
@@ -252,6 +239,7 @@ class StreamThreads:
             stream.pipe.close()
             stream.queries.gone()
             self._failed.append(_ended(stream))
+            # A process that was silent while it still loaded was in no record.
             if (stream.is_silent and stream.report is not _NOTHING) or stream.stuck is not None:
                 self.tries.note(stream.stuck)
                 self._warn(self.all)
@@ -275,24 +263,19 @@ class StreamThreads:
         topics: Mapping[str, int] | None = None,
         stateful: Container[int] = (),
     ) -> None:
-        """Distribute tasks over processes; a task moves only after its process has closed it.
-
-        Args:
-            active: Tasks to process.
-            standby: Tasks whose changelogs to follow.
-            topics: Partitions of the topics that determine the tasks.
-            stateful: The sub-topologies whose tasks have state.
-        """
+        """Distribute tasks over processes; a task moves only after its process has closed it."""
         if not self.all:
             return
         capacity = {str(stream.number): 1 for stream in self.all}
         running = self._lags(lambda stream: stream.report.active)
+        # Tasks with state first, then those without, then standbys: each kind is evened out on top of the ones before.
         with_state = {task for task in active if task.sub_topology in stateful}
         runners = spread(with_state, capacity, running, {})
         runners |= spread(active - with_state, capacity, running, Counter(runners.values()))
         following = self._lags(lambda stream: stream.report.standby)
         followers = spread(standby, capacity, following, Counter(runners.values()))
         for stream in self.all:
+            # A task is withheld until the other process reports that it has closed it: only one may open its state.
             elsewhere = {task for other in self.all if other is not stream for task in other.held}
             stream.order(
                 frozenset(task for task, name in runners.items() if name == str(stream.number)) - elsewhere,
@@ -301,7 +284,7 @@ class StreamThreads:
             )
 
     def replace_silent(self) -> None:
-        """Kill the processes that have been silent for `max.poll.interval.ms`, and ask those that may be where they are."""
+        """Kill processes that have been silent for `max.poll.interval.ms`; ask the ones silent for less where they are."""
         for stream in self.all:
             silent_s = time.monotonic() - stream.heard_at
             if silent_s > self.tries.limit_s:
@@ -313,19 +296,12 @@ class StreamThreads:
                 stream.process.signal(LOOK)
 
     def stop(self, streams: Iterable[StreamThreadProcess], timeout_s: Callable[[], float]) -> list[StreamThreadProcess]:
-        """Let processes commit and end. Kills those that do not end in time, which loses no committed work.
-
-        Args:
-            streams: The processes.
-            timeout_s: Returns how long that may take, s; called repeatedly.
-
-        Returns:
-            The processes; they are no longer listed, but their summaries are kept.
-        """
+        """Let processes commit and end; kill those that do not end in time (`timeout_s`, called repeatedly)."""
         stopping = list(streams)
         for stream in stopping:
             stream.tell(Stop())
-            if stream.report is _NOTHING:  # it is still loading, and has nothing to commit
+            # It is still loading: it has nothing to commit, and would read the command only afterwards.
+            if stream.report is _NOTHING:
                 stream.process.kill()
                 stream.process.join()
         begun = time.monotonic()
@@ -369,7 +345,7 @@ class StreamThreads:
         return lost
 
     def _lags(self, runs: Callable[[StreamThreadProcess], frozenset[TaskId]]) -> Mapping[TaskId, Mapping[str, int]]:
-        """Return the lags of processes for `spread`: a process that has a task open in any role is its second best place."""
+        # For `spread`: a process that has the task open in the other role is the second best place, as the state stays open.
         lags: defaultdict[TaskId, dict[str, int]] = defaultdict(dict)
         for stream in self.all:
             for task in stream.held:
@@ -378,7 +354,7 @@ class StreamThreads:
 
 
 def _ended(stream: StreamThreadProcess) -> FailedRecord:
-    """Return the end of a process as a failure, with the record on which it happened, if it was one."""
+    """Return the end of a process as a failure, with its record, if known."""
     found = stream.failure or Failed("", f"exit code {stream.process.exitcode}", None)
     if stream.failure is None and stream.stuck is not None:
         found = Failed("", f"no function returned for {stream.stuck.seconds:.0f} s", None, stream.stuck.coordinates)
@@ -397,8 +373,8 @@ def _ended(stream: StreamThreadProcess) -> FailedRecord:
     )
 
 
+# More processes than this that end within `_SECONDS` are too many.
 _ALLOWED = 10
-"""More processes than this that end within `_SECONDS` are too many."""
 _SECONDS = 300.0
 
 
@@ -422,7 +398,6 @@ class End:
     """The decision that an instance ends.
 
     Args:
-        error: The error with which it ends.
         of_all: Whether all instances end.
     """
 
@@ -434,8 +409,8 @@ class UncaughtExceptionHandler:
     """Decides how to react when a stream thread of an instance has ended (`StreamsUncaughtExceptionHandler`).
 
     Args:
-        handler: Returns the reaction to an error (`replace_thread`, `shutdown_client`, `shutdown_application`).
-        tries: The records in which stream threads have been stuck: another thread would be stuck there, too.
+        handler: Returns the reaction to an error: `replace_thread`, `shutdown_client` or `shutdown_application`.
+        tries: The records in which stream threads have been stuck.
     """
 
     def __init__(self, handler: Callable[[StreamsError], str], tries: Tries) -> None:
@@ -444,24 +419,18 @@ class UncaughtExceptionHandler:
         self._at: list[float] = []
 
     def handle(self, stream: StreamThreadProcess) -> End | None:
-        """Decide how to react to the end of a process.
-
-        Returns:
-            How the instance ends; None if another process replaces this one.
-
-        Raises:
-            ConfigError: If the handler returns something else.
-            ProcessingError: If it fails.
-        """
+        """Decide how the instance ends after the end of a process; None if another process replaces it."""
         now = time.monotonic()
         self._at = [at for at in self._at if now - at < _SECONDS] + [now]
         reason = stream.failure.message if stream.failure else f"exit code {stream.process.exitcode}"
         coordinates = dict(stream.failure.coordinates) if stream.failure else {}
         log.warning("stream thread %d ended: %s", stream.number, reason, extra=coordinates)
+        # Whatever the handler says: another thread would be stuck in the same record.
         if self._tries.is_over(stream.stuck) and (stream.is_silent or stream.stuck is not None):
             return End(self._stuck(stream), of_all=False)
         error = self._error(stream, reason)
         is_few = len(self._at) <= _ALLOWED
+        # A crash or a kill reports no error, so there is nothing to ask the handler about.
         if is_few and stream.failure is None:
             return None
         wanted = self._asked(error)

@@ -42,24 +42,23 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _TURN_SECONDS = 0.1
+# A stream thread that hangs in a record never ends by itself.
 _STOP_SECONDS = 60.0
-"""How long stream threads may take to commit and end; one that hangs in a record never ends by itself."""
+# If no broker answers, waiting would not help: uncommitted records are processed again in any case.
 _STOP_ALONE_SECONDS = 5.0
-"""That time if no broker answers: waiting would not help, and uncommitted records are processed again."""
 ANSWER_SECONDS = 10.0
-"""How long to wait for an answer of a stream thread."""
+"""Default timeout of queries."""
 
 
 class StreamsInstance:
     """Runs one instance until it is stopped. All instances with one application id share its tasks.
 
     Args:
-        application: The application to run.
-        build: Builds its topology within a stream thread.
-        server: `host:port` where this instance answers queries; empty if nowhere.
+        build: Builds the topology within a stream thread's process.
+        server: `host:port` where this instance answers queries; empty if it does not.
         on_state: Called with every change of state.
         uncaught_exception_handler: Returns the reaction to a failed stream thread, by the names of
-            `uncaught.exception.handler`; as configured if left out.
+            `uncaught.exception.handler`; defaults to that setting.
         complete: Completes a switch of versions whose coordinator has died; None to leave that to others.
     """
 
@@ -101,11 +100,7 @@ class StreamsInstance:
         self._ends.set()
 
     def scale(self, threads: int) -> None:
-        """Set the number of stream threads (`num.stream.threads`); tasks move without stopping those that stay.
-
-        Raises:
-            ConfigError: If the number is less than one, or more than an instance may have.
-        """
+        """Set the number of stream threads (`num.stream.threads`); tasks move without stopping those that stay."""
         check_number("threads", threads, 1, MOST_THREADS)
         self._wanted_threads = threads
 
@@ -143,12 +138,12 @@ class StreamsInstance:
 
     @property
     def server(self) -> str:
-        """Return `host:port` where this instance answers queries; empty if nowhere."""
+        """Return `host:port` where this instance answers queries; empty if it does not."""
         return self._group.server
 
     @property
     def application(self) -> Application:
-        """Return the application that it runs."""
+        """Return the application, with the topics of the last assignment."""
         return self._group.connected.application
 
     @property
@@ -171,15 +166,7 @@ class StreamsInstance:
         return self._processes.failed()
 
     def ask(self, question: StoreQuery, timeout_s: float = ANSWER_SECONDS) -> AnswerPage | Refusal:
-        """Answer a question about a store, if its task runs here. May be called from any thread.
-
-        Args:
-            question: The question, which names the task.
-            timeout_s: How long to wait for the process that has the task, s.
-
-        Returns:
-            The answer, or why there is none.
-        """
+        """Answer a question about a store, if its task runs here. May be called from any thread."""
         stream = self._processes.holder(question.task, standby=question.allows_standby)
         if stream is None:
             assignment = self._group.assignment
@@ -198,20 +185,7 @@ class StreamsInstance:
         return self._group.assignment
 
     def run(self) -> WorkerSummary:
-        """Run until stopped.
-
-        Returns:
-            The work of all stream threads.
-
-        Raises:
-            ConfigError: If clients do not understand a property.
-            TopicError: If topics are missing or do not fit.
-            TopologyError: If other instances run another topology.
-            UnderWayError: If a bounded run, or a worker without a group, processes the application.
-            StateSchemaError: If stores have rows that this code cannot read.
-            RecordError: If a record cannot be processed, and the handler decides to fail.
-            BrokerError: If brokers do not answer.
-        """
+        """Run until stopped."""
         directory, interval_ms = self._connected.application.directory, self._streams.node_sample_interval_ms
         with (
             locked(directory, group_writes=self._streams.allow_os_group_write_access),
@@ -229,7 +203,8 @@ class StreamsInstance:
             warn_of_narrow_times(self._group.connected)
             try:
                 self._listener.start()
-                self._start_missing()  # they load while this process joins
+                # Before joining: processes load while this one waits for its first assignment.
+                self._start_missing()
                 self._group.join()
                 while not self._ends.is_set():
                     self._turn()
@@ -237,6 +212,7 @@ class StreamsInstance:
             finally:
                 self._stop_streams(self._processes.all)
                 self._listener.close()
+                # Last: once this instance has left, others take over its tasks, which must be committed by then.
                 self._group.leave()
         except BaseException:
             self.state = WorkerState.ERROR
@@ -249,7 +225,8 @@ class StreamsInstance:
         self._scale()
         self._processes.listen(_TURN_SECONDS)
         if self._listener.latest is not None:
-            self._processes.inform(self._listener.latest)  # those that have just started
+            # Processes that have just started have missed it; the others ignore what they know.
+            self._processes.inform(self._listener.latest)
         self._group.note_positions()
         self._group.receive()
         if self._group.is_told_to_end:
@@ -262,6 +239,7 @@ class StreamsInstance:
         assignment = self._group.assignment
         if assignment is None:
             return
+        # Not after another owner has taken over a task: this assignment would claim it back.
         if self._group.is_current:
             active, standby = task_ids(assignment.active), task_ids(assignment.standby)
             self._processes.distribute(active, standby, assignment.topics, self._group.stateful)
@@ -282,7 +260,8 @@ class StreamsInstance:
             self._group.request_rebalance()
 
     def _start_missing(self) -> bool:
-        """Start stream threads up to the wanted number, which may change meanwhile. Returns whether it has started any."""
+        """Start stream threads up to the wanted number. Returns whether any was started."""
+        # `scale` may change the number meanwhile, from another thread.
         before = len(self._processes.all)
         while len(self._processes.all) < self._wanted_threads and not self._ends.is_set() and self._processes.start():
             continue
@@ -291,14 +270,15 @@ class StreamsInstance:
     def _stop_streams(self, streams: list[StreamThreadProcess]) -> None:
         is_alone = threading.Event()
         asked = self._connected.admin, is_alone
+        # In a thread: a request to absent brokers would use up the time in which processes may commit.
         threading.Thread(target=_look_for_brokers, args=asked, name="look-for-brokers", daemon=True).start()
         stopped = self._processes.stop(streams, lambda: _STOP_ALONE_SECONDS if is_alone.is_set() else _STOP_SECONDS)
         failed = next((stream.failure for stream in stopped if stream.failure is not None), None)
         if failed is not None:
+            # Not raised: the next owners of its tasks continue from the last commits.
             log.warning("a stream thread failed while it was ending: %s", failed.message)
 
     def _handle_thread_death(self, stream: StreamThreadProcess) -> None:
-        """Continue without a process that has ended, or end with its error."""
         end = self._exception_handler.handle(stream)
         if end is None:
             return
@@ -333,17 +313,15 @@ class StreamsInstance:
 
 
 def _check_properties(application: Application) -> None:
-    """Refuse client properties that are incomplete or unknown, before other instances release tasks for this one.
-
-    Raises:
-        ConfigError: If there is such a property.
-    """
+    """Refuse client properties that are incomplete or unknown."""
+    # Before joining: otherwise other instances would release tasks for one that cannot run them.
     streams = application.config.streams
     for tag in streams.rack_aware_assignment_tags:
         if not streams.client_tag.get(tag):
             message = f"rack.aware.assignment.tags names {tag}, but there is no client.tag.{tag}"
             raise ConfigError(message, hint="Set it on each instance, since copies are placed by its value.")
     if streams.consumer:
+        # librdkafka checks properties when a client is created.
         RecordConsumer(application.kafka, streams.consumer).close()
     if streams.producer:
         IdempotentProducer(application.kafka, streams.producer).close()

@@ -25,26 +25,21 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection
     from types import FrameType
 
+# Not the signal of samples, whose system calls are restarted: it would not wake a thread that waits for a lock.
 LOOK = signal.SIGWINCH
-"""Asks a stream thread that is silent where it is. Unlike samples it ends system calls, as locks would not be left for it."""
 TRIES = 3
-"""How often a record is tried whose function does not return."""
+"""How often a record is tried whose function does not return: what it waits for may come back."""
 _NAMED_SECONDS = 10.0
 _AGAIN_SECONDS = 0.1
+# In multiples of `max.poll.interval.ms`: each try takes that long.
 _REMEMBERED = 10
-"""For how many times `max.poll.interval.ms` a record counts as tried."""
+# Just before the process would be replaced, so that the function fails instead.
 _EARLY = 0.9
-"""Part of `max.poll.interval.ms` after which a function is made to fail: just before the process would be replaced."""
 _OWN = str(Path(__file__).parents[1])
-"""The directory of this package."""
 
 
 def named_after_s(limit_s: float) -> float:
-    """Return the time in one record after which it is named, s.
-
-    Args:
-        limit_s: The time after which a silent process is replaced, s (`max.poll.interval.ms`).
-    """
+    """Return the time in one record after which it is named, s."""
     return min(_NAMED_SECONDS, limit_s / 2)
 
 
@@ -52,10 +47,7 @@ class RecordWatch:
     """Looks from the handler of a signal at what the main thread of a process does.
 
     Args:
-        node_of: Returns the node whose operator or queue an object is (`Task.node_of`).
         silent_s: Returns for how long the process has not come to the end of a record, s.
-        tell: Tells the instance.
-        limit_s: The time after which a silent process is replaced, s.
     """
 
     def __init__(
@@ -66,7 +58,7 @@ class RecordWatch:
         limit_s: float,
     ) -> None:
         self.tried: Collection[StuckRecord] = ()
-        """Records that have been tried often enough."""
+        """Records whose function is made to fail at the next try."""
         self._node_of = node_of
         self._silent_s = silent_s
         self._tell = tell
@@ -75,11 +67,7 @@ class RecordWatch:
         self._next_at = 0.0
 
     def look(self, frame: FrameType | None) -> None:
-        """Name the record if the thread has been in it for long.
-
-        Raises:
-            TimeoutError: Within the function, if the record has been tried often enough.
-        """
+        """Report the record if the thread has been in it for long, and end its function if it was tried often enough."""
         silent_s, now = self._silent_s(), time.monotonic()
         if silent_s < self._named_after_s or now < self._next_at:
             return
@@ -89,19 +77,15 @@ class RecordWatch:
             return
         self._tell(replace(found, seconds=silent_s))
         if silent_s > _EARLY * self._limit_s and _is_the_users(frame) and any(map(found.is_at, self.tried)):
+            # Raised from the signal handler, so within the user's frame: the function fails like any other.
             message = f"the function has not returned within {silent_s:.0f} s, for the {TRIES}rd time"
             raise TimeoutError(message)
 
 
 class Tries:
-    """Counts how often stream threads of an instance have been stuck in the same record.
-
-    Args:
-        limit_s: The time after which a silent process is replaced, s (`max.poll.interval.ms`).
-    """
+    """Counts how often stream threads of an instance have been stuck in the same record."""
 
     def __init__(self, limit_s: float) -> None:
-        """Begin without a record."""
         self.limit_s = limit_s
         self._stuck: list[tuple[float, StuckRecord | None]] = []
 
@@ -112,7 +96,7 @@ class Tries:
         self._stuck = [*recent, (now, record)]
 
     def enough(self) -> tuple[StuckRecord, ...]:
-        """Return the records whose next try is the last one."""
+        """Return the records whose next try is the last."""
         return tuple(each for _, each in self._stuck if each is not None and self._count(each) >= TRIES - 1)
 
     def is_over(self, record: StuckRecord | None) -> bool:
@@ -127,12 +111,7 @@ class Tries:
 
 
 def stuck_at(frame: FrameType | None, node_of: Callable[[object], str]) -> StuckRecord | None:
-    """Return the task, the node and the record that a thread is at; None if it is at no node of a task.
-
-    Args:
-        frame: Its innermost frame.
-        node_of: Returns the node whose operator or queue an object is.
-    """
+    """Return the task, the node and the record that a thread is at; None if it is at no node of a task."""
     node, place = node_at(frame, node_of), None
     while frame is not None:
         place = place or _place_in(frame)
@@ -159,7 +138,7 @@ def _place_in(frame: FrameType) -> tuple[TopicPartition, int] | None:
 
 
 def _is_the_users(frame: FrameType | None) -> bool:
-    """Return whether a frame may fail: code of this package would leave something half-done."""
+    # Nothing is raised in code of this package, which would leave something half-done.
     if frame is None:
         return False
     code = frame.f_code

@@ -30,11 +30,9 @@ if TYPE_CHECKING:
 class Worker:
     """Runs all tasks of one version of an application in this process, without a group.
 
-    It pauses at barriers, and publishes as the control topic says, like the instances of a group. It completes no switch:
-    versions are switched live only while groups of them run.
+    It pauses at barriers, and publishes as the control topic says, like the instances of a group.
 
     Args:
-        application: The application to run.
         on_state: Called with every change of state.
         on_restore: Called with changelog, records restored and records expected.
     """
@@ -48,12 +46,13 @@ class Worker:
     ) -> None:
         self.state = WorkerState.CREATED
         self.has_begun = False
-        """Whether it has taken tasks; until then it only reads, and holds nothing that must be released."""
+        """Whether it has taken tasks; before that it only reads, and has nothing to release."""
         self._application = application
         self._connected = ConnectedApplication(application, Admin(application.kafka))
         self._on_state = on_state
         self._thread = new_stream_thread(application, on_restore=on_restore or silently)
         self._news: SimpleQueue[Release] = SimpleQueue()
+        # Completes no switch: versions are switched live only while groups of them run.
         self._listener = BarrierListener(
             self._connected.admin, application.config.name, application.version, self._news.put
         )
@@ -61,7 +60,7 @@ class Worker:
 
     @property
     def application(self) -> Application:
-        """Return the application that it runs."""
+        """Return the application."""
         return self._application
 
     @property
@@ -70,7 +69,7 @@ class Worker:
         return self._thread.figures.nodes
 
     def stop(self) -> None:
-        """Ask the worker to finish the records at hand, commit, and release its tasks. May be called from a signal handler."""
+        """Ask the worker to finish its turn, commit, and release its tasks. May be called from a signal handler."""
         self._stopping = True
         self._thread.stop_waiting()
 
@@ -79,22 +78,9 @@ class Worker:
         return self._thread.figures.summary()
 
     def run(self, *, until_caught_up: bool = False) -> WorkerSummary:
-        """Run until stopped.
+        """Run until stopped or, with `until_caught_up`, until all inputs have been read to their ends and processed.
 
-        Args:
-            until_caught_up: Whether to stop also when all inputs have been read to their ends and processed. Nothing else may
-                process the application meanwhile.
-
-        Returns:
-            Its work.
-
-        Raises:
-            UnderWayError: If `until_caught_up` is set, and another worker or bounded run of the application is alive.
-            TopicError: If topics are missing or do not fit.
-            StateSchemaError: If stores have rows that this code cannot read.
-            TaskMigratedError: If another worker has taken over.
-            RecordError: If a record cannot be handled, and is not to be skipped.
-            BrokerError: If brokers do not answer for longer than `task.timeout.ms`.
+        With `until_caught_up`, nothing else may process the application meanwhile.
         """
         try:
             self._move_to(WorkerState.REBALANCING)
@@ -129,7 +115,8 @@ class Worker:
             if self.state is WorkerState.REBALANCING and not self._thread.figures.restoring:
                 self._move_to(WorkerState.RUNNING)
         self._move_to(WorkerState.PENDING_SHUTDOWN)
-        self._thread.assign(frozenset(), frozenset())  # commits them, and lets them go
+        # Commits the tasks without an owner, so that the next owner fences nobody.
+        self._thread.assign(frozenset(), frozenset())
         return self.summary()
 
     def _move_to(self, state: WorkerState) -> None:

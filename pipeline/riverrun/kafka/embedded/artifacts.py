@@ -1,9 +1,6 @@
-"""Fetches Java libraries by the Ivy that pyspark ships: no other tool is needed.
+"""What Java needs to run the embedded broker: the libraries, fetched once, and an archive of its classes.
 
-An archive of the classes that a broker makes Java load: with it, a broker needs half of the time to start.
-
-Java maps an archive without checking all of it, so one is written elsewhere and renamed when it is complete. Java ignores an
-archive of another Java, or of other libraries.
+Ivy, which pyspark ships, fetches the libraries, so no other tool is needed. With the archive, a broker starts in half the time.
 """
 
 from __future__ import annotations
@@ -47,14 +44,7 @@ class Artifact:
 
 
 def find_java(java_home: Path | None = None) -> str:
-    """Return the path of a Java that is new enough.
-
-    Args:
-        java_home: Directory to check before the PATH (`JAVA_HOME`).
-
-    Raises:
-        EmbeddedBrokerError: If there is none.
-    """
+    """Return the path of a Java that is new enough."""
     java = (shutil.which(java_home / "bin" / "java") if java_home is not None else None) or shutil.which("java")
     if java is None:
         message = "Java was not found in JAVA_HOME or on the PATH"
@@ -81,17 +71,8 @@ def resolve(
 ) -> Path:
     """Return a directory with the libraries and their dependencies, downloaded once, completely or not at all.
 
-    Args:
-        artifacts: The libraries.
-        target: The directory. If it has libraries, nothing is downloaded, and no network is needed.
-        java: The Java that runs Ivy.
-        checksums: Checksums of the files in the format of `sha256sum`, checked once after the download. None trusts the
-            server.
-        on_step: Called repeatedly with a description of the progress, also by another thread.
-        megabytes: Size of all libraries, to tell the remaining time; None if it is not known.
-
-    Raises:
-        EmbeddedBrokerError: If a download failed, or has wrong content.
+    If `target` has libraries, no network is needed. `checksums` have the format of `sha256sum`; None trusts the server.
+    `on_step` is called by another thread as well.
     """
     if _has_libraries(target):
         return target
@@ -107,7 +88,8 @@ def resolve(
         try:
             jars.rename(target)
         except OSError:
-            if not _has_libraries(target):  # otherwise another process was faster, with equal content
+            # If there are libraries, another process was faster, with equal content.
+            if not _has_libraries(target):
                 raise
     return target
 
@@ -139,11 +121,6 @@ def progress(done: float, total: int | None, seconds: float) -> str:
     '15 of 45 MB, 1.5 MB/s, 20 s left'
     >>> progress(15.2, None, 10)
     '15 MB, 1.5 MB/s'
-
-    Args:
-        done: Size so far, MB.
-        total: Size of all, MB; None if it is not known.
-        seconds: Time so far.
     """
     rate = done / seconds
     if total is None or done > total:
@@ -155,7 +132,8 @@ def _size(directory: Path) -> int:
     """Return the size of the libraries that are in Ivy's cache so far."""
     size = 0
     for path in directory.rglob("*.jar*"):
-        with suppress(OSError):  # renamed meanwhile
+        # Ivy renames a file when it is complete.
+        with suppress(OSError):
             size += path.stat().st_size
     return size
 
@@ -183,7 +161,6 @@ def _retrieve(java: str, artifact: Artifact, scratch: Path, jars: Path) -> None:
 
 
 def _check(jars: Path, checksums: str) -> None:
-    """Refuse libraries that differ from this release's."""
     expected = {name: digest for digest, name in map(str.split, checksums.splitlines())}
     found = {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in jars.iterdir()}
     others = sorted(name for name in expected.keys() | found.keys() if expected.get(name) != found.get(name))
@@ -212,12 +189,8 @@ _SILENT = ("-Xlog:cds=off", "-Xlog:cds+dynamic=off")
 
 
 def classes_archive(java: str, libraries: Path) -> Path:
-    """Return the path of the archive for a Java and its libraries, whether it exists or not.
-
-    Args:
-        java: Path of the program.
-        libraries: Directory of the libraries.
-    """
+    """Return the path of the archive for a Java and its libraries, whether it exists or not."""
+    # Java ignores an archive of another Java, so each one that is installed has its own.
     place = Path(shutil.which(java) or java).resolve()
     identity = f"{place} {place.stat().st_mtime_ns}"
     return libraries / f"classes-{sha256(identity.encode()).hexdigest()[:16]}.jsa"
@@ -234,10 +207,12 @@ def recording(unfinished: Path) -> tuple[str, ...]:
 
 
 def publish(unfinished: Path, archive: Path) -> None:
-    """Move an archive that is complete to its place. Failing that, brokers start more slowly."""
+    """Move an archive that is complete to its place."""
+    # Java maps an archive without checking all of it, so it is moved to the same file system first, and then renamed.
     try:
         with tempfile.TemporaryDirectory(dir=archive.parent) as aside:
             copied = shutil.move(unfinished, Path(aside, archive.name))
             Path(copied).replace(archive)
-    except OSError:  # another user's directory, or a full disk
+    # Another user's directory, or a full disk: brokers start more slowly, but they start.
+    except OSError:
         unfinished.unlink(missing_ok=True)

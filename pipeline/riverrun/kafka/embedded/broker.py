@@ -1,7 +1,4 @@
-"""The embedded broker: real Apache Kafka on the loopback interface; for development, tests and the demo.
-
-Looks up a process: in Linux' `/proc` if it exists, otherwise with `ps`.
-"""
+"""The embedded broker: real Apache Kafka on the loopback interface; for development, tests and the demo."""
 
 from __future__ import annotations
 
@@ -37,8 +34,10 @@ def command_line(pid: int) -> str:
     """
     if not 0 < pid <= _HIGHEST:
         return ""
-    with suppress(ChildProcessError):  # not a child of ours
+    # Not every broker is a child of this process.
+    with suppress(ChildProcessError):
         os.waitpid(pid, os.WNOHANG)
+    # Linux has `/proc`; other systems have `ps` only.
     if (_PROC / "self").exists():
         try:
             return (_PROC / str(pid) / "cmdline").read_bytes().rstrip(b"\0").replace(b"\0", b" ").decode()
@@ -52,17 +51,19 @@ KAFKA_VERSION = "4.3.1"
 DEFAULT_PORT = 19092
 _ARTIFACTS = (
     Artifact("org.apache.kafka", "kafka_2.13", KAFKA_VERSION),
-    Artifact("org.apache.logging.log4j", "log4j-slf4j-impl", "2.25.4"),  # otherwise the broker logs nothing
+    # Without it, the broker logs nothing.
+    Artifact("org.apache.logging.log4j", "log4j-slf4j-impl", "2.25.4"),
 )
 _MEGABYTES = 45
 """Size of the libraries."""
-_CLUSTER_ID = "cml2ZXJydW4tZW1iZWRkZQ"  # 16 bytes in base64, as StorageTool requires
+# 16 bytes in base64, as StorageTool requires.
+_CLUSTER_ID = "cml2ZXJydW4tZW1iZWRkZQ"
 _START_SECONDS = 120
 _STOP_SECONDS = 60
+# Long, so that a lone broker keeps leading even if its machine stops for a while and it misses heartbeats (see `_fence`).
 _SESSION_MS = 60_000
-"""A lone broker keeps leading even if its machine stops for a while and it misses heartbeats (see `_fence`)."""
+# Short, so that other brokers of the cluster take over soon.
 _CLUSTER_SESSION_MS = 5_000
-"""In a cluster, other brokers take over soon."""
 _ACTIVE = b"Performing controller activation"
 """A line of the controller's log: it has read all records, and begins."""
 _FENCING = re.compile(rb"\bfenced=(-?1|true|false)\b")
@@ -185,15 +186,7 @@ class EmbeddedBroker:
         return BrokerStatus(pid is not None, pid, f"127.0.0.1:{port}")
 
     def start(self, on_step: Callable[[str], None] = lambda _step: None) -> BrokerStatus:
-        """Start it unless it runs, and wait until it answers.
-
-        Args:
-            on_step: Called with a description of each step: the download, its progress, and the start itself.
-
-        Raises:
-            EmbeddedBrokerError: If there is no Java, a port is taken, the download fails, or the broker runs at another
-                port. Also if it does not start: its data may be damaged.
-        """
+        """Start it unless it runs, and wait until it answers."""
         with self._locked():
             status = self.status()
             if status.is_running and status.bootstrap_servers != self.bootstrap_servers:
@@ -213,13 +206,10 @@ class EmbeddedBroker:
             return self.status()
 
     def stop(self) -> None:
-        """Stop it if it runs; kill it if it does not stop.
-
-        Raises:
-            EmbeddedBrokerError: If it cannot be stopped.
-        """
+        """Stop it if it runs; kill it if it does not stop."""
         if self._directory.exists():
             with self._locked():
+                # Java writes the archive at its end: that of a killed one may be incomplete.
                 if self._terminate() and self._recorded.exists():
                     publish(self._recorded, classes_archive(find_java(self._java_home), self._libraries))
 
@@ -263,7 +253,7 @@ class EmbeddedBroker:
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
-        """Let only one process at a time start or stop it, as two starts would compete for the data."""
+        # Two starts would compete for the data.
         try:
             close_to_others(self._directory)
             lock = (self._directory / "broker.lock").open("w")
@@ -276,7 +266,8 @@ class EmbeddedBroker:
 
     def _launch(self, on_step: Callable[[str], None]) -> None:
         java = find_java(self._java_home)
-        if self._pid_file.exists():  # left by a crashed broker, maybe a moment ago
+        # Left by a crashed broker, which may hold its ports for another moment.
+        if self._pid_file.exists():
             self._wait_for(self._has_let_go, _LET_GO_SECONDS)
         for port in self._ports:
             if not _is_free(port):
@@ -320,14 +311,12 @@ class EmbeddedBroker:
         return has_run and not (self._data / ".kafka_cleanshutdown").exists()
 
     def _fence(self, command: list[str]) -> None:
-        """Run the controller alone until it has fenced the killed broker.
-
-        A broker that returns earlier finds itself the leader of all partitions, by its old metadata. It continues with
-        ending transactions, cannot reach itself, and is fenced. Then no partition has a leader, and Kafka 4.3.1 treats
-        it as deleted: `TransactionMarkerChannelManager` counts the marker as written, and the records stay open
-        forever. In a cluster, other brokers lead. Fencing first is also faster: a broker waits the whole
-        `broker.session.timeout.ms`.
-        """
+        """Run the controller alone until it has fenced the killed broker."""
+        # A broker that returns earlier finds itself the leader of all partitions, by its old metadata. It continues with
+        # ending transactions, cannot reach itself, and is fenced. Then no partition has a leader, and Kafka 4.3.1 treats
+        # it as deleted: `TransactionMarkerChannelManager` counts the marker as written, and the records stay open
+        # forever. In a cluster, other brokers lead. Fencing first is also faster: a broker waits the whole
+        # `broker.session.timeout.ms`.
         output = self._directory / "fencing.log"
         output.unlink(missing_ok=True)
         self._properties_file.write_text(_FENCING_PROPERTIES.format(controller_port=self._port + 1, data=self._data))
@@ -402,7 +391,6 @@ class EmbeddedBroker:
         return self._write_logging(controller="warn")
 
     def _write_logging(self, controller: str) -> Path:
-        """Write the settings of its log, with the controller's level."""
         logging = self._directory / "log4j2.xml"
         logging.write_text(_LOGGING.format(controller=controller))
         return logging.resolve()
@@ -416,15 +404,14 @@ class EmbeddedBroker:
 
     @property
     def _ports(self) -> tuple[int, int]:
-        """Return the ports of the broker and of its controller."""
         return self._port, self._port + 1
 
     def _has_let_go(self) -> bool:
-        """Return whether it has ended and released its ports: a process loses its command line before its sockets."""
+        # A process loses its command line before its sockets.
         return self._live_pid() is None and all(map(_is_free, self._ports))
 
     def _live_pid(self) -> int | None:
-        """Return the broker's process id, if the process is ours and alive."""
+        # The pid of a broker that has crashed may belong to another process by now: the command line decides.
         try:
             pid = int(self._pid_file.read_text())
         except (FileNotFoundError, NotADirectoryError, ValueError):

@@ -14,12 +14,11 @@ if TYPE_CHECKING:
     from riverrun.schemas.registry import RegistryClient
 
 NAMED = frozenset({"enum", "fixed", "record"})
-"""Kinds of schemas with names."""
+# Python writes no longer numbers as text.
 MOST_DIGITS = 4_300
-"""Highest precision of a decimal: Python writes no longer numbers as text."""
 
+# Few fields without bytes cost nothing; only what exceeds them counts against the limit of a value.
 _FREE_FIELDS = 8
-"""Number of fields without bytes that a record may have unnoticed."""
 
 
 def _same(schema: Any) -> Any:
@@ -27,30 +26,12 @@ def _same(schema: Any) -> Any:
 
 
 def parsed(schema: Any, registry: RegistryClient, changed: Callable[[Any], Any] = _same) -> Any:
-    """Return a schema in the library's form, together with the schemas that it references.
-
-    Args:
-        schema: The schema (`Schema`).
-        registry: Has the schemas that it references.
-        changed: Changes each of the schemas, as parsed JSON, before use.
-
-    Raises:
-        ConfigError: If it is none.
-    """
+    """Return a schema in the library's form, with the schemas that it references; `changed` is applied to the JSON of each."""
     return parsed_text(schema.schema_str, lambda: _named(schema, registry, changed), changed)
 
 
 def parsed_text(text: str, named: Callable[[], dict[str, Any]] = dict, changed: Callable[[Any], Any] = _same) -> Any:
-    """Return a schema of JSON in the library's form.
-
-    Args:
-        text: The schema.
-        named: Returns the schemas that it references, by name.
-        changed: Changes the schema, as parsed JSON, before use.
-
-    Raises:
-        ConfigError: If it is none.
-    """
+    """Return a schema of JSON in the library's form."""
     from confluent_kafka.schema_registry.avro import parse_schema_with_repo  # noqa: PLC0415 - of an extra
     from fastavro.repository import SchemaRepositoryError  # noqa: PLC0415
     from fastavro.schema import SchemaParseException, UnknownType  # noqa: PLC0415
@@ -113,13 +94,7 @@ def definitions(schema: Any) -> dict[str, Any]:
 
 
 def smallest_of(schema: Any, defined: Mapping[str, Any], known: dict[str, int]) -> int:
-    """Return the smallest number of bytes of a schema's values.
-
-    Args:
-        schema: The schema.
-        defined: Named schemas.
-        known: Sizes of records, by name; those that are found are added.
-    """
+    """Return the smallest number of bytes of a schema's values; sizes of records are added to `known`."""
     schema = definition_of(schema, defined)
     if isinstance(schema, list):
         return 1
@@ -129,29 +104,20 @@ def smallest_of(schema: Any, defined: Mapping[str, Any], known: dict[str, int]) 
     if kind != "record":
         return {"null": 0, "float": 4, "double": 8}.get(kind, 1)
     if schema["name"] not in known:
-        known[schema["name"]] = 0  # for a record that contains itself
+        # For a record that contains itself.
+        known[schema["name"]] = 0
         known[schema["name"]] = sum(smallest_of(each["type"], defined, known) for each in schema["fields"])
     return known[schema["name"]]
 
 
 def free_values(record: Any, defined: Mapping[str, Any], known: dict[str, int]) -> int:
-    """Return how many values a record has that take no bytes, itself among them, beyond the few that any may have.
-
-    Args:
-        record: The definition of the record.
-        defined: Named schemas.
-        known: As for `smallest_of`.
-    """
+    """Return how many values a record has that take no bytes, itself among them, beyond the few that any may have."""
     free = sum(smallest_of(each["type"], defined, known) == 0 for each in record["fields"])
     return max(0, free - _FREE_FIELDS) + (smallest_of(record, defined, known) == 0)
 
 
 def _check(known: Any) -> None:
-    """Check what the library does not: sizes and precisions are numbers, and a union has each type once.
-
-    Raises:
-        ValueError: If the schema is invalid.
-    """
+    """Check what the library does not: sizes and precisions are numbers, and a union has each type once."""
     waiting = [known]
     while waiting:
         schema = waiting.pop()

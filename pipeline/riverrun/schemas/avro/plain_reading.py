@@ -30,10 +30,11 @@ if TYPE_CHECKING:
 
     Reading: TypeAlias = "Callable[[_Source, int], Any]"
 
+# Leaves room on Python's stack for the calls of nested records, arrays and maps.
 DEEPEST = 200
-"""Greatest number of records, arrays and maps within each other, which leaves room on Python's stack."""
+# Parts without bytes (nulls, empty records) that any value may have, and further ones per byte: a short value could claim
+# billions of them.
 _FREE, _PER_BYTE = 10_000, 16
-"""Number of values without bytes of their own in any value, and further ones for each byte."""
 _PROMOTE: dict[str, Callable[[Any], Any]] = {
     "float({0})": float,
     "{0}.encode()": str.encode,
@@ -45,13 +46,7 @@ _NO_NUMBERS = {"NaN", "Infinity", "-Infinity"}
 
 
 def plain_reader(written: Any, wanted: Any, tags: Tags | None) -> Read:
-    """Return a function that reads a value after the magic byte and the schema's id.
-
-    Args:
-        written: The writer's schema, as the library parses it.
-        wanted: The reader's schema; None if it is the writer's.
-        tags: How values of unions name their branch; None if they do not.
-    """
+    """Return a function that reads a value after the magic byte and the id; parameters are `generated_reader`'s."""
     read = _Reader(definitions(written), definitions(wanted), tags).of(written, wanted)
 
     def plain(data: bytes) -> Any:
@@ -72,11 +67,7 @@ class _Source:
         self.data, self.at, self.left = data, HEAD_BYTES, _FREE + _PER_BYTE * len(data)
 
     def take(self, size: int) -> bytes:
-        """Return the next bytes.
-
-        Raises:
-            ValueError: If there are too few.
-        """
+        """Return the next bytes."""
         end = self.at + size
         if not self.at <= end <= len(self.data):
             message = f"{size} bytes do not follow at byte {self.at} of {len(self.data)}"
@@ -86,11 +77,7 @@ class _Source:
         return found
 
     def spend(self, count: int) -> None:
-        """Count values that may have no bytes of their own.
-
-        Raises:
-            ValueError: If they are too many for the bytes of the whole value.
-        """
+        """Count values that may have no bytes of their own."""
         self.left -= count
         if self.left < 0:
             message = f"{len(self.data)} bytes hold too many values"
@@ -216,7 +203,9 @@ class _Reader:
             while count := source.number():
                 if count < 0:
                     count = -count
-                    source.number()  # the size of the block
+                    # The size of the block, which lets readers skip it.
+                    source.number()
+                # Before the loop, which would take as long as a foreign count says.
                 if count * smallest > len(source.data) - source.at:
                     message = f"{count} values do not fit in {len(source.data) - source.at} bytes"
                     raise ValueError(message)
@@ -247,7 +236,8 @@ class _Reader:
 
     def _record(self, written: Any, wanted: Any) -> Reading:
         key = written["name"], None if wanted is None else wanted["name"]
-        if key in self.records:  # it may contain itself
+        # A record may contain itself.
+        if key in self.records:
             return self.records[key]
         steps: list[tuple[str | None, Reading]] = []
         defaults: list[tuple[str, Callable[[], Any]]] = []
@@ -284,6 +274,7 @@ class _Reader:
         by_name = {alias: each for each in wanted["fields"] for alias in each.get("aliases", ())}
         by_name |= {each["name"]: each for each in wanted["fields"]}
         lacking = {each["name"]: each for each in wanted["fields"]}
+        # Fields that the reader lacks are read to find where they end: plain, as a logical type could refuse them.
         unused = _Reader(self.written, {}, None, shows=False)
         for each in written["fields"]:
             own = by_name.get(each["name"])
@@ -320,17 +311,7 @@ def _enum(written: Any, wanted: Any) -> Reading:
 
 
 def default_of(schema: Any, default: Any, defined: Mapping[str, Any], tags: Tags | None) -> Any:
-    """Return the value for which a field's default stands, as it is read.
-
-    Args:
-        schema: The field's schema.
-        default: Its default, as JSON.
-        defined: Named schemas.
-        tags: How values of unions name their branch; None if they do not.
-
-    Raises:
-        ValueError: If the default is none of the schema.
-    """
+    """Return the value for which a field's default, as JSON, stands."""
     schema = definition_of(schema, defined)
     if isinstance(schema, list):
         for branch in branches_of(schema, defined):
@@ -383,7 +364,7 @@ def _plain_default(  # noqa: C901, PLR0911 - one case per type
 
 
 def _refusing(message: str) -> Reading:
-    """Return a reader of values that do not resolve: an error only if there is such a value, as Avro's rules say."""
+    # Avro's rules: schemas that do not resolve are an error only once there is such a value.
     return lambda _source, _depth: _raise(ValueError(message))
 
 

@@ -28,13 +28,7 @@ class _MisfitError(ValueError):
 
 
 def plain_writer(schema: Any, head: bytes, tags: Tags) -> Write:
-    """Return a function that writes plain values, whose records are dicts.
-
-    Args:
-        schema: The schema, as the library parses it.
-        head: The magic byte and the id.
-        tags: How values of unions name their branch.
-    """
+    """Return a function that writes plain values, whose records are dicts."""
     write = _Writer(definitions(schema), tags).of(schema)
 
     def plain(value: Any) -> bytes:
@@ -53,12 +47,7 @@ def plain_writer(schema: Any, head: bytes, tags: Tags) -> Write:
 
 @dataclass(slots=True)
 class _Writer:
-    """Makes functions that write values of schemas.
-
-    Args:
-        defined: Named schemas.
-        tags: How values of unions name their branch.
-    """
+    """Makes functions that write values of schemas."""
 
     defined: Mapping[str, Any]
     tags: Tags
@@ -119,7 +108,8 @@ class _Writer:
         return write_all
 
     def _record(self, schema: Any) -> Writing:
-        if schema["name"] in self.records:  # it may contain itself
+        # A record may contain itself.
+        if schema["name"] in self.records:
             return self.records[schema["name"]]
         parts: list[tuple[str, Writing, Callable[[], Any]]] = []
         key, tag = self.tags.of(schema["name"])
@@ -164,11 +154,7 @@ class _Writer:
         return write
 
     def _chosen(self, branches: tuple[UnionBranch, ...], value: Any) -> tuple[UnionBranch, Any]:
-        """Return the branch of a value, and the value without its name.
-
-        Raises:
-            ValueError: If it belongs to none, or to several of which it does not name one.
-        """
+        """Return the branch of a value, and the value without its name."""
         if isinstance(value, tuple | list) and len(value) == 2 and isinstance(value[0], str):  # noqa: PLR2004 - a name and a value
             has_items = any(each.cls is list for each in branches)
             named = [each for each in branches if each.name == value[0]]
@@ -182,7 +168,8 @@ class _Writer:
         found = [each for each in found if each.cls is value.__class__] or found
         if not found:
             raise _none(branches, value)
-        doubles = [each for each in found if each.name == "double"]  # which lose no digits
+        # A double loses no digits.
+        doubles = [each for each in found if each.name == "double"]
         return (doubles[0] if found[0].name == "float" and doubles else found[0]), value
 
     def _chosen_record(self, branches: tuple[UnionBranch, ...], value: Mapping[Any, Any]) -> UnionBranch:
@@ -248,7 +235,8 @@ def _no(value: Any, name: str) -> _MisfitError:
 
 
 def _short(value: Any) -> str:
-    """Return the class of a value, and the value if it is short; the text of a large one may be long or fail."""
+    """Return the class of a value, and the value if it is short."""
+    # The text of a large value may be long, take long, or fail.
     if isinstance(value, int) and value.bit_length() >= 64:  # noqa: PLR2004 - no number of Avro
         return f"a number of {value.bit_length()} bits"
     if isinstance(value, int | float | None) or (isinstance(value, str | bytes) and len(value) < 40):  # noqa: PLR2004
@@ -292,6 +280,7 @@ def _float_writer(kind: str) -> Writing:
             data = form.pack(number)
         except OverflowError as error:
             raise _MisfitError(str(error)) from error
+        # A whole number must survive: more than 53 bits may not.
         if isinstance(value, int) and int(number) != value:
             message = f"{_short(value)} has more digits than a double"
             raise _MisfitError(message)

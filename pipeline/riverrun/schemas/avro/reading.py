@@ -34,10 +34,10 @@ if TYPE_CHECKING:
 
     from riverrun.schemas.framed import Read
 
+# Of nested arrays and maps, two loops each; Python allows 20 blocks.
 _DEEPEST = 6
-"""Greatest depth of nested arrays and maps, two loops each; Python allows 20 blocks."""
+# Of nested records; Python allows 100 levels of indentation.
 _MOST_RECORDS = 30
-"""Greatest depth of nested records; Python allows 100 levels of indentation."""
 _READ = """\
 def read(data):
     try:
@@ -88,7 +88,6 @@ class RecordPart:
     Args:
         argument: The keyword that it is passed by, or its name in a dict; None for its place.
         made: How the records in it are made; None for dicts.
-        type_: Its type.
         convert: Converts its value; None if it is used as it is.
     """
 
@@ -120,13 +119,11 @@ def generated_reader(written: Any, wanted: Any, made: MadeRecord | None, plain: 
         made: How records are made; None for dicts.
         plain: Reads values that the function does not cover, or raises the error that describes them.
         tags: How values of unions name their branch; None if they do not.
-
-    Raises:
-        NotGenerated: If the schemas are not covered.
     """
     reader = _Reader(definitions(written), definitions(wanted), tags)
     value, code = reader.value(written, wanted, made), reader.code
     lines = indent("\n".join(code.written), " " * 8)
+    # Slices end silently at the end of the bytes, so truncated ones are noticed by the position alone.
     all_read = "True" if reader.touches_end else "p <= len(data)"
     text = _READ.format(head=HEAD_BYTES, lines=lines, all_read=all_read, value=value)
     return generated(f"avro reader of {_label(written)}", text, code.names | {"plain": plain})
@@ -152,7 +149,6 @@ def _long_at(data: bytes, at: int) -> tuple[int, int]:
 
 
 def _int_at(data: bytes, at: int) -> tuple[int, int]:
-    """Return a number of at most 32 bits as `_long_at` does."""
     found, end = _long_at(data, at)
     if found >> _INT_BITS:
         raise OverflowError
@@ -186,10 +182,10 @@ class _Reader:
     code: Lines = field(default_factory=lambda: Lines(dict(_KNOWN)))
     sizes: dict[str, int] = field(default_factory=dict)
     open: list[str] = field(default_factory=list)
-    """Records whose fields are being written; one within itself would not end."""
+    """Records whose fields are being written: the lines of one within itself would not end."""
     depth: int = 0
     touches_end: bool = False
-    """Whether the last byte so far was read by its position, so that reading behind the end fails; slices end silently."""
+    """Whether the last byte so far was read by its position, so that reading past the end fails."""
 
     def value(self, written: Any, wanted: Any, made: MadeRecord | None) -> str:
         """Write the lines that read a value, and return the name of the variable, or an expression of such names."""
@@ -346,6 +342,7 @@ class _Reader:
         except ValueError as error:  # also msgspec's
             raise NotGenerated(str(error)) from error
         if isinstance(found, list | dict):
+            # The function would hand out one object for all values.
             message = "a default may be changed"
             raise NotGenerated(message)
         return {name: self.code.named(found)}
@@ -411,15 +408,16 @@ class _Reader:
                 write(branch)
                 self.code.add("pass")
         self.code.add("else:\n    return plain(data)")
-        self.touches_end = False  # a branch may end with a slice
+        # A branch may end with a slice.
+        self.touches_end = False
 
     @contextmanager
     def _within(self, record: str) -> Iterator[None]:
-        """Write the fields of a record."""
         if record in self.open or len(self.open) == _MOST_RECORDS:
             message = "a record contains itself, or many others"
             raise NotGenerated(message)
-        self.code.add("")  # counts records that need no lines
+        # Also records that need no lines count towards the limit of lines.
+        self.code.add("")
         self.open.append(record)
         yield
         self.open.pop()

@@ -120,12 +120,8 @@ def _again(type_: Any, text: str | None, references: tuple[Reference, ...], sett
 
 
 def _text(schema: str | Mapping[str, Any] | Sequence[Any] | None) -> str | None:
-    """Return a schema as JSON text.
-
-    Raises:
-        ConfigError: If the schema is invalid.
-    """
-    if isinstance(schema, str) and schema.isidentifier():  # a primitive type's name
+    # The name of a primitive type, which users write without quotes.
+    if isinstance(schema, str) and schema.isidentifier():
         return json.dumps(schema)
     return json_text(schema, "An Avro schema")
 
@@ -135,9 +131,8 @@ class AvroFormat:
     """The parts of an Avro serde.
 
     Args:
-        type_: Type of the values; None for plain values.
+        type_: None for plain values.
         text: The schema; None for the writer's.
-        references: Schemas that the schema uses.
     """
 
     type_: Any
@@ -177,11 +172,7 @@ class AvroFormat:
         return plain if self.type_ is None else _typed_writer(self.type_, known, head, plain)
 
     def tags(self, schema: Any) -> Tags:
-        """Return how records of a schema in unions of several name their branch.
-
-        Raises:
-            ConfigError: If the type does not tell them apart.
-        """
+        """Return how records of a schema in unions of several name their branch."""
         return Tags() if self.type_ is None else tags_of(self.type_, schema)
 
     @property
@@ -198,7 +189,8 @@ class AvroFormat:
         return read if self.type_ is None else _typed(self.type_, written, wanted, read)
 
     def texts(self, registry: RegistryClient) -> Texts:
-        """Return how values are shown to people; plain ones by the schema, as JSON alone does not tell branches apart."""
+        """Return how values are shown to people."""
+        # Plain values are shown by the schema, as JSON alone does not distinguish branches of unions.
         own = self.own()
         if self.type_ is not None or own is None:
             return Texts(_same, json_decoder(Any if self.type_ is None else self.type_).decode)
@@ -218,7 +210,7 @@ def _parsed(schema: Any, registry: RegistryClient) -> Any:
 
 
 def _fastest(written: Any, wanted: Any, tags: Tags) -> Read:
-    """Return a generated function that reads plain values, or the plain one if the schemas are not covered."""
+    """Return a generated function that reads plain values, or the plain one if schemas are not covered."""
     plain = plain_reader(written, wanted, tags)
     try:
         return generated_reader(written, wanted, None, plain, tags)
@@ -240,14 +232,7 @@ def _typed_writer(type_: Any, schema: Any, head: bytes, plain: Write) -> Write:
 
 
 def _typed(type_: Any, written: Any, wanted: Any, read: Read) -> Read:
-    """Return a function that reads values of a type; its objects are made directly if no value has to be converted.
-
-    Args:
-        type_: The type.
-        written: The writer's schema.
-        wanted: The reader's schema; None if it is the writer's.
-        read: Reads plain values.
-    """
+    """Return a function that reads values of a type; its objects are made directly if no value has to be converted."""
     convert = converter(type_)
 
     def converted(data: bytes) -> Any:

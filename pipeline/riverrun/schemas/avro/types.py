@@ -1,7 +1,4 @@
-"""Converts between types of Python and Avro's schemas.
-
-Compares types with Avro schemas: how records name their class, and whether they become objects without conversion.
-"""
+"""Types of Python and Avro's schemas: converts one to the other, and finds how values of a schema become objects of a type."""
 
 from __future__ import annotations
 
@@ -43,29 +40,14 @@ _ANY = (inspect.AnyType, inspect.CustomType, inspect.RawType)
 
 
 def tags_of(type_: Any, schema: Any) -> Tags:
-    """Return how records in unions of several name their branch, so that values of a type come back as they were.
-
-    Args:
-        type_: Type of the values.
-        schema: Their schema, as the library parses it.
-
-    Raises:
-        ConfigError: If the type does not tell branches of a union apart.
-    """
+    """Return how records in unions of several name their branch, so that values of a type survive a round trip."""
     search = _Tagging(type_, definitions(schema), {}, set())
     search.walk([inspect.type_info(type_)], schema)
     return Tags(search.keys)
 
 
 class _Tagging:
-    """A search for the classes of records in unions.
-
-    Args:
-        type_: The whole type.
-        defined: Named schemas.
-        keys: What is found.
-        seen: Pairs of classes and records that have been compared.
-    """
+    """A search for the classes of records in unions."""
 
     def __init__(
         self, type_: Any, defined: Mapping[str, Any], keys: dict[str, tuple[str, Any]], seen: set[Any]
@@ -79,7 +61,8 @@ class _Tagging:
         """Compare the values of a schema with the types that they have."""
         kinds = list(_single(kinds))
         if any(isinstance(kind, _ANY) for kind in kinds):
-            return  # values are plain there
+            # Values are plain there.
+            return
         schema = definition_of(schema, self._defined)
         if isinstance(schema, list):
             for branch in branches_of(schema, self._defined):
@@ -110,11 +93,7 @@ class _Tagging:
                 self.walk([types[each["name"]]], each["type"])
 
     def _named(self, kinds: list[Any], branch: UnionBranch) -> Any:
-        """Return the class of a branch whose values have to name it.
-
-        Raises:
-            ConfigError: If there is none.
-        """
+        """Return the class of a branch whose values have to name it."""
         if branch.is_record:
             short = branch.name.rpartition(".")[2]
             structs = [each for each in kinds if isinstance(each, inspect.StructType) and each.tag is not None]
@@ -144,15 +123,7 @@ def _single(kinds: Iterable[Any]) -> Iterable[Any]:
 
 
 def struct_of(type_: Any, schema: Any) -> MadeRecord | None:
-    """Return how the records in values of a schema are made, if a type takes the values without conversion.
-
-    Args:
-        type_: Type of the values.
-        schema: Their schema, as the library parses it.
-
-    Raises:
-        NotGenerated: If values have to be converted or checked.
-    """
+    """Return how the records in values of a schema are made; `NotGenerated` if values have to be converted or checked."""
     return _Fitting(definitions(schema), []).fit((inspect.type_info(type_),), schema)
 
 
@@ -214,11 +185,7 @@ class _Fitting:
 
 
 def _only(kinds: Sequence[Any], wanted: type | None) -> Any:
-    """Return the type of a kind among several, if it has no constraints.
-
-    Raises:
-        NotGenerated: If there is none.
-    """
+    """Return the type of a kind among several, if it has no constraints."""
     plain = [each for each in kinds if type(each) is wanted and not _is_constrained(each)]
     if len(plain) != 1:
         message = f"values would be converted to {kinds}"
@@ -267,10 +234,10 @@ _LOGICAL: dict[str, Any] = {
     "timestamp-millis": dt.datetime,
     "uuid": uuid.UUID,
 }
+# Numbers of fewer than 64 bits, where they are the whole value.
 _TOP = {"int": Annotated[int, 32], "float": Annotated[float, 32]}
-"""Numbers of fewer than 64 bits, where they are the whole value."""
+# Called with types that are known at run time only, which type checkers do not expect.
 _typed_dict: Any = TypedDict
-"""Called with types that are known at run time only, which type checkers do not expect."""
 _HINT = "Pass a schema: schema=."
 
 
@@ -279,12 +246,6 @@ def schema_of(type_: Any) -> Any:
 
     >>> schema_of(list[int | None])
     {'type': 'array', 'items': ['long', 'null']}
-
-    Args:
-        type_: A type that msgspec can inspect.
-
-    Raises:
-        ConfigError: If Avro has no such type.
     """
     try:
         found = inspect.type_info(type_)
@@ -339,11 +300,6 @@ def _of_choices(found: Any, named: dict[str, Any]) -> Any:
 
 
 def _again(cls: type, named: type) -> str:
-    """Return the name of a class whose schema was made before.
-
-    Raises:
-        ConfigError: If another class has its name.
-    """
     if cls is not named:
         message = f"{cls!r} and {named!r} would have one name in the Avro schema"
         raise ConfigError(message, hint=_HINT)
@@ -364,13 +320,16 @@ def _field(field: Any, named: dict[str, Any]) -> dict[str, Any]:
     if field.default_factory in (list, dict):
         default = field.default_factory()
     if not field.required and default is msgspec.NODEFAULT and field.default_factory is msgspec.NODEFAULT:
-        default = None  # an optional key of a TypedDict
+        # An optional key of a TypedDict.
+        default = None
         kind = ["null", kind] if not isinstance(kind, list) else ["null", *(each for each in kind if each != "null")]
     if default is None or not isinstance(default, bool | int | float | str | list | dict):
-        if default is not None:  # no default, or one that JSON cannot express
+        # No default, or one that JSON cannot express.
+        if default is not None:
             return {"name": field.encode_name, "type": kind}
         kind = ["null", *(each for each in kind if each != "null")] if isinstance(kind, list) else kind
-    elif isinstance(kind, list):  # a union's default must have its first type
+    # A union's default must have its first type.
+    elif isinstance(kind, list):
         kind = [*(each for each in kind if each != "null"), "null"] if "null" in kind else kind
     return {"name": field.encode_name, "type": kind, "default": default}
 
@@ -397,7 +356,7 @@ def _python(schema: Any, named: dict[str, Any]) -> Any:
 
 
 def _union(types: list[Any]) -> Any:
-    """Return the union of types; `Any` if values name their branch, as those of two types with one class do."""
+    """Return the union of types; `Any` if values have to name their branch, since two types have one class."""
     classes = [get_origin(each) or (dict if is_typeddict(each) else each) for each in types]
     found: Any = Union[tuple(types)]  # noqa: UP007 - made of values
     try:

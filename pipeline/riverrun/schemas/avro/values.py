@@ -42,6 +42,7 @@ _SIMPLE: dict[str, type] = {
     "map": dict,
     "record": dict,
 }
+# Other classes whose values are written as a class.
 _ACCEPTED: dict[type, tuple[type, ...]] = {
     float: (int,),
     dt.date: (str, int),
@@ -52,7 +53,6 @@ _ACCEPTED: dict[type, tuple[type, ...]] = {
     bytes: (bytearray, memoryview),
     list: (tuple,),
 }
-"""Other classes whose values are written as a class."""
 PROMOTED = {
     ("int", "long"): "{0}",
     ("int", "float"): "float({0})",
@@ -74,8 +74,7 @@ class Logical:
     """A logical type.
 
     Args:
-        cls: Class of its values.
-        family: Its name without the unit; types of one family hold values of one meaning.
+        family: Its name without the unit; types of one family have values of one meaning.
         reader: Returns the function that makes a value of a plain one, for a schema.
         writer: Returns the function that makes a plain value, for a schema. It raises for values that do not fit.
         inline: An expression of `reader`'s result, for generated functions; empty if they call it.
@@ -177,7 +176,8 @@ def _decimal_reader(schema: Mapping[str, Any]) -> Convert:
     context = decimal.Context(prec=precision + 1, Emin=-decimal.MAX_EMAX, Emax=decimal.MAX_EMAX)
 
     def read(data: bytes) -> decimal.Decimal:
-        if len(data) > most_bytes:  # may be signs only
+        # More bytes may only repeat the sign. If not, a number of them all could take very long to convert.
+        if len(data) > most_bytes:
             data = _shortened(data, most_bytes)
         number = int.from_bytes(data, signed=True)
         if not -limit < number < limit:
@@ -189,7 +189,7 @@ def _decimal_reader(schema: Mapping[str, Any]) -> Convert:
 
 
 def _shortened(data: bytes, most_bytes: int) -> bytes:
-    """Return the last bytes of a number whose other bytes only repeat its sign; else some that are too many for it."""
+    """Return the last bytes of a number whose other bytes only repeat its sign; otherwise bytes of a number too large."""
     rest = data[: len(data) - most_bytes]
     sign = b"\xff" if data[0] & 0x80 else b"\0"
     return data[-most_bytes - 1 :] if rest.count(sign) == len(rest) else b"\x7f" + b"\xff" * most_bytes
@@ -207,6 +207,7 @@ def _decimal_writer(schema: Mapping[str, Any]) -> Convert:
             message = f"{value} is not a number of Avro"
             raise ValueError(message)  # noqa: TRY004 - a value, not its class
         shift = exponent + scale if any(digits) else 0
+        # Before any arithmetic: 1E+999999999 is a short value, and a number of a billion digits.
         if shift > precision or len(digits) > precision + max(0, -shift):
             message = f"{value} has more digits than decimal({precision}, {scale})"
             raise ValueError(message)
@@ -270,13 +271,10 @@ def accepts(schema: Any, value: Any) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class UnionBranch:
-    """A branch of a union.
+    """A branch of a union; `cls` is the class of its values.
 
     Args:
-        number: Its place.
-        schema: Its definition.
         name: The name of its type: full, or that of a primitive or complex type.
-        cls: Class of its values.
         is_tagged: Whether values name their branch, since another branch has values of this class too.
     """
 
@@ -332,7 +330,7 @@ class JsonForm:
     In a union, a list of a branch's name and a value stands for a value that JSON alone would take for another branch's.
 
     Args:
-        schema: The schema, as the library parses it.
+        schema: As the library parses it.
         defined: Its named schemas.
     """
 
@@ -355,11 +353,7 @@ class JsonForm:
         return value if is_whole else self._shown(self.schema, value)
 
     def of_text(self, text: str) -> Any:
-        """Return the value of a text: JSON, or the value itself if all values are texts or bytes.
-
-        Raises:
-            ValueError: If it does not fit the schema.
-        """
+        """Return the value of a text: JSON, or the value itself if all values are texts or bytes."""
         if self._kind != "union" and class_of(self.schema) is bytes:
             return bytes.fromhex(text.removeprefix("0x"))
         shown: Any = text
@@ -406,7 +400,8 @@ class JsonForm:
     def _value_in_union(self, branches: tuple[UnionBranch, ...], shown: Any) -> Any:
         branch = self._chosen(branches, shown)
         if branch is None:
-            return shown  # the writer says why
+            # The writer's error says why.
+            return shown
         own = shown[1] if _is_pair(branches, shown) else shown
         value = self._value(branch.schema, own)
         if branch.is_record and branch.is_tagged and isinstance(value, dict):
@@ -455,13 +450,10 @@ def _read_as(schema: Any, shown: Any) -> Any:
 
 
 def _of_json(schema: Any, shown: Any) -> Any:
-    """Return a value without parts from JSON; what does not fit is left to the writer, which says why.
-
-    Raises:
-        ValueError: If a text is not a value of the definition's class.
-    """
+    """Return a value without parts from JSON; what does not fit is left to the writer, which says why."""
     cls = class_of(schema)
-    if isinstance(shown, float):  # not read from text yet, which has a decimal in its place
+    # Text has been read with decimals in place of floats, so that no digit is lost.
+    if isinstance(shown, float):
         shown = decimal.Decimal(repr(shown))
     if isinstance(shown, decimal.Decimal):
         return shown if cls is decimal.Decimal else float(shown)
@@ -488,11 +480,8 @@ _OF_TEXT: Mapping[type, Callable[[str], Any]] = {
 
 
 def resolved(written: Any, branches: tuple[UnionBranch, ...]) -> UnionBranch | None:
-    """Return the branch of a reader's union to which values of a definition belong, as Java chooses it.
-
-    The branch with its type and full name comes first. Then comes one with its short name or an alias, and at last one to
-    which its numbers or texts are promoted.
-    """
+    """Return the branch of a reader's union to which values of a definition belong."""
+    # In Java's order: type and full name, then a short name or an alias, and at last a promotion of numbers or texts.
     kind = kind_of(written)
     same = [each for each in branches if kind_of(each.schema) == kind]
     exact = next((each for each in same if each.name == name_of(written)), None)
@@ -519,9 +508,6 @@ def logical_between(written: Any, wanted: Any) -> tuple[Logical | None, Any]:
     """Return the logical type by which a value is read, and the definition that has it; None for plain values.
 
     The reader's schema decides whether there is one, and the writer's how it is read.
-
-    Raises:
-        ValueError: If both have one, of different meanings.
     """
     one = logical_of(written)
     if wanted is None:

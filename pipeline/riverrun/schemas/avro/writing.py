@@ -60,13 +60,7 @@ _INT_BITS, _LONG_BITS = 32, 64
 
 
 def writer_of(schema: Any, head: bytes, tags: Tags) -> Write:
-    """Return a function that writes plain values, whose records are dicts: a generated one, unless the schema is not covered.
-
-    Args:
-        schema: The schema, as the library parses it.
-        head: The magic byte and the id.
-        tags: How values of unions name their branch.
-    """
+    """Return a function that writes plain values, whose records are dicts: a generated one if the schema is covered."""
     plain = plain_writer(schema, head, tags)
     try:
         return generated_writer(schema, None, head, plain, tags)
@@ -83,9 +77,6 @@ def generated_writer(schema: Any, made: MadeRecord | None, head: bytes, plain: W
         head: The magic byte and the id.
         plain: Writes values that the function does not cover, with the head, or raises the error that describes them.
         tags: How values of unions name their branch.
-
-    Raises:
-        NotGenerated: If the schema is not covered.
     """
     small, _ = _varints()
     known = {"long_bytes": _long_bytes, "int_bytes": _int_bytes, "small": small, "join": b"".join, "plain": plain}
@@ -123,29 +114,19 @@ def _int_bytes(number: int) -> bytes:
 
 @dataclass(slots=True)
 class _Writer:
-    """Writes the lines of one function.
-
-    Args:
-        defined: Named schemas.
-        code: The lines.
-        tags: How values of unions name their branch.
-    """
+    """Writes the lines of one function."""
 
     defined: Mapping[str, Any]
     code: Lines
     tags: Tags
     open: list[str] = field(default_factory=list)
-    """Records whose fields are being written; one within itself would not end."""
+    """Records whose fields are being written: the lines of one within itself would not end."""
     depth: int = 0
 
     def value(self, value: str, schema: Any, made: MadeRecord | None, *, is_named: bool = False) -> list[str]:
-        """Write the lines for a value, which is a name, and return expressions of its bytes.
+        """Write the lines for the value of a variable, and return expressions of its bytes.
 
-        Args:
-            value: The variable that has the value.
-            schema: Its schema.
-            made: The class of its records; None for dicts.
-            is_named: Whether the value has been found to name the record.
+        `is_named` says that the value is known to name its record.
         """
         schema = definition_of(schema, self.defined)
         if isinstance(schema, list):

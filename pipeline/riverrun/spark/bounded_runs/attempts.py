@@ -1,10 +1,7 @@
-"""Engines of a bounded run: Spark, with one Spark task per stream task; or this process, one task after the other.
+"""Carries out the steps of a bounded run: finds the work of each level, attempts it, and counts the records.
 
-Both attempt a task in the same way. They retry errors that may pass; all others end the run.
-
-The progress of a bounded run in records: of tasks that are done, and of running tasks as they report it.
-
-The work of each level of a bounded run in a step, and the ends of its slices in the repartition topics.
+Two engines attempt tasks in the same way: Spark, with one Spark task per stream task, and this process, one after the other.
+Both retry errors that may pass; all others end the run.
 """
 
 from __future__ import annotations
@@ -56,11 +53,9 @@ log = logging.getLogger(__name__)
 LOCAL: Final = "local"
 SPARK: Final = "spark"
 AUTO: Final = "auto"
+# `auto` processes up to this many offsets in this process. Up to there it is faster than Spark on two cores, also with JSON
+# and a repartition (docs/internals/bounded-runs.md).
 MAX_LOCAL_OFFSETS = 1_000_000
-"""Number of offsets up to which `auto` processes a run in this process.
-
-Up to there it is faster than Spark on two cores, also with JSON and a repartition (docs/internals/bounded-runs.md).
-"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,8 +63,7 @@ class Engine:
     """An engine of bounded runs, and the reason for its choice.
 
     Args:
-        name: `local`, this process; or `spark`.
-        reason: The reason, in words.
+        name: `local` (this process) or `spark`.
         attempts: How often this process tries a task whose error may pass: as often as Spark would.
     """
 
@@ -87,18 +81,15 @@ class Engine:
 
 
 def chosen_engine(wanted: str, spark: Any, offsets: int) -> Engine:
-    """Return the engine of a run.
-
-    Args:
-        wanted: `local`, `spark`, or `auto` to decide here (`bounded.engine`).
-        spark: A Spark session, or a function that makes one. Only a `SessionOnDemand` lets this decide for `local`.
-        offsets: Number of offsets to process.
-    """
+    """Return the engine of a run; `wanted` is the setting `bounded.engine`."""
+    # Only a `SessionOnDemand` knows its master without starting Spark.
     lazy = spark if isinstance(spark, SessionOnDemand) else SessionOnDemand(lambda: spark)
     if wanted == LOCAL:
         return Engine(LOCAL, "as chosen", lazy.attempts)
     if wanted == SPARK:
         return Engine(SPARK, "as chosen")
+    # Whoever passes a session has chosen Spark. Releases and repairs do: they recreate topics, and librdkafka may end a
+    # process that keeps its clients through that. Spark replaces such a process.
     if lazy.master is None:
         return Engine(SPARK, "its session was passed")
     if not lazy.is_local:
@@ -111,12 +102,9 @@ def chosen_engine(wanted: str, spark: Any, offsets: int) -> Engine:
 class RunProgress:
     """Counts the records of a run. Safe to call from several threads.
 
-    Records of repartition topics are counted once they have been written, so the total grows then.
-
     Args:
-        counts: The counts that tasks report.
-        everything: Offsets of the inputs, an upper bound of their records.
-        done: Number of offsets that were processed before.
+        everything: Number of offsets of the inputs, an upper bound of their records.
+        done: Number of offsets that were processed before this run.
     """
 
     def __init__(self, counts: Counts, everything: int, done: int = 0) -> None:
@@ -125,6 +113,7 @@ class RunProgress:
         self._done = done
         self._turn = 0
         self._at_work: frozenset[TopicPartition] = frozenset()
+        # `look` is called by the thread that shows the progress (`hosting.progress`).
         self._lock = threading.Lock()
 
     def begin(self, works: Iterable[SliceWork]) -> list[SliceWork]:
@@ -136,26 +125,17 @@ class RunProgress:
             return numbered
 
     def end(self, works: Sequence[SliceWork], results: Iterable[TaskResult], sources: frozenset[str]) -> None:
-        """Note the results of tasks.
-
-        Args:
-            works: The work of the tasks.
-            results: Their results.
-            sources: Topics counted by offsets; their total was known from the start.
-        """
+        """Note the results of tasks."""
         found = list(results)
         offsets = sum(each.size for work in works for tp, each in work.ranges.items() if tp.topic in sources)
         with self._lock:
             self._at_work = frozenset()
+            # What did not go to public topics went to repartition topics: the next level will read it, so the total grows.
             self._everything += sum(max(0, each.written - sum(each.published.values())) for each in found)
             self._done += offsets + sum(each.processed - each.read for each in found)
 
     def look(self) -> tuple[int, int]:
-        """Return the number of processed records, and the total known so far.
-
-        Raises:
-            BrokerError: If brokers do not answer.
-        """
+        """Return the number of processed records, and the total known so far."""
         with self._lock:
             done, everything, turn, places = self._done, self._everything, self._turn, self._at_work
         return min(done + self._counts.of(places, turn), everything), everything
@@ -166,15 +146,7 @@ _ANSWER_SECONDS = 5.0
 
 
 def run_on_spark(spark: Any, works: Sequence[SliceWork], build: Callable[[Job], Topology]) -> list[TaskResult]:
-    """Run tasks, each in a Spark task of its own, and collect the results.
-
-    Returns:
-        One result per task.
-
-    Raises:
-        StreamsError: If a task failed for good.
-        EngineError: If Spark gave up, or lost the result of a task.
-    """
+    """Run each task in a separate Spark task, and collect the results."""
     if not works:
         return []
 
@@ -190,6 +162,7 @@ def run_on_spark(spark: Any, works: Sequence[SliceWork], build: Callable[[Job], 
                 yield text_row("result", result)
         _forget_archives()
 
+    # One partition per row, and with that one Spark task per stream task.
     frame = spark.range(0, len(works), 1, len(works)).mapInArrow(process, _SCHEMA)
     with spark_failures(f"process tasks {', '.join(str(work.task_id) for work in works)}"):
         results = [_result(row.result) for row in frame.collect()]
@@ -201,34 +174,19 @@ def run_on_spark(spark: Any, works: Sequence[SliceWork], build: Callable[[Job], 
 def run_here(
     works: Sequence[SliceWork], build: Callable[[Job], Topology], attempts: int, admin: Admin
 ) -> list[TaskResult]:
-    """Run tasks in this process, one after the other, as `run_on_spark` does.
-
-    A task that fails for good does not keep the others from committing their work, as on Spark.
-
-    Args:
-        works: The work of the tasks.
-        build: Builds the topology.
-        attempts: Number of attempts of a task whose error may pass.
-        admin: Client for requests to the brokers.
-
-    Returns:
-        One result per task.
-
-    Raises:
-        StreamsError: If a task failed for good.
-        EngineError: If a task ended with an error of another kind.
-    """
+    """Run tasks in this process, one after the other, as `run_on_spark` does."""
+    # Errors are raised at the end: as on Spark, a task that fails for good lets the others commit their work.
     results = [_result(_attempted(partial(attempt, work, build, admin), work.task_id, attempts)) for work in works]
     _raise_errors(results)
     return results
 
 
 def _attempted(attempt_once: Callable[[], str], task_id: TaskId, attempts: int) -> str:
-    """Attempt a task until it succeeds, at most a number of times."""
     for number in range(1, attempts):
         try:
             return attempt_once()
-        except USER_ERRORS as error:  # Spark tries again whatever users' functions raise
+        except USER_ERRORS as error:
+            # Spark tries again whatever users' functions raise, not only errors that may pass.
             log.info("attempt %d of task %s failed: %s", number, task_id, as_exception(error))
     try:
         return attempt_once()
@@ -245,18 +203,13 @@ def _result(text: str) -> TaskResult:
 
 
 def _raise_errors(results: Iterable[TaskResult]) -> None:
-    """Raise the first error of tasks that failed for good."""
     for result in results:
         if result.error is not None:
             raise rebuilt_error(result.error)
 
 
 def _check_all_answered(works: Sequence[SliceWork], results: Sequence[TaskResult]) -> None:
-    """Check that every task has a result: the run would count as done without the records of a lost one.
-
-    Raises:
-        EngineError: If Spark returned neither a result nor an error for a task.
-    """
+    # A run would count as done without the records of a task whose result Spark has lost.
     missing = sorted({str(work.task_id) for work in works} - {result.task_id for result in results})
     if missing:
         message = f"Spark ended the job without results of tasks {', '.join(missing)}"
@@ -264,28 +217,20 @@ def _check_all_answered(works: Sequence[SliceWork], results: Sequence[TaskResult
 
 
 def _forget_archives() -> None:
-    """Clear Python's cache of the archives on its path, which it reads again when needed.
-
-    Spark's Python processes read the directories of all archives again before each task. pyspark's own alone takes 0.1 s.
-    """
+    """Clear Python's cache of the archives on its path, which it reads again when needed."""
+    # Spark's Python processes read the directories of all cached archives again before each task. pyspark's own alone takes
+    # 0.1 s.
     for path, finder in list(sys.path_importer_cache.items()):
         if isinstance(finder, zipimporter):
             del sys.path_importer_cache[path]
 
 
 def attempt(work: SliceWork, build: Callable[[Job], Topology], admin: Admin | None = None) -> str:
-    """Attempt a task's work once, and return the result as JSON. Raises errors that may pass, so that Spark retries the task.
-
-    It does not raise that no broker answers: another attempt would wait just as long as this one has.
-
-    Args:
-        work: The work.
-        build: Builds the topology.
-        admin: As in `run_task`.
-    """
+    """Attempt a task's work once, and return the result as JSON. Raise errors that may pass, so that Spark retries the task."""
     try:
         result = run_task(work, build, admin)
     except StreamsError as error:
+        # Without a broker that answers, another attempt would only wait as long as this one has (`task.timeout.ms`).
         asked = admin or admin_here(work.job.kafka)
         if another_attempt_may_help(error) and asked.is_answered(_ANSWER_SECONDS):
             raise
@@ -294,12 +239,7 @@ def attempt(work: SliceWork, build: Callable[[Job], Topology], admin: Admin | No
 
 
 class Levels:
-    """The work of each level, and the ends of the written slices in the repartition topics.
-
-    Args:
-        job: The run.
-        connected: The application that runs.
-    """
+    """The work of each level, and the ends of the written slices in the repartition topics."""
 
     def __init__(self, job: Job, connected: ConnectedApplication) -> None:
         self._job = job
@@ -310,15 +250,13 @@ class Levels:
         self._ends: dict[tuple[TopicPartition, int], int] = {}
 
     def know(self, begun: InterruptedRun) -> None:
-        """Adopt the ends of slices that an interrupted run has noted.
-
-        The last begun slice ends where the topics end, as another host may have continued. If the topics have been deleted
-        and recreated since, all slices end there.
-        """
+        """Adopt the ends of slices that an interrupted run has noted."""
+        # The last begun slice ends where the topics end now, as another host may have continued it.
         complete = begun.ends[:-1]
         internal = {tp for level in range(len(self._levels)) for tp in self._internal(level)}
         now = self._admin.settled_end_offsets(internal) if complete else {}
         for number, ends in enumerate(complete):
+            # Topics that were deleted and recreated since are shorter than the noted ends.
             self._ends |= {(tp, number): min(end, now[tp]) for tp, end in ends.offsets.items() if tp in now}
 
     def begun(self, step: Step, slices: Sequence[Slice], origin: Mapping[TopicPartition, int]) -> InterruptedRun:
@@ -357,7 +295,8 @@ class Levels:
         ends = self._admin.settled_end_offsets({tp for tps in written.values() for tp in tps})
         for level, number in step:
             for tp in written[level]:
-                self._ends.setdefault((tp, number), ends[tp])  # an earlier run's note of an end is more exact
+                # The note of an interrupted run is more exact: the topic may end after later slices by now.
+                self._ends.setdefault((tp, number), ends[tp])
 
     def last_works(self, level: int, end: Slice) -> list[SliceWork]:
         """Return work for all tasks of a level, even if there is nothing to read."""
@@ -388,12 +327,12 @@ class Levels:
         return {task_id: inputs for task_id, inputs in self._layout.tasks.items() if task_id.sub_topology in ids}
 
     def _internal(self, level: int) -> list[TopicPartition]:
-        """Partitions of repartition topics that a level reads."""
+        """Return the partitions of repartition topics that a level reads."""
         own = {topic.name for topic in self._layout.repartition_topics}
         return [tp for inputs in self._tasks(level).values() for tp in inputs if tp.topic in own]
 
     def _written(self, level: int) -> list[TopicPartition]:
-        """Partitions of repartition topics that a level writes to."""
+        """Return the partitions of repartition topics that a level writes to."""
         names = {
             full_name(sub, self._connected.id, topic)
             for sub in self._levels[level]

@@ -1,7 +1,7 @@
 """Runs one task over its part of a slice, in one transaction. Imports no pyspark, so any process can run it.
 
-An attempt begins by fencing the task's earlier owners. An earlier attempt, or a speculative copy of Spark's, can then write
-nothing any more. The offsets committed by then tell whether the work is done already.
+An attempt begins by fencing the task's earlier owners. An earlier attempt, or a speculative copy of Spark's, can then no
+longer write. The offsets committed by then show whether the work is done already.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ if TYPE_CHECKING:
     from riverrun.spark.tasks.work import Job, SliceWork
     from riverrun.topology.topology import Topology
 
+# A fenced attempt on the same machine has this long to release the local state.
 _PREDECESSOR_SECONDS = 60.0
-"""Time that an earlier attempt on the same machine has to release the local state."""
 _RETRY_SECONDS = 0.5
 _ELSEWHERE = (
     "If --from was not given, another run or a worker has gone on with the task meanwhile: riverrun runs and riverrun status"
@@ -49,28 +49,16 @@ _DONE_BEFORE = "an attempt died after its commit: figures leave out the part of 
 
 
 def run_task(work: SliceWork, build: Callable[[Job], Topology], admin: Admin | None = None) -> TaskResult:
-    """Do one task's work, unless it is done. Retries for `task.timeout.ms` while brokers are away.
-
-    Args:
-        work: The work.
-        build: Builds the topology in this process.
-        admin: Client for requests to the brokers; by default, the one that all tasks of this process share.
-
-    Raises:
-        TaskMigratedError: If another attempt has taken over meanwhile.
-        RangeError: If the application stands neither at the start nor at the end of the range.
-        RecordError: If a record cannot be handled.
-        UnsupportedByHostError: If a processor schedules by the wall clock, and no setting says how to treat this.
-        BrokerError: If brokers do not answer.
-    """
+    """Do one task's work, unless it is done. Retries for `task.timeout.ms` while brokers are away."""
     connected = connected_here(work.job, build, admin)
+    # Outlives the tries: if the answer to a commit is lost, the next try finds the work done and reports these counts.
     sent: list[_Done] = []
     timeout_ms = connected.application.config.streams.task_timeout_ms
     return retry_until_available(lambda: _take_on(work, connected, sent), connected.admin, timeout_ms)
 
 
 def _take_on(work: SliceWork, connected: ConnectedApplication, sent: list[_Done]) -> TaskResult:
-    """Take the task over, and do its work unless it is done; `sent` holds the counts that earlier tries tried to commit."""
+    """Take the task over, and do its work unless it is done."""
     clock, application, admin = SystemClock(), connected.application, connected.admin
     written = _handed_over(work, connected)
     global_state = open_global_state(connected, clock, work.job.global_ends)
@@ -79,14 +67,14 @@ def _take_on(work: SliceWork, connected: ConnectedApplication, sent: list[_Done]
     def decorate(collector: RecordCollector) -> RecordCollector:
         if not written:
             return collector
+        # Replaced, not added: `after_predecessor` may start the task several times.
         packing[:] = [Packing(collector, work.task_id, written, _pack_bytes(application))]
         return packing[0]
 
-    claim = Claim(
-        connected, work.task_id, clock, transaction_timeout_ms=LONGEST_TRANSACTION_MS
-    )  # a slice is one transaction
+    # A slice is one transaction, and takes minutes.
+    claim = Claim(connected, work.task_id, clock, transaction_timeout_ms=LONGEST_TRANSACTION_MS)
     began = time.monotonic()
-    active = after_predecessor(  # a fenced attempt on the same machine may still have the local state open
+    active = after_predecessor(
         lambda: start_task(claim, global_state.stores, decorate=decorate),
         within_s=_PREDECESSOR_SECONDS,
         retry_s=_RETRY_SECONDS,
@@ -97,6 +85,7 @@ def _take_on(work: SliceWork, connected: ConnectedApplication, sent: list[_Done]
         done = _Processing(work, connected, active, packing).run(sent)
         ended = time.monotonic()
         snapshot, warnings = _snapshot(application, active)
+        # Of a run that may be taken back, nothing may be deleted that its state came from.
         if not application.may_be_discarded:
             warnings += _purge(active, admin, frozenset(topic.name for topic in connected.layout.repartition_topics))
         return replace(
@@ -137,7 +126,8 @@ def _handed_over(work: SliceWork, connected: ConnectedApplication) -> dict[str, 
 
 
 def _pack_bytes(application: Application) -> int:
-    """Return the maximum size of a pack, bytes: a pack must fit into a message. The client refuses malformed numbers."""
+    """Return the maximum size of a pack, bytes: a pack must fit into a message."""
+    # A malformed number is left to the client, which refuses it.
     largest = {**application.kafka, **application.config.streams.producer}.get("message.max.bytes", "")
     return min(PACK_BYTES, int(largest) // 2) if largest.isdecimal() else PACK_BYTES
 
@@ -157,14 +147,7 @@ class _Done:
 
 
 class _Processing:
-    """The work of a task that this process has taken over.
-
-    Args:
-        work: The work.
-        connected: The application that the task belongs to.
-        active: The task.
-        packing: The collectors that pack records for other levels; may be empty.
-    """
+    """The work of a task that this process has taken over; `packing` is empty if it writes to no repartition topics."""
 
     def __init__(
         self,
@@ -183,16 +166,12 @@ class _Processing:
     def run(self, sent: list[_Done]) -> _Done:
         """Process the ranges, unless that is done, and then move event time, which is safe to repeat.
 
-        Args:
-            sent: Counts that earlier tries of this process tried to commit, without an answer; this try adds its own. If the
-                work turns out to be done, these tries, or another attempt at the same work, have done it.
-
-        Returns:
-            The counts of the processed records.
+        `sent` holds the counts of earlier tries of this process whose commit got no answer; this try adds its own.
         """
         work, task = self._work, self._active.task
         is_done = _is_done(work, self._active, self._connected.admin)
         if is_done and work.advance_to_ms is None:
+            # Such a try, or an attempt that died before it could report, has committed the work.
             return sent[-1] if sent else _Done(warnings=(_DONE_BEFORE,) if work.size else ())
         read = processed = 0
         if not is_done:
@@ -205,32 +184,28 @@ class _Processing:
             punctuate_wall_clock(self._connected.application, task)
         if work.advance_to_ms is not None:
             task.advance_stream_time(work.advance_to_ms)
+        # Offsets without records (markers of transactions, compacted records) count as well: `_is_done` compares with the ends.
         for tp, wanted in work.ranges.items():
             task.advance(tp, wanted.end)
         self._active.prepare_commit()
         for packing in self._packing:
             packing.flush()
+        # Before the commit, whose answer may be lost.
         if not (is_done and sent):
             sent.append(self._done(read, processed))
+        # After reading and before the commit: records of a topic that was recreated meanwhile must not count as processed.
         require_same_topics(work.job, self._connected, self._active.topics)
         send_commits(self._active.producer, [self._active])
         self._active.finish_commit()
         return sent[-1]
 
     def _process(self, inputs: Inputs) -> int:
-        """Process all inputs. If records are gone, first check whether another owner has processed and deleted them.
-
-        Returns:
-            The number of records processed.
-
-        Raises:
-            TaskMigratedError: If another owner has continued the task.
-            RangeError: If records are lost.
-        """
+        """Process all inputs, and return the number of records."""
         try:
             inputs.feed(self._active.task)
             return self._active.task.process_all()
         except RangeError:
+            # Records are gone: lost, unless another owner has processed and deleted them. That raises its own error.
             self._active.claim.check_owner()
             raise
 
@@ -251,17 +226,18 @@ class _Processing:
 
 
 def _snapshot(application: Application, active: ActiveTask) -> tuple[str | None, tuple[str, ...]]:
-    """Publish a snapshot of the committed state. A failure is a warning: the changelogs hold the whole state."""
+    """Publish a snapshot of the committed state; return its name, and warnings."""
     if not has_snapshots(application, active.id):
         return None, ()
     try:
         return active.publish_snapshot().name, ()
     except (SnapshotError, BrokerError, TaskError) as error:
+        # Only a warning: the work is committed, and the changelogs hold the whole state.
         return None, (f"Task {active.id}: {error.message}",)
 
 
 def _purge(active: ActiveTask, admin: Admin, repartitions: frozenset[str]) -> tuple[str, ...]:
-    """Delete records that no task needs any more. A failure is a warning: the next run tries again."""
+    """Delete records that no task needs any more. A failure is only a warning: the next run tries again."""
     try:
         Purge(admin).run([active], repartitions)
     except StreamsError as error:
@@ -270,15 +246,13 @@ def _purge(active: ActiveTask, admin: Admin, repartitions: frozenset[str]) -> tu
 
 
 def _is_done(work: SliceWork, active: ActiveTask, admin: Admin) -> bool:
-    """Return whether an earlier attempt committed this slice; its transaction moved all inputs at once, or none.
-
-    Raises:
-        RangeError: If the task stands elsewhere. It may stand before the slice if no records are left in between.
-    """
+    """Return whether an earlier attempt committed this slice; refuse a task that is elsewhere."""
     starts = active.starts()
+    # A transaction moves all inputs at once, or none: an attempt is never half done.
     if all(starts[tp] >= wanted.end for tp, wanted in work.ranges.items()):
         return True
     elsewhere = [tp for tp, wanted in work.ranges.items() if starts[tp] != wanted.start]
+    # A task may be before the slice if no records are left in between.
     first = admin.beginning_offsets(elsewhere)
     elsewhere = [tp for tp in elsewhere if not starts[tp] < work.ranges[tp].start <= first[tp]]
     if elsewhere:

@@ -61,8 +61,6 @@ class RunPlan:
     """The work that a run is going to do.
 
     Args:
-        range: The range that it processes.
-        slices: The parts of the range, in order.
         levels: For each slice: tasks that run at the same time, one level after the other.
         begun: Work that interrupted runs have begun within the range, the first of the slices; None if there is none.
         is_over: Whether the range was done before a later run that was interrupted. Then there is nothing to do, and the
@@ -84,14 +82,7 @@ class RunPlan:
 def plan_run(
     connected: ConnectedApplication, run_range: RunRange, max_records_per_slice: int = MAX_RECORDS_PER_SLICE
 ) -> RunPlan:
-    """Plan how to process a range. Creates and changes nothing.
-
-    Partitions that the range leaves out are not processed.
-
-    Raises:
-        RangeError: If the range cannot be read.
-        BrokerError: If brokers do not answer.
-    """
+    """Plan how to process a range, without the partitions that it leaves out. Creates and changes nothing."""
     connected = connected.reading({tp.topic for tp in run_range.ranges})
     topology, topics = connected.topology, found_ids(connected.admin, connected.topology.source_topics)
     run_range = completed(connected, run_range)
@@ -116,8 +107,6 @@ class RunSummary:
     """The outcome of a run, in records.
 
     Args:
-        range: The range that it was to process.
-        slices: Number of slices.
         processed: Records processed, those of repartition topics included.
         restored: Records restored from changelogs.
         dropped: Records not processed, by reason.
@@ -156,7 +145,8 @@ def summary_of(plan: RunPlan, results: Iterable[TaskResult], engine: Engine | No
     everything = total("all", tasks)
     return RunSummary(
         range=plan.range,
-        slices=max(len(plan.slices), min(1, len(tasks))),  # records that a worker has left over are one slice
+        # A plan without slices may still process what a worker left in repartition topics: that is one slice.
+        slices=max(len(plan.slices), min(1, len(tasks))),
         processed=everything.processed,
         restored=everything.restored,
         dropped=everything.dropped,
@@ -182,30 +172,9 @@ def run(
 ) -> RunSummary:
     """Process a range. Work that an earlier attempt has committed is not repeated.
 
-    Args:
-        connected: The application to run.
-        run_range: The range to process.
-        spark: A Spark session, or a function that makes one, called when there is something to process on Spark. With a
-            `SessionOnDemand`, the setting `bounded.engine` may choose this process instead.
-        build: Builds the topology where tasks run; must be picklable.
-        max_records_per_slice: Maximum number of records of a slice. A slice is one transaction per task: larger slices are
-            fewer, and need more memory.
-        advance_to_ms: Event time to which all tasks move after the last slice, ms since the epoch. Windows that end before,
-            grace included, are closed and forwarded. If left out, they stay open. Suppressed results then wait in the state
-            for records of the next run or of a worker.
-        by: The user, for the record of runs; this user on this machine if left out.
-        on_plan: Called with the plan before anything is done.
-        check: Called after the run is recorded, before anything is done; an error that it raises ends the run. It sees
-            everything written by a process that looks for runs after writing, and finds none.
-        after: Called with the summary after the range is processed, while still no other host may process.
-
-    Raises:
-        RangeError: If the application does not stand at the start of the range, or an interrupted run must be finished
-            first.
-        RecordError: If a record cannot be handled.
-        UnsupportedByHostError: If a processor schedules by the wall clock, and no setting says how to treat this.
-        UnderWayError: If another run, or a worker, of the application is alive.
-        BrokerError: If brokers do not answer.
+    A slice is one transaction per task: larger slices are fewer, and need more memory. `check` is called once the run is
+    recorded, before anything is done; its error ends the run. `after` is called when the range is processed. `advance_to_ms`
+    is the event time (ms) to which all tasks advance after the last slice, which closes windows that end before it.
     """
     try:
         with _spark_ahead(connected, run_range, spark), processing_alone(connected, RUN, by) as host:
@@ -213,9 +182,11 @@ def run(
             on_plan(plan)
             if not plan.is_over:
                 summary = _Run(connected, plan, spark, build).recorded(host, check, advance_to_ms)
+                # Within the context: no other host may process before `after` has ended.
                 after(summary)
                 return summary
     except UnderWayError:
+        # Another host is running. A range that was done before its work began may be repeated all the same: nothing is done.
         plan = plan_run(connected, run_range, max_records_per_slice)
         if not plan.is_over:
             raise
@@ -225,7 +196,7 @@ def run(
 
 
 def _spark_ahead(connected: ConnectedApplication, run_range: RunRange, spark: Any) -> AbstractContextManager[None]:
-    """Return a context in which Spark's Java starts in the background, if Spark is to process the range as far as known now."""
+    """Return a context in which Spark's Java starts in the background, if Spark will probably process the range."""
     if not (run_range.size and isinstance(spark, SessionOnDemand)):
         return nullcontext()
     wanted = connected.application.config.streams.bounded_engine
@@ -233,21 +204,14 @@ def _spark_ahead(connected: ConnectedApplication, run_range: RunRange, spark: An
 
 
 def _require_finished(advance_to_ms: int | None) -> None:
-    """Refuse to move event time on: earlier records of an interrupted run are still to come."""
+    """Refuse to advance event time: earlier records of an interrupted run are still to come."""
     if advance_to_ms is not None:
         message = "Cannot advance event time while an interrupted run is unfinished"
         raise RangeError(message, hint="Finish that run first, for example with the end latest.")
 
 
 class _Run:
-    """A plan, carried out by a host that processes alone.
-
-    Args:
-        connected: The application.
-        plan: The plan.
-        spark: A Spark session, or a function that makes one.
-        build: Builds the topology where tasks run.
-    """
+    """A plan, carried out by a host that processes alone."""
 
     def __init__(
         self,
@@ -271,9 +235,11 @@ class _Run:
         application = self._connected.application
         record = self._outlasting(partial(self._runs.started, self._connected, self._plan.range, host))
         try:
+            # The record comes first: of two processes that write and then look for each other, at least one finds the other.
             check()
             results = self._process(advance_to_ms)
-        except BaseException as error:  # Ctrl-C as well: a run without an end counts as unfinished
+        except BaseException as error:
+            # Ctrl-C as well: a run without an end in its record counts as running until its host is gone.
             self._runs.failed(_with_engine(record, self._engine), error, self._ends())
             raise
         summary = summary_of(self._plan, results, self._engine)
@@ -308,23 +274,20 @@ class _Run:
         results: list[TaskResult] = []
         for step in levels.steps(len(slices)):
             results += self._take(step, levels, slices, origin)
+        # Otherwise open windows stay open, and suppressed results wait in the state for records of the next run or of a worker.
         if advance_to_ms is not None:
             results += self._advance(levels, advance_to_ms)
         return results
 
     def _prepare(self) -> Mapping[TopicPartition, CommittedOffset]:
-        """Prepare topics, end open transactions of a run that died, and commit the offsets where partitions begin.
-
-        Returns:
-            The committed offsets.
-        """
+        """Prepare topics, end open transactions of a run that died, and commit the offsets where partitions begin."""
         connected, ranges = self._connected, self._plan.range.ranges
         connected.prepare()
         StateSchemas(connected).check()
         warn_of_narrow_times(connected)
         copies = TopicPartition(kept_offsets_name(connected.id), 0)
         if connected.admin.has_open_transactions({*connected.inputs - ranges.keys(), copies}):
-            # Open transactions of a host that died would hide where repartition topics end, and what it has committed.
+            # Open transactions of a dead host would hide where repartition topics end, and what it has committed.
             fence_owners(connected, connected.layout.tasks)
         known = settled_offsets(connected, connected.inputs)
         keep_committed(connected, known)
@@ -339,6 +302,7 @@ class _Run:
         """Process levels and slices that are independent of each other."""
         results: list[TaskResult] = []
         if self._connected.layout.repartition_topics:
+            # Noted before the step: a run that finds the note finishes these slices with the same cuts, and equal results.
             begun = levels.begun(step, slices, origin)
             self._outlasting(partial(self._runs.begin, self._connected.application, begun))
         while works := self._outlasting(partial(levels.works, step, slices)):
@@ -349,7 +313,7 @@ class _Run:
         return results
 
     def _advance(self, levels: Levels, advance_to_ms: int) -> list[TaskResult]:
-        """Move event time on in all tasks, level by level."""
+        """Advance event time in all tasks, level by level: the results of a level are records of the next one."""
         end = {tp: OffsetRange(r.end, r.end) for tp, r in self._plan.range.ranges.items()}
         results: list[TaskResult] = []
         for level in range(len(self._plan.levels)):
@@ -371,7 +335,7 @@ class _Run:
         return run_on_spark(self._spark(), works, self._build)
 
     def _slices_left(self, known: Mapping[TopicPartition, CommittedOffset]) -> Sequence[Slice]:
-        """Return the slices that are not done; without records, one for the leftovers of a run that died."""
+        """Return the slices that are not done; without records, one for what a dead run left in repartition topics."""
         plan = self._plan
         if plan.begun is not None:
             return plan.slices
@@ -379,7 +343,7 @@ class _Run:
         return left_of_cut(plan.slices, committed) or [plan.range.ranges]
 
     def _committed(self) -> dict[str, tuple[int, str]]:
-        """Return the committed offsets at the end; empty if brokers do not answer, as nothing else depends on them."""
+        """Return the committed offsets at the end; empty if brokers do not answer: the run itself does not need them."""
         try:
             return committed_at_end(self._connected, self._plan.range)
         except BrokerError as error:
@@ -387,7 +351,7 @@ class _Run:
             return {}
 
     def _ends(self) -> dict[str, int]:
-        """Return where the outputs end; empty if brokers do not answer: then the next run tells."""
+        """Return where the outputs end; empty if brokers do not answer: the next run's record then shows it."""
         try:
             return ends_of_outputs(self._connected)
         except BrokerError as error:
@@ -401,7 +365,7 @@ class _Run:
 
 
 def _with_engine(record: RunRecord, engine: Engine | None) -> RunRecord:
-    """Return the record of a run with its engine; None if it has processed nothing."""
+    """Return the record of a run with its engine; unchanged if it has processed nothing."""
     return record if engine is None else replace(record, engine=engine.name, engine_reason=engine.reason)
 
 

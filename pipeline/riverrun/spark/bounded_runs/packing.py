@@ -18,29 +18,23 @@ if TYPE_CHECKING:
 
     _Waiting = tuple[bytes | None, bytes | None, int, Headers, int | None]
 
+# Maximum size of a pack, unless it holds a single record.
 PACK_BYTES = 64 * 1024
-"""Maximum size of a pack, unless it holds a single record."""
+# Average number of records per partition that wait before they are packed.
 _PER_PARTITION = 256
-"""Average number of records per partition that wait before they are packed."""
+# Maximum number of waiting records of a topic: they should still be in the processor's cache when they are packed.
 _AT_MOST = 4_096
-"""Maximum number of waiting records: they should still be in the processor's cache."""
+# Records larger than this fraction of a pack do not wait.
 _LARGE = 8
-"""Records of at least this fraction of a pack do not wait."""
 _KEY, _TOLD = itemgetter(0), itemgetter(4)
 
 
 class Packing:
     """A collector that packs and counts records for the application's own topics.
 
-    The tasks of a level run at different speeds, so the order of their packs in a repartition topic means nothing. As a pack
-    names its writer, a reader merges the writers by event time, as if each had a partition of its own. So speeds affect
-    neither the order nor which records are late.
-
     Args:
         inner: The collector for packs, and for all other records.
-        task_id: The writing task.
         repartition_topics: Partition counts by full name, for those of the application's own topics that the task writes to.
-        pack_bytes: Maximum size of a pack, bytes.
     """
 
     def __init__(
@@ -54,6 +48,8 @@ class Packing:
         self.sent = dict.fromkeys(repartition_topics, 0)
         self._inner_send = inner.send
         self._counts = repartition_topics
+        # A pack names its writer. The tasks of a level run at different speeds, so the order of their packs in a topic means
+        # nothing: a reader merges the writers by event time, as if each had a separate partition.
         self._headers = pack_header(task_id)
         self._pack_bytes = pack_bytes
         self._waiting: dict[str, list[_Waiting]] = {topic: [] for topic in repartition_topics}
@@ -67,7 +63,8 @@ class Packing:
             self._pack(topic, waiting)
 
     def _sending(self, large_bytes: int) -> Send:
-        """Return the function called for every record: a method would spend as long on attribute look-ups as on its work."""
+        """Return the function that is called for every record."""
+        # A closure: a method would spend as long on attribute look-ups as on its work.
         counts, inner_send = self._counts, self._inner_send
         pack, send_alone = self._pack, self._send_alone
         latest = SystemClock().now_ms() + USUALLY_AHEAD_MS
@@ -93,12 +90,15 @@ class Packing:
                 key, value = _as_bytes(key), _as_bytes(value)
                 size = len(key or b"") + len(value or b"")
             record = key, value, timestamp, headers, partition
+            # The exact test below costs more, and few records need it.
             if headers or partition is not None or size > large_bytes or timestamp > latest:
                 size += sum(len(name) + len(data or b"") for name, data in headers)
                 is_nowhere = partition is not None and partition >= counts[topic]
                 if size > large_bytes or is_nowhere or timestamp > latest:
+                    # It may be too large, too far ahead of the brokers' clock, or for a partition that does not exist. Alone
+                    # and behind all others, a refusal concerns this record only.
                     pack(topic, waiting)
-                    send_alone(topic, record)  # a refusal concerns this record alone
+                    send_alone(topic, record)
                     return
             waiting.append(record)
             if len(waiting) >= full:
@@ -118,7 +118,7 @@ class Packing:
                 self._send_packs(topic, partition, records)
 
     def _send_alone(self, topic: str, record: _Waiting) -> None:
-        """Send a pack of one at once: it may be refused, and is if its partition does not exist."""
+        """Send a pack of one record at once."""
         (place,) = self._places(topic, [record])
         self._send_packs(topic, place, [record])
         self.sent[topic] += 1
@@ -148,13 +148,8 @@ class Packing:
 
 
 def _as_bytes(given: Any) -> bytes | None:
-    """Return the bytes of a serde's result, as the client library would take it: it encodes text.
-
-    Other types are refused here, with the record at hand: within a pack, they would be committed with all others.
-
-    Raises:
-        TypeError: If the result is neither text nor bytes.
-    """
+    """Return the bytes of a serde's result, as the client library would take it: it encodes text."""
+    # Other types are refused here (`TypeError`), with the record at hand: within a pack, a refusal would hit all records.
     if isinstance(given, str):
         return given.encode()
     return None if given is None else bytes(memoryview(given))

@@ -30,19 +30,11 @@ _RETRY_SECONDS = 0.5
 
 
 def retry_until_available(step: Callable[[], T], admin: Admin, timeout_ms: int) -> T:
-    """Repeat a step while brokers are away: its clients by themselves wait for seconds only.
+    """Repeat a step while brokers are away, for `timeout_ms` after the first failure (`task.timeout.ms`).
 
-    Args:
-        step: The step; must be safe to repeat after any outcome.
-        admin: Client for requests to the brokers.
-        timeout_ms: Maximum duration of retries since the first failure, ms (`task.timeout.ms`).
-
-    Returns:
-        The step's result.
-
-    Raises:
-        StreamsError: The step's error, if waiting does not help, or has not helped.
+    The step must be safe to repeat after any outcome.
     """
+    # The step's clients wait for seconds only, and Spark's four attempts would be over within two minutes.
     deadline = None
     while True:
         try:
@@ -58,7 +50,7 @@ def _may_pass(error: StreamsError) -> bool:
 
 
 def _come_back(admin: Admin, deadline: float, missed: str) -> bool:
-    """Wait until a broker answers, as most steps would fail before. Returns False if none answers before the deadline."""
+    """Wait until a broker answers; return False if none answers before the deadline."""
     while time.monotonic() < deadline:
         log.warning("waiting for brokers: %s", missed)
         time.sleep(_RETRY_SECONDS)
@@ -68,11 +60,7 @@ def _come_back(admin: Admin, deadline: float, missed: str) -> bool:
 
 
 def check_wall_clock(application: Application, task: Task) -> None:
-    """Refuse processors that schedule by the wall clock, unless a setting says how to treat them.
-
-    Raises:
-        UnsupportedByHostError: If there is a processor like this, and no setting.
-    """
+    """Refuse processors that schedule by the wall clock, unless a setting says how to treat them."""
     if task.schedules_wall_clock and application.config.streams.bounded_wall_clock_punctuation == "refuse":
         message = f"{application.id} schedules punctuations by the wall clock, which has no meaning in a bounded run"
         hint = (
@@ -83,11 +71,7 @@ def check_wall_clock(application: Application, task: Task) -> None:
 
 
 def punctuate_wall_clock(application: Application, task: Task) -> None:
-    """Call wall-clock punctuations at the end of a slice, if the setting says so.
-
-    Raises:
-        UnsupportedByHostError: If one was scheduled during the slice, and no setting says how to treat it.
-    """
+    """Call wall-clock punctuations at the end of a slice, if the setting says so."""
     check_wall_clock(application, task)
     if application.config.streams.bounded_wall_clock_punctuation == "once":
         task.punctuate_wall_clock_once()
@@ -96,11 +80,7 @@ def punctuate_wall_clock(application: Application, task: Task) -> None:
 class Inputs:
     """Reads a slice's records for a task with little memory; a context that closes its files and connections.
 
-    External inputs are read while they are processed. Each has a client of its own, which fetches ahead. Repartition topics
-    are read before, because their writers have to be merged.
-
     Args:
-        connected: The application that the task belongs to.
         ranges: The ranges to read.
         repartitions: Full names of the application's repartition topics.
     """
@@ -112,9 +92,9 @@ class Inputs:
         repartitions: frozenset[str],
     ) -> None:
         self.read = 0
-        """Number of records of external topics that have been handed out."""
+        """Number of records of external topics handed out."""
         self.handed = 0
-        """Number of all records that have been handed out."""
+        """Number of all records handed out."""
         self._admin = connected.admin
         self._ranges = ranges
         self._repartitions = repartitions
@@ -133,21 +113,17 @@ class Inputs:
         self._open.close()
 
     def feed(self, task: Task, handed_over: Iterable[tuple[TopicPartition, TaskId, list[RawFields]]] = ()) -> None:
-        """Let a task process all its inputs; `read` counts the records of external topics.
+        """Add all inputs to a task.
 
-        Args:
-            task: The task.
-            handed_over: Records of repartition topics that are not in Kafka (a dry run's), with their writers. They follow
-                the records in Kafka.
-
-        Raises:
-            RangeError: If a range cannot be read completely.
-            StateError: If records cannot be spilled.
-            BrokerError: If the brokers do not answer.
+        `handed_over` has a dry run's records of repartition topics, which are not in Kafka, with their writers. They follow
+        the records in Kafka.
         """
         asked = {tp: wanted for tp, wanted in self._ranges.items() if wanted.size}
         own = {tp: wanted for tp, wanted in asked.items() if tp.topic in self._repartitions}
+        # Repartition topics are read in full first, because their writers have to be merged. Searching for garbage cycles among
+        # the waiting records would take a third of the time.
         with uncollected():
+            # A worker may have committed within a pack: that many of its records are done.
             taken = {tp: task.taken(tp) for tp in own}
             for tp, records in read_fields(self._admin, own):
                 self._writers.add(tp, records, taken=taken.pop(tp, 0))
@@ -155,6 +131,7 @@ class Inputs:
                 self._writers.add(tp, records, writer, may_be_packs=False)
         for tp, batches in self._writers.merged():
             task.add_batches(tp, self._counted(batches))
+        # External inputs are read while they are processed, each with a separate client, which fetches ahead.
         for tp in asked.keys() - own.keys():
             task.add_batches(tp, self._open.enter_context(closing(self._batches(tp))))
 

@@ -1,7 +1,8 @@
 """Reports of the number of records that running tasks have processed. Imports no pyspark.
 
-A task commits its count as an offset of its first input, in a group of the run's own without members. Executors and the
-driver both reach the brokers, also with Spark Connect. The task's transaction stays open for minutes, and shows no progress.
+A task commits its count as an offset of its first input, in a group without members that belongs to the run. Executors and
+the driver both reach the brokers, also with Spark Connect. The task's transaction stays open for minutes, and shows no
+progress.
 """
 
 from __future__ import annotations
@@ -25,10 +26,10 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _EVERY_SECONDS = 1.0
+# Time to wait for a report that is being sent when the task ends.
 _LAST_SECONDS = 1.0
-"""Time to wait for a report that is being sent."""
+# A report is `turn * _COUNTS + count`, so that one of an earlier turn does not count in the next one.
 _COUNTS = 1 << 40
-"""A report is `turn * _COUNTS + count`: a report of an earlier turn does not count in the next one."""
 
 
 def place_of(inputs: Iterable[TopicPartition]) -> TopicPartition:
@@ -51,12 +52,7 @@ def count_in(offset: int, turn: int) -> int:
 
 
 class Counts:
-    """Reads the counts that tasks report.
-
-    Args:
-        admin: Client for requests to the brokers.
-        group: The group in which tasks report; empty if they do not report.
-    """
+    """Reads the counts that tasks report in a group; its name is empty if they do not report."""
 
     def __init__(self, admin: Admin, group: str) -> None:
         self._admin = admin
@@ -64,11 +60,7 @@ class Counts:
         self._reader: GroupProgress | None = None
 
     def of(self, places: Collection[TopicPartition], turn: int) -> int:
-        """Return the number of records that some tasks have processed in a turn.
-
-        Raises:
-            BrokerError: If brokers do not answer.
-        """
+        """Return the number of records that the tasks with these places have processed in a turn."""
         if not (self._group and places):
             return 0
         self._reader = self._reader or self._admin.progress_of(self._group)
@@ -86,17 +78,7 @@ class Counts:
 def reporting(
     admin: Admin, group: str, inputs: Collection[TopicPartition], turn: int, count: Callable[[], int]
 ) -> Iterator[None]:
-    """Report a count every second, from another thread, as long as the body runs.
-
-    Reports that brokers do not accept are dropped.
-
-    Args:
-        admin: Client for requests to the brokers.
-        group: The group in which to report; empty for no reports.
-        inputs: The task's inputs.
-        turn: Number of this turn of the run.
-        count: Returns the records processed so far.
-    """
+    """Report a count every second, from another thread, while the body runs."""
     if not (group and inputs):
         yield
         return
@@ -112,6 +94,7 @@ def reporting(
                 admin.alter_offsets(group, {place: turn * _COUNTS + counted})
                 said = counted
             except StreamsError as error:
+                # Dropped: the next report has a higher count, and progress must not end a task.
                 log.debug("progress cannot be reported: %s", error)
 
     thread = threading.Thread(target=report, name="reporting", daemon=True)

@@ -1,9 +1,9 @@
 """Orders records of repartition topics independently of their writers' speeds, with little of them in memory.
 
 The runs of several writers lie mixed in a partition. They are separated while the partition is read, once, and merged by
-event time, as if each were a partition of its own. Within a run the order of the log stays: a record takes the place of the
-latest record before it of its writer. Until they are merged, records stay in the packs of a bounded run. Packs that do not
-fit into memory wait in a file.
+event time, as if each were a partition. Within a run the order of the log stays: a record takes the place of the latest
+record before it of its writer. Until they are merged, records stay in the packs of a bounded run. Packs that do not fit into
+memory wait in a file.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ if TYPE_CHECKING:
 
     from riverrun.records import RawFields, TaskId, TopicPartition
 
+# Approximate size of the Python objects of a block, besides its bytes.
 _BLOCK_OVERHEAD_BYTES = 250
-"""Approximate size of the Python objects of a block, besides its bytes."""
+# Size of a frame: blocks that lie together in the file. During the merge, one frame of each writer is in memory.
 _FRAME_BYTES = 64 * 1024
-"""Size of a frame: blocks that lie together in the file. One frame of each writer is in memory during the merge."""
 
 Placed: TypeAlias = "tuple[int, int, int, RawFields]"
-"""A record behind its place: the latest event time (ms) of its writer so far, the writer, and its number of that writer."""
+"""A record after its place: the latest event time (ms) of its writer so far, the writer, and its number of that writer."""
 _LATEST: Final = 0
 _RECORD: Final = 3
 _TIME = itemgetter(RAW_TIMESTAMP)
@@ -71,9 +71,8 @@ class _Writer:
     """The records of one writer, in order: first the blocks in the file, then those in memory.
 
     Args:
-        number: Its place among the writers, equal in every run.
+        number: Its place among the writers; the same in every run, as it decides the order at equal times.
         frames: Positions and sizes in the file of frames of several blocks.
-        kept: The blocks in memory.
     """
 
     number: int
@@ -94,6 +93,7 @@ class _Writer:
         latest, count = -1, 0
         for block in self._blocks(file):
             records = block.records()
+            # A late record takes the place of the latest one before it: the order of the log is kept within a writer.
             latests = accumulate(map(_TIME, records), max, initial=latest)
             next(latests)
             numbers = range(count, count + len(records))
@@ -116,7 +116,7 @@ class WriterMerge:
     """Merges the writers of all repartition partitions that a task reads; a context that removes its file at the end.
 
     Args:
-        directory: Directory of the file, if one is needed. It has no name, so it disappears even if the process is killed.
+        directory: Directory of the file, if one is needed.
         limit_bytes: Maximum size of records in memory while they are added, bytes.
     """
 
@@ -151,12 +151,9 @@ class WriterMerge:
         Args:
             tp: The partition.
             records: The next records.
-            writer: Writer of the records outside of packs. Live workers do not name themselves: they count as one writer.
-            taken: Number of records that have been processed before within the first record, if that is a pack.
-            may_be_packs: Whether the records come from a repartition topic in Kafka, so that some of them may be packs.
-
-        Raises:
-            StateError: If the file cannot be written.
+            writer: Writer of the records outside of packs; None for live workers, which do not name themselves.
+            taken: Number of records of the first pack that were processed before.
+            may_be_packs: Whether the records come from a repartition topic in Kafka.
         """
         for packer, run in groupby(records, _writer_of if may_be_packs else _nobody):
             if packer is None:
@@ -201,6 +198,7 @@ class WriterMerge:
     def _opened(self) -> IO[bytes]:
         if self._file is None:
             make_directory(self._directory)
+            # The file has no name, so it disappears even if the process is killed.
             file = tempfile.TemporaryFile(dir=self._directory)  # noqa: SIM115 - this context closes it
             self._file = self._open.enter_context(file)
         return self._file
@@ -211,7 +209,7 @@ def _writer_of(record: RawFields) -> TaskId | None:
 
 
 def _nobody(_record: RawFields) -> None:
-    """Return None: the record is not a pack."""
+    """Take no record for a pack."""
 
 
 def _pack(record: RawFields, taken: int) -> _Block:
@@ -230,11 +228,7 @@ def _number(writer: TaskId | None) -> int:
 
 
 def _merged(runs: list[Iterator[list[Placed]]]) -> Iterator[list[RawFields]]:
-    """Yield the records of several writers in order of their places. One block of each writer is in memory.
-
-    All records before the earliest end of a block are in memory, and are sorted at once. This is fast, as they consist of
-    sorted pieces.
-    """
+    """Yield the records of several writers in order of their places. One block of each writer is in memory."""
     heads = [(block, 0, run) for run in runs if (block := next(run, None))]
     while heads:
         end = min(block[-1] for block, _, _ in heads)
@@ -248,5 +242,6 @@ def _merged(runs: list[Iterator[list[Placed]]]) -> Iterator[list[RawFields]]:
             elif following := next(run, None):
                 left.append((following, 0, run))
         heads = left
+        # All records up to the earliest end of a block are here. They are sorted pieces, which Python's sort merges fast.
         ready.sort()
         yield [placed[_RECORD] for placed in ready]

@@ -30,8 +30,6 @@ class Job:
     """The facts that all tasks of a run share. Executors build the topology again, and refuse one that differs.
 
     Args:
-        config: The application's configuration.
-        version: The application's version.
         kafka: Client properties.
         state_directory: Directory of local state on executors.
         fingerprint: Fingerprint of the code of the driver's topology.
@@ -59,12 +57,7 @@ class Job:
 
 
 def job_of(connected: ConnectedApplication, progress: str = "") -> Job:
-    """Return the job of an application, with the ends of its global tables as they are now.
-
-    Args:
-        connected: The application.
-        progress: The group in which tasks report their progress; empty if they do not report.
-    """
+    """Return the job of an application, with the ends of its global tables as they are now, equal for all tasks."""
     application = connected.application
     return Job(
         config=application.config,
@@ -83,16 +76,7 @@ def job_of(connected: ConnectedApplication, progress: str = "") -> Job:
 
 
 def connected_here(job: Job, build: Callable[[Job], Topology], admin: Admin | None = None) -> ConnectedApplication:
-    """Return the application of a job, with the topology built in this process.
-
-    Args:
-        job: The job.
-        build: Builds the topology.
-        admin: Client for requests to the brokers; by default, the one that all tasks of this process share.
-
-    Raises:
-        TopologyError: If that topology differs from the driver's.
-    """
+    """Return the application of a job, with the topology built in this process."""
     topology = build(job).resolved(job.partitions)
     if topology.code_fingerprint() != job.fingerprint:
         message = f"The topology of {job.config.name} here differs from the driver's"
@@ -112,23 +96,14 @@ def connected_here(job: Job, build: Callable[[Job], Topology], admin: Admin | No
 
 
 def require_same_topics(job: Job, connected: ConnectedApplication, known: Mapping[str, int]) -> None:
-    """Make sure that topics are those that the driver has planned with, and those that a task knows.
-
-    Args:
-        job: The job.
-        connected: The application.
-        known: Ids of the topics that the task depends on.
-
-    Raises:
-        TopicError: If a topic was deleted and created again.
-        BrokerError: If brokers do not answer.
-    """
+    """Make sure that topics were not recreated since the driver planned with them; `known` are the ids that a task knows."""
     pairs = {*job.topics.items(), *known.items()}
     require_same(connected.application, pairs, found_ids(connected.admin, (topic for topic, _ in pairs)))
 
 
 def admin_here(kafka: Mapping[str, str]) -> Admin:
-    """Return the client that all tasks of this process share: each would open and close two connections otherwise."""
+    """Return the client that all tasks of this process share."""
+    # Each task would otherwise open and close two connections.
     return _admin(tuple(sorted(kafka.items())))
 
 
@@ -142,11 +117,8 @@ class SliceWork:
     """One task's part of one slice: the ranges of all its inputs.
 
     Args:
-        job: The run.
-        task_id: The task.
-        ranges: The range of each input.
         advance_to_ms: Event time to which the task moves afterwards, ms; None leaves it where the records took it.
-        turn: Number of times that the run has submitted work to Spark.
+        turn: Number of times that the run has submitted work to its engine; reports of progress carry it.
     """
 
     job: Job
@@ -168,13 +140,12 @@ class TaskResult:
     Args:
         task_id: The task, as text.
         processed: Records processed; 0 if an earlier attempt had done all the work.
-        restored: Records restored from changelogs.
         dropped: Records not processed, by reason.
         error: The error that stopped it for good, as `describe_error` writes it; None if there was none.
         read: Number of the processed records that came from external topics.
         written: Records written, other than to changelogs.
         published: Number of the written records that went to public topics, by topic.
-        commits: Transactions, one per slice.
+        commits: Number of transactions, one per slice.
         restore_ms: Duration of taking over and restoring, ms.
         compute_ms: Duration of reading, processing and committing, ms.
         snapshot: Name of the snapshot of its state at the end; None if it was not published.

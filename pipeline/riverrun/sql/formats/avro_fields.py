@@ -1,7 +1,4 @@
-"""Matches columns with the fields of Avro records, for generated functions that make rows without dicts in between.
-
-Converts values of Avro to those of columns.
-"""
+"""Converts records of Avro to rows: matches columns with fields, and values with the types of columns."""
 
 from __future__ import annotations
 
@@ -81,7 +78,7 @@ def _text(value: Any) -> str:
 
 
 def _number(value: Any) -> Any:
-    """Return a number; of times in microseconds, which SQL has no type for, the microseconds."""
+    # SQL has no type for times in microseconds: as BIGINT such a column has the microseconds.
     if isinstance(value, dt.datetime):
         return (value - EPOCH) // dt.timedelta(microseconds=1)
     if isinstance(value, dt.time):
@@ -128,19 +125,11 @@ _SAME: dict[SqlType, frozenset[str]] = {
     Primitive.DATE: frozenset({"int"}),
     Primitive.TIMESTAMP: _WHOLE,
 }
-"""Types of Avro whose values need no conversion, nor a look at their range."""
+"""Types of Avro whose values need neither a conversion nor a check of their range."""
 
 
 def row_of(columns: Columns, schema: Any) -> MadeRecord:
-    """Return how rows are made of records.
-
-    Args:
-        columns: Names and types.
-        schema: Of the records, as the library parses it.
-
-    Raises:
-        NotGenerated: If it is not the schema of a record, or two columns have one field.
-    """
+    """Return how generated functions make rows of records, without dicts in between."""
     if not isinstance(schema, dict) or kind_of(schema) != "record":
         message = "the schema of a row must be a record"
         raise NotGenerated(message)
@@ -149,16 +138,12 @@ def row_of(columns: Columns, schema: Any) -> MadeRecord:
 
 @dataclass(frozen=True, slots=True)
 class _Fitting:
-    """A comparison of columns with a schema.
-
-    Args:
-        defined: Its named schemas.
-    """
+    """A comparison of columns with a schema; `defined` has its named schemas."""
 
     defined: Mapping[str, Any]
 
     def parts(self, columns: Columns, schema: Any) -> dict[str, RecordPart]:
-        """Return columns by the names of their fields, and those without a field by their own."""
+        """Return columns by the names of their fields; a column without a field has its own name."""
         fields = {each["name"]: each["type"] for each in schema["fields"]}
         alike = {name.upper(): name for name in fields}
         found: dict[str, RecordPart] = {}
@@ -172,7 +157,7 @@ class _Fitting:
         return found
 
     def _fit(self, type_: SqlType, schema: Any) -> tuple[MadeRecord | None, Callable[[Any], Any] | None]:
-        """Return how the records in a value are made, or else the function that converts the value, if one is needed."""
+        """Return how the records in a value are made, or else the function that converts the value; None for neither."""
         schema = definition_of(schema, self.defined)
         if isinstance(schema, list):
             others = [each for each in schema if each != "null"]

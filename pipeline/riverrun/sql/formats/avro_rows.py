@@ -1,8 +1,6 @@
 """Rows as Avro with a schema in a registry, as ksqlDB writes them through Connect's data types (`AvroDataTranslator`).
 
-Writes rows with an Avro schema of a registry, which statements name by its id.
-
-Its fields may be more than the columns, and required. A NULL of a field with a default is the default, as in Connect.
+The schema is that of the columns, or one of the registry that a statement names by its id, which may have more fields.
 """
 
 from __future__ import annotations
@@ -37,11 +35,7 @@ if TYPE_CHECKING:
 
 
 def check_written(text: str, columns: Columns) -> None:
-    """Make sure that a schema needs no fields besides columns.
-
-    Raises:
-        SqlError: If it has a required field that is not a column.
-    """
+    """Make sure that a schema has no required field that is not a column."""
     schema, names = json.loads(text), {name for name, _ in columns}
     for field in schema["fields"] if isinstance(schema, dict) and schema.get("type") == "record" else ():
         if field["name"] not in names and "default" not in field and not _is_nullable(field["type"]):
@@ -78,7 +72,7 @@ class _Schemas:
         return _Schemas(schema, self.named)
 
     def _plain(self, schema: Any) -> Any:
-        """Return the schema besides null in a union, and the schema that a name stands for."""
+        """Return the only schema of a union other than null, or the schema that a name stands for."""
         if isinstance(schema, list):
             others = [each for each in schema if each != "null"]
             return self._plain(others[0]) if len(others) == 1 else schema
@@ -127,6 +121,7 @@ def _written_record(schemas: _Schemas, type_: Struct) -> Callable[[Any], Any]:
     def convert(value: Any) -> Any:
         if value is None:
             return None
+        # A NULL of a field with a default is written as the default, as by Connect.
         made = {name: (part(value.get(name)), has_default) for name, part, has_default in parts}
         return {name: each for name, (each, has_default) in made.items() if each is not None or not has_default}
 
@@ -161,16 +156,6 @@ def avro_serde(
     """Return the serde of rows as Avro: a record of all columns, or a single unwrapped value.
 
     Records are read by the schema that they were written with; columns are matched by name in any case.
-
-    Args:
-        columns: Names and types.
-        full_name: Full name of the record; ksqlDB's if left out.
-        wrapped: Whether a single value is wrapped in a record.
-        schema: The schema to write with; that of the columns if left out.
-
-    Raises:
-        MissingExtraError: If the extra `schemas` is not installed.
-        SqlError: If Avro does not support a column's name or type.
     """
     require_extra("schemas")
     if wrapped:
@@ -262,11 +247,7 @@ class AvroRows:
         return lambda data: (single(read(data)),)
 
     def plain_reader(self, known: Any) -> Read:
-        """Return a function that reads rows, a call per value.
-
-        Args:
-            known: The schema that they were written with, as the library parses it.
-        """
+        """Return a function that reads rows, a call per value."""
         read = _plain_value(known)
         if not self.wrapped:
             single = of_avro(self.columns[0][1])
@@ -276,7 +257,8 @@ class AvroRows:
 
 
 def _plain_value(known: Any) -> Read:
-    return plain_reader(known, None, None)  # columns have one type, whatever the branches of a union
+    # Without tags for the branches of unions: a column has one type, whatever the branch.
+    return plain_reader(known, None, None)
 
 
 def _writer_of(known: Any, head: bytes, plain: Callable[[Any], Any]) -> Write:
@@ -297,7 +279,8 @@ def _check(columns: Columns) -> None:
 
 
 def _plain_times(schema: Any) -> Any:
-    """Return a schema that reads dates and times as plain numbers, which SQL uses and whose range is not limited."""
+    """Return a schema that reads dates and times as plain numbers."""
+    # SQL has numbers, too, and Python's dates and times end with the year 9999.
     if isinstance(schema, list):
         return [_plain_times(each) for each in schema]
     if not isinstance(schema, dict):
@@ -319,6 +302,7 @@ def _parsed(schema: Any, registry: RegistryClient) -> Any:
 
 def _record(full_name: str, columns: Columns) -> Any:
     namespace, _, name = full_name.rpartition(".")
+    # Names of inner records are ksqlDB's: a registry would take others for another schema.
     fields = [
         {"name": column, "type": ["null", _schema(type_, f"{full_name}_{column}")], "default": None}
         for column, type_ in columns

@@ -44,7 +44,6 @@ class Changes:
     """How a source reads changes of rows.
 
     Args:
-        format: `DEBEZIUM_JSON` or `DEBEZIUM_AVRO`.
         is_row: Whether the row after a change is read, as for tables; otherwise the envelope.
         types: Debezium's types of columns in JSON without a schema, and in Avro, by the names that records have.
     """
@@ -54,7 +53,7 @@ class Changes:
     types: tuple[tuple[str, str], ...] = ()
 
     def _named(self, types: tuple[tuple[str, str], ...]) -> str:
-        """Return a name that differs for sources that read records otherwise."""
+        # The name is part of the fingerprint: DEBEZIUM_TYPES changes what is read, and columns alone do not show that.
         return ", ".join((f"sql-{self.format.lower()}", *(f"{column} {type_}" for column, type_ in types)))
 
     @property
@@ -62,15 +61,7 @@ class Changes:
         return Avro() if self.format == "DEBEZIUM_AVRO" else JSON
 
     def check(self, key: Columns, columns: Columns) -> None:
-        """Make sure that a source can have these columns.
-
-        Args:
-            key: Columns of the key.
-            columns: Columns of values.
-
-        Raises:
-            SqlError: If the envelope has no such column, or a column or a type of DEBEZIUM_TYPES does not exist.
-        """
+        """Make sure that a source can have these columns, and that DEBEZIUM_TYPES fits them."""
         for name, type_ in () if self.is_row else columns:
             fits = _ENVELOPE.get(name)
             if fits is None or not fits(type_):
@@ -89,12 +80,7 @@ class Changes:
             raise SqlError(message) from None
 
     def serdes(self, key: Columns, value: Columns) -> tuple[Serde[Any], Serde[Any]]:
-        """Return the serdes that read keys and values. They cannot write.
-
-        Args:
-            key: Columns of the key.
-            value: Columns of the row, or of the envelope.
-        """
+        """Return the serdes that read keys, and rows or envelopes. They cannot write."""
         of_key = _wanted(key)
         key_types = tuple(each for each in self.types if each[0].upper() in of_key)
         keys = change_keys(self._named(key_types), serde_of_keys(None, key_types, self._inner), key)
@@ -107,9 +93,6 @@ def types_of_text(text: str) -> tuple[tuple[str, str], ...]:
 
     >>> types_of_text("born io.debezium.time.Date, price org.apache.kafka.connect.data.Decimal(2)")
     (('born', 'io.debezium.time.Date'), ('price', 'org.apache.kafka.connect.data.Decimal(2)'))
-
-    Raises:
-        ValueError: If a part is not a column and a type.
     """
     found = []
     for part in text.split(","):
@@ -122,15 +105,10 @@ def types_of_text(text: str) -> tuple[tuple[str, str], ...]:
 
 
 def change_keys(name: str, keys: Serde[Any], columns: Columns) -> Serde[Any]:
-    """Return the serde that reads keys of changes as the values of columns.
-
-    Args:
-        name: Name of the format.
-        keys: Reads the value of a primary key's only column, or a dict of several.
-        columns: Columns of the key.
-    """
+    """Return the serde that reads keys of changes as the values of columns."""
     fields, read = fields_reader(columns, change_reader), keys.deserialize
 
+    # The inner serde returns the value of a single primary key's column, and a dict of several.
     def one(data: bytes) -> tuple[Any, ...]:
         ((column, type_),) = columns
         found = read(data)
@@ -152,13 +130,7 @@ def change_keys(name: str, keys: Serde[Any], columns: Columns) -> Serde[Any]:
 
 
 def change_rows(name: str, changes: Serde[Any], columns: Columns) -> Serde[Any]:
-    """Return the serde that reads the row after each change; None after a deletion.
-
-    Args:
-        name: Name of the format.
-        changes: Reads changes.
-        columns: Columns of the row.
-    """
+    """Return the serde that reads the row after each change; None after a deletion."""
     fields, read, wanted = fields_reader(columns, change_reader), changes.deserialize, _wanted(columns)
 
     def row(data: bytes) -> tuple[Any, ...] | None:
@@ -173,13 +145,7 @@ def change_rows(name: str, changes: Serde[Any], columns: Columns) -> Serde[Any]:
 
 
 def change_envelopes(name: str, changes: Serde[Any], columns: Columns) -> Serde[Any]:
-    """Return the serde that reads the parts of each change.
-
-    Args:
-        name: Name of the format.
-        changes: Reads changes.
-        columns: Columns of the envelope.
-    """
+    """Return the serde that reads the parts of each change."""
     fields, read, wanted = fields_reader(columns, change_reader), changes.deserialize, _wanted(_after(columns))
 
     def envelope(data: bytes) -> tuple[Any, ...]:
@@ -202,13 +168,13 @@ def _wanted(columns: Columns) -> frozenset[str]:
 
 
 def _check_sent(change: RowChange[Any], wanted: frozenset[str]) -> None:
-    """Refuse a row without columns that are wanted, since the database has not logged them."""
+    # The database has not logged these columns. As NULL, they would overwrite the values that the row really has.
     if missing := tuple(name for name in change.unavailable if name.upper() in wanted):
         raise ValueError(not_sent(missing))
 
 
 def change_reader(type_: SqlType) -> Callable[[Any], Any]:
-    """Return the function that converts a value of a row: as JSON has it, and times as texts of ISO 8601, too."""
+    """Return the function that converts a value of a row, like that of JSON; times may also be texts of ISO 8601."""
     inner = _inner_reader(type_)
     return lambda value: None if value is None else inner(value)
 

@@ -1,7 +1,4 @@
-"""Rows as JSON.
-
-Reads rows of JSON in one step, as objects of a class made from the names seen in records.
-"""
+"""Rows as JSON, read in one step as objects of a class that is made from the names seen in records."""
 
 from __future__ import annotations
 
@@ -22,14 +19,15 @@ from riverrun.sql.values import RANGES, bytes_of_text, decimal_of, double_of, do
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
+# A topic whose records never stop having new names or types would make a class per record. Beyond these numbers of names,
+# classes, and records that no class reads, the plain reader reads the topic.
 _MOST_NAMES = 256
 _MOST_CLASSES = 32
 _MOST_ODD = 1000
-"""Limit of names, classes and records that no class reads; topics that exceed it are left to the plain reader."""
+# Classes of values that msgspec reads as those of another class.
 _ALIKE: Mapping[type, Collection[type]] = {float: {float, int, decimal.Decimal}}
-"""Classes of values that msgspec reads as those of another class."""
+# Any JSON, for names that are not columns. Not `Any`, with which the float hook would make decimals that nobody reads.
 _SCALARS = int | float | str | bool | dict | list | None  # type: ignore[type-arg]
-"""Any JSON, for names that are not columns: as a type of its own, so that floats do not become decimals needlessly."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +35,6 @@ class JsonColumn:
     """One column.
 
     Args:
-        name: Its name.
         kind: The class of its values, if JSON has such values as they are.
         declared: The type by which msgspec accepts just its values: the class, or a part of the class.
         read: Makes a value of what JSON has.
@@ -65,10 +62,7 @@ class ObjectReader:
     The names of a record are unknown until one is read. A class of the names seen so far reads records without other names. It
     has the types of columns whose values had these types in all records.
 
-    Records that the class refuses are left to the plain reader, and examined for the next class.
-
     Args:
-        parts: The columns.
         places: The index of a part for each item of a row; None for an item that is not read.
         plain: Reads any object, name by name.
         decode: Reads any JSON.
@@ -81,7 +75,7 @@ class ObjectReader:
     decode: Callable[[bytes], Any]
     options: Mapping[str, Any] = field(default_factory=dict)
     known: Callable[[bytes], Any] = field(init=False)
-    """Reads a row of known names as an object, whose attributes are `fields`; refuses others."""
+    """Reads a row of known names as an object with the attributes `fields`; raises for other rows."""
     _held: Any = field(init=False)
     _names: dict[str, None] = field(default_factory=dict)
     _loose: set[str] = field(default_factory=set)
@@ -89,7 +83,7 @@ class ObjectReader:
     _odd: int = 0
 
     def __post_init__(self) -> None:
-        """Know nothing yet; without parts, no name matters."""
+        """Start without known names; without parts, no name matters."""
         self.known = _refuse
         self._held = msgspec.defstruct("Held", [each for each in self.fields if each is not None], gc=False)
         if not self.parts:
@@ -116,7 +110,8 @@ class ObjectReader:
             try:
                 return self._row(values_of(self.known(data)))
             except (msgspec.DecodeError, TypeError, ValueError, ArithmeticError):
-                return self._read_plainly(data)  # a new name or type, or a mistake, which the plain reader finds again
+                # A new name or type, or a mistake in the record: the plain reader finds it again, and names the column.
+                return self._read_plainly(data)
 
         return reading_fields(read, self)
 
@@ -124,13 +119,14 @@ class ObjectReader:
         found = self.decode(data)
         if found is None:
             return None
+        # The plain reader comes first: only a record without mistakes may shape the next class.
         row = self._row(self.plain(found))
         if self._classes < _MOST_CLASSES and self._learns(found):
             self.known = self._knowing()
         return row
 
     def _row(self, values: Sequence[Any]) -> tuple[Any, ...]:
-        """Return a row of the parts' values, which may have others behind them."""
+        """Return a row of the parts' values; `values` may have more items after those of the parts."""
         return tuple([None if number is None else values[number] for number in self.places])
 
     def _learns(self, found: dict[str, Any]) -> bool:
@@ -142,6 +138,7 @@ class ObjectReader:
             value = found.get(spelled.get(each.name.upper(), each.name))
             if each.kind is None or (value is not None and value.__class__ not in _ALIKE.get(each.kind, {each.kind})):
                 self._loose.add(each.name)
+        # The class refused the record, but there is nothing to learn from it, such as a number out of its range.
         if self._classes and before == len(self._names) + len(self._loose):
             self._odd += 1
             if self._odd > _MOST_ODD:
@@ -154,7 +151,8 @@ class ObjectReader:
         return {name.upper(): name for name in self._names}
 
     def _knowing(self) -> Callable[[bytes], Any]:
-        """Return the function that reads records of known names; by the plain reader if names do not identify columns."""
+        """Return the function that reads records of known names."""
+        # Names that differ only in case would be one column: the plain reader decides which of them counts.
         spelled, columns = self._spelled(), {each.name.upper() for each in self.parts}
         alike = [name.upper() for name in self._names if name.upper() in columns]
         if len(columns) < len(self.parts) or len(set(alike)) < len(alike) or len(self._names) > _MOST_NAMES:
@@ -164,6 +162,7 @@ class ObjectReader:
         others = [name for name in self._names if name.upper() not in columns]
         fields = [(f"f{n}", type_, None) for n, type_ in enumerate([*types, *([_SCALARS] * len(others))])]
         renamed = {f"f{n}": name for n, name in enumerate([*names, *others])}
+        # Without `forbid_unknown_fields`, a column in another spelling would be skipped, and read as NULL.
         try:
             made: Any = msgspec.defstruct("Row", fields, rename=renamed, forbid_unknown_fields=True, gc=False)
         except ValueError:  # a name that msgspec does not allow
@@ -241,8 +240,8 @@ _PRIMITIVE: dict[SqlType, Callable[[Any], Any]] = {
 }
 
 
+# Sets of names are remembered up to this number: records could have new names without end.
 _SHAPES = 1000
-"""Greatest number of remembered sets of names, with their columns."""
 
 
 _PLAIN: dict[SqlType, type] = {
@@ -264,12 +263,7 @@ def _declared(type_: SqlType) -> tuple[type | None, Any]:
 def fields_reader(
     columns: Columns, reader: Callable[[SqlType], Callable[[Any], Any]] = reader_of
 ) -> Callable[[Any], list[Any]]:
-    """Return a function that returns the values of columns from an object, with names in any case.
-
-    Args:
-        columns: Names and types of the values.
-        reader: Returns the function that converts values to a type.
-    """
+    """Return a function that returns the values of columns from an object, with names in any case."""
     readers = [(name, _PLAIN.get(type_), reader(type_)) for name, type_ in columns]
     known: dict[tuple[str, ...], list[tuple[str | None, type | None, Callable[[Any], Any]]]] = {}
 
@@ -289,6 +283,7 @@ def fields_reader(
                 each if (each := get(at)) is None or each.__class__ is kind else part(each) for at, kind, part in places
             ]
         except (TypeError, ValueError, ArithmeticError):
+            # Which column failed is only found out now, so that good records do not pay for it.
             for (name, _), (at, _, part) in zip(columns, places, strict=True):
                 read_column(name, part, get(at))
             raise
@@ -342,16 +337,11 @@ def _itself(value: Any) -> Any:
 
 
 def json_serde(columns: Columns, *, wrapped: bool, used: frozenset[str] | None = None) -> Serde[Any]:
-    """Return the serde of rows as JSON: an object of all columns, or a single unwrapped value.
-
-    Args:
-        columns: Names and types of the values.
-        wrapped: Whether the row is an object.
-        used: Columns of an object that are read; others are None. All of them if left out.
-    """
+    """Return the serde of rows as JSON: an object of all columns, or a single unwrapped value."""
     write, read = json_functions(columns, wrapped=wrapped, used=used)
     unused = [] if used is None else [name for name, _ in columns if name not in used]
-    without = f" without {', '.join(unused)}" if unused else ""  # tells fingerprints that state may lack these
+    # In the name, and so in the fingerprint: state that such a version has written lacks these columns.
+    without = f" without {', '.join(unused)}" if unused else ""
     name = f"sql-json[{columns_text(columns)}]{without}"
     return Serde(name, write, read, remake=(_again, (columns, wrapped, used)))
 
@@ -364,7 +354,8 @@ def json_functions(
     columns: Columns, *, wrapped: bool, used: frozenset[str] | None = None
 ) -> tuple[Callable[[Any], bytes], Callable[[bytes], Any]]:
     """Return the functions that write and read rows as JSON. Arguments are those of `json_serde`."""
-    options: dict[str, Any] = {"float_hook": decimal.Decimal}  # for values that are not DOUBLE: all digits count
+    # As floats, numbers would lose digits that a DECIMAL or a STRING has.
+    options: dict[str, Any] = {"float_hook": decimal.Decimal}
     decode = json_decoder(Any, **options).decode
     if not wrapped:
         read_one, write_one = reader_of(columns[0][1]), writer_of(columns[0][1]) or _itself

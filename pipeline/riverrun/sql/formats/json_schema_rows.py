@@ -42,16 +42,7 @@ _SIMPLE: dict[SqlType, dict[str, Any]] = {
 
 
 def json_schema_serde(columns: Columns, *, wrapped: bool, schema: WrittenSchema | None = None) -> Serde[Any]:
-    """Return the serde of rows as JSON with a schema: an object of all columns, or a single unwrapped value.
-
-    Args:
-        columns: Names and types.
-        wrapped: Whether a single value is wrapped in an object.
-        schema: The schema to write with; that of the columns if left out.
-
-    Raises:
-        MissingExtraError: If the extra `schemas` is not installed.
-    """
+    """Return the serde of rows as JSON with a schema: an object of all columns, or a single unwrapped value."""
     require_extra("schemas")
     name = f"sql-json-sr[{columns_text(columns)}]"
     return framed(
@@ -82,7 +73,8 @@ class JsonSchemaRows:
         return None
 
     def schema(self) -> dict[str, Any]:
-        """Return the writer's schema. That of a single value names its draft, by which registries recognise the format."""
+        """Return the writer's schema."""
+        # A schema of a single value names its draft, by which registries recognise the format.
         return _object(self.columns) if self.wrapped else {"$schema": _DRAFT, **_schema(self.columns[0][1])}
 
     def prepared(self, registry: RegistryClient, place: SerdePlace, registration: Registration) -> Any:  # noqa: ARG002
@@ -103,12 +95,8 @@ class JsonSchemaRows:
         write, _ = json_functions(self.columns, wrapped=self.wrapped)
         return lambda row: head + write(row)
 
-    def reader(self, schema: Any, registry: RegistryClient) -> Read:  # noqa: ARG002 - JSON tells itself apart
-        """Return the function that reads rows, whatever schema they were written with.
-
-        Raises:
-            SchemaError: If it is not a JSON Schema.
-        """
+    def reader(self, schema: Any, registry: RegistryClient) -> Read:  # noqa: ARG002 - JSON is read without it
+        """Return the function that reads rows, whatever schema they were written with."""
         if schema.schema_type != "JSON":
             message = (
                 f"A record has a schema of {schema.schema_type or 'AVRO'}, but the format of the source is JSON_SR"

@@ -1,4 +1,4 @@
-"""Rows with the names of their columns, as displays, frames and expectations show them, and as people write them."""
+"""Rows with the names of their columns, as displays, data frames and expectations show them, and as users write them."""
 
 from __future__ import annotations
 
@@ -45,25 +45,23 @@ def named(serde: Serde[Any], columns: Columns, read: frozenset[str] | None = Non
     {'ID': 7, 'ON': datetime.date(1970, 1, 1)}
     >>> rows.of_text('{"id": 7, "on": "1970-01-02"}')
     (7, 1)
-
-    Args:
-        serde: Converts rows, tuples of values, to bytes.
-        columns: Names and types of the values.
-        read: Columns that the serde reads, as values of others are None; all of them if left out.
     """
+    # Columns that the serde does not read (`read`) are always None, and would look like NULLs of the record.
     shown = tuple(each for each in columns if read is None or each[0] in read)
     of_row = _plain_row(shown)
     places = [number for number, each in enumerate(columns) if each in shown]
 
     def plain(row: Any) -> dict[str, Any] | None:
+        # Debezium's deletions and JSON's null are rows that are None.
         if row is None or len(shown) == len(columns):
-            return None if row is None else of_row(row)  # a deletion of Debezium, JSON's null
+            return None if row is None else of_row(row)
         return of_row(tuple(row[place] for place in places))
 
     return replace(
         serde,
         remake=(named, (serde, columns, read)),
-        place=None,  # its remake is placed
+        # The serde within `remake` is placed, and this one is made again around it.
+        place=None,
         value_type=_type_of_row(shown),
         plain=plain,
         of_text=_row_of_text(columns),
@@ -95,7 +93,8 @@ def _plain_row(columns: Columns) -> Callable[[Any], dict[str, Any]]:
     parts = [(name, _plain(type_)) for name, type_ in columns]
 
     def plain(row: Any) -> dict[str, Any]:
-        values = row if row.__class__ is tuple else (row,)  # keys in questions stand alone
+        # A query of a store may name the value of a key alone, without its tuple.
+        values = row if row.__class__ is tuple else (row,)
         return {
             name: value if value is None or part is None else part(value)
             for (name, part), value in zip(parts, values, strict=True)
@@ -130,7 +129,7 @@ def _plain(type_: SqlType) -> Callable[[Any], Any] | None:
 
 
 def _date(days: int) -> dt.date | int:
-    """Return a date; unchanged outside of the years 1 to 9999, as Python has no others."""
+    # Python has no dates outside of the years 1 to 9999.
     try:
         return dt.date.fromordinal(_EPOCH_DAY + days)
     except (OverflowError, ValueError):
@@ -138,7 +137,7 @@ def _date(days: int) -> dt.date | int:
 
 
 def _timestamp(time_ms: int) -> dt.datetime | str:
-    """Return a time; its ms as text outside of Python's years."""
+    """Return a time; its milliseconds as text outside of Python's years."""
     try:
         return _EPOCH + dt.timedelta(milliseconds=time_ms)
     except OverflowError:
@@ -150,16 +149,13 @@ def _itself(value: Any) -> Any:
 
 
 def _row_of_text(columns: Columns) -> Callable[[str], tuple[Any, ...]]:
-    """Return a function that reads a row from text, made with its first call: few serdes read texts."""
+    # Made with the first call: few serdes ever read texts.
     reader = cache(lambda: _text_reader(columns))
-    return lambda text: reader()(text)  # noqa: PLW0108 - a call of its own makes the reader
+    return lambda text: reader()(text)  # noqa: PLW0108 - the first call makes the reader
 
 
 def _text_reader(columns: Columns) -> Callable[[str], tuple[Any, ...]]:
-    """Return a function that reads a row from an object of JSON; a single column may also stand alone.
-
-    Times may be texts or numbers, as SQL has them.
-    """
+    """Return a function that reads a row from an object of JSON; a single column may also stand alone."""
     only = columns[0][1] if len(columns) == 1 else None
     values_of = _values_reader(columns)
 
@@ -177,6 +173,7 @@ def _text_reader(columns: Columns) -> Callable[[str], tuple[Any, ...]]:
 def _values_reader(columns: Columns) -> Callable[[Any], dict[str, Any]]:
     """Return a function that returns the values of all columns from an object, with names in any case."""
     readers = {name: _written(type_) for name, type_ in columns}
+    # Reversed, so that of columns that differ only in case the first one is found.
     by_upper = {name.upper(): name for name in reversed(readers)}
 
     def values_of(found: Any) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """Rows as Protobuf, with or without a schema in a registry, as ksqlDB writes them through Connect's data types.
 
-Protobuf has no NULL as a single value or in arrays and maps: NULL is read back as 0, or as an empty text or collection. That
-changes if single values are `OPTIONAL` or have a `WRAPPER` (`VALUE_PROTOBUF_NULLABLE_REPRESENTATION`).
+Protobuf has no NULL as a single value or in arrays and maps: NULL is read back as 0, or as an empty text or collection. With
+`VALUE_PROTOBUF_NULLABLE_REPRESENTATION`, single values keep NULL: they are `OPTIONAL` or have a `WRAPPER`.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ if TYPE_CHECKING:
 _FULL_NAME = "ConnectDefault1"
 _NAME = re.compile("[A-Za-z_][A-Za-z0-9_]*")
 _NULLABLE = ("OPTIONAL", "WRAPPER")
+# A DECIMAL of 64 digits has 27 bytes. Longer ones are refused before they are converted to digits.
 _DECIMAL_BYTES = 32
-"""A DECIMAL of 64 digits has 27 bytes."""
 _KEYS = frozenset({Primitive.STRING, Primitive.INTEGER, Primitive.BIGINT, Primitive.BOOLEAN})
 _SCALARS: dict[SqlType, tuple[str, str]] = {
     Primitive.BOOLEAN: ("TYPE_BOOL", "BoolValue"),
@@ -70,17 +70,6 @@ def protobuf_serde(
     """Return the serde of rows as Protobuf messages.
 
     Messages of a registry are read by the schema that they were written with; columns are matched by name in any case.
-
-    Args:
-        columns: Names and types.
-        full_name: Full name of the message; Connect's if left out.
-        nullable: `OPTIONAL` or `WRAPPER`, which distinguish NULLs of single values from 0.
-        has_registry: Whether the schema is in a registry.
-        schema: The schema to write with; that of the columns if left out.
-
-    Raises:
-        MissingExtraError: If the extra `schemas` is not installed.
-        SqlError: If Protobuf does not support a column's name or type.
     """
     require_extra("schemas")
     if nullable is not None and nullable not in _NULLABLE:
@@ -93,6 +82,7 @@ def protobuf_serde(
         return framed(f"sql-protobuf[{columns_text(columns)}]", made_of, {}, remake, None, is_same=is_same_file)
     kind, fill, read = made_of.kind, _filler(columns, nullable), _fields_of(columns)
     plain = plain_of(kind.DESCRIPTOR)
+    # Deterministic: equal keys must be equal bytes, whatever the order of the entries of a map.
     return Serde(
         f"sql-protobuf-nosr[{columns_text(columns)}]",
         lambda row: bytes(fill(kind(), row).SerializeToString(deterministic=True)),
@@ -258,6 +248,7 @@ class _Descriptors:
     def _set_presence(self, field: Any, type_: SqlType, message: Any) -> None:
         if type_ not in _SCALARS or self._nullable is None:
             return
+        # In descriptors, an optional field of proto3 is the only one of a oneof with this name.
         if self._nullable == "OPTIONAL":
             field.proto3_optional, field.oneof_index = True, len(message.oneof_decl)
             message.oneof_decl.add(name=f"_{field.name}")
@@ -266,6 +257,7 @@ class _Descriptors:
         self.imports.add("google/protobuf/wrappers.proto")
 
     def _set_entries(self, field: Any, type_: Map, message: Any, path: str) -> None:
+        # The name that protoc gives to the entries of a map.
         name = "".join(part[:1].upper() + part[1:] for part in field.name.split("_")) + "Entry"
         entry = message.nested_type.add(name=name)
         entry.options.map_entry = True
@@ -455,6 +447,7 @@ def _decimal(exact: Callable[[Any], decimal.Decimal], value: Any) -> decimal.Dec
 def _days(value: Any) -> Any:
     if not isinstance(value, dict):
         return value
+    # In a `google.type.Date`, 0 stands for a part that is not specified.
     day = dt.date(value["year"] or 1, value["month"] or 1, value["day"] or 1)
     return (day - EPOCH.date()).days
 

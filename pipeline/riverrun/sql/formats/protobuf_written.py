@@ -14,13 +14,7 @@ if TYPE_CHECKING:
 
 
 def message_filler(descriptor: Any, columns: Columns, other: OtherFiller) -> Callable[[Any, Any], Any]:
-    """Return a function that sets the fields of a message to the values of a row, and returns it.
-
-    Args:
-        descriptor: The message.
-        columns: Names and types of the values.
-        other: Makes the functions that fill messages of decimals and times.
-    """
+    """Return a function that sets the fields of a message to the values of a row, and returns it."""
     setters = [(name, _setter(descriptor.fields_by_name[name], type_, other)) for name, type_ in columns]
 
     def fill(message: Any, row: Any) -> Any:

@@ -1,7 +1,4 @@
-"""The format of rows within a topology: in state, and in internal topics.
-
-Rows as lines of CSV in the style of Apache Commons CSV.
-"""
+"""Two formats of rows: MessagePack within a topology, in state and internal topics, and CSV for DELIMITED topics."""
 
 from __future__ import annotations
 
@@ -44,7 +41,9 @@ def _python_type(type_: SqlType) -> Any:
 
 
 def _restored(type_: SqlType) -> Callable[[Any], Any] | None:
-    """Return the function that completes values read from state, such as decimals, which are stored as text."""
+    """Return the function that completes values read from state; None if they are complete."""
+    # msgspec restores decimals, which MessagePack has as texts, where a type says so: not in the fields of a struct,
+    # which are read as `Any`.
     if isinstance(type_, Array):
         item = _restored(type_.item)
         return item and (lambda value: None if value is None else [item(each) for each in value])
@@ -72,12 +71,7 @@ def _inner_restored(type_: SqlType) -> Callable[[Any], Any] | None:
 
 
 def row_serde(types: Sequence[SqlType], *, is_exact: bool = False) -> Serde[Any]:
-    """Return the serde of rows within a topology, in state and internal topics.
-
-    Args:
-        types: Types of the values.
-        is_exact: Whether values have exactly these types, so that stores may return the written rows: a DOUBLE is never an int.
-    """
+    """Return the serde of rows within a topology; `is_exact` promises that values have exactly these types."""
     kinds = tuple(types)
     decoder: Any = msgpack_decoder(tuple[tuple(_python_type(each) for each in kinds)] if kinds else tuple[()])  # type: ignore[misc]
     finish = {number: made for number, each in enumerate(kinds) if (made := _restored(each))}
@@ -88,6 +82,7 @@ def row_serde(types: Sequence[SqlType], *, is_exact: bool = False) -> Serde[Any]
         return row if not finish else tuple(finish[n](v) if n in finish else v for n, v in enumerate(row))
 
     name = f"sql[{', '.join(map(str, kinds))}]"
+    # A store may then hand out the row that was written in place of its bytes: a DOUBLE, say, is never an int.
     is_fixed = is_exact and all(isinstance(each, Primitive | Decimal) for each in kinds)
     fixed = frozenset({tuple} if is_fixed else ())
     return Serde(name, encode, read, remake=(_again, (kinds, is_exact)), immutable_types=fixed)
@@ -135,11 +130,7 @@ def _needs_quotes(text: str, delimiter: str, *, is_first: bool) -> bool:
 
 
 def delimited_serde(columns: Columns, delimiter: str) -> Serde[Any]:
-    """Return the serde of rows as a line of CSV.
-
-    Raises:
-        SqlError: If a column's type is not a single value.
-    """
+    """Return the serde of rows as a line of CSV."""
     sign = _DELIMITERS.get(delimiter, delimiter)
     for name, type_ in columns:
         if isinstance(type_, Array | Map | Struct):

@@ -36,11 +36,13 @@ def _single(inner: Serde[Any]) -> Serde[Any]:
     write, read = inner.serialize, inner.deserialize
 
     def written(row: Any) -> bytes:
-        return write(row[0] if row.__class__ is tuple else row)  # keys in questions stand alone
+        # A query of a store may name the value of a key alone, without its tuple.
+        return write(row[0] if row.__class__ is tuple else row)
 
     def read_row(data: bytes) -> Any:
         return (read(data),)
 
+    # Generated code has the item at hand, and need not make a tuple of it.
     setattr(written, ITEM, write)
     setattr(read_row, ITEM, read)
     return Serde(inner.name, written, read_row, remake=(_single, (inner,)))
@@ -80,17 +82,14 @@ def value_serde(
     """Return the serde of rows in a topic: tuples of values.
 
     Args:
-        columns: Names and types of the values.
-        format_: Name of the format.
+        columns: Names and types; none makes empty rows.
+        format_: One of `FORMATS`, in upper case.
         wrapped: Whether a single value is wrapped in a record or an object.
         delimiter: Delimiter of DELIMITED: the character, `SPACE` or `TAB`.
-        schema_name: Full name of the schema's record, for formats of a registry; ksqlDB's if left out.
-        nullable: How Protobuf distinguishes NULLs of single values from 0: `OPTIONAL` or `WRAPPER`; if left out, it does not.
-        schema: The schema to write with, for formats of a registry; that of the columns if left out.
-        used: Columns that JSON objects are read for; others may be None. All of them if left out.
-
-    Raises:
-        SqlError: If there is no such format, or it cannot hold the columns.
+        schema_name: Full name of the schema's record, for formats of a registry; defaults to ksqlDB's.
+        nullable: How Protobuf distinguishes NULLs of single values from 0: `OPTIONAL` or `WRAPPER`; with None it does not.
+        schema: The schema to write with, for formats of a registry; defaults to that of the columns.
+        used: Columns to read from JSON objects; others may be None. Defaults to all.
     """
     if not columns:
         return _nothing()
@@ -107,7 +106,7 @@ def _value_serde(
     *,
     is_whole: bool,
 ) -> Serde[Any]:
-    """Return the serde of rows, which does not know their names; `options` are those of `value_serde`, in order."""
+    """Return the serde of rows without their names; `options` are those of `value_serde`, in order."""
     delimiter, schema_name, nullable, schema = options
     if format_ in _WITH_NAMES:
         _check_maps(format_, columns)
@@ -157,7 +156,7 @@ def _maps(type_: SqlType) -> Iterator[Map]:
 
 
 def plain_key_format(columns: Columns) -> str:
-    """Return the format of keys that others most likely have: `KAFKA` if it can hold them, otherwise `JSON`."""
+    """Return the most common format for keys of these columns: `KAFKA` if it can hold them, otherwise `JSON`."""
     return "KAFKA" if len(columns) == 1 and columns[0][1] in _KAFKA else "JSON"
 
 
@@ -170,11 +169,7 @@ def key_serde(
     nullable: str | None = None,
     schema: WrittenSchema | None = None,
 ) -> Serde[Any]:
-    """Return the serde of keys: tuples of the values of the key's columns. Arguments are those of `value_serde`.
-
-    Raises:
-        SqlError: If there is no such format, or it cannot hold the columns.
-    """
+    """Return the serde of keys: tuples of the values of the key's columns. Arguments are those of `value_serde`."""
     if format_ == "NONE" and columns:
         named = ", ".join(name for name, _ in columns)
         message = f"The 'NONE' format can only be used when no columns are defined. Got: {named}"

@@ -141,6 +141,7 @@ def average(call: AggregateCall) -> Aggregate:
         return state if value is None else averaged(state["SUM"] - value, state["COUNT"] - 1)
 
     def averaged(total: Any, count: int) -> dict[str, Any]:
+        # A sum that BIGINT cannot hold continues as a DOUBLE: the average has a result even if the sum has none.
         is_large = type_ in _LARGEST and abs(total) > _LARGEST[type_]
         return {"SUM": float(total) if is_large else total, "COUNT": count}
 
@@ -161,7 +162,7 @@ _SUMS = ("SUM_X", "SUM_Y", "SUM_XX", "SUM_YY", "SUM_XY")
 
 
 def _square(value: float) -> float:
-    """Return the square, which may be infinite: `**` raises for that."""
+    # `**` raises for a square that is too large, and a product is infinite, as in Java.
     return value * value
 
 
@@ -177,6 +178,7 @@ def _undo(state: State, value: float | None, *_: Any) -> State:
     if value is None:
         return state
     count, total = state["COUNT"], state["SUM"]
+    # A group that has become empty starts again without rounding errors.
     if count <= 1:
         return {"COUNT": 0, "SUM": 0.0, "M2": 0.0}
     spread = state["M2"] - _square(count * value - total) / (count * (count - 1))
@@ -239,6 +241,7 @@ def _correlated(state: State) -> float:
     if count <= 1 or across <= 0 or up <= 0:
         return math.nan
     both = count * state["SUM_XY"] - state["SUM_X"] * state["SUM_Y"]
+    # Two roots, because the product of both may overflow. Rounding may lead just beyond 1.
     found = both / (math.sqrt(across) * math.sqrt(up))
     return found if math.isnan(found) else float(max(-1.0, min(1.0, found)))
 
@@ -393,6 +396,7 @@ def _ranking(
     *,
     largest: bool = True,
 ) -> Aggregate:
+    # Sorting is stable: of equal ranks, the row that came first is ahead.
     def ranked(items: list[Any]) -> list[Any]:
         return once(sorted(items, key=rank, reverse=largest))[:limit]
 

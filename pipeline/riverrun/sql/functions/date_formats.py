@@ -79,15 +79,7 @@ class DateFormat:
         return "".join(piece.text if isinstance(piece, Literal) else piece.write(moment) for piece in self.pieces)
 
     def read(self, text: str, *, is_whole: bool = True) -> dict[str, Any]:
-        """Return the fields of a text.
-
-        Args:
-            text: The text to read.
-            is_whole: Whether the pattern must cover the whole text; otherwise more may follow.
-
-        Raises:
-            ValueError: The text does not match.
-        """
+        """Return the fields of a text; more may follow unless it `is_whole`."""
         found = self.reader.fullmatch(text) if is_whole else self.reader.match(text)
         if found is None:
             message = f"{text!r} does not match the pattern"
@@ -104,16 +96,6 @@ class DateFormat:
 def date_format(pattern: str, letters: frozenset[str] | None = None) -> DateFormat:
     """Parse a pattern.
 
-    Args:
-        pattern: A pattern of Java's DateTimeFormatter.
-        letters: Those that make sense; all if left out.
-
-    Returns:
-        The format, which writes and reads.
-
-    Raises:
-        ValueError: A letter is not supported, or the pattern is wrong.
-
     >>> date_format("dd.MM.yyyy").write(dt.datetime(2024, 2, 29, tzinfo=dt.UTC))
     '29.02.2024'
     """
@@ -128,11 +110,7 @@ def date_format(pattern: str, letters: frozenset[str] | None = None) -> DateForm
 
 
 def _check(pattern: str, parts: Sequence[re.Match[str]], letters: frozenset[str] | None) -> None:
-    """Make sure that a pattern is one of Java's, of letters that are supported.
-
-    Raises:
-        ValueError: If it is not.
-    """
+    """Make sure that a pattern is one of Java's, of letters that are supported."""
     problem, depth = None, 0
     for part in parts:
         run, letter = part["letters"] or "", (part["letters"] or "")[:1]
@@ -161,6 +139,7 @@ def _piece(found: re.Match[str]) -> Piece | Literal:
         text = found["text"].replace("''", "'") or "'"
         return Literal(text, re.escape(text))
     if found["bracket"] is not None:
+        # Possessive: as in Java, an optional part that matched is not given back.
         return Literal("", "(?:" if found["bracket"] == "[" else ")?+")
     if found["other"] is not None:
         return Literal(found["other"], re.escape(found["other"]))
@@ -299,7 +278,7 @@ _COUNTS: dict[str, range | tuple[int, ...]] = {
     "V": (2,),
     "a": (1,),
 }
-"""How often letters may stand in a row, other than once or twice. Java's names of one letter are not supported."""
+"""How often letters may repeat, other than once or twice. Java's names of one letter are not supported."""
 LETTERS_OF_DATES = frozenset("yuMLdDE")
 LETTERS_OF_TIMES = frozenset("aHkhKmsSAn")
 _ABBREVIATIONS = {
@@ -311,17 +290,7 @@ _ABBREVIATIONS = {
 
 @lru_cache(maxsize=256)
 def zone(name: str) -> dt.tzinfo:
-    """Return a time zone by its name or offset.
-
-    Args:
-        name: `UTC`, `Europe/London`, `PDT`, `+01:00`, `GMT+1`.
-
-    Returns:
-        The zone.
-
-    Raises:
-        ValueError: The zone does not exist.
-    """
+    """Return a time zone by its name or offset: `UTC`, `Europe/London`, `PDT`, `+01:00`, `GMT+1`."""
     if name in {"Z", "UTC", "GMT", "UT"}:
         return dt.UTC
     offset = _OFFSET.fullmatch(name)
@@ -330,17 +299,14 @@ def zone(name: str) -> dt.tzinfo:
         return dt.timezone(dt.timedelta(seconds=-seconds if offset["sign"] == "-" else seconds))
     try:
         return ZoneInfo(_ABBREVIATIONS.get(name, name))
+    # ZoneInfo reads a file of that name: a name with `..`, or that of a directory, raises the other two.
     except (ZoneInfoNotFoundError, ValueError, OSError):
         message = f"there is no time zone {name}"
         raise ValueError(message) from None
 
 
 def moment_of(fields: dict[str, Any], default_zone: dt.tzinfo) -> dt.datetime:
-    """Return the moment that fields of a text describe; missing fields are those of 1970-01-01T00:00.
-
-    Raises:
-        ValueError: The date or time does not exist.
-    """
+    """Return the moment that fields of a text describe; missing fields are those of 1970-01-01T00:00."""
     rest, milliseconds = divmod(fields.get("day_millisecond", 0), 1000)
     day = dt.datetime(
         fields.get("year", 1970),

@@ -1,7 +1,4 @@
-"""Functions of bytes and their encodings.
-
-Functions of URLs.
-"""
+"""Functions of bytes and texts in other forms: encodings, and the parts of URLs."""
 
 from __future__ import annotations
 
@@ -21,7 +18,7 @@ THEME = "Bytes"
 
 
 def _from_hexadecimal(text: str) -> bytes:
-    """Convert digits to bytes, with or without a prefix: 0x1F, whose first zero may be left out, x'1F' or X'1F'."""
+    """Convert digits to bytes, with or without a prefix: 0x1F (or 0xF for 0x0F), x'1F' or X'1F'."""
     if text.startswith("0x"):
         return bytes.fromhex("0" * (len(text) % 2) + text[2:])
     quoted = text[:2].lower() == "x'" and text.endswith("'") and len(text) > len("x'")
@@ -124,6 +121,7 @@ def _parts(url: str) -> SplitResult | None:
         return None
     try:
         parts = urlsplit(url)
+        # Python checks the port only when it is read.
         _ = parts.port
     except ValueError:
         return None

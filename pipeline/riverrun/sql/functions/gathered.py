@@ -1,11 +1,4 @@
-"""Values gathered in arrays and maps.
-
-Counts of distinct values: exact for few values, then by HyperLogLog.
-
-The state is bytes. The first byte tells which of two forms follows: up to 512 sorted hashes of 8 bytes, or 4096 registers of
-HyperLogLog, whose standard error is 1.6 percent. It is own code, since changelogs keep the state: a library's bytes would
-change with its versions, and Apache's has no release since March 2025.
-"""
+"""Aggregates that gather values: in arrays, in maps, and in counts of distinct values."""
 
 from __future__ import annotations
 
@@ -19,16 +12,12 @@ from riverrun.sql.functions.registry import Aggregate, AggregateCall, aggregate
 from riverrun.sql.functions.values import WrongArguments, distinct
 from riverrun.sql.types import Array, Primitive, Struct
 
+# The limit of ksqlDB's HISTOGRAM.
 _ENTRIES = 1000
-"""Greatest number of entries in a histogram, as in ksqlDB."""
 
 
 def _limit(call: AggregateCall, name: str) -> int | None:
-    """Return the limit of SET; below zero there is none.
-
-    Raises:
-        WrongArguments: If it is not a number.
-    """
+    """Return the limit of SET; below zero there is none."""
     setting = f"ksql.functions.{name}.limit"
     limit = str(call.settings.get(setting, -1))
     if not re.fullmatch(r"-?[0-9]{1,18}", limit):
@@ -135,17 +124,21 @@ def attribute(call: AggregateCall) -> Aggregate:
     )
 
 
+# HyperLogLog in own code, since changelogs keep the state: a library's bytes would change with its versions, and Apache's
+# has had no release since March 2025. The first byte of a state selects its form: up to 512 sorted hashes of 8 bytes, which
+# count exactly, or 4096 registers, whose standard error is 1.6 percent.
 _HASH = 8
 _EXACT = 512
 _BITS = 12
 _REGISTERS = 1 << _BITS
 _RANKS = 66 - _BITS
-"""Values that a register can have."""
+"""Values that a register can have: ranks of 64-bit hashes without the register's bits, and 0."""
 _FEW, _MANY = b"\x00", b"\x01"
 _ALPHA = 0.7213 / (1 + 1.079 / _REGISTERS)
 
 
 def _hash(value: Any) -> bytes:
+    # Not Python's `hash`, which differs between processes: the state outlives them. Equal maps must be equal texts.
     text = json.dumps(value, sort_keys=True, default=repr)
     return hashlib.blake2b(text.encode(), digest_size=_HASH).digest()
 
@@ -204,6 +197,7 @@ def _estimate(state: bytes) -> int:
     registers = state[1:]
     estimate = _ALPHA * _REGISTERS**2 / sum(registers.count(rank) * 2.0**-rank for rank in range(_RANKS))
     empty = registers.count(0)
+    # HyperLogLog overestimates small numbers: while registers are empty, linear counting is closer.
     if estimate <= 2.5 * _REGISTERS and empty:
         estimate = _REGISTERS * math.log(_REGISTERS / empty)
     return round(estimate)

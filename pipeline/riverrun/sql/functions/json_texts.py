@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 
 THEME = "JSON"
 _INVALID = object()
+# Numbers with more digits are written with an exponent: 1e999999999 would be a text of a billion zeros.
 _MOST_DIGITS = 1000
-"""Numbers with more digits before or behind the point are written with an exponent: 1e999999999 has a thousand million."""
 _STEP = re.compile(r"""\.(?P<name>[^.\[\]]+)|\[\s*(?:(?P<index>-?\d+)|'(?P<single>[^']*)'|"(?P<double>[^"]*)")\s*\]""")
 
 
 def _no_json(constant: str) -> None:
-    """Refuse NaN and infinities, which Python reads."""
+    """Refuse NaN and infinities, which Python's parser accepts."""
     message = f"{constant} is not JSON"
     raise ValueError(message)
 
@@ -57,7 +57,7 @@ def _first(text: str) -> Any:
 
 
 def _sound(text: str | None, value: Any) -> Any:
-    """Return a value, unless an escape has made half of a character, which no text can have."""
+    # An escape such as \ud800 makes a lone surrogate, half of a character, which no format can write.
     if text is not None and "\\ud" in text.lower() and value is not _INVALID:
         try:
             json.dumps(value, ensure_ascii=False, default=str).encode()

@@ -1,7 +1,4 @@
-"""Numeric functions.
-
-Functions of places.
-"""
+"""Functions of numbers, and of places on the Earth."""
 
 from __future__ import annotations
 
@@ -22,8 +19,8 @@ if TYPE_CHECKING:
 
 THEME = "Numbers"
 _INTEGERS = ("INTEGER", "BIGINT")
+# No number has so many digits before the point, so rounding to them is 0; quantizing would raise.
 _MOST_PLACES = 400
-"""Digits before the point that no number has."""
 
 
 def _overloads(name: str, parameters: str, types: tuple[str, ...]) -> list[str]:
@@ -98,6 +95,7 @@ def _rounded(value: decimal.Decimal, digits: int, rounding: str | None) -> decim
 
 def _rounded_double(rounding: str | None) -> Callable[..., float]:
     def run(value: float, digits: int = 0) -> float:
+        # `repr`: the digits that users see, and not the binary value. `+ 0.0` makes -0.0 plain 0.0.
         return float(_rounded(decimal.Decimal(repr(value)), digits, rounding)) + 0.0 if math.isfinite(value) else value
 
     return run
@@ -174,6 +172,7 @@ def logarithm_to_base(base: float, value: float) -> float:
 @scalar("POWER(base DOUBLE, exponent DOUBLE) -> DOUBLE", theme=THEME)
 def power(base: float, exponent: float) -> float:
     """The base raised to the exponent; infinity if that is too large."""
+    # Python raises where IEEE 754, and so Java, has an infinity or NaN.
     try:
         return math.pow(base, exponent)
     except OverflowError:

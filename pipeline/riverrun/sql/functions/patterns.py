@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 THEME = "Regular expressions"
 LONGEST_PATTERN = 10_000
 """Greatest number of characters of a pattern."""
+# Between two `%` of LIKE with a `_` among them, each character may be compared at each place of a text.
 _LONGEST_BLANKS = 1000
-"""Greatest number of characters between two `%` of LIKE with a `_` among them: each may be compared at each place of a text."""
+# RE2 is linear for one match, but each match of some patterns is sought up to the end of the text: so many bytes at most.
 _LONGEST_WAY = 1_000_000_000
-"""Greatest number of bytes in which matches of one text are sought. Matches of some patterns are each sought up to the end."""
 _Spans: TypeAlias = list[tuple[int, int]]
 _ANYWHERE = _re2.RE2.Anchor.UNANCHORED
 _POSIX = {
@@ -40,18 +40,15 @@ _TOKEN = re.compile(
 )
 _ITEM = r"\\[dDsSwW]|\\[^\w\s]|\[\^?[^\[\]\\]+\]|[^\\\[\](){}.*+?^$|]"
 _GROUP = r"\((?:\?:|\?P?<\w+>)?|\)(?![*+?{])"
+# Patterns whose matches end where the search for them ends, since only their last item repeats.
 _LOCAL = re.compile(rf"(?:{_ITEM}|{_GROUP})*[*+]?\)*")
-"""Patterns whose matches end where the search for them ends: only their last item repeats."""
 _REFERENCE = re.compile(r"\\(?P<escaped>.)|\$(?P<number>\d)|\$\{(?P<name>\w+)\}|(?P<bad>[\\$])", re.DOTALL)
 
 
-@lru_cache(maxsize=32)  # each may take 8 MB when it has seen many texts
+# Few: each may take 8 MB when it has seen many texts, as RE2 builds its automaton while it matches.
+@lru_cache(maxsize=32)
 def _compiled(pattern: str) -> _re2.RE2:
-    """Compile a pattern of Java's.
-
-    Raises:
-        ValueError: If it has a mistake, or something that takes more than linear time.
-    """
+    """Compile a pattern of Java's; raise ValueError for one that takes more than linear time."""
     if len(pattern) > LONGEST_PATTERN:
         message = f"a regular expression may have {LONGEST_PATTERN} characters, not {len(pattern)}"
         raise ValueError(message)
@@ -100,11 +97,7 @@ def _class(letter: str, name: str, text: str, *, is_within: bool) -> str:
 
 
 def _matches(pattern: str, data: bytes) -> Iterator[_Spans]:
-    """Yield the spans of each match, and of its groups, in bytes.
-
-    Raises:
-        ValueError: If the pattern has a mistake, or matches are too many for it.
-    """
+    """Yield the spans of each match, and of its groups, in bytes."""
     match, at, end, way = _compiled(pattern).Match, 0, len(data), 0
     is_local = _LOCAL.fullmatch(pattern) is not None
     for _ in range(MOST_ITEMS):
@@ -113,6 +106,7 @@ def _matches(pattern: str, data: bytes) -> Iterator[_Spans]:
         if start < 0:
             return
         yield found
+        # An empty match at the end would be found again and again.
         if at == end:
             return
         way += 0 if is_local else end - at
@@ -125,7 +119,7 @@ def _matches(pattern: str, data: bytes) -> Iterator[_Spans]:
 
 
 def _next(data: bytes, at: int) -> int:
-    """Return the place of the next character of UTF-8."""
+    """Return the index of the next character of UTF-8."""
     at += 1
     while at < len(data) and data[at] & 0xC0 == 0x80:  # noqa: PLR2004 - bytes that continue a character
         at += 1
@@ -255,19 +249,12 @@ def like(text: str | None, pattern: str | None, escape: str = "") -> bool:
     """
     if text is None or pattern is None:
         return False
+    # Patterns come from rows here: only short ones are remembered, since records could fill the memory with long ones.
     return (_recent_test if len(pattern) <= _LONGEST_BLANKS else like_test)(pattern, escape)(text)
 
 
 def like_test(pattern: str, escape: str = "") -> Callable[[str | None], bool]:
-    """Return the test of a pattern of `%` and `_`. It takes time in proportion to the text.
-
-    Args:
-        pattern: The pattern.
-        escape: The character before a `%` or `_` that stands for itself; empty if there is none.
-
-    Raises:
-        ValueError: If the pattern has too many characters with a `_` between two `%`.
-    """
+    """Return the test of a pattern of `%` and `_`, which takes linear time; `escape` is empty if there is no ESCAPE."""
     first, *rest = _segments(pattern, escape)
     if not rest:
         if isinstance(first, str):
@@ -284,7 +271,8 @@ _recent_test = lru_cache(maxsize=1000)(like_test)
 
 
 def _test_of_texts(first: str, middle: Sequence[str], last: str) -> Callable[[str | None], bool]:
-    """Return the test of texts with `%` between them: each is sought once, behind the one before."""
+    """Return the test of texts with `%` between them."""
+    # The first place of each text after the one before is enough: a later one would only leave less for the rest.
     least = len(first) + len(last)
     if not least and len(middle) == 1:
         return lambda text: text is not None and middle[0] in text
@@ -304,7 +292,7 @@ def _test_of_texts(first: str, middle: Sequence[str], last: str) -> Callable[[st
 
 
 def _test_of_blanks(first: _Blanks, last: _Blanks, *middle: _Blanks) -> Callable[[str | None], bool]:
-    """Return the test of parts with `%` between them, which have a `_`: each is sought once, behind the one before."""
+    """Return the test of parts with `%` between them, some of which have a `_`."""
     least = first.length + last.length
 
     def test(text: str | None) -> bool:

@@ -48,9 +48,9 @@ class Scalar:
     returns: SqlType
     apply: Callable[..., Any]
     checks: tuple[Check | None, ...] = ()
-    """For each argument, the function that refuses constants with which there is never a result."""
+    """For each argument, the function that refuses constants that never have a result; None for none."""
     is_late: bool = False
-    """Whether it is never computed before there are rows: its results may be large, slow, different each time, or users'."""
+    """Whether planning never computes it, even with constants only: it may be slow, random, a user's, or have large results."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,8 @@ class Aggregate:
     """A function of the values of many rows, folded into a state that a serde of `intermediate` can write.
 
     `undo` subtracts a row from the state, as tables require; None if the function cannot do that. No function changes its
-    arguments.
+    arguments: stores and caches may hold the state. With `is_state`, the state is the result; with `is_exact`, states have
+    exactly the type `intermediate`. `code` writes `add` as an expression.
     """
 
     returns: SqlType
@@ -182,45 +183,23 @@ class FunctionRegistry:
         known.append(overload)
 
     def find(self, kind: str, name: str, types: tuple[Argument, ...]) -> Match:
-        """Return the overload that takes these arguments with the least widening.
-
-        Args:
-            kind: `scalar`, `aggregate` or `table`.
-            name: The name, in upper or lower case.
-            types: Types of the arguments; None for a bare NULL.
-
-        Returns:
-            The overload, with the types that its variables stand for.
-
-        Raises:
-            UnknownFunction: If no function has this name.
-            WrongArguments: If no overload takes these arguments.
-        """
+        """Return the overload that takes these arguments with the least widening."""
         found: list[Match] = []
         for overload in self.named(kind, name):
             patterns = overload.signature.patterns(len(types))
             fit = None if patterns is None else fits(patterns, types)
             if fit is not None:
+                # More than any sum of steps: a signature with a fixed number of parameters is preferred.
                 repeats = 1000 if overload.signature.repeated is not None else 0
                 found.append(Match(overload, fit[0] + repeats, fit[1], types))
+        # With bare NULLs only, nothing determines a type such as T.
         found = [match for match in found if match.returns() is not None]
         if not found:
             raise self.refusal(kind, name, types)
         return min(found, key=lambda match: match.distance)
 
     def named(self, kind: str, name: str) -> list[Overload]:
-        """Return the overloads of a name.
-
-        Args:
-            kind: `scalar`, `aggregate` or `table`.
-            name: The name, in upper or lower case.
-
-        Returns:
-            One or more.
-
-        Raises:
-            UnknownFunction: If there is none.
-        """
+        """Return the overloads of a name."""
         overloads = self.overloads.get((kind, name.upper()))
         if overloads is None:
             names = [each for of_kind, each in self.overloads if of_kind == kind]
@@ -258,19 +237,7 @@ def scalar(
     constants: Mapping[str, Check] | None = None,
     is_late: bool = False,
 ) -> Callable[[F], F]:
-    """Declare a function of the values of one row.
-
-    Args:
-        signature: The signature, as `riverrun.sql.functions.signatures` describes it.
-        theme: Heading of the function in the reference.
-        description: One or two sentences; the function's docstring if empty.
-        returns: Computes the type of the result if the signature cannot express it.
-        nulls: Whether the function accepts NULLs, or which of its arguments may be NULL. Otherwise a NULL makes the result
-            NULL.
-        typed: Whether the decorated function takes the types of the arguments, and returns the function of their values.
-        constants: Functions by parameter that raise ValueError for constants with which there is never a result.
-        is_late: Whether it is never computed before there are rows, even of constants.
-    """
+    """Declare a function of the values of one row."""
     return _declare(
         "scalar", signature, theme, description, returns, nulls=nulls, typed=typed, constants=constants, is_late=is_late
     )
@@ -332,17 +299,6 @@ def is_table_function(name: str) -> bool:
 def find_scalar(name: str, argument_types: Sequence[Argument]) -> Scalar:
     """Return the function that takes arguments of these types.
 
-    Args:
-        name: The name, in upper or lower case.
-        argument_types: Types of the arguments; None for a bare NULL.
-
-    Returns:
-        The function, which widens its arguments if necessary.
-
-    Raises:
-        UnknownFunction: If no function has this name.
-        WrongArguments: If it does not take these arguments.
-
     >>> from riverrun.sql.types import Primitive
     >>> find_scalar("ucase", [Primitive.STRING]).apply("abc")
     'ABC'
@@ -376,6 +332,7 @@ def _most(returns: SqlType) -> int | None:
 
 def _guarded(run: Callable[..., Any], *, nulls: frozenset[int] | bool, most: int | None = None) -> Callable[..., Any]:
     """Wrap a function: its results have limits, and a NULL that it does not accept makes the result NULL."""
+    # Calls are made for each row, so each kind has a wrapper with only the tests that it needs.
     if nulls is False:
         if most is None:
             return lambda *values: None if None in values else run(*values)
@@ -397,17 +354,6 @@ def _guarded(run: Callable[..., Any], *, nulls: frozenset[int] | bool, most: int
 
 def lambda_parameters(name: str, other_types: Sequence[Argument]) -> tuple[tuple[SqlType, ...], ...]:
     """Return the types of each lambda's parameters.
-
-    Args:
-        name: The function that takes the lambdas.
-        other_types: Types of its other arguments.
-
-    Returns:
-        A tuple for each lambda.
-
-    Raises:
-        UnknownFunction: If no function has this name.
-        WrongArguments: If it does not take these arguments.
 
     >>> from riverrun.sql.types import Array, Primitive
     >>> lambda_parameters("FILTER", [Array(Primitive.BIGINT)])
@@ -432,21 +378,7 @@ def find_aggregate(
     literals: Literals = (),
     settings: Mapping[str, Any] | None = None,
 ) -> Aggregate:
-    """Return the aggregate for arguments of these types.
-
-    Args:
-        name: The name, in upper or lower case.
-        argument_types: Types of all arguments, constants included.
-        literals: Values of the constants by position, such as the 3 of TOPK(x, 3).
-        settings: ksqlDB's limits, such as `ksql.functions.collect_list.limit`.
-
-    Returns:
-        The aggregate. Its `add` and `undo` take the values of all arguments; those of constants may be left out at the end.
-
-    Raises:
-        UnknownFunction: If no function has this name.
-        WrongArguments: If it does not take these arguments.
-    """
+    """Return the aggregate for arguments of these types."""
     match = REGISTRY.find("aggregate", name, tuple(argument_types))
     returns = match.returns()
     if returns is None:
@@ -461,6 +393,7 @@ def find_aggregate(
     made = replace(made, is_exact=match.overload.own)
     if not any(steps):
         return made
+    # `code` would add the values as they are: without it, tasks call `add`, which widens them.
     undo = None if made.undo is None else _widening_values(made.undo, steps)
     return replace(made, add=_widening_values(made.add, steps), undo=undo, code=None)
 
@@ -473,19 +406,7 @@ def _widening_values(run: Callable[..., Any], steps: list[Callable[[Any], Any] |
 
 
 def find_table_function(name: str, argument_types: Sequence[Argument]) -> TableFunction:
-    """Return the table function for arguments of these types.
-
-    Args:
-        name: The name, in upper or lower case.
-        argument_types: Types of the arguments.
-
-    Returns:
-        The function.
-
-    Raises:
-        UnknownFunction: If no function has this name.
-        WrongArguments: If it does not take these arguments.
-    """
+    """Return the table function for arguments of these types."""
     match = REGISTRY.find("table", name, tuple(argument_types))
     returns = match.returns()
     if returns is None:

@@ -135,12 +135,6 @@ _NUMBERS = (Primitive.INTEGER, Primitive.BIGINT, Primitive.DOUBLE)
 def parse_signature(text: str) -> Signature:
     """Parse a signature.
 
-    Args:
-        text: The signature, in the form that the module describes.
-
-    Returns:
-        Its parts.
-
     >>> str(parse_signature("LEN(text STRING) -> INTEGER"))
     'LEN(text STRING) -> INTEGER'
     """
@@ -265,15 +259,7 @@ def allows(variable: str, type_: SqlType) -> bool:
 
 
 def fits(patterns: tuple[Pattern, ...], arguments: tuple[Argument, ...]) -> tuple[int, Bound] | None:
-    """Match arguments with patterns.
-
-    Args:
-        patterns: One pattern for each argument.
-        arguments: Their types; None for a bare NULL.
-
-    Returns:
-        How far the arguments must be widened, and the types of variables; None if they do not match.
-    """
+    """Match arguments with patterns: return how far they must be widened, and the types of variables; None without a match."""
     bound: Bound = {}
     distance = 0
     for pattern, argument in zip(patterns, arguments, strict=True):
@@ -319,6 +305,7 @@ def _match_lambda(pattern: Pattern, argument: Argument, bound: Bound) -> int | N
 
 
 def _bind(variable: str, argument: SqlType, bound: Bound) -> int | None:
+    # Steps only have to rank overloads: an exact type (0), a variable (1), any type (5), then each widening (10).
     if variable == "X":
         return 5
     known = bound.get(variable)
@@ -339,6 +326,7 @@ def _widening(pattern: Pattern, argument: SqlType) -> int | None:
         return 0
     if not is_number(argument) or not (isinstance(pattern, Primitive | Decimal) and is_number(pattern)):
         return None
+    # A DECIMAL with fewer digits than the argument would round it.
     if isinstance(pattern, Decimal) and argument != Primitive.DOUBLE and widened(pattern, argument) != pattern:
         return None
     steps = _rung(pattern) - _rung(argument)

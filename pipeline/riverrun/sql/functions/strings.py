@@ -1,7 +1,4 @@
-"""Functions of strings, many of which take bytes as well.
-
-Functions that hide characters.
-"""
+"""Functions of strings, many of which take bytes as well, and functions that mask characters."""
 
 from __future__ import annotations
 
@@ -115,7 +112,8 @@ def _before(text: str, part: str, at: int) -> int:
     if at <= 0:
         return -1
     before = text[: at - 1 + len(part)]
-    found = before[::-1].find(part[::-1])  # linear, which Python's search from the end is not
+    # Both reversed: Python's search from the end may take quadratic time, and texts come from records.
+    found = before[::-1].find(part[::-1])
     return len(before) - found - len(part) if found >= 0 else -1
 
 
@@ -198,7 +196,8 @@ def escaped_character(code: str) -> str | None:
     data = bytes.fromhex(code.replace("\\u", ""))
     try:
         text = data.decode("utf-16-be")
-    except ValueError:  # half of a character
+    except ValueError:
+        # One half of a surrogate pair alone.
         return None
     return text if len(text) == 1 else None
 

@@ -164,7 +164,6 @@ def _is_optional(hint: Any) -> bool:
 
 
 def _type(hint: Any, name: str) -> SqlType:
-    """Return SQL's type for an annotation."""
     if hint in _TYPES:
         return _TYPES[hint]
     arguments = get_args(hint)

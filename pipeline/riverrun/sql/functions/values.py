@@ -1,9 +1,4 @@
-"""Values of functions: their greatest sizes, and keys of sets and dictionaries.
-
-Errors of calls that a statement cannot make, and of values that a function cannot take.
-
-Conversions of values to wider types.
-"""
+"""What functions have in common: limits of their values, conversions to wider types, and errors of wrong calls."""
 
 from __future__ import annotations
 
@@ -29,7 +24,7 @@ class UnknownFunction(TopologyError):  # noqa: N818 - a name of SQL's own vocabu
     """
 
     def __init__(self, name: str, nearest: str | None) -> None:
-        """Keep both names, and offer the nearest."""
+        """Keep both names, and offer the nearest in the hint."""
         super().__init__(
             f"Can't find any functions with the name '{name}'", hint=f"Did you mean {nearest}?" if nearest else None
         )
@@ -48,22 +43,14 @@ MOST_ITEMS = 1_000_000
 
 
 def within(value: S, most: int) -> S:
-    """Return a value that is not too large.
-
-    Raises:
-        ValueError: If it has more than `most` characters, bytes or items.
-    """
+    """Return the value, if it has at most so many characters, bytes or items."""
     if len(value) > most:
         check_size(len(value), most)
     return value
 
 
 def check_size(size: int, most: int = MOST_CHARACTERS) -> None:
-    """Make sure that a value does not become too large, before it is made.
-
-    Raises:
-        ValueError: If it would have more than `most` characters, bytes or items.
-    """
+    """Refuse a size before a value of it is made: one call could fill the memory of a worker."""
     if size > most:
         message = f"a value with a size of {size}: functions make values of up to {most}"
         raise ValueError(message)
@@ -86,6 +73,7 @@ def distinct(values: Iterable[Any]) -> list[Any]:
     return list(found.values())
 
 
+# A product of two DECIMALs of 64 digits has 128.
 DIGITS = decimal.Context(prec=128, rounding=decimal.ROUND_HALF_UP)
 """Arithmetic with enough digits for every DECIMAL."""
 

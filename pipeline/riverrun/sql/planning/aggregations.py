@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from riverrun.sql.statements import WindowClause
     from riverrun.sql.types import Columns, SqlType
 
+# A day, as in ksqlDB, for windows without GRACE PERIOD.
 _GRACE_MS = 86_400_000
-"""Grace period of windows without GRACE PERIOD: a day."""
 TTL_PLACES = "TTL is for tables of topics, and for GROUP BY without WINDOW"
 _BOUNDS = ("WINDOWSTART", "WINDOWEND")
 
@@ -46,7 +46,7 @@ class Aggregated:
     window: str | None
     window_ms: int | None
     steps: tuple[Callable[[Any, Any], Any], ...]
-    """Make rows from the table of keys and states."""
+    """Each makes a row from a key and the value of the step before; the first gets the state."""
 
 
 class Calls:
@@ -65,7 +65,9 @@ class Calls:
 
     @property
     def note(self) -> str:
-        """Return text that the digest of a topology depends on: the calls, and the code of users' aggregates."""
+        """Return text for the digest of the topology."""
+        # Generated code contains neither the aggregates nor the code of users: without both, a changed `udaf` would leave
+        # the digest as it was.
         functions = [
             [digest_of(each) for each in (used.initial, used.add, used.merge, used.result, used.undo)]
             for used in (call.function for call in self.calls)
@@ -73,11 +75,7 @@ class Calls:
         return f"{'; '.join(map(repr, self.known))}; {functions}"
 
     def rewritten(self, node: exp.Expr) -> exp.Expr:
-        """Return an expression over groups and results.
-
-        Raises:
-            SqlError: If it uses a column that is neither a group nor a result.
-        """
+        """Return an expression over groups and results."""
         if node in self.groups:
             return _named(f"G{self.groups.index(node)}", node)
         if isinstance(node, exp.Anonymous) and is_aggregate(str(node.this)):
@@ -99,7 +97,9 @@ class Calls:
         return found
 
     def keeping(self, relation: Relation, late: LateRows) -> _KeptRows:
-        """Let grouped rows have the whole row behind their other values, and return how to find it there."""
+        """Append the whole row to grouped rows, and return how to find it there."""
+        # A grouped row has only groups and arguments, and LATE INTO sends all columns of the source. So rows in the
+        # repartition topic are wider.
         first = len(self.inputs)
         self.inputs += [self.compiler.code(column_of(each)) for each in relation.fields]
         codes = (Code(f"row[{first + number}]", each.type) for number, each in enumerate(relation.fields))
@@ -130,7 +130,7 @@ class Calls:
 
 @dataclass(frozen=True, slots=True)
 class _KeptRows:
-    """Whole rows of a relation behind the values that are grouped, to be found again when they are late."""
+    """Where grouped rows hold the whole rows of a relation, which LATE INTO needs."""
 
     relation: Relation
     codes: tuple[Code, ...]
@@ -176,22 +176,7 @@ def aggregated(
     settings: Mapping[str, Any] | None = None,
     late: LateRows | None = None,
 ) -> Aggregated:
-    """Return the table of an aggregation.
-
-    Args:
-        window: The query's windows; None if there are none.
-        relation: The rows to aggregate.
-        groups: Expressions of GROUP BY.
-        projection: Expressions of the projection by the names of their columns.
-        having: Condition that groups must meet; None for all.
-        is_final: Whether each window is sent once, when it has closed.
-        kept: How states are stored, without serdes.
-        settings: Properties that functions read.
-        late: Called with rows that windows refuse as late; None to drop them.
-
-    Raises:
-        SqlError: If the query has a mistake.
-    """
+    """Return the table of an aggregation."""
     calls = Calls(relation, groups, settings or {}, is_windowed=window is not None)
     rewritten = tuple(calls.rewritten(each) for each in projection.values())
     test = None if having is None else calls.rewritten(having)
@@ -201,6 +186,7 @@ def aggregated(
     late_rows = None if late is None else calls.keeping(relation, late)
     types = [each.type or Primitive.STRING for each in calls.inputs]
     row_of = function_of(calls.compiler.names, calls.inputs, calls.note)
+    # Stores have a key per group, and states in place of rows: both get names that pull queries and displays show.
     keys = named(row_serde(types[: len(groups)]), _named_columns(groups, types[: len(groups)], projection))
     rows = row_serde(types)
     is_exact = all(each.function.is_exact for each in calls.calls)
@@ -213,6 +199,7 @@ def aggregated(
     if relation.table is not None:
         table = _of_table(relation, row_of, fold, (keys, rows, states), groups, stored)
     else:
+        # Rows that stay in their partitions must keep the bytes of their keys, so those keep their serde.
         is_keyed = _is_key(groups, relation)
         serdes = (relation.key_serde if is_keyed else keys, rows, states)
         grouped = _grouped(relation, row_of, fold, serdes, is_keyed=is_keyed)
@@ -312,7 +299,7 @@ class _Fold:
         return tuple(each.function.merge(one, two) for each, one, two in zip(self.calls, left, right, strict=True))
 
     def results(self, *, is_windowed: bool) -> Callable[[Any, Any], Any]:
-        """Return the function that makes a group's row, with or without a window, from its key and states."""
+        """Return the function that makes a group's row from its key and states."""
         results = tuple(each.function.result for each in self.calls)
 
         def row(key: Any, states: Any) -> Any:
@@ -325,7 +312,7 @@ class _Fold:
         return written(made, Results(self.calls, self.width, is_windowed))  # type: ignore[no-any-return]
 
     def grouped(self) -> Callable[[Any, Any], bool]:
-        """Return the predicate that tells whether no value that a row is grouped by is NULL."""
+        """Return the predicate for rows that belong to a group: no grouping value is NULL."""
         width = self.width
 
         def is_grouped(_key: Any, row: Any) -> bool:

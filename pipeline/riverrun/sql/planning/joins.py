@@ -26,22 +26,14 @@ if TYPE_CHECKING:
     from riverrun.sql.statements import Join, LateInto
     from riverrun.sql.types import SqlType
 
+# A day, as `JoinWindows.of` has without GRACE PERIOD.
 _GRACE_MS = 24 * 3_600_000
-"""Grace of join windows without GRACE PERIOD: a day (`JoinWindows.of`)."""
 _KEY = "ROWKEY"
 
 
 @dataclass(frozen=True, slots=True)
 class _Side:
-    """One side of a join's condition.
-
-    Args:
-        relation: The rows of this side.
-        node: The expression.
-        code: The compiled expression.
-        place: Index of the column, if the expression is one.
-        names: Values behind the names in the code.
-    """
+    """One side of a join's condition; `place` is the index of its column, or None if it is not a plain column."""
 
     relation: Relation
     node: exp.Expr
@@ -62,20 +54,11 @@ class _Side:
 
 
 LateOfJoin = Callable[["LateInto", Relation], None]
-"""Takes the rows of one side of a join that came too late, for the stream of a LATE INTO."""
+"""Receives the late rows of one side of a join, to make the stream of a LATE INTO."""
 
 
 def joined_all(relations: Sequence[Relation], joins: Sequence[Join], late: LateOfJoin) -> Relation:
-    """Return all sources of a query, joined.
-
-    Args:
-        relations: The sources.
-        joins: The joins between them.
-        late: Called with late rows that a join has a stream for.
-
-    Raises:
-        SqlError: If a join has a mistake, or is of an unknown kind.
-    """
+    """Return all sources of a query, joined."""
     done = relations[0]
     for other, join in zip(relations[1:], joins, strict=True):
         done = _joined(done, other, join, late)
@@ -142,6 +125,8 @@ def _sides(left: Relation, right: Relation, join: Join) -> tuple[_Side, _Side]:
         message = "The condition of a join must have the form a = b"
         raise SqlError(message, start_of(join.on) or join.source.start)
     one, other = condition.this, condition.expression
+    # `a.id = b.id` and `b.id = a.id` are the same join. If neither way resolves, the mistake is reported as for the order
+    # in which the condition is written.
     try:
         return _side(left, one), _side(right, other)
     except SqlError as error:
@@ -180,6 +165,8 @@ def _of_streams(mine: _Side, theirs: _Side, join: Join, key_type: SqlType, late:
     elif join.kind == "FULL":
         stream = left.outer_join(right, joiner, windows=windows, joined=options)
     else:
+        # The DSL has no right join: it is the left join of the other side, so serdes, late rows and the window's two
+        # bounds change sides as well.
         turned = replace(
             options, value_serde=right_rows, other_value_serde=left_rows, late=late_right, other_late=late_left
         )
@@ -191,7 +178,7 @@ def _of_streams(mine: _Side, theirs: _Side, join: Join, key_type: SqlType, late:
 def _late_sides(
     mine: _Side, theirs: _Side, join: Join, late: LateOfJoin
 ) -> tuple[Callable[[Any], None] | None, Callable[[Any], None] | None]:
-    """Return what takes the late records of each side."""
+    """Return the consumers of late records of the left and the right side."""
     found: dict[str, Callable[[Any], None]] = {}
     aliases = list(dict.fromkeys(each.source for each in mine.relation.fields))
     for into in join.late:
@@ -245,6 +232,7 @@ def _of_tables(mine: _Side, theirs: _Side, join: Join, key_type: SqlType) -> Rel
     joiner = _joiner(mine.relation, theirs.relation)
     if not mine.is_key:
         return _by_foreign_key(mine, theirs, join)
+    # Both sides would read one store, so a deletion would reach both at once and leave the joined row.
     if both := mine.relation.tables & theirs.relation.tables:
         message = f"A table cannot be joined with itself: both sides read topic {min(both)}"
         raise SqlError(message, join.source.start, hint="One SELECT from the table has all its columns.")
@@ -278,7 +266,7 @@ def _by_foreign_key(mine: _Side, theirs: _Side, join: Join) -> Relation:
 
 
 def _stored(relation: Relation) -> Any:
-    """Return the table with serdes of its own, because its rows travel to the other table's tasks."""
+    # The mapping changes nothing, but gives the table serdes: rows are sent to the tasks of the other table and back.
     assert relation.table is not None  # noqa: S101 - checked by the caller
     stored: Materialized[Any, Any] = Materialized(key_serde=relation.key_serde, value_serde=rows_of(relation.fields))
     return relation.table.map_values(_same, stored)
@@ -298,7 +286,8 @@ def _require_primary(theirs: _Side, join: Join) -> None:
 
 
 def _key_serde(mine: _Side, theirs: _Side, key_type: SqlType) -> Serde[Any]:
-    """Return the serde of keys; that of a side that is not repartitioned, so that partitions match."""
+    # A side that is not repartitioned keeps the bytes of its keys. The other side must write the same ones, or equal keys
+    # would be in different partitions.
     for side in (theirs, mine):
         if side.is_key:
             return side.relation.key_serde
@@ -326,9 +315,10 @@ def _joiner(left: Relation, right: Relation) -> Callable[[Any, Any], Any]:
 def _result(
     mine: _Side, theirs: _Side, join: Join, keys: Serde[Any], *, stream: Any = None, table: Any = None
 ) -> Relation:
-    """Return the joined rows with the columns of both sides, and the columns that may stand for their key."""
+    """Return the joined rows with the columns of both sides, and the columns that may represent their key."""
     width = len(mine.relation.fields)
     fields = tuple(replace(each, is_key=False) for each in (*mine.relation.fields, *theirs.relation.fields))
+    # Of a full outer join either side may be missing, so none of its columns always has the key.
     viable = []
     if join.kind != "FULL":
         viable += [] if mine.place is None else _same_keys(mine)

@@ -98,42 +98,39 @@ class StatementPlan:
     properties: dict[str, str] = field(default_factory=dict)
     columns: Resolver = field(default_factory=Unknown)
     used: Mapping[str, frozenset[str]] = field(default_factory=dict)
-    """Columns that all statements use, by source; sources left out are read whole."""
+    """Columns that all statements use, by source; a source without an entry is read whole."""
     shared: SharedTopics = field(default_factory=SharedTopics)
 
     def check_writes(self) -> None:
-        """Make sure that the statements run something.
-
-        Raises:
-            SqlError: If no statement writes a topic or keeps a table.
-        """
+        """Make sure that the statements run something."""
         if not self.writes:
             message = "The statements compute nothing: none is CREATE ... AS SELECT, CREATE SOURCE TABLE or INSERT INTO"
             raise SqlError(message, 0)
 
     def add_all(self, statements: Sequence[Statement]) -> None:
-        """Plan statements in order.
-
-        Raises:
-            SqlError: If a statement has a mistake.
-        """
+        """Plan statements in order."""
+        # Before planning starts: a table or topic is read once for all statements, so the first one must know what later
+        # ones need of it.
         for statement in statements:
             query = None if isinstance(statement, DropSource | CustomType | SetProperty) else statement.query
             if query is not None:
                 self._note_places(query)
+        # Both look-aheads read the topics in WITH. SET can change topics and formats on the way: with a prefix, two
+        # statements may share a topic without naming it.
         if PREFIX not in self.properties and not any(isinstance(each, SetProperty) for each in statements):
-            self.used = used_columns(statements)  # a prefix of topics may let two statements share one
+            self.used = used_columns(statements)
             self._note_topics(statements)
         for statement in statements:
             self.add(statement)
 
     def _note_topics(self, statements: Sequence[Statement]) -> None:
-        """Note the sources that statements declare over topics of several. Mistakes are reported when their turn comes."""
+        """Note the layouts of all declared sources, so that topics with several are read once."""
         self.shared.mixed = mixed_topics(statements)
         for statement in statements:
             if not isinstance(statement, CreateSource) or statement.query is not None:
                 continue
             if not statement.is_table or statement.topic in self.shared.mixed:
+                # `add` finds the mistake again, and reports mistakes in the order of the statements.
                 with suppress(SqlError):
                     self.shared.add(self._declared(statement, checked_properties(statement, self.properties)))
 
@@ -143,11 +140,7 @@ class StatementPlan:
             self.placed |= {query.source.name, *(join.source.name for join in query.joins)}
 
     def add(self, statement: Statement) -> None:
-        """Plan one more statement.
-
-        Raises:
-            SqlError: If it has a mistake.
-        """
+        """Plan one more statement."""
         if isinstance(statement, CustomType):
             return
         try:
@@ -163,7 +156,8 @@ class StatementPlan:
             if error.start is None:
                 error.start = statement.start
             raise
-        except TopologyError as error:  # of the DSL, which knows no statements
+        except TopologyError as error:
+            # From the DSL, which knows no statements: without this, the message would have no place in the file.
             raise SqlError(error.message, statement.start, hint=error.hint) from error
         except RecursionError:
             message = "The statement is nested too deeply"
@@ -183,9 +177,12 @@ class StatementPlan:
         given = checked_properties(statement, self.properties)
         query = statement.query
         source = self._declared(statement, given) if query is None else self._derived(statement, query, given)
+        # `_derived` adds the streams of LATE INTO to the catalog, perhaps under the name of this statement.
         if known is None and statement.name in self.catalog.sources:
             message = f"{statement.name} is the stream of its own late rows, too"
             raise SqlError(message, statement.start)
+        # Built only to be checked: an unsupported format or type must be refused here, with the statement's place, even if
+        # no query reads the source.
         source.serdes()
         if known is not None:
             self._check_unread(known, statement.start)
@@ -229,16 +226,10 @@ class StatementPlan:
     def _made(
         self, statement: CreateSource, given: Mapping[str, Any], result: QueryResult, first: RecordLayout
     ) -> Source:
-        """Write the result of a query, and return the source that it is.
-
-        Args:
-            statement: The statement that makes it.
-            given: Its properties.
-            result: The rows.
-            first: The layout of the source that they come from, whose formats they have by default.
-        """
+        """Write the result of a query, and return the source that it is."""
         first = _writable(first)
         key_format = given.get("KEY_FORMAT", first.key_format)
+        # The source has no key, but PARTITION BY or GROUP BY makes one: the inherited format could not hold it.
         if key_format == "NONE" and result.key and "KEY_FORMAT" not in given:
             key_format = "KAFKA"
         if not result.key and given.get("KEY_FORMAT", "NONE") != "NONE":
@@ -263,14 +254,15 @@ class StatementPlan:
         return source
 
     def _new_store(self, name: str) -> str | None:
-        """Return a name for the store of a table: its own, unless that is taken or not allowed."""
+        """Return the table's name as the name of its store; None if it is taken or not a legal topic name."""
+        # The changelog's topic contains the name of the store, and backquoted names may have any characters.
         if name in self.stores or not is_legal_topic(name):
             return None
         self.stores.add(name)
         return name
 
     def _kept(self, source: Source) -> Source:
-        """Return a source table that workers keep in a store for queries, whether or not other queries read it."""
+        """Return a source table that workers store for pull queries, even if no statement reads it."""
         store, width = self._new_store(source.name), len(source.layout.value)
         if store is None:
             return source
@@ -306,11 +298,7 @@ class StatementPlan:
         self._write(widened, target)
 
     def select(self, query: Query, topic: str) -> Selection:
-        """Plan a query whose rows go to a topic for display, in a format of Riverrun's own.
-
-        Raises:
-            SqlError: If it has a mistake.
-        """
+        """Plan a query whose rows go to a topic for display, in a format of Riverrun's own."""
         self._note_places(query)
         result = planned(query, self._relations(query))
         keys, values = (row_serde([type_ for _, type_ in columns]) for columns in (result.key, result.value))
@@ -330,6 +318,7 @@ class StatementPlan:
             names = [name for name, _ in (*result.value, *result.key)]
             time_of = time_by(sink.layout.timestamp_format)
             stream = timed_stream(stream, names.index(sink.layout.timestamp), len(result.value), time_of)
+        # Outside of a record, NULL has no bytes: these formats write it as a null value, which deletes a table's row.
         if not sink.layout.wrapped or sink.layout.value_format == "KAFKA":
             stream = stream.map_values(_null_alone)
         stream.to(sink.topic, Produced(keys, values))
@@ -347,6 +336,7 @@ class StatementPlan:
             layouts = self.shared.layouts_of(source)
             if is_mixed or len(layouts) > 1:
                 return self._read_shared(source, alias, used, layouts)
+        # Tables are read whole, because their rows are stored and queried.
         keys, values = source.serdes(None if source.is_table else self.used.get(source.name))
         extractor = _extractor(source.layout, has_deletions=source.is_table)
         consumed: Consumed[Any, Any] = Consumed(keys, values, timestamp_extractor=extractor)
@@ -364,14 +354,18 @@ class StatementPlan:
         has_deletions = source.topic in self.shared.mixed
         extractor = _extractor(source.layout, own, has_deletions=has_deletions)
         read = self.builder.stream(source.topic, Consumed(keys, rows, timestamp_extractor=extractor)).map_values(own)
+        # Alone, this stream would drop a null value, which has no timestamp column. The shared read lets it pass at the
+        # record's time, because the table needs the deletion.
         if has_deletions and not source.is_table and source.layout.timestamp in dict(source.layout.value):
-            read = read.filter(_has_row)  # the time of a deletion is for the table
+            read = read.filter(_has_row)
         return self._read_stream(source, alias, used, read)
 
     def _read_stream(self, source: Source, alias: str, used: set[str], stream: KStream[Any, Any]) -> Relation:
         """Return a source whose rows come in a stream, also if it is a table."""
         keys, values = source.serdes()
-        if source.layout.changes is not None:  # keys have other bytes here than in Debezium's topic
+        if source.layout.changes is not None:
+            # Debezium writes keys as objects, so equal keys have other bytes here and hash to other partitions. Selecting
+            # the same key again makes the DSL repartition the rows.
             (keys, values), stream = source.layout.inner_serdes(), stream.select_key(_own_key)
         relation = Relation.of(source, alias, keys)
         if not source.is_table:
@@ -394,7 +388,7 @@ class StatementPlan:
 
 
 def _kept(source: Source) -> Materialized[Any, Any]:
-    """Return how a source table is stored, without serdes: under a name if it is kept for queries."""
+    """Return how a source table is stored, without serdes; it has a name if pull queries read it."""
     return Materialized(name=source.stored.store if source.stored and source.is_read_only else None, ttl=source.ttl)
 
 
@@ -412,7 +406,7 @@ def _own_key(key: Any, _row: Any) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """The rows of a query in a topic, and the way to read them."""
+    """The rows of a query in a topic, and the serdes that read them."""
 
     topic: str
     result: QueryResult
@@ -486,16 +480,11 @@ def _has_row(_key: Any, row: Any) -> bool:
 def _extractor(
     layout: RecordLayout, row: Callable[[Any], Any] | None = None, *, has_deletions: bool = False
 ) -> Callable[[ConsumerRecord[Any, Any], int], int] | None:
-    """Return the timestamp extractor for a layout; None if times are those of the records.
-
-    Args:
-        layout: The layout.
-        row: Returns the layout's row of a value, if a value is not just that.
-        has_deletions: Whether a table is read, whose deletions have no columns: they have the times of their records.
-    """
+    """Return the timestamp extractor for a layout; None if times are those of the records."""
     if layout.timestamp is None:
         return None
     names, time_of = [name for name, _ in layout.value], time_by(layout.timestamp_format)
+    # -1 lets the record be skipped, as in ksqlDB. Session and window keys are `Windowed` around the tuple.
     if layout.timestamp not in names:
         place = [name for name, _ in layout.key].index(layout.timestamp)
         return lambda record, _partition_time: (
@@ -503,6 +492,7 @@ def _extractor(
         )
     place = names.index(layout.timestamp)
     if has_deletions:
+        # At -1 a deletion would be dropped, and the row would stay in the table for good.
         own = row or _itself
         return lambda record, _partition_time: (
             record.timestamp if record.value is None else time_of(own(record.value)[place])

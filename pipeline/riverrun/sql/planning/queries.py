@@ -59,13 +59,13 @@ class ProjectedColumn:
 
 
 _WHOLE = Query((Item(None),), From("", "", 0))
-"""All columns of a source."""
+"""SELECT * from one source."""
 _BOUNDS = {"WINDOWSTART", "WINDOWEND"}
 _RESERVED = {"ROWTIME", "ROWPARTITION", "ROWOFFSET", *_BOUNDS}
 
 
 LateConsumer = Callable[["LateInto", QueryResult], None]
-"""Takes rows that came too late, for the stream of a LATE INTO."""
+"""Receives the late rows of a LATE INTO, to make its stream."""
 
 
 def planned(
@@ -76,18 +76,7 @@ def planned(
     settings: Mapping[str, Any] | None = None,
     late: LateConsumer | None = None,
 ) -> QueryResult:
-    """Return the result of a query.
-
-    Args:
-        query: The query.
-        relations: Its sources.
-        kept: How a table is stored, without serdes. Without a name, it is stored as far as queries need it.
-        settings: Properties that functions read, from SET.
-        late: Called with late rows for each LATE INTO; None where there is no place for them.
-
-    Raises:
-        SqlError: If it has a mistake.
-    """
+    """Return the result of a query."""
     _check_clauses(query)
     _check_functions(query)
     if query.late and late is None:
@@ -141,6 +130,7 @@ def _check_functions(query: Query) -> None:
 def qualified(node: exp.Expr, relation: Relation) -> exp.Expr:
     """Return an expression whose columns all name their source, so that equal expressions compare equal."""
     found = node.copy()
+    # A parameter of a lambda looks like a column, and hides one with its name unless that is qualified.
     bound = {name.name for each in found.find_all(exp.Lambda) for name in each.expressions}
     for column in list(found.find_all(exp.Column)):
         if column.name not in bound or column.table:
@@ -165,11 +155,7 @@ def _filtered(query: Query, relation: Relation) -> Relation:
 
 
 def outputs_of(query: Query, relation: Relation) -> list[ProjectedColumn]:
-    """Return the columns of the projection, with stars expanded.
-
-    Raises:
-        SqlError: If a column does not exist, or a name occurs twice.
-    """
+    """Return the columns of the projection, with stars expanded."""
     found: list[ProjectedColumn] = []
     names = _NewNames({each.name for each in relation.fields})
     for item in query.items:
@@ -217,7 +203,9 @@ def _star(item: Item, relation: Relation, *, has_new_key: bool) -> list[Projecte
         raise SqlError(message, item.start)
     if relation.is_joined:
         return _joined_star(item, relation)
-    shown = (each for each in relation.fields if not each.is_pseudo)  # keys are last, but lead while they are keys
+    # Rows hold the key's columns last, but ksqlDB's star lists them first. After PARTITION BY the old key is a value like
+    # others, and stays last.
+    shown = (each for each in relation.fields if not each.is_pseudo)
     ordered = sorted(shown, key=lambda each: not each.is_key or has_new_key)
     return [ProjectedColumn(each.name, _column(each.source, each.name)) for each in ordered]
 
@@ -268,11 +256,12 @@ def _own_name(node: exp.Expr) -> str | None:
 
 
 def _distinct(distinct: DistinctOn, query: Query, relation: Relation) -> Relation:
-    """Return a stream without repetitions. With PARTITION BY, those are found that other partitions had."""
+    """Return a stream without repetitions."""
     if relation.stream is None:
         message = "SELECT DISTINCT ON drops repetitions of a stream: a table has each row once"
         raise SqlError(message, distinct.start)
     stream, keys, rows = relation.stream, _keys(query, relation), rows_of(relation.fields)
+    # Repetitions are found within a partition. So PARTITION BY has to repartition before them, not after.
     if query.partition_by and keys:
         key_serde = row_serde(_types(keys, relation))
         stream = stream.select_key(_key_of(keys, relation)).repartition(Repartitioned(key_serde, rows))
@@ -303,6 +292,8 @@ def _plain(query: Query, relation: Relation, kept: Materialized[Any, Any]) -> Qu
         message = "PARTITION BY clause is not supported for tables."
         raise SqlError(message, start_of(query.partition_by[0]))
     keys = _keys(query, relation)
+    # A star includes the key that PARTITION BY makes, though no source has that column. A qualified star of a join only
+    # lists its source.
     has_star = any(item.expression is None and not (relation.is_joined and item.source) for item in query.items)
     if has_star:
         known = {qualified(each.node, relation) for each in outputs}
@@ -336,6 +327,7 @@ def _plain(query: Query, relation: Relation, kept: Materialized[Any, Any]) -> Qu
     assert stream is not None  # noqa: S101 - a relation has one of both
     window, window_ms = relation.window, relation.window_ms
     if query.partition_by:
+        # A new key has no window. `_distinct` has already selected it, unless it is NULL.
         window = window_ms = None
         if query.distinct is None or not keys:
             stream = stream.select_key(_key_of(keys, relation))
@@ -345,18 +337,18 @@ def _plain(query: Query, relation: Relation, kept: Materialized[Any, Any]) -> Qu
 
 
 def _materialized(relation: Relation, value: Columns, store: str | None) -> Materialized[Any, Any] | None:
-    """Return how to store a table for queries, without a cache, so that it sends the updates of a table without a store."""
+    """Return how to store a table for pull queries; None without a store."""
     if store is None:
         return None
     rows = named(row_serde([type_ for _, type_ in value]), value)
+    # A cache would merge updates: the table's topic must get the same records whether or not queries read the table.
     return Materialized(relation.key_serde, rows, name=store, caching=False)
 
 
 def _key_of(keys: Sequence[exp.Expr], relation: Relation) -> Callable[[Any, Any], Any]:
-    """Return a function of key and row that makes a new key.
-
-    For a record without a value, only the columns of its key are known; other columns are NULL.
-    """
+    """Return a function of key and row that makes a new key."""
+    # A record without a value has only the columns of its key. An expression of other columns is NULL there, as a whole:
+    # `COALESCE(item, 'none')` must not make a key of its default.
     compiler, key_compiler = Compiler(relation.fields), Compiler(relation.fields)
     key_of = function_of(compiler.names, [compiler.code(each) for each in keys])
     known = [key_compiler.code(each if _is_of_key(each, relation) else exp.Null()) for each in keys]
@@ -382,7 +374,8 @@ def _row_of_key(relation: Relation) -> Callable[[Any], Any]:
 
 
 def _key_or_none(key: Any) -> Any:
-    return key if key != (None,) and key else None  # a key of several columns is a key of NULLs
+    # A single NULL is no key. Of several columns, a tuple of NULLs is one.
+    return key if key != (None,) and key else None
 
 
 def _key_type(type_: SqlType | None) -> SqlType:
@@ -419,11 +412,7 @@ def _viable(query: Query, relation: Relation) -> exp.Expr:
 
 
 def checked(compiler: Compiler, output: ProjectedColumn) -> Code:
-    """Return the code of a column of the projection.
-
-    Raises:
-        SqlError: If it has no type.
-    """
+    """Return the code of a column of the projection."""
     code = compiler.code(output.node)
     if code.type is None:
         message = f"Column {output.name} is NULL, and has no type"
@@ -434,11 +423,7 @@ def checked(compiler: Compiler, output: ProjectedColumn) -> Code:
 def split(
     outputs: Sequence[ProjectedColumn], nodes: Sequence[exp.Expr], keys: Sequence[exp.Expr], *, is_needed: bool = True
 ) -> tuple[list[str], list[ProjectedColumn]]:
-    """Split the projection into the names of the key's columns, none if no key is needed, and the value's columns.
-
-    Raises:
-        SqlError: If a column of the key is missing or repeated.
-    """
+    """Split the projection into the names of the key's columns, none if no key is needed, and the value's columns."""
     names, taken = [], set()
     if not is_needed and not set(nodes).issuperset(keys):
         return [], list(outputs)

@@ -1,9 +1,4 @@
-"""Rows of the sources of a query, with all columns in one row, so that expressions find them by index.
-
-Columns of streams that statements use: others are not read.
-
-Table functions of a projection: a row becomes several rows, one for each item of the longest list.
-"""
+"""Rows of the sources of a query: tuples of all columns, in which expressions find a column by its index."""
 
 from __future__ import annotations
 
@@ -52,11 +47,9 @@ def names_of(query: Query) -> set[str]:
 
 
 def used_columns(statements: Sequence[Statement]) -> Mapping[str, frozenset[str]]:
-    """Return the names of the columns that statements use, by source; names of other sources' columns may be among them.
-
-    Sources without an entry are read whole: those of `SELECT *`, and those whose name or topic several statements have, as a
-    topic is read once for all.
-    """
+    """Return the names of the columns that statements use, by source; a source without an entry is read whole."""
+    # A name counts for every source of its query: too many columns cost time, a missing one would be NULL. A topic is read
+    # once for all statements, so a topic or name that occurs twice is read whole, like the source of a star.
     used: dict[str, set[str]] = {}
     whole = _shared(statements)
     for statement in statements:
@@ -64,7 +57,8 @@ def used_columns(statements: Sequence[Statement]) -> Mapping[str, frozenset[str]
         if query is None:
             continue
         names = names_of(query)
-        has_star = bool(query.late) or any(item.expression is None for item in query.items)  # late rows are whole
+        # LATE INTO sends whole rows, like a star.
+        has_star = bool(query.late) or any(item.expression is None for item in query.items)
         for source in (query.source, *(join.source for join in query.joins)):
             used.setdefault(source.name, set()).update(names)
             if has_star:
@@ -81,7 +75,7 @@ def _shared(statements: Sequence[Statement]) -> set[str]:
 
 
 LateRows = Callable[["Relation"], None]
-"""Takes a stream of rows that came too late."""
+"""Receives a stream of late rows."""
 
 
 def column_of(field: Field) -> exp.Column:
@@ -113,6 +107,7 @@ class Relation:
     @classmethod
     def of(cls, source: Source, alias: str, keys: Serde[Any]) -> Relation:
         """Return a relation of a source's columns, without rows yet."""
+        # Values come first: generated code appends the key to the unpacked row (`WithKey`).
         layout = source.layout
         values = [Field(name, type_, alias) for name, type_ in layout.value]
         fields = (*values, *(Field(name, type_, alias, is_key=True, is_source_key=True) for name, type_ in layout.key))
@@ -140,12 +135,7 @@ class Relation:
         return replace(self, fields=self._with_bounds(), table=table.map_values(self._row_of()))
 
     def placed_table(self, stream: KStream[Any, Any], kept: Materialized[Any, Any]) -> KTable[Any, Any]:
-        """Return the rows of a table, each with its headers and all pseudo columns.
-
-        Args:
-            stream: Its updates.
-            kept: How it is stored, without serdes.
-        """
+        """Return the rows of a table, each with its headers and all pseudo columns."""
         relation = self.with_stream(stream, PLACES)
         assert relation.stream is not None  # noqa: S101 - it has just been set
         return relation.stream.to_table(replace(kept, key_serde=self.key_serde, value_serde=rows_of(relation.fields)))
@@ -155,7 +145,7 @@ class Relation:
         return replace(self, fields=self._with_columns([*self._headers, *map(_Place, PLACES)]), table=table)
 
     def rekeyed(self, stream: KStream[Any, Any]) -> Relation:
-        """Return the relation with its rows under the keys that it has, which a repartitioning has changed."""
+        """Return the relation with rows that a repartitioning has moved, under their own keys again."""
         return replace(self, stream=stream.select_key(_own_key(self)))
 
     @property
@@ -178,12 +168,13 @@ class Relation:
 
 
 def _own_key(relation: Relation) -> Callable[[Any, Any], Any]:
-    """Return the function that makes the key of a row, of its columns."""
+    """Return the function that makes the key of a row from its columns."""
     places, bounds = relation.key, tuple(n for n, each in enumerate(relation.fields) if each.name in _BOUNDS)
     is_windowed = relation.window is not None
 
     def key(_key: Any, row: Any) -> Any:
         made = tuple(row[place] for place in places)
+        # A row without a key was written with NULLs in the key's columns.
         if not any(each is not None for each in made):
             return None
         return Windowed(made, Window(*(row[place] for place in bounds))) if is_windowed else made
@@ -218,12 +209,14 @@ class _Place:
 
     def value_of(self, record: Any, metadata: Any) -> Any:
         """Return the value for a record."""
+        # Of several headers with one name, the last one counts. An empty name is the column of all headers.
         if self.header:
             return next((value for name, value in reversed(record.headers) if name == self.header), None)
         if self.header is not None:
             return [{"KEY": name, "VALUE": value} for name, value in record.headers]
         if self.name == "ROWTIME":
             return record.timestamp
+        # Records of punctuations have no place in a topic: metadata is None.
         return metadata and (metadata.partition if self.name == "ROWPARTITION" else metadata.offset)
 
 
@@ -263,6 +256,7 @@ class _Places:
 
 
 def _supplier(columns: Sequence[_Place]) -> Callable[[], _Places]:
+    # Plain values, which the digest of the topology can see in the closure.
     note = [(each.name, each.header) for each in columns]
     return lambda: _Places([_Place(name, header) for name, header in note])
 
@@ -282,6 +276,7 @@ class _Timed:
 
     def process(self, record: Any) -> None:
         """Forward the record at its new time; drop it if it has none."""
+        # A deletion has no columns, and must not be lost: it keeps its record's time.
         if record.value is None:
             self._context.forward(record)
             return
@@ -296,11 +291,7 @@ class _Timed:
 
 
 def time_by(pattern: str | None) -> Callable[[Any], int]:
-    """Return a function that converts a column's value to ms since 1970; -1 if there is no time.
-
-    Args:
-        pattern: Pattern of texts, as of Java's DateTimeFormatter; None for numbers and timestamps.
-    """
+    """Return a function that converts a column's value to ms since 1970; -1 if there is no time."""
 
     def time_of(value: Any) -> int:
         try:
@@ -314,17 +305,11 @@ def time_by(pattern: str | None) -> Callable[[Any], int]:
 def timed_stream(
     stream: KStream[Any, Any], place: int, values: int, time_of: Callable[[Any], int]
 ) -> KStream[Any, Any]:
-    """Return a stream whose records have a column's values as their times.
-
-    Args:
-        stream: Rows of values.
-        place: Index of the column among values, followed by keys.
-        values: Number of columns of values.
-        time_of: Converts a value to ms; below 0 if there is no time.
-    """
+    """Return a stream whose records have a column's values as their times."""
     return stream.process_values(lambda: _Timed(place, values, time_of))
 
 
+# ksqlDB's prefix for the columns that replace table functions.
 _MADE = "KSQL_SYNTH_"
 
 
@@ -339,13 +324,7 @@ def table_calls(nodes: Sequence[exp.Expr | None]) -> list[exp.Anonymous]:
 
 
 def exploded(nodes: Sequence[exp.Expr], relation: Relation) -> tuple[list[exp.Expr], Relation]:
-    """Return expressions without table functions, and a relation with columns that replace them.
-
-    A shorter list is padded with NULLs (ksqlDB's `KudtfFlatMapper`). A function that fails makes no rows.
-
-    Raises:
-        SqlError: If the relation is a table, or a function does not take its arguments.
-    """
+    """Return expressions without table functions, and a relation with columns that replace them."""
     calls = table_calls(nodes)
     if not calls:
         return list(nodes), relation
@@ -391,6 +370,7 @@ class _Explosion:
             if row is None:
                 return
             arguments = arguments_of(row)
+            # Shorter lists are padded with NULLs, as by ksqlDB's `KudtfFlatMapper`.
             for items in zip_longest(*(each.items(arguments) for each in calls)):
                 yield (*row, *items)
 

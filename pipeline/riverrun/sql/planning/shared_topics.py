@@ -1,7 +1,4 @@
-"""Topics over which statements declare several sources: each record is read once, as a row of every declaration.
-
-CREATE OR REPLACE: adds columns to a declared source, which must not change otherwise.
-"""
+"""Rules for sources that have a topic or a name in common: shared topics, and CREATE OR REPLACE."""
 
 from __future__ import annotations
 
@@ -23,15 +20,7 @@ _HINT = "A file has one statement for each result: edit that, and release the fi
 
 
 def check_replacement(statement: CreateSource, known: Source | None) -> None:
-    """Make sure that a statement can create or replace a source.
-
-    Args:
-        statement: The statement.
-        known: The source that has the name already; None if there is none.
-
-    Raises:
-        SqlError: If it cannot.
-    """
+    """Make sure that a statement can create or replace a source."""
     kind = "table" if statement.is_table else "stream"
     if statement.replaces and (statement.is_read_only or (known is not None and known.is_read_only)):
         message = f"Cannot add {kind} '{statement.name}': CREATE OR REPLACE is not supported on source {kind}s."
@@ -45,11 +34,7 @@ def check_replacement(statement: CreateSource, known: Source | None) -> None:
 
 
 def check_columns(known: Source, source: Source, start: int) -> None:
-    """Make sure that a source only adds columns to the one that it replaces.
-
-    Raises:
-        SqlError: If there is any other difference.
-    """
+    """Make sure that a source only adds columns to the one that it replaces."""
     before, after = known.layout, source.layout
     problem = None
     if known.stored is not None or known.is_table != source.is_table:
@@ -69,8 +54,7 @@ def check_columns(known: Source, source: Source, start: int) -> None:
 class SharedTopics:
     """The layouts of topics that several sources are declared over, and the sources that have been read.
 
-    Args:
-        mixed: Topics that are read as a table and by another name as well (`mixed_topics`).
+    `mixed` holds the topics that are read as a table and under another name as well (`mixed_topics`).
     """
 
     mixed: frozenset[str] = frozenset()
@@ -84,12 +68,10 @@ class SharedTopics:
             layouts.append(source.layout)
 
     def layouts_of(self, source: Source) -> Sequence[RecordLayout]:
-        """Return the layouts in which the records of a source's topic are read, its own among them.
-
-        Raises:
-            SqlError: If another source reads the topic in a way that does not go together with this one.
-        """
+        """Return the layouts in which the records of a source's topic are read, its own among them."""
         layouts = self._layouts.get(source.topic, [])
+        # A topology reads a topic once, with the serdes of its first reader. Layouts share that read if keys and times are
+        # alike; a layout that was not noted in advance can only be the one already read.
         first = self._read.setdefault(source.topic, source)
         if first.layout in layouts and source.layout in layouts and all(_alike(each, layouts[0]) for each in layouts):
             return layouts
@@ -105,6 +87,8 @@ class SharedTopics:
 
 def mixed_topics(statements: Sequence[Statement]) -> frozenset[str]:
     """Return the topics that statements read under several names, of which one is a table's."""
+    # The last declaration of a name counts: CREATE OR REPLACE only adds columns. Source tables are always read, because
+    # workers keep them for queries.
     made = {each.name: each for each in statements if isinstance(each, CreateSource)}
     names = {name for name, each in made.items() if each.is_table and each.is_read_only}
     for statement in statements:
@@ -152,7 +136,7 @@ def _unwritten(_rows: Any) -> bytes:
 
 
 def _alike(one: RecordLayout, other: RecordLayout) -> bool:
-    """Return whether keys and times of records are read alike, as they are read once."""
+    # Serdes hold functions and cannot be compared; their names have formats and columns.
     names = (one.serdes()[0].name, other.serdes()[0].name)
     windows = (one.window, one.window_ms) == (other.window, other.window_ms)
     times = (one.timestamp, one.timestamp_format) == (other.timestamp, other.timestamp_format)

@@ -28,16 +28,16 @@ if TYPE_CHECKING:
     )
     from riverrun.state.store_types import ChangeBuffer
 
+# The layout's version, on every value in the changelog (`InMemoryTimeOrderedKeyValueChangeBuffer`).
 CHANGELOG_HEADERS: Headers = (("v", b"\x03"),)
-"""The layout's version, on every value in the changelog (`InMemoryTimeOrderedKeyValueChangeBuffer`)."""
 _INT = struct.Struct(">i")
 _LONG = struct.Struct(">q")
 _TIME_AND_OFFSET = struct.Struct(">qq")
 _PARTITION_AND_HEADERS = struct.Struct(">ii")
 _NULL = -1
 _SAME_AS_PRIOR = -2
+# Size of an entry besides its bytes: buffer time, timestamp, offset, partition.
 _FIXED_BYTES = 8 + 8 + 8 + 4
-"""Size of an entry besides its bytes: buffer time, timestamp, offset, partition."""
 
 
 class BufferedChange(NamedTuple):
@@ -83,11 +83,7 @@ class BufferedChange(NamedTuple):
 
     @classmethod
     def decode(cls, data: bytes) -> BufferedChange:
-        """Read a buffered change from bytes.
-
-        Raises:
-            CorruptStateError: If the bytes are not a buffered change.
-        """
+        """Read a buffered change from bytes."""
         try:
             return _decoded(data)
         except (struct.error, UnicodeDecodeError) as error:
@@ -101,21 +97,20 @@ class SuppressionBuffer:
     """A buffer of one task: `ChangeBuffer` for the operator, `StateStore` for the task.
 
     All of it is in memory (`InMemoryTimeOrderedKeyValueChangeBuffer`); the backend and the changelog have it as of the last
-    commit. Values are kept as bytes, so an aggregate that is changed in place later does not change what is buffered.
-
-    It keeps its own pending writes, not those of `StoreCore`, which holds encoded writes. The buffer notes only changed keys;
-    it encodes their entries at the commit, because most of them change or leave before.
+    commit.
     """
 
     def __init__(self, builder: StoreBuilder, backend: StateBackend, context: UpdateContext) -> None:
-        """Prepare the buffer; it reads the store at the first use, as the changelog may be restored until then."""
         self.name = builder.name
         self.expired_puts = 0  # this store expires nothing
         self._context = context
         self._keys, self._values = stored_keys(builder), stored_values(builder)
         self._table = backend.table(builder.name)
+        # Read at the first use, as the changelog may be restored until then.
         self._loaded: dict[bytes, BufferedChange] | None = None
         self._order: list[tuple[int, bytes]] = []
+        # Only the keys, with the times of their changes, unlike the encoded writes of `StoreCore`: entries are encoded at the
+        # commit, as most of them change or leave before.
         self._changed: dict[bytes, int] = {}
         self._size_bytes = 0
 
@@ -138,9 +133,11 @@ class SuppressionBuffer:
     def put(self, buffer_time: int, key: Any, change: Change[Any], timestamp: int, headers: Headers) -> None:
         """Buffer an update; a buffered key keeps its place."""
         raw, entries = self._keys.written(key), self._entries()
+        # As bytes: an aggregate that is changed in place later must not change what is buffered.
         old, new = self._encoded(key, change.old), self._encoded(key, change.new)
         known = entries.get(raw)
         if known is None:
+            # The first update replaces the value that downstream knows.
             prior = old
             heappush(self._order, (buffer_time, raw))
             self._size_bytes += len(raw)
@@ -174,7 +171,8 @@ class SuppressionBuffer:
         """Do nothing: buffered updates wait for their time, not for the commit."""
 
     def held_back_bytes(self) -> int:
-        """Return the estimated size of the changes since the last commit, bytes; commits do not empty the buffer."""
+        """Return the estimated size of the changes since the last commit, bytes."""
+        # Not of the buffer: an early commit would not make it smaller.
         return len(self._changed) * WRITE_OVERHEAD_BYTES
 
     def changelog(self) -> Iterator[ChangelogRecord]:
@@ -192,11 +190,7 @@ class SuppressionBuffer:
         self._changed = {}
 
     def restore(self, batch: ChangelogBatch) -> Puts:
-        """Convert changelog records to the backend's form.
-
-        Raises:
-            CorruptStateError: If a record has another layout version.
-        """
+        """Convert changelog records to the backend's form."""
         puts = {}
         for key, value, headers in zip(batch.keys(), batch.values(), batch.headers(), strict=True):
             if value is not None and CHANGELOG_HEADERS[0] not in headers:
@@ -254,7 +248,7 @@ def _decoded(data: bytes) -> BufferedChange:
 
 
 def _read(data: bytes, at: int) -> tuple[bytes | None, int]:
-    """Return bytes that follow their length, and the position behind them."""
+    """Return bytes that follow their length, and the position after them."""
     (length,) = _INT.unpack_from(data, at)
     at += _INT.size
     return (None, at) if length == _NULL else (data[at : at + length], at + length)

@@ -1,7 +1,4 @@
-"""The common part of stores: writes since the last commit, and the cache in front of them.
-
-The common part of stores with windows and sessions: entries that are cut into segments, and expire.
-"""
+"""The common parts of stores: writes since the last commit, the cache in front of them, and segments that expire."""
 
 from __future__ import annotations
 
@@ -43,23 +40,15 @@ class ChangelogCodec(Protocol):
 
 
 class StoreCore:
-    """The writes of a store since the last commit, with the cache that holds updates back before they are written.
-
-    Stores have one each, and let the task use it. Versioned stores and the buffer of `suppress` keep their own writes instead.
-
-    Args:
-        codec: Converts writes to changelog records.
-        read: Reads the committed bytes of a key.
-        context: The record being processed, and the limit of values kept for the next read.
-    """
+    """The writes of a store since the last commit, with the cache that holds updates back before they are written."""
 
     __slots__ = ("_codec", "_context", "_read", "cache", "pending", "times")
 
     def __init__(self, codec: ChangelogCodec, read: Callable[[bytes], bytes | None], context: UpdateContext) -> None:
+        # Stored bytes by store key; None deletes. Each commit replaces the dict, so functions must not keep it.
         self.pending: dict[bytes, bytes | None] = {}
-        """Stored bytes by store key; None deletes. Each commit replaces the dict."""
+        # The time (ms) of the last record that wrote each pending key.
         self.times: dict[bytes, int] = {}
-        """The time (ms) of the last record that wrote each pending key."""
         self.cache: NamedCache | None = None
         self._codec = codec
         self._read = read
@@ -75,12 +64,7 @@ class StoreCore:
     ) -> NamedCache:
         """Put a cache in front of the store that holds updates back, and return it.
 
-        Args:
-            codec: Converts values to bytes.
-            pause: Called now and then while the cache is flushed.
-            time_of: Returns the time (ms) to forward an update with.
-            stored: Reads a key below the cache. Default: `stored` of this object.
-            write: Writes a key below the cache. Default: `write` of this object.
+        `stored` and `write` access a key below the cache; they default to those of this object.
         """
         writes_at_once = self._context.keeps_sources
         self.cache = NamedCache(codec, stored or self.stored, write or self.write, time_of, pause, writes_at_once)
@@ -122,11 +106,7 @@ class StoreCore:
         self.pending, self.times = {}, {}
 
     def forget_reads(self, limit_bytes: int | None = None) -> None:
-        """Forget decoded values that are not held back, if they exceed a limit.
-
-        Args:
-            limit_bytes: Limit of their estimated size, bytes. Default: `UpdateContext.kept_bytes`.
-        """
+        """Forget decoded values that are not held back, if they exceed a limit."""
         if self.cache is not None:
             self.cache.drop_clean(self._context.kept_bytes if limit_bytes is None else limit_bytes)
 
@@ -138,13 +118,8 @@ class StoreCore:
 class SegmentedCore:
     """A store's segments, the times that it keeps, and its writes since the last commit.
 
-    Each store has one, and lets the task use it.
-
     Args:
-        builder: The store.
-        backend: The backend with its tables.
-        context: The record being processed, and the limit of values kept for the next read.
-        suffix_bytes: Length of the part of an entry's key behind the user's key; it begins with the time (ms) that expires.
+        suffix_bytes: Length of the part of an entry's key after the user's key; it begins with the time (ms) that expires.
         span_ms: Entries are kept above the highest time ever put, less this span, ms.
     """
 
@@ -153,7 +128,6 @@ class SegmentedCore:
     def __init__(
         self, builder: StoreBuilder, backend: StateBackend, context: UpdateContext, suffix_bytes: int, span_ms: int
     ) -> None:
-        """Find the existing segments."""
         self.codec = codec_of(builder)
         self.segments = Segments(builder.name, builder.retention_ms, backend, suffix_bytes)
         self.kept = Retention(self.segments, span_ms)

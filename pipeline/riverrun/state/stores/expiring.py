@@ -20,21 +20,9 @@ _TIME = struct.Struct(">q")
 class ExpiringKeyValueStore(KeyValueStateStore):
     """A key-value store whose rows live for `ttl_ms` after their last write; reads do not prolong it.
 
-    The time of a write is the task's stream time. Rows with times of their own (`ValueAndTimestamp`) live from these.
-    Each access and each commit first deletes the rows that stream time has passed. So nobody reads an expired row, and each
-    commit has the deletions up to its stream time, wherever commits are.
-
-    The changelog has the time of a write as the time of its record, and the time of expiry as that of a deletion. The times
-    of rows without own times are in a table next to the rows. So rows of a store that had no `ttl` can be read: they live
-    from when they are first seen.
-
-    The keys of all rows are in memory, with the times of their writes.
-
-    Args:
-        builder: The store, with its time to live.
-        backend: The backend.
-        context: The record being processed, and the stream time.
-        pause: Called now and then while the cache is flushed.
+    The time of a write is the task's stream time. Rows with times (`ValueAndTimestamp`) live from these. The changelog has
+    the time of a write as the time of its record, and the time of expiry as that of a deletion. The keys of all rows are in
+    memory, with the times of their writes.
     """
 
     def __init__(
@@ -47,15 +35,16 @@ class ExpiringKeyValueStore(KeyValueStateStore):
         super().__init__(builder, backend, context, pause)
         self._ttl_ms = builder.ttl_ms or 0
         self._have_times = builder.kind is StoreKind.TIMESTAMPED_KEY_VALUE
+        # Next to the rows, not in them: rows of a store that had no `ttl` before can be read.
         self._times_in = f"{builder.name}/times"
         self._stored_times = backend.table(self._times_in)
         self._new_times: dict[bytes, bytes | None] = {}
         self._is_loaded = False
+        # By store key, the time of a row's last write, ms.
         self._written: dict[bytes, int] = {}
-        """By store key, the time of a row's last write, ms."""
         self._waiting = WaitingRows()
+        # The time of the first row that may expire; 0 until the rows are loaded, so that the first access loads them.
         self._next_ms = 0
-        """The first of these times; 0 until the rows are loaded."""
 
     def get(self, key: Any) -> Any:
         """Return the value, or None."""
@@ -109,14 +98,15 @@ class ExpiringKeyValueStore(KeyValueStateStore):
         return super()._scan_bytes(lower, upper, reverse=reverse)
 
     def _time_of(self, value: Any) -> int:
-        """Return the time from which a value lives, ms: before the first record, that of the host's clock."""
+        """Return the time from which a value lives, ms."""
         if self._have_times:
             return int(value[1])
+        # Before the first record there is no stream time. The context's time is then that of the host's clock.
         context = self._context
         return context.timestamp if context.stream_time < 0 else context.stream_time
 
     def _note_time(self, store_key: bytes, time_ms: int | None) -> None:
-        """Make a time that of the row's record in the changelog, and keep it next to the row; None for a deletion."""
+        """Note the time of a row's write, for its record in the changelog and next to the row; None for a deletion."""
         if self._have_times:
             return
         self._new_times[store_key] = None if time_ms is None else _TIME.pack(time_ms)
@@ -124,7 +114,7 @@ class ExpiringKeyValueStore(KeyValueStateStore):
             self._date(store_key, time_ms)
 
     def _date(self, store_key: bytes, time_ms: int) -> None:
-        """Make a time (ms) that of the changelog's record about the last update of a key."""
+        """Set the time (ms) of the changelog's record about the last update of a key."""
         if self._cache is None:
             self._core.times[store_key] = time_ms
         else:
@@ -132,6 +122,8 @@ class ExpiringKeyValueStore(KeyValueStateStore):
 
     def _expire(self) -> None:
         """Delete the rows that stream time has passed, in the order of their expiry, then of the bytes of their keys."""
+        # At each access and each commit: nobody reads an expired row, and a commit has the deletions up to its stream time,
+        # wherever commits are.
         now_ms = self._context.stream_time
         if now_ms < self._next_ms:
             return
@@ -141,6 +133,7 @@ class ExpiringKeyValueStore(KeyValueStateStore):
             if written_ms is None:
                 continue
             due_ms = written_ms + self._ttl_ms
+            # A row that was written again waits for its new time.
             if due_ms == looked_at_ms:
                 self._delete(store_key, due_ms)
             else:
@@ -158,7 +151,6 @@ class ExpiringKeyValueStore(KeyValueStateStore):
             self._new_times[store_key] = None
 
     def _load(self) -> None:
-        """Let the rows of the store wait, once it has been restored."""
         if self._is_loaded:
             return
         self._is_loaded = True
@@ -176,7 +168,8 @@ class ExpiringKeyValueStore(KeyValueStateStore):
         times: Mapping[bytes, bytes] = dict(self._stored_times.scan(None, None))
         for store_key, _ in self._table.scan(None, None):
             known = times.get(store_key)
-            if known is None:  # it was written when the store had no ttl
+            if known is None:
+                # Written when the store had no `ttl`: the row lives from when it is first seen.
                 known = self._new_times[store_key] = _TIME.pack(self._time_of(None))
             yield store_key, _TIME.unpack(known)[0]
 

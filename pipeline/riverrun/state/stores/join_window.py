@@ -1,9 +1,7 @@
-"""The window store of one side of a stream-stream join: it keeps all values, also those of equal key and time.
+"""The stores of a stream-stream join: a window store per side, and a shared list of records without a partner so far.
 
-It corresponds to Kafka Streams' window stores with `retainDuplicates`. A sequence number behind key and time distinguishes
-values and keeps them in order of arrival. There is no cache: the other side must see each record at once.
-
-A store of lists: records of left and outer joins that may still find a partner (`ListValueStore`).
+The window stores correspond to those of Kafka Streams with `retainDuplicates`: they keep all values, also those of equal key
+and time. There is no cache: the other side must see each record at once.
 """
 
 from __future__ import annotations
@@ -38,21 +36,19 @@ if TYPE_CHECKING:
 
 
 class ListValueStateStore:
-    """A store of one task: keys to the values added to them, in order of serialized keys. It has no cache.
-
-    Most deletions are at the front. The store remembers a key below which there are no entries, so that a scan does not step
-    over all deleted ones.
-    """
+    """A store of one task: keys to the values added to them, in order of serialized keys (`ListValueStore`)."""
 
     def __init__(self, builder: StoreBuilder, backend: StateBackend, context: UpdateContext) -> None:
-        """Open the store as the backend holds it."""
         self.name = builder.name
         self.expired_puts = 0  # this store expires nothing
         self._keys, self._values = stored_keys(builder), stored_values(builder)
         self._table = backend.table(builder.name)
         self._core = StoreCore(PlainCodec(self._values), self._table.get, context)
-        self._live: list[bytes] = []  # keys of pending values, sorted
-        self._floor: bytes | None = b""  # no entry is below; None: no entry at all
+        # Keys of pending values, sorted.
+        self._live: list[bytes] = []
+        # No entry is below; None: there is no entry at all. Most deletions are at the front, and a scan should not step over
+        # all of them.
+        self._floor: bytes | None = b""
 
     def add(self, key: Any, value: Any, timestamp: int) -> None:
         """Append a value to the key's list. `timestamp` is the time of the change for the changelog, ms."""
@@ -71,7 +67,8 @@ class ListValueStateStore:
             return
         if self._core.pending.get(store_key) is not None:
             del self._live[bisect_left(self._live, store_key)]
-        if self._table.get(store_key) is None:  # written and deleted within one commit: no reader knows it
+        # Written and deleted within one commit: no reader of the changelog knows it.
+        if self._table.get(store_key) is None:
             del self._core.pending[store_key], self._core.times[store_key]
         else:
             self._core.write(store_key, None, timestamp)
@@ -146,8 +143,9 @@ if TYPE_CHECKING:
     _list_store: type[StateStore] = ListValueStateStore
 
 
+# Time and sequence number after the key (`WindowKeySchema`). The number distinguishes values of equal key and time, and keeps
+# them in order of arrival.
 JOIN_SUFFIX = struct.Struct(">qi")
-"""Time and sequence number behind the key (`WindowKeySchema`)."""
 _STATE_KEY = b"state"
 _LAST_SEQUENCE = 0x7FFFFFFF
 
@@ -172,12 +170,10 @@ class _TimesInKeys:
 class JoinWindowStateStore:
     """A store of one task, for the two sides of a join and for the task.
 
-    A value is kept while its time is above the highest time ever put, less retention. Sequence numbers continue after a
-    restart. Those of Kafka Streams begin again, and may overwrite a value of equal key and time.
+    A value is kept while its time is above the highest time ever put, less retention.
     """
 
     def __init__(self, builder: StoreBuilder, backend: StateBackend, context: UpdateContext) -> None:
-        """Open the store as the backend holds it."""
         self.name = builder.name
         self._context = context
         self.expired_puts = 0
@@ -186,8 +182,10 @@ class JoinWindowStateStore:
         self._segments = Segments(builder.name, builder.retention_ms, backend, JOIN_SUFFIX.size)
         self._state_table = f"{builder.name}.state"
         self._core = StoreCore(_TimesInKeys(self._segments.time_of), self._segments.find, context)
+        # Includes all entries written since the last commit, whatever their times: searches do not look at pending writes.
         self._recent = RecentEntries()
-        """Includes all entries written since the last commit, whatever their times."""
+        # Sequence numbers continue after a restart. Those of Kafka Streams begin again, and may overwrite a value of equal key
+        # and time.
         state = backend.table(self._state_table).get(_STATE_KEY)
         self._observed: int
         self._sequence: int
@@ -200,13 +198,11 @@ class JoinWindowStateStore:
         return self._observed
 
     def put(self, key: Any, value: Any, time: int) -> None:
-        """Keep a value; None is ignored. Ignored and counted if the time has expired.
-
-        Sequence numbers are those of Kafka Streams' changelogs: ignored values use one up as well. A null value does not move
-        the store's time, as in Kafka Streams' RocksDB stores; in its in-memory stores it does.
-        """
+        """Keep a value; None is ignored. Ignored and counted if the time has expired."""
+        # As in Kafka Streams' changelogs, ignored values use a number up as well.
         self._sequence = (self._sequence + 1) & _LAST_SEQUENCE
         if value is None:
+            # The store's time stays, as in Kafka Streams' RocksDB stores; in its in-memory stores it moves.
             return
         self._observed = max(self._observed, time)
         if time <= self._observed - self._retention_ms:
@@ -298,7 +294,8 @@ class JoinWindowStateStore:
         size = len(raw)
         for table in self._segments.between(time_from, time_to):
             for key, data in table.scan(raw + lower, raw + upper):
-                if len(key) == size + JOIN_SUFFIX.size and key.startswith(raw):  # else a longer key sorted in between
+                # Longer keys sort in between.
+                if len(key) == size + JOIN_SUFFIX.size and key.startswith(raw):
                     yield key[size:], data
 
     @property

@@ -39,7 +39,6 @@ class KeyValueStateStore:
         context: UpdateContext,
         pause: Callable[[], None] = idle,
     ) -> None:
-        """Open the store as the backend holds it."""
         self.name = builder.name
         self.expired_puts = 0  # this store expires nothing
         self._context = context
@@ -135,11 +134,10 @@ class KeyValueStateStore:
         return sum(1 for _ in self._scan_bytes(None, None))
 
     def cached_fold(self, fold: Fold) -> CachedFold | None:
-        """Return an aggregation into this store in parts.
-
-        Returns None without a cache, with a maximum number of entries, or if input records are kept.
-        """
+        """Return an aggregation into this store in parts; None without a cache, with `max_entries`, or if input is kept."""
         cache, keys = self._cache, self._keys
+        # A store with `max_entries` must hear of each use of a key, also of one that the cache has already. With kept input
+        # records, each update notes its source (`UpdateContext.record_metadata`), which generated lines do not.
         if cache is None or self._lru is not None or self._context.keeps_sources:
             return None
         index, committed, core = cache.new_index(), self._table.get, self._core
@@ -157,10 +155,7 @@ class KeyValueStateStore:
         return CachedFold(fold, keys, index, find, cache, cache.mark)
 
     def cached_put(self) -> CachedPut | None:
-        """Return puts into this store in parts.
-
-        Returns None without a cache or timestamps, with a maximum number of entries, or if input records are kept.
-        """
+        """Return puts in parts; None without a cache or timestamps, with `max_entries`, or if input records are kept."""
         cache, keys, is_timed = self._cache, self._keys, isinstance(self._codec, TimestampedCodec)
         if cache is None or not is_timed or self._lru is not None or self._context.keeps_sources:
             return None
@@ -177,7 +172,7 @@ class KeyValueStateStore:
         return CachedPut(index, find, cache)
 
     def cached_lookup(self) -> CachedLookup | None:
-        """Return look-ups in parts; None without a cache or timestamps, or with a maximum number of entries."""
+        """Return look-ups in parts; None without a cache or timestamps, or with `max_entries`."""
         cache, codec, key_bytes = self._cache, self._codec, self._keys.written
         if cache is None or self._lru is not None or not isinstance(codec, TimestampedCodec):
             return None
@@ -196,7 +191,8 @@ class KeyValueStateStore:
             entry = cache.entries.get(store_key)
             if entry is not None:
                 return cache.value_of(entry)
-            if store_key != key_as_bytes:  # an update would not know where its value is kept
+            # An update drops a kept value by the store's bytes of its key. Under other bytes, it would stay.
+            if store_key != key_as_bytes:
                 return cache.value_of(cache.loaded(store_key, stored(store_key)))
             data = stored(store_key)
             value = None if data is None else values_of.read(key, data[8:])
@@ -211,8 +207,7 @@ class KeyValueStateStore:
     def writing_fold(self, fold: Fold, *, tells_old: bool) -> Callable[[Any, Any, int], Folded] | None:
         """Return a function of key, value and timestamp (ms) that aggregates a record and returns the result to forward.
 
-        Returns None for stores with a cache, without timestamps, with a maximum number of entries, or if input records are
-        kept.
+        Returns None for stores with a cache, without timestamps, with `max_entries`, or if input records are kept.
         """
         codec, context = self._codec, self._context
         if (
@@ -269,11 +264,7 @@ class KeyValueStateStore:
         self.forget_reads()
 
     def forget_reads(self, limit_bytes: int | None = None) -> None:
-        """Forget decoded values that are not held back, if they exceed a limit.
-
-        Args:
-            limit_bytes: Limit of their estimated size, bytes. Default: `UpdateContext.kept_bytes`.
-        """
+        """Forget decoded values that are not held back, if they exceed a limit."""
         self._core.forget_reads(limit_bytes)
 
     def restore(self, batch: ChangelogBatch) -> Puts:
@@ -305,6 +296,7 @@ class KeyValueStateStore:
 
     def _bounds(self, from_key: Any, to_key: Any) -> tuple[bytes | None, bytes | None]:
         lower = None if from_key is None else self._keys.written(from_key)
+        # The smallest key above `to_key`, as the bound of a scan is exclusive.
         upper = None if to_key is None else self._keys.written(to_key) + b"\0"
         return lower, upper
 

@@ -24,11 +24,8 @@ def open_store(
 ) -> StateStore:
     """Open the store that `builder` describes, above `backend`.
 
-    Args:
-        builder: The store to open.
-        backend: The task's backend, which keeps the store's bytes.
-        context: The record being processed; the store reads it at each update.
-        pause: Called now and then while the store is flushed; meanwhile it may be read by key.
+    The store reads the current record from `context` at each update. `pause` is called now and then while the store is
+    flushed; meanwhile it may be read by key.
     """
     match builder.kind:
         case StoreKind.WINDOW | StoreKind.TIMESTAMPED_WINDOW:

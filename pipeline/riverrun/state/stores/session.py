@@ -33,11 +33,7 @@ class SessionStateStore:
     """A store of one task: `SessionStore` for processors, `StateStore` for the task.
 
     A session is kept while its end is at least the highest end ever put, less retention. Both backends apply this exact bound
-    to reads and writes. An aggregation may extend a session for exactly this long. In Kafka Streams the bound is 1 ms less, or
-    more, depending on the cache.
-
-    Sessions are searched for every record. A search looks at one key alone, however much was written since the last commit. It
-    reads the backend only for times of which not all sessions are known.
+    to reads and writes.
     """
 
     def __init__(
@@ -47,16 +43,19 @@ class SessionStateStore:
         context: UpdateContext,
         pause: Callable[[], None] = idle,
     ) -> None:
-        """Open the store as the backend holds it."""
         self.name = builder.name
         self._context = context
         self._keys = keys = stored_keys(builder)
         self._key_bytes, self._key_of = keys.serialize, keys.read
         self._fixed_keys = builder.key_serde.immutable_types
+        # One ms more than the retention: an aggregation may extend a session for exactly that long. In Kafka Streams the bound
+        # is 1 ms less, or more, depending on the cache.
         self._entries = entries = SegmentedCore(builder, backend, context, SUFFIX.size, builder.retention_ms + 1)
         self._codec, self._segments, self._kept = entries.codec, entries.segments, entries.kept
         self._core = entries.writes
         self._cache = self._core.hold_back(self._codec, pause, _session_end) if builder.caching else None
+        # Aggregations search for every record. A search looks at one key alone, however much was written since the last commit.
+        # It reads the backend only for times of which not all sessions are known.
         self._changed = ChangedKeys(is_kept=False)
         self._recent = RecentEntries()
 
@@ -88,6 +87,7 @@ class SessionStateStore:
             data = None if value is None else self._codec.encode(session.key, value)
             self._core.write(store_key, data, context.timestamp)
         else:
+            # A key that the user may change in place is read again from its bytes.
             kept_key = session if type(session.key) in self._fixed_keys else Windowed(self._key_of(raw), session.window)
             cache.put(store_key, kept_key, value, context)
         if value is None:
@@ -171,6 +171,7 @@ class SessionStateStore:
     def resume(self, times: Sequence[int]) -> None:
         """Continue from committed times: expired entries stay expired."""
         self._entries.resume(times)
+        # The highest end is now another one: sessions after it are known only from the next search on (`_of_key`).
         self._recent.begin_after(MAX_TIME_MS)
 
     def set_flush_listener(self, listener: FlushListener, *, send_old_values: bool) -> bool:
@@ -201,11 +202,7 @@ class SessionStateStore:
         self.forget_reads()
 
     def forget_reads(self, limit_bytes: int | None = None) -> None:
-        """Forget decoded values that are not held back, if they exceed a limit.
-
-        Args:
-            limit_bytes: Limit of their estimated size, bytes. Default: `UpdateContext.kept_bytes`.
-        """
+        """Forget decoded values that are not held back, if they exceed a limit."""
         limit_bytes = self._context.kept_bytes if limit_bytes is None else limit_bytes
         self._recent.forget(self._kept.find_first(), limit_bytes)
         self._core.forget_reads(limit_bytes)
@@ -224,6 +221,7 @@ class SessionStateStore:
             raise self._keys.refused(key, error) from error
         first = max(0, earliest_end, self._kept.find_first())
         recent = self._recent
+        # After it was opened or restored, the store has no session that ends later than its highest end: that much is known.
         if recent.known_after == MAX_TIME_MS:
             recent.begin_after(self._kept.highest)
         if first <= recent.known_after:
@@ -262,7 +260,8 @@ class SessionStateStore:
                 yield Windowed(self._key_of(raw), Window(start, end)), self._value(raw, store_key, data)
 
     def _changed_by_key(self) -> ChangedKeys:
-        """Return the keys written since the last commit; kept from the first search after it on, as most commits have none."""
+        """Return the keys written since the last commit."""
+        # Kept from the first search after the commit on, as most commits have no search.
         if not self._changed.is_kept:
             self._changed.is_kept = True
             for store_key in {*self._core.pending, *(self._cache.dirty if self._cache is not None else ())}:
@@ -284,7 +283,8 @@ class SessionStateStore:
         return cache.get(store_key)
 
     def _laid_over(self, store_keys: Iterable[bytes]) -> Mapping[bytes, bytes | None]:
-        """Return the writes since the last commit; for cached values a mark that there is one, as `_value` has them."""
+        """Return the writes since the last commit."""
+        # Of cached values only a mark that there is one: `_value` takes them from the cache.
         cache, pending = self._cache, self._core.pending
         if cache is None:
             return {key: pending[key] for key in store_keys}
@@ -297,7 +297,8 @@ def _presence(entry: CacheEntry) -> bytes | None:
 
 def _session_end(entry: CacheEntry) -> int:
     """Return a session's end, the time with which its updates are forwarded (`SessionCacheFlushListener`)."""
-    end: int = entry.key[1][1]  # access by index takes half the time
+    # Access by index takes half the time of access by name.
+    end: int = entry.key[1][1]
     return end
 
 

@@ -1,8 +1,4 @@
-"""Adds a record to the newest session of its key, in one call of the store: nearly all records need no more.
-
-A session that grows gets another key: it is removed, and put again with its new times. While the store below the cache does
-not have it, its entry moves instead. It is not found there at the next flush, and no listener ever hears of it.
-"""
+"""Adds a record to the newest session of its key, in one call of the store: nearly all records need no more."""
 
 from __future__ import annotations
 
@@ -23,12 +19,12 @@ if TYPE_CHECKING:
     from riverrun.state.segments import Retention
 
 
+# End and start of the session after the key (`SessionKeySchema`).
 SUFFIX = struct.Struct(">qq")
-"""End and start of the session behind the key (`SessionKeySchema`)."""
 Merging: TypeAlias = "Callable[[Any, Any, int], bool]"
 """Adds a record's key, value and timestamp (ms), or returns False for one that requires a search."""
+# Makes a named tuple in half the time of a call of its class.
 _made = tuple.__new__
-"""Makes a named tuple in half the time that a call of its class takes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,13 +58,10 @@ class MergedStore:
     """The parts of a session store with a cache.
 
     Args:
-        keys: Converts its keys to bytes.
         fixed_keys: Classes of immutable keys.
-        context: The record being processed.
-        recent: Its newest sessions.
+        recent: The store's newest sessions.
         changed: The keys written since the last commit.
-        kept: The sessions that are kept.
-        cache: Its cache.
+        kept: The times of sessions that are kept.
         put: Sets the value of a session, as processors do.
     """
 
@@ -95,6 +88,7 @@ class MergedStore:
 
         def merged(key: Any, value: Any, timestamp: int) -> bool:
             first = timestamp - gap_ms
+            # All sessions in reach of the record must be known, and nobody may change the key later.
             if first <= recent.known_after or first < kept.first or key.__class__ not in fixed_keys:
                 return False
             try:
@@ -107,13 +101,15 @@ class MergedStore:
                 entry, (old_end, old_start) = cache.entries.get(raw + known[-1][0]), times
                 if entry is None or old_start > timestamp + gap_ms or entry.value.__class__ not in shared:
                     return False
+                # Two sessions in reach would have to be merged.
                 if len(known) > 1 and unpack(known[-2][0])[0] >= first:
                     return False
                 start = old_start if old_start < start else start  # noqa: FURB136 - a call takes longer
                 end = old_end if old_end > end else end  # noqa: FURB136 - likewise
             suffix = pack(end, start)
+            # There was a session with these times before, whose entry must not be overwritten.
             if raw + suffix in cache.entries and (entry is None or entry.store_key != raw + suffix):
-                return False  # there was such a session before
+                return False
             session = _made(Windowed, (key, _made(Window, (start, end))))
             aggregate = initial() if entry is None else merge(key, initial(), entry.value)
             try:
@@ -131,10 +127,8 @@ class MergedStore:
         return merged
 
     def _remove_old(self, entry: CacheEntry | None, session: Windowed[Any], timestamp: int) -> None:
-        """Remove the session that a record has joined, before it is put again (`KStreamSessionWindowAggregate`).
-
-        Only a session of this one moment stays. If the user's function fails, the session is gone, as in Kafka Streams.
-        """
+        """Remove the session that a record has joined, before it is put again (`KStreamSessionWindowAggregate`)."""
+        # Only a session of this one moment stays. If the user's function fails, the session is gone, as in Kafka Streams.
         if entry is not None and session.window != Window(timestamp, timestamp):
             self.put(Windowed(session.key, _window_of(entry.store_key)), None)
 
@@ -145,7 +139,7 @@ class MergedStore:
         def set_newest(
             raw: bytes, suffix: bytes, session: Windowed[Any], entry: CacheEntry | None, aggregate: Any
         ) -> None:
-            """Put a session in place of the newest one of its key, or behind it."""
+            """Put a session in place of the newest one of its key, or after it."""
             store_key, end, timestamp, headers = raw + suffix, session[1][1], context.timestamp, context.headers
             place = None if context.topic is None else (context.topic, context.partition, context.offset)
             if end >= kept.end:
@@ -158,6 +152,8 @@ class MergedStore:
                 entry = entries[store_key] = CacheEntry(store_key, is_new=True)
             elif entry.store_key != store_key:
                 recent.by_key[raw][-1] = (suffix, b"")
+                # A session that grows gets another key: it is removed, and put again with its new times. While the store below
+                # does not have it, its entry moves instead: no listener has heard of it.
                 if entry.is_new:
                     del entries[entry.store_key]
                     dirty.pop(entry.store_key, None)

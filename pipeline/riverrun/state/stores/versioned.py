@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 _LENGTH = struct.Struct(">i")
 _TIME = struct.Struct(">q")
 _DELETED, _VALUE = b"\0", b"\1"
+# Rows of the second table: the ends of versions, by time and key, and the highest timestamp ever put.
 _END, _OBSERVED = b"e", b"o"
-"""Rows of the second table: the ends of versions, by time and key, and the highest timestamp ever put."""
 
 
 class Version(NamedTuple):
@@ -46,18 +46,13 @@ class Version(NamedTuple):
 class VersionedStateStore:
     """A store of one task: `VersionedKeyValueStore` for processors, `StateStore` for the task.
 
-    One row per version: `int32 length of key ++ key ++ int64 timestamp`, ordered by time within a key. The versions of a key
-    are read once between two commits. A version that ended before the history begins is removed when its key is put next, or
-    at a commit. The latest value of a key stays for ever.
+    One row per version: `int32 length of key ++ key ++ int64 timestamp`, ordered by time within a key. A version that ended
+    before the history begins is removed when its key is put next, or at a commit. The latest value of a key stays for ever.
 
     `put` and `get` return the results of `RocksDBVersionedStore`, without its segments: the history ends at the millisecond.
-
-    It keeps its own pending writes, not those of `StoreCore`, which has one write per key. Each put is a changelog record of
-    its own, in order, and changes rows of two tables.
     """
 
     def __init__(self, builder: StoreBuilder, backend: StateBackend, context: UpdateContext) -> None:
-        """Open the store as the backend holds it."""
         self.name = builder.name
         self.expired_puts = 0
         self._retention_ms = builder.retention_ms
@@ -66,7 +61,9 @@ class VersionedStateStore:
         self._rows = backend.table(builder.name)
         self._ends_name = f"{builder.name}.ends"
         self._ends = backend.table(self._ends_name)
+        # The versions of a key are read once between two commits.
         self._histories: dict[bytes, list[Version]] = {}
+        # Not the writes of `StoreCore`, of which each key has one: each put is a changelog record, and changes two tables.
         self._pending: dict[bytes, bytes | None] = {}
         self._pending_ends: dict[bytes, bytes | None] = {}
         self._log: list[ChangelogRecord] = []
@@ -74,11 +71,7 @@ class VersionedStateStore:
         self._observed: int = -1 if observed is None else _TIME.unpack(observed)[0]
 
     def put(self, key: Any, value: Any, timestamp: int) -> int:
-        """Set the value that is valid from `timestamp` on; None deletes.
-
-        Returns:
-            The timestamp of the next later value, or a return code, as in `VersionedKeyValueStore.put`.
-        """
+        """Set the value that is valid from `timestamp` on; None deletes."""
         raw, data = self._keys.written(key), None if value is None else self._values.encode(key, value)
         valid_to = self._put(raw, data, timestamp)
         if valid_to != PUT_RETURN_CODE_NOT_PUT:
@@ -137,7 +130,7 @@ class VersionedStateStore:
         return written_bytes(self._pending) + len(self._log) * WRITE_OVERHEAD_BYTES
 
     def changelog(self) -> Iterator[ChangelogRecord]:
-        """Return all writes since the last commit, in order: each is a version of its own."""
+        """Return all writes since the last commit, in order: each is a version."""
         return iter(self._log)
 
     def pending(self) -> Puts:
@@ -158,12 +151,9 @@ class VersionedStateStore:
             self._pending_ends[end_key] = None
 
     def forget_reads(self, limit_bytes: int | None = None) -> None:
-        """Forget versions that were read, except for keys with pending writes, if all of them exceed a limit.
-
-        Args:
-            limit_bytes: Limit of their estimated size, bytes. Default: `UpdateContext.kept_bytes`.
-        """
+        """Forget versions that were read, unless there are pending writes, if all of them exceed a limit."""
         limit_bytes = self._context.kept_bytes if limit_bytes is None else limit_bytes
+        # With pending writes, the backend does not have the latest versions yet.
         if not self._log and len(self._histories) * ENTRY_OVERHEAD_BYTES > limit_bytes:
             self._histories.clear()
 
@@ -189,7 +179,7 @@ class VersionedStateStore:
         is_latest = at == len(versions) - 1
         deletes_latest = replaces and is_latest and data is None and versions[at].data is not None
         if deletes_latest and (below < 0 or versions[below].data is None):
-            # Kafka Streams keeps such a deletion as the end of the earlier value; without one, it keeps nothing
+            # Kafka Streams keeps such a deletion as the end of the earlier value; without one, it keeps nothing.
             del versions[at]
             self._pending[_row_key(raw, timestamp)] = None
         else:

@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from riverrun.state.folds import Fold
     from riverrun.state.store_types import WindowStore
 
+# Window start and sequence number after the key (`WindowKeySchema`); the number is 0 without duplicates.
 WINDOW_SUFFIX = struct.Struct(">qi")
-"""Window start and sequence number behind the key (`WindowKeySchema`); the number is 0 without duplicates."""
 
 
 class WindowStateStore:
@@ -48,7 +48,6 @@ class WindowStateStore:
         context: UpdateContext,
         pause: Callable[[], None] = idle,
     ) -> None:
-        """Open the store as the backend holds it."""
         self.name = builder.name
         self._context = context
         self._keys = keys = stored_keys(builder)
@@ -229,11 +228,7 @@ class WindowStateStore:
         self.forget_reads()
 
     def forget_reads(self, limit_bytes: int | None = None) -> None:
-        """Forget decoded values that are not held back, if they exceed a limit.
-
-        Args:
-            limit_bytes: Limit of their estimated size, bytes. Default: `UpdateContext.kept_bytes`.
-        """
+        """Forget decoded values that are not held back, if they exceed a limit."""
         self._core.forget_reads(limit_bytes)
 
     def restore(self, batch: ChangelogBatch) -> Puts:
@@ -248,6 +243,7 @@ class WindowStateStore:
         lower, upper = raw + WINDOW_SUFFIX.pack(first, 0), raw + WINDOW_SUFFIX.pack(time_to, 0) + b"\0"
         changed = self._laid_over(self._changed_by_key().of(raw, lower, upper))
         for store_key, data in self._segments.scan(changed, lower, upper, first, time_to, reverse=reverse):
+            # Longer keys sort in between.
             if len(store_key) == len(raw) + WINDOW_SUFFIX.size and store_key.startswith(raw):
                 yield self._segments.time_of(store_key), self._codec.decode(key, data)
 
@@ -265,23 +261,25 @@ class WindowStateStore:
                 yield self._key_of(raw), start, self._codec.decode(raw, data)
 
     def _store_key(self, key: Any, start: int) -> bytes:
-        """Return the bytes of a window's key. The last ones are kept: an aggregation puts the window it has just fetched."""
+        # The last ones are kept: an aggregation puts the window that it has just fetched.
         if key is self._last_key and start == self._last_start:
             return self._last_store_key
         try:
             store_key: bytes = self._key_bytes(key) + WINDOW_SUFFIX.pack(start, 0)
         except Exception as error:  # a serde may raise anything
             raise self._keys.refused(key, error) from error
-        if type(key) in self._fixed_keys:  # keys that can be changed in place are encoded each time
+        # A key that can be changed in place may have other bytes the next time, so it is encoded each time.
+        if type(key) in self._fixed_keys:
             self._last_key, self._last_start, self._last_store_key = key, start, store_key
         return store_key
 
     def _kept_key(self, key: Any, store_key: bytes) -> Any:
-        """Return a key that cannot be changed later."""
+        """Return a key that the user cannot change later."""
         return key if type(key) in self._fixed_keys else self._key_of(store_key[: -WINDOW_SUFFIX.size])
 
     def _changed_by_key(self) -> ChangedKeys:
-        """Return the writes since the last commit, by key. Kept from the first search on: most stores are never searched."""
+        """Return the writes since the last commit, by key."""
+        # Kept from the first search on: most stores are never searched.
         if not self._changed.is_kept:
             self._changed.is_kept = True
             for store_key in {*self._core.pending, *(self._cache.dirty if self._cache is not None else ())}:

@@ -2,9 +2,9 @@
 
 The rules are those of Kafka Streams' `HighAvailabilityTaskAssignor`, in three steps:
 
-- `spread` finds the intended place of each task, as even as capacities allow (`Balance`). Unlike in Kafka Streams, which
-  distributes all tasks from scratch, tasks stay where they are as far as balance allows. Places are instances of an
-  application, or stream threads of an instance.
+- `spread` finds the intended place of each task, as even as capacities allow (`Balance`). Kafka Streams distributes all tasks
+  from scratch; here tasks stay where they are unless balance requires a move. Places are instances of an application, or stream
+  threads of an instance.
 - `standbys` finds the intended places of copies of tasks' states, in other racks if possible.
 - `_Present` runs a task only where its state is caught up, while the intended instance warms up as a standby. Standbys follow
   the same rule.
@@ -28,18 +28,13 @@ if TYPE_CHECKING:
 
 
 def gain(from_count: int, from_capacity: int, to_count: int, to_capacity: int) -> int:
-    """Return the gain of moving one task: positive if both counts come closer to their shares, 0 if it makes no difference.
-
-    By the method of Sainte-Laguë: the sum of count² / capacity becomes smaller.
-    """
+    """Return the gain of moving one task: positive if both counts come closer to their shares, 0 if it makes no difference."""
+    # By the method of Sainte-Laguë: the sum of count² / capacity becomes smaller.
     return (2 * from_count - 1) * to_capacity - (2 * to_count + 1) * from_capacity
 
 
 class Balance:
     """Numbers of tasks, by sub-topology and by place.
-
-    Evens out first all tasks, then the tasks that are counted here, then those of each sub-topology. For the last, tasks of two
-    sub-topologies swap places, so that no sub-topology ends up entirely on one instance.
 
     Args:
         capacity: By place that may run tasks; other places receive none.
@@ -63,6 +58,7 @@ class Balance:
 
     def even_out(self) -> None:
         """Move tasks until no move brings a gain."""
+        # Totals first: later levels make no move that spoils an earlier one.
         while self._even_totals() or self._even_these() or self._even_sub_topologies():
             pass
 
@@ -92,6 +88,8 @@ class Balance:
         if self._gain(self._total, source, target) >= 0 and self._gain(self._here, source, target) >= 0:
             self._move(sub_topology, source, target)
             return True
+        # A single move would spoil the totals, so tasks of two sub-topologies swap places. Otherwise a sub-topology
+        # could end up entirely on one instance.
         others = [sub for sub in sorted(self.counts) if sub != sub_topology and self.counts[sub][target]]
         back = max(others, key=lambda sub: self._gain(self.counts[sub], target, source), default=None)
         if back is None or gained + self._gain(self.counts[back], target, source) <= 0:
@@ -139,9 +137,6 @@ def spread(
         capacity: By place that may run tasks; at least one.
         lags: The lag of places that have a task already: a smaller lag is better.
         load: How many other tasks each place has already.
-
-    Returns:
-        The place of each task.
     """
     homes = {task: min(lags[task], key=lambda name: (lags[task][name], name)) for task in tasks if lags.get(task)}
     balance = Balance(capacity, load)
@@ -161,10 +156,7 @@ def _filled(
     before: Mapping[int, Counter[str]],
     room: Mapping[int, Counter[str]],
 ) -> dict[TaskId, str]:
-    """Fill the room of each place per sub-topology: first with tasks that are there already, then with those that lack least.
-
-    Of the tasks at a place, prefers to move those of which a place with free room has state, too.
-    """
+    """Fill the room of each place per sub-topology: first with tasks that are there, then with those that lack least."""
     left = {sub_topology: Counter(counts) for sub_topology, counts in room.items()}
     owner: dict[TaskId, str] = {}
 
@@ -178,6 +170,8 @@ def _filled(
         gaining = (lag for name, lag in lags[task].items() if room[sub][name] > before[sub][name])
         return min(gaining, default=float("inf"))
 
+    # Tasks that lack most elsewhere keep their places first: those that must move are then the ones of which a
+    # place with free room has state, too.
     for task in sorted(homes, key=lambda home: (-elsewhere(home), home)):
         give(task, homes[task])
     places = sorted((lag, task, name) for task in tasks for name, lag in lags.get(task, {}).items())
@@ -192,14 +186,7 @@ def _filled(
 def standbys(
     instances: Collection[Instance], owners: Mapping[TaskId, str], lags: Lags, config: AssignmentConfig
 ) -> dict[TaskId, set[str]]:
-    """Return the instances that follow the changelogs of each task; present followers continue as far as balance allows.
-
-    Args:
-        instances: All instances.
-        owners: The instance that is to run each stateful task.
-        lags: Changelog records that each instance lacks.
-        config: Settings.
-    """
+    """Return the instances that follow the changelogs of each task; present followers stay if balance allows."""
     copies = _Copies(instances, owners, config.rack_aware_assignment_tags, lags)
     for _ in range(min(config.num_standby_replicas, len(instances) - 1)):
         for task in sorted(owners):
@@ -209,18 +196,15 @@ def standbys(
 
 
 _Tag: TypeAlias = "tuple[str, str | None]"
+# How ill an instance suits a copy: shared tags, whether it is no follower yet or is behind, its load, and its name.
 _Badness: TypeAlias = "tuple[int, bool, bool, float, str]"
-"""How ill an instance suits a copy: shared tags, whether it does not follow it yet or is behind, its load, and its name."""
 
 
 class _Copies:
     """The instances that are to follow each task's changelog.
 
     Args:
-        instances: All instances.
-        owners: The instance that is to run each task.
         tags: Tags in whose values the copies of a state should differ.
-        lags: Changelog records that each instance lacks.
     """
 
     def __init__(
@@ -230,7 +214,7 @@ class _Copies:
         """The instances that have each task or a copy of it."""
         self._instances = {instance.id: instance for instance in instances}
         self._tags = {name: tuple((tag, each.tags.get(tag)) for tag in tags) for name, each in self._instances.items()}
-        """The tags of each instance, with their values; a missing tag has the value None."""
+        """Per instance; a missing tag has the value None."""
         self._lags = lags
         self._load = Counter(owners.values())
         self._present = {task: Counter(self._tags[owner]) for task, owner in owners.items()}
@@ -239,24 +223,19 @@ class _Copies:
         for task, owner in owners.items():
             self._owned[owner].add(task)
         self._held: defaultdict[str, set[TaskId]] = defaultdict(set)
-        """The copies of each instance."""
         self._followers: defaultdict[TaskId, set[str]] = defaultdict(set)
-        """The present standbys of each task."""
+        # Pairs of instances between which nothing could be moved are not tried again, until a move changes that.
         self._in_vain: defaultdict[str, set[str]] = defaultdict(set)
-        """Instances to which no copy of an instance may be moved at present."""
         self._state = {name: instance.active.union(instance.positions) for name, instance in self._instances.items()}
+        # By what an instance without any state of a task would lack of it.
         self._rank = {task: n for n, task in enumerate(sorted(owners, key=lambda task: (lags.end(task), task)))}
-        """Orders tasks by the lag of an instance without state of them."""
+        # The instances that have state of each task, as heaps. Entries may be too low, as loads only grow in `add`.
         self._prepared: dict[TaskId, list[_Badness]] = {}
-        """The instances that have state of each task, as heaps. Entries may be too low, as loads only grow in `add`."""
         self._busy: dict[str, float] = {}
-        """The load of each instance for its capacity."""
         self._order: dict[str, tuple[float, str]] = {}
-        """Orders instances by their loads for their capacity, then by name."""
         self._alike: defaultdict[tuple[_Tag, ...], list[str]] = defaultdict(list)
-        """Instances by their tags."""
+        # Heaps by load of the instances with equal tags. Entries of former loads are passed over, not removed.
         self._least: defaultdict[tuple[_Tag, ...], list[tuple[float, str]]] = defaultdict(list)
-        """The names of `_alike`, as heaps by load. Entries of former loads are passed over."""
         for name, instance in self._instances.items():
             for task in instance.standby:
                 self._followers[task].add(name)
@@ -264,10 +243,8 @@ class _Copies:
             self._weigh(name, 0)
 
     def add(self, task: TaskId) -> None:
-        """Add a copy at the best instance that has none, if there is one.
-
-        Of instances with equal tags and without any state of the task, the least busy one is best. So few are compared.
-        """
+        """Add a copy at the best instance that has none, if there is one."""
+        # Of instances with equal tags and without any state of the task, the least busy one is best. So few are compared.
         holders = self.holders[task]
         least = filter(None, (self._least_busy(group, holders) for group in self._least.values()))
         choices = [self._badness(task, name) for name in least]
@@ -282,7 +259,7 @@ class _Copies:
         return self._shared_tags(task, name), name not in self._followers[task], is_behind, self._busy[name], name
 
     def _best_prepared(self, task: TaskId) -> _Badness | None:
-        """Return the best instance that has state of a task and no copy yet; None if there is none."""
+        """Return the best instance that has state of a task and no copy yet."""
         heap, holders = self._prepared.get(task), self.holders[task]
         if heap is None:
             names = self._followers[task].union(self._lags.known(task)) - holders
@@ -297,14 +274,13 @@ class _Copies:
             present = self._shared_tags(task, name), is_new, is_behind, self._busy[name], name
             if present == entry:
                 return entry
+            # Worse than when it was pushed, as its load has grown: it goes back to where it belongs now.
             heapq.heapreplace(heap, present)
         return None
 
     def even_out(self) -> None:
-        """Move copies until no move brings a gain.
-
-        Tries extremes first, which mostly works: those of all instances, then those of instances with equal tags, then anybody.
-        """
+        """Move copies until no move brings a gain."""
+        # Extremes first, which mostly works: of all instances, then of instances with equal tags, then of each one.
         choices = [list(self._instances)], list(self._alike.values()), [[name] for name in self._instances]
         while any(map(self._move_one, choices)):
             pass
@@ -316,6 +292,7 @@ class _Copies:
         targets = sorted((min(names, key=order) for names in groups), key=order)
         for source in sources:
             for target in targets:
+                # Ordered by load: the targets that follow are busier.
                 if self._gain(source, target) <= 0:
                     break
                 if self._move_any(source, target):
@@ -330,7 +307,8 @@ class _Copies:
         movable = self._held[source] - self._held[target] - self._owned[target]
         known = movable & self._state[target]
         choices = [task for task in known if self._is_as_far_apart(task, differing)]
-        choices.extend(islice(self._ranked(movable - known, differing), 1))  # it lacks all of these, to their ends
+        # The target lacks all of these, to their ends, so the first in rank is the best of them.
+        choices.extend(islice(self._ranked(movable - known, differing), 1))
         if not choices:
             self._in_vain[source].add(target)
             return False
@@ -339,14 +317,16 @@ class _Copies:
         self._hold(task, target)
         if differing:
             self._in_vain.clear()
-        else:  # the holders' tags are as before
+        else:
+            # The holders' tags are as before, so only what the two instances hold has changed.
             self._in_vain[target].clear()
             for targets in self._in_vain.values():
                 targets.discard(source)
         return True
 
     def _ranked(self, tasks: set[TaskId], differing: Collection[tuple[_Tag, _Tag]]) -> Iterator[TaskId]:
-        """Yield tasks that may be moved (`_is_as_far_apart`), in their rank; the first is mostly enough."""
+        """Yield tasks that may be moved (`_is_as_far_apart`), in their rank."""
+        # Sorting all of them is for the rare case that the first may not be moved.
         first = min(tasks, key=self._rank.__getitem__, default=None)
         if first is not None and self._is_as_far_apart(first, differing):
             yield first
@@ -359,15 +339,11 @@ class _Copies:
         return gain(self._load[source], capacities[0], self._load[target], capacities[1])
 
     def _is_as_far_apart(self, task: TaskId, differing: Collection[tuple[_Tag, _Tag]]) -> bool:
-        """Return whether a copy shares no more tags with the others at a target than at its source.
-
-        Args:
-            task: The task.
-            differing: The tags of source and target that differ; the source's count the copy itself.
-        """
+        """Return whether a copy shares no more tags with the others at a target than at its source."""
         if not differing:
             return True
         present = self._present[task]
+        # The source's count includes the copy itself.
         return sum(present[there] - (present[here] - 1) for here, there in differing) <= 0
 
     def _hold(self, task: TaskId, name: str) -> None:
@@ -405,21 +381,11 @@ class _Copies:
         return found
 
     def _shared_tags(self, task: TaskId, name: str) -> int:
-        """Count the tags whose values an instance shares with holders of a task."""
         return sum(map(self._present[task].__getitem__, self._tags[name]))
 
 
 def assign(instances: Collection[Instance], tasks: Mapping[TaskId, bool], config: AssignmentConfig) -> dict[str, Plan]:
-    """Assign all tasks.
-
-    Args:
-        instances: All instances; at least one.
-        tasks: All tasks, and whether each has state.
-        config: Settings.
-
-    Returns:
-        A plan per instance id. Each task is active exactly once.
-    """
+    """Return the plan of each instance, by its id. Each task is active exactly once; `tasks` says whether it has state."""
     capacity = {instance.id: instance.capacity for instance in instances}
     lags = Lags(instances, config.acceptable_recovery_lag)
     stateful = [task for task, has_state in tasks.items() if has_state]
@@ -428,6 +394,7 @@ def assign(instances: Collection[Instance], tasks: Mapping[TaskId, bool], config
     now = _Present(meant, standbys(instances, meant, lags, config), capacity, lags, config.max_warmup_replicas)
     now.move_active()
     now.move_standbys()
+    # Tasks without state come last, and even out what those with state have left.
     running = {task: {i.id: RUNNING for i in instances if task in i.active} for task in stateless}
     active = now.active | spread(stateless, capacity, running, Counter(meant.values()))
     runs = _by_place((task, {owner}) for task, owner in active.items())
@@ -446,14 +413,12 @@ def _by_place(places: Iterable[tuple[TaskId, Collection[str]]]) -> defaultdict[s
 
 
 class _Present:
-    """The present places of stateful tasks: the intended instances, or else those with more of the tasks' state.
+    """The present places of stateful tasks: the intended instances, or those with more of the tasks' state.
 
     Args:
         meant: The intended instance of each active task.
         copies: The intended instances of each task's standbys.
-        capacity: Capacity of each instance.
-        lags: Changelog records that each instance lacks.
-        spare: How many warm-up copies there may be in addition.
+        spare: How many more warm-up copies there may be (`max.warmup.replicas`).
     """
 
     def __init__(
@@ -479,6 +444,7 @@ class _Present:
             self.active[task] = chosen
             self._load[chosen] += 1
             self._load[target] -= 1
+            # The intended instance follows in place of the standby that becomes active: not an additional copy.
             if chosen in self.copies[task]:
                 self.copies[task].remove(chosen)
                 self._load[chosen] -= 1
@@ -532,11 +498,9 @@ class _Present:
 
 
 def withhold(plans: Mapping[str, Plan], instances: Collection[Instance]) -> dict[str, Plan]:
-    """Return the plans without active tasks that another instance still runs (cooperative rebalancing).
-
-    The instance that runs such a task sees that its plan no longer has it, commits, closes it and reports that. Only then does
-    the next instance receive it. Until then the next instance keeps following its changelog, if it does.
-    """
+    """Return the plans without active tasks that another instance still runs (cooperative rebalancing)."""
+    # The instance that runs such a task sees that its plan no longer has it, commits, closes it and reports that. Only
+    # then does the next instance receive it. Until then the next instance keeps following its changelog, if it does.
     runs = {task: instance.id for instance in instances for task in instance.active}
     possible = {}
     for instance in instances:

@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     from riverrun.runtime.layout import Layout
     from riverrun.worker.group.protocol import AssignmentInfo
 
+# An instance that ends the application stays in the group for so long, so that the others learn of it.
 _LINGER_SECONDS = 60.0
-"""How long an instance that ends the application stays in the group, so that the other instances learn of it."""
+# Reports are repeated: the leader compares positions up to a second old, and may see a false lag under load.
 _AGAIN_SECONDS = 30.0
-"""Interval of repeated reports: the leader compares positions up to a second old, and may see a false lag under load."""
 
 
 class LocalTasks(Protocol):
@@ -49,26 +49,15 @@ class LocalTasks(Protocol):
 
 
 class WarmUps:
-    """The tasks that are warming up here.
-
-    Args:
-        acceptable_lag: The most records that a caught-up task may lack (`acceptable.recovery.lag`).
-    """
+    """The tasks that are warming up here."""
 
     def __init__(self, acceptable_lag: int) -> None:
-        """Begin without a task that has caught up."""
         self._acceptable_lag = acceptable_lag
         self._ready: frozenset[TaskId] = frozenset()
         self._reported_at = 0.0
 
     def are_news(self, warm_ups: Collection[TaskId], lags: Mapping[TaskId, int], now_s: float) -> bool:
-        """Return whether to ask for a probing rebalance: more tasks have caught up, or some did long ago and still wait.
-
-        Args:
-            warm_ups: The tasks that are warming up.
-            lags: Number of missing records per standby.
-            now_s: The present time (monotonic seconds).
-        """
+        """Return whether to ask for a probing rebalance: more tasks have caught up, or some did long ago and still wait."""
         before = self._ready
         self._ready = frozenset(
             task for task in warm_ups if lags.get(task, self._acceptable_lag + 1) <= self._acceptable_lag
@@ -83,10 +72,8 @@ class GroupClient:
     """The part of an instance that the other instances of its group see.
 
     Args:
-        connected: The application.
-        tasks: The tasks of this instance.
-        server: `host:port` where it answers queries; empty if nowhere.
-        capacity: Returns the number of its stream threads, as wanted.
+        server: `host:port` where it answers queries; empty if it does not.
+        capacity: Returns the wanted number of its stream threads.
     """
 
     def __init__(
@@ -94,7 +81,6 @@ class GroupClient:
     ) -> None:
         streams = connected.application.config.streams
         self.id = instance_id(connected.application)
-        """Names the instance; survives restarts."""
         self.server = server
         self.connected = connected
         """The application, with the topics of the last assignment."""
@@ -105,9 +91,8 @@ class GroupClient:
         self.assignment: AssignmentInfo | None = None
         """The last assignment that applies; None before the first."""
         self.is_current = False
-        """Whether it still holds: not after another owner has taken over a task."""
+        """Whether it still holds: not once another owner has taken over a task."""
         self.is_told_to_end = False
-        """Whether the leader has told all instances to end."""
         self._tasks = tasks
         self._capacity = capacity
         self._tags = dict(streams.client_tag)
@@ -123,12 +108,7 @@ class GroupClient:
     # Membership
 
     def prepare(self) -> None:
-        """Look up the topics, and create internal ones.
-
-        Raises:
-            TopicError: If topics are missing or do not fit.
-            BrokerError: If brokers do not answer.
-        """
+        """Look up the topics, and create internal ones."""
         self.connected = self.connected.resolved()
         self.layout = self.connected.prepare()
         self._membership.look_up()
@@ -139,7 +119,7 @@ class GroupClient:
         self._membership.start()
 
     def leave(self) -> None:
-        """Leave the group, and wait for that. Not before the tasks are closed: others would take over uncommitted records."""
+        """Leave the group, and wait for that; tasks must be closed, as others take them over at once."""
         self._leaves.set()
         self._membership.join()
 
@@ -155,18 +135,14 @@ class GroupClient:
         deadline = time.monotonic() + _LINGER_SECONDS
         while (left := deadline - time.monotonic()) > 0:
             arrived = self._membership.heard(left)
+            # The next assignment shows that the leader has told all of them.
             if arrived is None or isinstance(arrived, StreamsError) or arrived.shuts_down:
                 return
 
     # Assignments
 
     def receive(self) -> None:
-        """Take note of the assignments that have arrived.
-
-        Raises:
-            StreamsError: If the membership has ended.
-            TopologyError: If the leader refuses this instance.
-        """
+        """Apply the assignments that have arrived; raises if the membership has ended, or the leader refuses this instance."""
         while (arrived := self._membership.heard()) is not None:
             self._take(arrived)
         found = self._membership.found_servers()
@@ -178,6 +154,8 @@ class GroupClient:
         if isinstance(arrived, StreamsError):
             raise arrived
         self._is_heard_of = arrived.process in ("", self._process_name)
+        # Brokers send a restarted static member its predecessor's assignment. Its tasks are continued; a refusal or a
+        # request to end was not meant for this process.
         if not self._is_heard_of and self._is_obsolete(arrived):
             self.request_rebalance()
             return
@@ -215,6 +193,7 @@ class GroupClient:
         if not self._is_heard_of:
             self._is_heard_of = True
             self.request_rebalance()
+        # Released tasks are assigned again only once the leader has learned that they are closed.
         if self._announced_active - self._tasks.active():
             self.request_rebalance()
         if self._warm_ups.are_news(task_ids(assignment.warm_up), self._tasks.lags(), time.monotonic()):
@@ -228,7 +207,7 @@ class GroupClient:
     # Subscriptions
 
     def note_positions(self) -> None:
-        """Take note of the present positions of tasks; those of tasks that have moved away stay known with their state."""
+        """Record the present positions of tasks; those of tasks that have moved away stay known with their state."""
         self._positions = {**self._positions, **self._tasks.positions()}
 
     def forget_positions(self, gone: Collection[TaskId]) -> None:
@@ -237,6 +216,7 @@ class GroupClient:
 
     def _subscription_info(self, topics: dict[str, int]) -> SubscriptionInfo:
         """Return the subscription info for the leader; called by the membership thread."""
+        # Remembered, to notice which of the announced tasks are released afterwards.
         active = self._tasks.active()
         self._announced_active = active
         return SubscriptionInfo(
@@ -263,12 +243,13 @@ class GroupClient:
 
 
 def _stateful(connected: ConnectedApplication) -> frozenset[int]:
-    """Return the sub-topologies whose tasks have state to restore."""
+    # A store without a changelog cannot be restored, so such a task may run anywhere.
     return frozenset(sub.id for sub in connected.topology.sub_topologies() if any(s.logging for s in sub.stores))
 
 
 def _wrong_in(assignment: AssignmentInfo, connected: ConnectedApplication) -> str | None:
-    """Return why an assignment cannot be carried out; None if it can be. The leader may be any member of the group."""
+    """Return why an assignment cannot be carried out; None if it can be."""
+    # Any member of the group may lead, also one with other topics, or a faulty one.
     try:
         tasks = connected.layout.tasks.keys()
     except (TopicError, TopologyError) as error:

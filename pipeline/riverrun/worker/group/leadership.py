@@ -34,11 +34,7 @@ log = logging.getLogger(__name__)
 
 
 def subscriptions_of(said: Mapping[str, bytes]) -> dict[str, SubscriptionInfo | None]:
-    """Decode the subscriptions of all members; None, with a warning, for a member that cannot be understood.
-
-    Args:
-        said: Subscription info of each member, as bytes.
-    """
+    """Decode the subscriptions of all members; None, with a warning, for a member that cannot be understood."""
     found: dict[str, SubscriptionInfo | None] = {}
     for member, data in said.items():
         try:
@@ -66,18 +62,9 @@ def give_assignments(
     *,
     room: int,
 ) -> dict[str, bytes]:
-    """Make the assignment of each member, as bytes.
+    """Make the assignment of each member, as bytes; addresses are left out if all would exceed `room` bytes with them.
 
-    Args:
-        members: Subscription info of each member (`subscriptions_of`).
-        topics: Partitions of the topics to read, as the leader itself has found them: claims of members prove nothing.
-        tasks: All tasks, and whether each has state.
-        config: Settings.
-        application_id: The application id, for refusals.
-        room: Bytes that all assignments together should have at most. If they would have more, addresses are left out.
-
-    Returns:
-        Assignment by member.
+    `topics` are those that the leader itself has found: claims of members prove nothing.
     """
     refusals = _refusals(members, application_id)
     admitted = {member: info for member, info in members.items() if info is not None and member not in refusals}
@@ -104,7 +91,6 @@ def give_assignments(
 def _with_servers(
     assignments: Mapping[str, AssignmentInfo], active: dict[str, str], standby: dict[str, list[str]], room: int
 ) -> dict[str, bytes]:
-    """Encode assignments, with the addresses of all tasks if there is room for them."""
     found = {member: packed(info) for member, info in assignments.items()}
     if not active and not standby:
         return found
@@ -130,6 +116,8 @@ def _process(info: SubscriptionInfo | None) -> str:
 
 def _refusals(members: Mapping[str, SubscriptionInfo | None], application_id: str) -> dict[str, str]:
     """Return why members cannot take part: their topology is not the running or most common one, or their id is not unique."""
+    # The topology that runs tasks wins. With none running, the most common one does; ties go to the greater
+    # fingerprint, so that each leader decides alike.
     running = Counter(info.fingerprint for info in members.values() if info is not None and info.active)
     present = running or Counter(info.fingerprint for info in members.values() if info is not None)
     prevailing = max(present, key=lambda print_: (present[print_], print_), default="")
@@ -163,12 +151,12 @@ def _plans(
 
 
 def _instance(info: SubscriptionInfo, tasks: Mapping[TaskId, bool]) -> Instance:
-    """Return an instance's description, limited to existing tasks."""
     positions = zip(in_order(info.known), info.positions, strict=True)
     return Instance(
         id=info.instance,
         capacity=info.capacity,
         tags=info.tags,
+        # Members may still have tasks that no longer exist, since topics have changed.
         active=task_ids(info.active) & tasks.keys(),
         positions={task: position for task, position in positions if tasks.get(task)},
         restoring=task_ids(info.restoring) & tasks.keys(),

@@ -33,25 +33,22 @@ log = logging.getLogger(__name__)
 
 _POLL_SECONDS = 0.1
 _NEVER = float("inf")
+# Asking for another assignment interrupts the whole group.
 _ASK_AGAIN_SECONDS = 5.0
-"""Time after which a member asks for another assignment than one that it has ignored: asking interrupts the whole group."""
+# Brokers keep the messages of a whole group in one record, usually of 1,048,588 bytes at most.
 _ROOM_BYTES = 1_000_000
-"""Bytes of the messages of a whole group: brokers keep them in one record, usually of 1,048,588 bytes at most."""
+# Upper bound of what brokers add to the messages of each member.
 _MEMBER_BYTES = 300
-"""Bytes that brokers add to the messages of each member, at most."""
+# More often than for unknown topics, whose look-up takes a list of all topics.
 _GLANCE_SECONDS = 2.0
-"""How often to look at the known topics."""
 
 
 class Membership:
     """Membership in the group of an application, from `start` until the instance leaves.
 
     Args:
-        connected: The application.
-        leaves: Set when the instance has to leave.
-        subscription_info: Returns the instance's subscription info, with the topics that it has found; called in the thread.
-        tasks_of: Returns all tasks, and whether each has state, from the topics that this instance has found; called in the
-            thread, if it leads.
+        subscription_info: Returns the instance's subscription info, given the topics found; called in the thread.
+        tasks_of: Returns all tasks, and whether each has state, given the topics found; called in the thread, if it leads.
     """
 
     def __init__(
@@ -81,11 +78,7 @@ class Membership:
         self._thread = threading.Thread(target=self._take_part, name="membership", daemon=True)
 
     def look_up(self) -> None:
-        """Look up the topics to read, before `start`.
-
-        Raises:
-            BrokerError: If brokers do not answer.
-        """
+        """Look up the topics to read, before `start`."""
         self._connected = self._connected.resolved()
         self._application = self._connected.application
         self._found = self._seen = dict(self._connected.partitions)
@@ -106,10 +99,7 @@ class Membership:
         return member is not None and member.uncounted_s <= self._session_s
 
     def heard(self, timeout_s: float = 0) -> AssignmentInfo | StreamsError | None:
-        """Return the next assignment, or the error that has ended the membership; None if none arrives in time.
-
-        Passes over an assignment that cannot be read, or is about topics or partitions that this instance does not know.
-        """
+        """Return the next assignment, or the error that has ended the membership; None if none arrives in time."""
         try:
             arrived = self._arrived.get(block=timeout_s > 0, timeout=timeout_s)
         except queue.Empty:
@@ -122,21 +112,22 @@ class Membership:
             self.pass_over(f"it cannot be read: {error}")
             return None
         if finds_more([assignment], self._found):
-            self._looked_at = -_NEVER  # looks before it asks again
+            # The thread looks up topics before it asks for another assignment.
+            self._looked_at = -_NEVER
             self.pass_over("it names topics or partitions that this instance has not found yet")
             return None
         self._looks_for_servers = assignment.omits_servers
         return assignment
 
     def found_servers(self) -> tuple[dict[str, str], dict[str, list[str]]] | None:
-        """Return the addresses that the last assignment has left out, once, as soon as they are known."""
+        """Return, once, the addresses that the last assignment has left out, if they are known by now."""
         try:
             return self._servers.get_nowait()
         except queue.Empty:
             return None
 
     def pass_over(self, why: str) -> None:
-        """Note that the last assignment is not carried out, and ask for another in a while. May be called from any thread."""
+        """Skip the last assignment, and ask for another one later. May be called from any thread."""
         log.warning("ignored an assignment by the leader of %s, and asked for another: %s", self._application.id, why)
         self._asks_again_at = time.monotonic() + _ASK_AGAIN_SECONDS
 
@@ -146,7 +137,6 @@ class Membership:
             self._thread.join()
 
     def _take_part(self) -> None:
-        """Run the membership; any error that ends it ends the instance."""
         try:
             self._member = member = self._new_member()
             try:
@@ -155,6 +145,7 @@ class Membership:
                 member.close()
         except StreamsError as error:
             self._arrived.put(error)
+        # Any error must reach the instance, which would otherwise run on without a membership.
         except Exception as error:
             log.exception("membership ended")
             self._arrived.put(ProcessingError(f"Membership in {self._application.id} ended: {error!r}"))
@@ -183,15 +174,10 @@ class Membership:
                 self._tell(member)
 
     def _check(self, member: GroupMember) -> None:
-        """End if the membership cannot go on. Once there are tasks, they notice that brokers do not answer.
-
-        Raises:
-            BrokerError: If brokers have not answered for `task.timeout.ms`.
-            TaskMigratedError: If another process has taken the place of this static member.
-        """
         if member.is_fenced:
             message = f"Another process has joined {self._application.id} as the same static member"
             raise TaskMigratedError(message, hint="Give each instance another consumer.group.instance.id.")
+        # Only before the first join: later on, the tasks notice that brokers do not answer.
         if not member.has_joined and member.unreachable_s > self._streams.task_timeout_ms / 1000:
             message = f"Cannot join group {self._application.id}: brokers do not answer"
             raise BrokerError(message, retriable=True, hint="Check that the brokers run.")
@@ -208,10 +194,10 @@ class Membership:
             log.warning(message, group, lost_s)
 
     def _look_for_servers(self) -> None:
-        """Ask the group's members for addresses, if the last assignment has none, until there is no rebalance."""
         if not self._looks_for_servers:
             return
-        self._looks_for_servers = False  # not later: another assignment may arrive while brokers are asked
+        # Before asking: another assignment may arrive meanwhile, and set it again.
+        self._looks_for_servers = False
         try:
             found = servers_by_task(self._connected.admin, self._application.id)
         except BrokerError as error:
@@ -223,13 +209,7 @@ class Membership:
             self._servers.put(found)
 
     def _look_for_topics(self) -> None:
-        """Check, if it is time, whether topics or partitions to read have changed; in that case ask for a rebalance.
-
-        Known topics are looked at more often than others are looked for, as the latter takes a list of all topics.
-
-        Raises:
-            TopicError: If a topic is gone, or joined topics differ in partitions (`MissingSourceTopicException`).
-        """
+        """Check, if it is time, whether topics or partitions to read have changed; in that case ask for a rebalance."""
         now, interval_s = time.monotonic(), self._streams.metadata_max_age_ms / 1000
         if now - self._looked_at < interval_s and not self._differ_at_a_glance(now):
             return
@@ -249,7 +229,6 @@ class Membership:
             self._rejoins.set()
 
     def _described(self) -> bytes:
-        """Return the subscription info for the leader; called in the thread, at every rebalance."""
         said = packed(self._subscription_info(self._found))
         if len(said) > _ROOM_BYTES:
             message = "the subscription info of this instance has %d bytes: brokers may need a larger message.max.bytes"
@@ -257,22 +236,23 @@ class Membership:
         return said
 
     def _committed_topics(self) -> list[str]:
-        """Return the topics whose offsets tasks commit, those that were found later included."""
+        # Brokers delete committed offsets of topics that no member subscribes to. So members subscribe to all that they commit.
         own = self._application.topology.repartition_topics
         return [*self._found, *(internal_name(self._application.id, name) for name in own)]
 
     def _assign(self, said: Mapping[str, bytes], config: AssignmentConfig) -> Mapping[str, bytes]:
-        """Make the assignments of all members; called in the thread, if this instance leads."""
         members, topics = subscriptions_of(said), self._found
         if finds_more(members.values(), topics):
-            self._looked_at = -_NEVER  # and if it is true, asks for a rebalance
+            # Claims of members prove nothing: this instance looks itself, and asks for a rebalance if they are true.
+            self._looked_at = -_NEVER
         room = _ROOM_BYTES - sum(len(each) + _MEMBER_BYTES for each in said.values())
-        if self._has_less_room:  # brokers have refused to keep the messages: their limit is lower
+        # Brokers have refused to keep the messages, so their limit is lower than the usual one.
+        if self._has_less_room:
             room = 0
         return give_assignments(members, topics, self._tasks_of(topics), config, self._application.id, room=room)
 
     def _differ_at_a_glance(self, now: float) -> bool:
-        """Return whether the known topics differ, twice in a row: a broker that was just started may not know all of them."""
+        """Return whether the known topics differ."""
         if now - self._glanced_at < _GLANCE_SECONDS:
             return False
         self._glanced_at = now
@@ -282,6 +262,7 @@ class Membership:
             log.debug("known topics cannot be looked at: %s", error)
             return False
         self._seen = seen
+        # Twice in a row, as a broker that was just started may not know all topics.
         return seen == before != self._found
 
     def _new_member(self) -> GroupMember:

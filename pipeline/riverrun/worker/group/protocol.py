@@ -1,10 +1,6 @@
-"""Messages between instances through the group's leader: JSON, as other releases may take part, compressed if that is shorter.
+"""What instances report of themselves and what the leader assigns to them: plain values, and their messages as JSON.
 
-Tasks are ranges of partitions, so that messages grow with instances rather than with tasks.
-
-Descriptions and plans of the instances of an application.
-
-Finds the addresses of a group's instances, for processes that are not members.
+Other releases may take part. Tasks are ranges of partitions, so that messages grow with instances rather than with tasks.
 """
 
 from __future__ import annotations
@@ -28,7 +24,7 @@ if TYPE_CHECKING:
     from riverrun.kafka.admin import Admin
 
 RUNNING = -1
-"""The lag of the instance that runs a task (`Task.LATEST_OFFSET`): smaller than any other."""
+"""The lag of the instance that runs a task (`Task.LATEST_OFFSET`): less than any other."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,13 +32,10 @@ class Instance:
     """An instance's description of itself.
 
     Args:
-        id: Names the instance; survives restarts, as long as its state directory does.
-        capacity: Number of its stream threads.
+        id: Survives restarts, as long as its state directory does.
         tags: Client tags, such as rack or zone.
-        active: The tasks it runs at present.
         positions: Sum of the applied changelog offsets, per task of which it has local state.
         restoring: The active tasks whose state is not complete yet.
-        standby: The tasks whose changelogs it follows.
     """
 
     id: str
@@ -76,9 +69,7 @@ class Plan:
     """The plan of one instance.
 
     Args:
-        active: Tasks to process.
-        standby: Tasks whose changelogs to follow.
-        warm_up: The standbys that are warming up: once they have caught up, tasks can move to their intended places.
+        warm_up: The standbys that are warming up: once these have caught up, tasks can move to their intended places.
     """
 
     active: frozenset[TaskId] = frozenset()
@@ -87,17 +78,10 @@ class Plan:
 
 
 class Lags:
-    """Computes how many changelog records of each task each instance lacks: `RUNNING` for the instance that runs it.
-
-    An instance that still restores a task counts as running it only if it lacks few records; else another may suit better.
-
-    Args:
-        instances: All instances.
-        acceptable: The most records that a caught-up instance may lack.
-    """
+    """Computes how many changelog records of each task each instance lacks: `RUNNING` for the instance that runs it."""
 
     def __init__(self, instances: Iterable[Instance], acceptable: int) -> None:
-        """Measure lags from the furthest position of each task."""
+        # The furthest position that any instance has reported counts as the end: the leader asks no broker.
         everyone = list(instances)
         ends: dict[TaskId, int] = {}
         for instance in everyone:
@@ -109,6 +93,8 @@ class Lags:
         for instance in everyone:
             for task in instance.active.union(instance.positions):
                 lag = ends.get(task, 0) - instance.positions.get(task, 0)
+                # An instance that restores a task counts as running it only if it lacks few records; otherwise
+                # another may suit better.
                 runs = task in instance.active and (task not in instance.restoring or lag <= acceptable)
                 self._known[task][instance.id] = RUNNING if runs else lag
 
@@ -131,10 +117,10 @@ class Lags:
 
 FORMAT = 2
 """Format of subscriptions and assignments; the leader refuses instances of another format."""
+# Bytes of JSON, unpacked. A broker keeps the messages of a whole group in one record, usually of 1 MiB at most.
 _LONGEST_MESSAGE = 8 * 2**20
-"""Bytes of JSON. A broker keeps the messages of a whole group in one record, whose limit is usually 1 MiB."""
+# JSON begins with another byte.
 _COMPRESSED = zlib.compress(b"")[:1]
-"""The first byte of compressed messages; JSON begins with another."""
 
 Threads = Annotated[int, msgspec.Meta(ge=1, le=MOST_THREADS)]
 Partitions = Annotated[int, msgspec.Meta(ge=1, le=1_000_000)]
@@ -142,11 +128,10 @@ _NUMBER = "(0|[1-9][0-9]{0,8})"
 _RANGE = f"{_NUMBER}(-{_NUMBER})?"
 _RANGES = f"{_NUMBER}:{_RANGE}(,{_RANGE})*"
 Task = Annotated[str, msgspec.Meta(pattern=rf"^{_NUMBER}_{_NUMBER}\Z")]
-"""The text form of a task."""
 Tasks = Annotated[str, msgspec.Meta(pattern=rf"^({_RANGES}( {_RANGES})*)?\Z")]
 """Tasks as `ranges` has them."""
+# A short text can name very many tasks, and members are not trusted.
 _MOST_TASKS = 200_000
-"""Most tasks that are read of one text, as a short text can have very many."""
 Tag = Annotated[str, msgspec.Meta(max_length=1000)]
 
 
@@ -154,20 +139,14 @@ class SubscriptionInfo(msgspec.Struct, frozen=True, kw_only=True):
     """An instance's description of itself, for a rebalance of the group (`SubscriptionInfo`).
 
     Args:
-        instance: Its id; survives restarts.
-        fingerprint: Of its topology; instances with another topology cannot share its tasks.
-        capacity: Number of stream threads.
-        tags: Client tags.
-        active: The tasks it runs.
+        fingerprint: Of its topology; instances with another one cannot share its tasks.
         known: The tasks of which it has state.
         positions: Sum of the applied changelog offsets of each task of `known`, in its order.
-        server: `host:port` where it answers queries; empty if nowhere.
+        server: `host:port` where it answers queries; empty if it does not.
         shuts_down: Whether it asks the whole application to end.
-        topics: Partitions of the topics to read that it has found.
-        format: Format of this message.
+        topics: Number of partitions of each topic to read that it has found.
         restoring: The active tasks whose state is not complete yet.
-        standby: The tasks whose changelogs it follows.
-        process: Names the process that describes itself; it changes with each restart.
+        process: Names its process; it changes with each restart.
     """
 
     instance: Word
@@ -189,13 +168,10 @@ class SubscriptionInfo(msgspec.Struct, frozen=True, kw_only=True):
 class Addresses(msgspec.Struct, frozen=True, array_like=True):
     """Addresses at which instances answer queries about tasks. Each is named once, as every message of a group has them.
 
-    Numbers of addresses begin with 1.
-
     Args:
-        servers: The addresses, `host:port` each.
-        tasks: The tasks.
+        servers: `host:port` each; numbered from 1.
         active: The number of the address of each task's active instance, in the tasks' order; 0 if it answers no queries.
-        standby: The numbers of those of its standbys.
+        standby: The numbers of the addresses of each task's standbys.
     """
 
     servers: list[Word] = []
@@ -208,21 +184,15 @@ class AssignmentInfo(msgspec.Struct, frozen=True):
     """The leader's assignment to an instance (`AssignmentInfo`).
 
     Args:
-        active: Tasks to process.
-        standby: Tasks whose changelogs to follow.
         warm_up: The standbys that are warming up: the leader must learn when they have caught up.
-        servers: Where the active instance of each task answers queries. Messages have it as `addresses`.
-        standby_servers: Where its standbys answer queries. Messages have it as `addresses`.
+        servers: Where the active instance of each task answers queries. Messages have these as `addresses`.
+        standby_servers: Where its standbys answer queries. Messages have these as `addresses`.
         refusal: Why the instance cannot take part; then it has to end.
-        shuts_down: Whether the whole application has to end.
-        topics: Partitions of the topics that determine the tasks; equal for all instances.
-        format: Format of this message.
-        process: The process that it is for; empty from leaders that do not name it. A restarted static member receives the
-            assignment of its predecessor, and the leader does not learn of the restart.
-        fingerprint: Of the topology whose tasks these are.
-        omits_servers: Whether the addresses have been left out, as the messages of the group would be too large with them:
-            `servers_by_task` has them.
-        addresses: Addresses of both kinds.
+        topics: Number of partitions of each topic that determines the tasks; equal for all instances.
+        process: The process that it is for; empty from leaders that do not name it. Brokers send a restarted static member
+            its predecessor's assignment, and the leader does not learn of the restart.
+        omits_servers: Whether addresses were left out, as the messages of the group would be too large with them
+            (`servers_by_task` finds them).
     """
 
     active: Tasks = ""
@@ -245,21 +215,18 @@ _assignment_info = foreign_decoder(AssignmentInfo, _LONGEST_MESSAGE)
 
 
 def packed(message: SubscriptionInfo | AssignmentInfo) -> bytes:
-    """Encode a message. Brokers keep those of all members in one record, so it is compressed if that is shorter."""
+    """Encode a message, compressed if that is shorter."""
+    # Brokers keep the messages of all members in one record, usually of 1 MiB at most.
     plain = msgspec.json.encode(message)
     return min(zlib.compress(plain), plain, key=len)
 
 
 def _unpacked(data: bytes) -> bytes:
-    """Return a message as JSON.
-
-    Raises:
-        UnreadableError: If it cannot be decompressed, or would be longer than messages are.
-    """
     if data[:1] != _COMPRESSED:
         return data
     unpacking = zlib.decompressobj()
     try:
+        # Limited, as a short message of another program could expand to gigabytes.
         plain = unpacking.decompress(data, _LONGEST_MESSAGE)
     except zlib.error as error:
         message = f"it cannot be decompressed: {error}"
@@ -271,11 +238,7 @@ def _unpacked(data: bytes) -> bytes:
 
 
 def subscription_info_of(data: bytes) -> SubscriptionInfo:
-    """Decode the subscription info of a member.
-
-    Raises:
-        UnreadableError: If the bytes are not a subscription info of this format, or its address is not a plain one.
-    """
+    """Decode the subscription info of a member."""
     info = _subscription_info(_unpacked(data))
     if info.format != FORMAT:
         message = f"it has format {info.format}, and this release reads format {FORMAT}"
@@ -292,12 +255,9 @@ def subscription_info_of(data: bytes) -> SubscriptionInfo:
 
 
 def assignment_info_of(data: bytes) -> AssignmentInfo:
-    """Decode an assignment. Leaves out addresses of members that are not plain addresses.
-
-    Raises:
-        UnreadableError: If the bytes are not an assignment of this format; a refusal may have any.
-    """
+    """Decode an assignment. Leaves out addresses of members that are not plain addresses."""
     assignment = _assignment_info(_unpacked(data))
+    # A refusal may have any format: a leader of another release refuses in its own.
     if assignment.format != FORMAT and assignment.refusal is None:
         message = f"it has format {assignment.format}, and this release reads format {FORMAT}"
         raise UnreadableError(message)
@@ -312,10 +272,6 @@ def addresses_of(active: Mapping[str, str], standby: Mapping[str, Collection[str
 
     >>> addresses_of({"0_0": "a:1", "0_1": "b:1"}, {"0_1": ["a:1"]})
     Addresses(servers=['a:1', 'b:1'], tasks='0:0-1', active=[1, 2], standby=[[], [1]])
-
-    Args:
-        active: Address of the active instance, by task.
-        standby: Addresses of the standbys, by task.
     """
     servers = sorted({*active.values(), *(server for named in standby.values() for server in named)})
     numbers = {server: number for number, server in enumerate(servers, 1)}
@@ -330,16 +286,13 @@ def addresses_of(active: Mapping[str, str], standby: Mapping[str, Collection[str
 
 
 def _by_task(addresses: Addresses) -> tuple[dict[str, str], dict[str, list[str]]]:
-    """Return the addresses of active instances and of standbys by task. Passes over numbers of no address.
-
-    Raises:
-        UnreadableError: If there are more or fewer tasks than numbers.
-    """
+    """Return the addresses of active instances and of standbys by task."""
     _check_number(addresses.tasks)
     named = list(map(str, in_order(addresses.tasks)))
     if not len(named) == len(addresses.active) == len(addresses.standby):
         message = "it has addresses of another number of tasks than it names"
         raise UnreadableError(message)
+    # Addresses come from members, and requests are sent to them: anything but host:port is dropped.
     plain = {number: server for number, server in enumerate(addresses.servers, 1) if is_address(server)}
     active = {task: plain[number] for task, number in zip(named, addresses.active, strict=True) if number in plain}
     standby = {
@@ -407,46 +360,23 @@ _PAUSE_SECONDS = 0.1
 
 
 def servers_of(admin: Admin, group: str, *, within_s: float = 0.0) -> list[str]:
-    """Return `host:port` of each instance of a group that answers queries, from its subscription info.
-
-    Leaves out members with other subscriptions, such as those of other programs.
-
-    Args:
-        admin: Asks the brokers.
-        group: The group: an `application.id`.
-        within_s: Longest wait for the end of a rebalance, in seconds.
-
-    Returns:
-        The addresses in order; none if a rebalance does not end in time.
-
-    Raises:
-        BrokerError: If the brokers refuse or do not answer.
-    """
+    """Return `host:port` of each instance of a group that answers queries; empty if a rebalance does not end in time."""
     deadline = time.monotonic() + within_s
     while (members := admin.member_messages(group)) is None and time.monotonic() < deadline:
-        time.sleep(_PAUSE_SECONDS)  # members announce themselves during a rebalance, so nothing is known before its end
+        # Members announce themselves during a rebalance, so nothing is known before its end.
+        time.sleep(_PAUSE_SECONDS)
     found = []
     for subscription, _ in members or ():
         try:
             found.append(subscription_info_of(subscription).server)
+        # Such as a member that another program has started.
         except UnreadableError:
             continue
     return sorted(filter(None, found))
 
 
 def servers_by_task(admin: Admin, group: str) -> tuple[dict[str, str], dict[str, list[str]]] | None:
-    """Return where the active instance and the standbys of each task answer queries, from the messages of a group's members.
-
-    Args:
-        admin: Asks the brokers.
-        group: The group: an `application.id`.
-
-    Returns:
-        The addresses, as `AssignmentInfo` has them; None during a rebalance.
-
-    Raises:
-        BrokerError: If the brokers refuse or do not answer.
-    """
+    """Return where the active instance and the standbys of each task answer queries; None during a rebalance."""
     members = admin.member_messages(group)
     if members is None:
         return None

@@ -1,7 +1,4 @@
-"""Reports the status and the work of a stream thread's tasks; reading it at any time changes nothing.
-
-Finds the open store for a query: that of a running or standby task, or a global one.
-"""
+"""What a stream thread shows of its tasks: reports of their work, and open stores for queries."""
 
 from __future__ import annotations
 
@@ -39,15 +36,12 @@ if TYPE_CHECKING:
     from riverrun.worker.tasks.task_manager import TaskManager
 
 _LOOK_SECONDS = 3.0
-"""How often to ask for the ends of global tables' topics."""
 
 
 class GlobalTables:
     """The tables of global stores, which every stream thread holds.
 
     Args:
-        topics: The topics of the application.
-        clock: Tells the time.
         on_restore: Called with partition, records so far and records expected.
     """
 
@@ -57,7 +51,7 @@ class GlobalTables:
         self.state: GlobalState | None = None
         """The tables; None before they are filled."""
         self.topic_ids: Mapping[str, int] = {}
-        """Ids of their topics, as these were when the tables were filled."""
+        """Ids of their topics when the tables were filled."""
         self._topics = topics
         self._clock = clock
         self._on_restore = on_restore
@@ -75,26 +69,24 @@ class GlobalTables:
         return self.state.stores if self.state is not None else {}
 
     def fill(self) -> GlobalState:
-        """Fill the tables up to the present ends of their topics.
-
-        Raises:
-            BrokerError: If the brokers do not answer.
-        """
+        """Fill the tables up to the present ends of their topics."""
         connected = self._topics.connected
         topics = [topic for declared in connected.topology.global_stores for topic in declared.source.topics]
         self.topic_ids = found_ids(connected.admin, topics)
+        # Before the tables are read: an empty copy that begins to read is whole at that time.
         now = whole_now(connected.admin, topics)
         self._following, self._kept_ms = Following(now), now.kept_ms
         self.state = filled = open_global_state(connected, self._clock, on_restore=self._on_restore)
         return filled
 
     def look_if_due(self, positions: Callable[[], Mapping[TopicPartition, int]]) -> None:
-        """Note from time to time how far their topics have been read."""
+        """Note at intervals how far their topics have been read."""
         if self._kept_ms == FOREVER_MS or time.monotonic() < self._looked_at + _LOOK_SECONDS:
             return
         self._looked_at = time.monotonic()
         admin, reached = self._topics.connected.admin, positions()
         try:
+            # The time before the ends: deletions that come later than the ends were written later than this time.
             now = Whole(admin.clock.noted_ms(), self._kept_ms)
             self._following.look(now, admin.end_offsets(reached), reached)
         except BrokerError as error:
@@ -102,11 +94,7 @@ class GlobalTables:
                 raise
 
     def require_recent(self) -> None:
-        """Make sure that no deletion is missing among the records that were just read.
-
-        Raises:
-            RangeError: If this process was stopped for longer than brokers keep deletions. A new thread fills the tables again.
-        """
+        """Raise if deletions may be missing among the records just read: this process was stopped for too long."""
         try:
             require_recent(self._topics.connected.admin, self._following.whole)
         except RangeError as error:
@@ -116,14 +104,7 @@ class GlobalTables:
 
 
 class OpenStores:
-    """The stores of one stream thread.
-
-    Args:
-        topology: Defines the stores.
-        tables: The global stores.
-        manager: Owns the tasks; restoring tasks do not answer.
-        standbys: Follows tasks that run elsewhere.
-    """
+    """The stores of one stream thread."""
 
     def __init__(
         self, topology: Topology, tables: GlobalTables, manager: TaskManager, standbys: StandbyUpdater
@@ -135,7 +116,7 @@ class OpenStores:
         self._answers = StoreAnswers(_builders(topology), self._find)
 
     def answer(self, question: StoreQuery) -> AnswerPage | Refusal:
-        """Look up the present contents of a store, including uncommitted updates, since processing sees these as well.
+        """Look up a store's contents as processing sees them, including uncommitted updates.
 
         May be called only between two records, or while the thread waits for brokers.
         """
@@ -143,7 +124,8 @@ class OpenStores:
 
     def _find(self, question: StoreQuery) -> ReadableStore | Refusal:
         tables = self._tables.state
-        if tables is None:  # asked while brokers are waited for
+        # Asked while the thread waits for brokers at its start.
+        if tables is None:
             return Refusal(Reason.RESTORING, "The stream thread is starting")
         task_id = question.task
         if question.store in self._global_names:
@@ -162,23 +144,12 @@ class OpenStores:
 
 
 def _builders(topology: Topology) -> dict[str, StoreBuilder]:
-    """Return all stores by name, including global ones."""
     own = {store.name: store for sub in topology.sub_topologies() for store in sub.stores}
     return own | {declared.store.name: declared.store for declared in topology.global_stores}
 
 
 class Figures:
-    """Reports on tasks that run, start, or are followed.
-
-    Args:
-        manager: Owns the tasks.
-        updater: Knows the progress of restoring tasks.
-        standbys: Knows the progress of standby tasks.
-        counts: Counts the work of tasks.
-        tables: The global tables.
-        alignment: Knows how long tasks were held back, and for which others.
-        fetching: Knows the positions of tasks in their inputs.
-    """
+    """Reports on tasks that run, start, or are followed."""
 
     def __init__(
         self,
@@ -192,9 +163,9 @@ class Figures:
         fetching: Fetching,
     ) -> None:
         self.spent = SpentTime()
-        """Time that the thread has spent, which it adds up itself."""
+        """Added up by the thread itself."""
         self.nodes = NodeTimes(self.node_of)
-        """Time that it has spent at nodes, if samples are taken."""
+        """Empty unless samples are taken."""
         self._manager = manager
         self._updater = updater
         self._standbys = standbys
@@ -227,11 +198,7 @@ class Figures:
         return self._standbys.lags()
 
     def report(self, obeyed: int) -> ThreadReport:
-        """Return a report of everything, for the instance.
-
-        Args:
-            obeyed: Number of the last order that was carried out.
-        """
+        """Return a report for the instance; `obeyed` is the number of the last order carried out."""
         return ThreadReport(
             active=self.active,
             standby=self.standby,
@@ -248,7 +215,7 @@ class Figures:
         )
 
     def by_task(self) -> Mapping[TaskId, TaskFigures]:
-        """Return the work of each running task since it was taken over, and the figures of global stores' processors."""
+        """Return statistics of each running task since it was taken over, and of global stores' processors."""
         counted = self._counts.figures(self._manager.running.values(), self._alignment.held_back_s, self._waiting())
         progress, last = self._fetching.progress(), self._manager.commits.last
         figures = {
@@ -266,7 +233,7 @@ class Figures:
         return next(filter(None, found), "")
 
     def _waiting(self) -> dict[TaskId, Waiting]:
-        """Return what each task with records at hand waits for: its own empty inputs, slower tasks, or both."""
+        """Return what each task with buffered records waits for: its own empty inputs, slower tasks, or both."""
         now_ms, behind = SystemClock().now_ms(), self._alignment.waits()
         found = {}
         for task_id, active in self._manager.running.items():

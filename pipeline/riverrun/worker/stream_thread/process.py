@@ -45,27 +45,19 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+# The answering thread waits for the interpreter for so long. A short interval has no cost without queries.
 _SWITCH_SECONDS = 0.0002
-"""How long the answering thread waits for the interpreter; this has no cost without queries."""
 _PR_SET_PDEATHSIG = 1
 REPORT_SECONDS = 1.0
 """Interval of reports when nothing changes."""
 _LIFE_SECONDS = 5.0
-"""Interval of signs of life while the process waits for brokers and does not report."""
+"""Interval of `Alive` while the process waits for brokers and does not report."""
 
 
 def run_stream_thread(
     pipe: Connection, queries: Connection, job: StreamJob, build: Callable[[StreamJob], Topology], logs: LogStyle
 ) -> None:
-    """Run the process of a stream thread from its beginning to its end.
-
-    Args:
-        pipe: Receives commands, and sends reports.
-        queries: Receives questions, and sends answers.
-        job: The application.
-        build: Builds its topology in this process.
-        logs: How to log to the standard error output.
-    """
+    """Run the process of a stream thread from its beginning to its end."""
     _end_with_instance()
     start_logging(logs, job.config.logging)
     collect_rarely()
@@ -122,7 +114,8 @@ class _CommandLoop:
         signal.signal(LOOK, lambda _number, frame: self._watch.look(frame))
         if self._takes_samples:
             self._thread.figures.nodes.start()
-        self._thread.start(waits_for_brokers=True)  # the instance has reached them
+        # The instance has reached brokers, so they are only away for now.
+        self._thread.start(waits_for_brokers=True)
         try:
             while not self._is_stopping:
                 waits = self._is_paused or not (self._thread.figures.active or self._thread.figures.standby)
@@ -135,6 +128,7 @@ class _CommandLoop:
                     else:
                         self._thread.run_once()
                     self._report()
+            # Commits the tasks without an owner, so that the next owner fences nobody.
             self._thread.assign(frozenset(), frozenset())
             self._report(always=True)
         finally:
@@ -169,11 +163,12 @@ class _CommandLoop:
         while self._has_order(0):
             command: Command = self._pipe.recv()
             self._commands.append(command)
+            # At once, not when it is obeyed: the thread may be waiting for brokers, and obey nothing until then.
             if isinstance(command, Stop):
                 self._thread.stop_waiting()
 
     def _show_life(self) -> None:
-        """Show that the process is alive while it waits for brokers and does not report: silent processes are killed."""
+        # A wait for brokers sends no report, and silent processes are killed.
         now = time.monotonic()
         if now - self._said_at > _LIFE_SECONDS:
             self._said_at = now
@@ -191,7 +186,8 @@ class _CommandLoop:
                 self._ordered = number
                 self._next_report = 0.0
             case Pause(paused):
-                if paused:  # Kafka Streams goes on committing; an open transaction would hold up readers of its topics
+                # Kafka Streams keeps committing while it is paused. Here an open transaction would hold up readers.
+                if paused:
                     self._thread.commit_all()
                 self._is_paused = paused
             case Learn(record):
@@ -204,6 +200,7 @@ class _CommandLoop:
     def _report(self, *, always: bool = False) -> None:
         figures = self._thread.figures
         seen = figures.active, figures.standby, not figures.restoring
+        # An order is obeyed when its revoked tasks are closed: only then may other processes open their state.
         if not self._thread.is_closing_tasks:
             self._obeyed = self._ordered
         now = time.monotonic()
@@ -218,17 +215,14 @@ class _CommandLoop:
         self._is_sending = False
 
     def _name(self, stuck: StuckRecord) -> None:
-        """Name a record; called from the handler of a signal, which may have interrupted anything."""
+        # Called from a signal handler, which may have interrupted a send: a message within a message would break the pipe.
         if not self._is_sending:
             self._send(stuck)
 
 
 def _end_with_instance() -> None:
-    """Have the kernel kill this process when its instance dies, even if it is busy.
-
-    Otherwise a busy process would keep the local state locked against the instance that replaces it, until it checks the pipe
-    again. On Linux only; on other systems the process ends at its next check.
-    """
+    # The kernel kills this process when its instance dies. A busy process would otherwise keep the local state locked
+    # against the next instance until it checks the pipe again. On other systems that happens.
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 

@@ -20,15 +20,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class StreamJob:
-    """The data from which a stream thread builds the application by itself.
+    """The data from which a stream thread builds the application itself.
 
     Args:
-        config: The application.
-        version: The version.
         kafka: Client properties.
         state_directory: Directory of local state of all applications.
         published: Staging topics by the name that the topology uses; None if the version publishes.
-        dead_letters: Topic of all dead letters for now; None if the handlers decide.
+        dead_letters: Topic of all dead letters; None if the handlers decide.
     """
 
     config: AppConfig
@@ -73,7 +71,7 @@ class Stop:
 
 @dataclass(frozen=True, slots=True)
 class Beware:
-    """Command to end a function that does not return, at any of these records: they have been tried often enough."""
+    """Command to end a function that does not return at any of these records, which were tried often enough."""
 
     records: tuple[StuckRecord, ...]
 
@@ -87,17 +85,15 @@ class ThreadReport:
 
     Args:
         active: Tasks it has taken over.
-        standby: Tasks whose changelogs it follows.
         positions: Sum of the applied changelog offsets, per task.
         lags: Number of missing records, per standby or restoring task.
         summary: Its work since it began.
         obeyed: Number of the last order that it has carried out.
         restoring: Tasks that are being restored, with the number of missing records; None while unknown.
-        commit_seconds: Duration of all commits together, and of the longest, s.
-        tasks: The work of each active task.
+        commit_seconds: Duration of all commits, and of the longest one, s.
         failed: Failures of skipped records since the last report, with a limited number.
-        seconds: Time since the thread began, s: all, and the parts of it for processing, committing and fetching records.
-        nodes: Time spent at each node since the thread began, s, as samples tell; empty without samples.
+        seconds: Time since the thread began.
+        nodes: Time spent at each node since the thread began, s; empty without samples.
     """
 
     active: frozenset[TaskId]

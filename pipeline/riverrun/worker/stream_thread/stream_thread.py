@@ -1,7 +1,4 @@
-"""Runs the tasks of a stream thread: each turn fetches, processes a few records of each task, and commits if due.
-
-Shares time between tasks, and with queries that are answered between records.
-"""
+"""Runs the tasks of a stream thread: each turn fetches, processes a few records of each task, and commits if due."""
 
 from __future__ import annotations
 
@@ -46,14 +43,13 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 
+# Only if there is nothing else to do, and short, as the turn fetches records as well.
 _COMMIT_SECONDS = 0.01
-"""How long a turn waits for commits if there is nothing else to do."""
+# Small, as other tasks are busy: restoring holds the interpreter's lock.
 _RESTORED_PER_TURN = 4_000
-"""How many records to restore per turn while other tasks are busy."""
+# Short: the tasks that others wait for may progress at any moment.
 _HELD_BACK_SECONDS = 0.005
-"""How long a turn waits for records while tasks wait for others, which may progress at any moment."""
 _START_SECONDS = 0.01
-"""How long a turn waits for tasks that are being taken over if there is nothing else to do."""
 
 
 class StreamThread:
@@ -62,18 +58,6 @@ class StreamThread:
     The `TaskManager` owns the tasks. This class runs the turns (`runOnce`), and calls everything in them from one thread.
 
     Args:
-        topics: The topics that determine the tasks.
-        brokers: Waits for absent brokers.
-        fetching: Fetches for running tasks and global tables.
-        tables: The global tables.
-        manager: Owns the tasks.
-        executor: Lets them process.
-        alignment: Limits how far they process.
-        follower: Applies records of the control topic to them.
-        upkeep: Does what else is due.
-        stores: Answers queries.
-        figures: Reports on tasks.
-        interruptions: Called while the thread waits for commits.
         closers: Called in order when it closes.
     """
 
@@ -117,15 +101,8 @@ class StreamThread:
         return self._manager.is_closing_tasks
 
     def start(self, *, waits_for_brokers: bool = False) -> None:
-        """Check topics, create internal ones, and fill the global tables.
-
-        Args:
-            waits_for_brokers: Whether to wait for absent brokers (`task.timeout.ms`), for hosts that have reached them before.
-
-        Raises:
-            TopicError: If topics are missing or do not fit.
-            BrokerError: If brokers do not answer.
-        """
+        """Check topics, create internal ones, and fill the global tables."""
+        # A host that has reached brokers before waits for them; one that has not ends after one request.
         take = self._brokers.retry_until_available if waits_for_brokers else _at_once
         take(self._topics.find, "cannot start yet")
         self._manager.follow_nothing()
@@ -141,27 +118,15 @@ class StreamThread:
         """Run and follow the given tasks; commit and close all others. Tasks that stay are not disturbed.
 
         Takes over and restores new tasks while `run_once` continues with the others (`Figures.restoring`).
-
-        Raises:
-            StateError: If another process has the state of a task open.
-            BrokerError: If brokers do not answer for longer than `task.timeout.ms`.
         """
         self._manager.assign(active, standby)
 
     def assign_all(self) -> None:
-        """Run all existing tasks. Errors are those of `assign`."""
+        """Run all existing tasks."""
         self.assign(frozenset(self._topics.layout.tasks), frozenset())
 
     def read_topics(self, sources: Mapping[str, int]) -> None:
-        """Read the given topics. Revokes tasks that change with them.
-
-        Args:
-            sources: Number of partitions of each external topic that the application reads.
-
-        Raises:
-            TopicError: If the tasks do not fit the existing internal topics.
-            BrokerError: If brokers do not answer.
-        """
+        """Read the given topics. Revokes tasks that change with them."""
         if not self._topics.differ(sources):
             return
         changed = self._brokers.retry_until_available(
@@ -169,14 +134,15 @@ class StreamThread:
         )
         self._manager.revoke(changed)
         self._manager.wait_until_closed(changed)
-        self._manager.follow_nothing()  # `assign` decides what to follow afterwards
+        # Standbys depend on the topics, too; the `assign` that comes next decides what to follow.
+        self._manager.follow_nothing()
         self._align()
         log.info("sources read %s", ", ".join(sorted(sources)))
 
     def look_for_topics(self) -> None:
-        """Check, every `metadata.max.age.ms`, whether topics or partitions to read have changed; if so, run all tasks of these.
+        """Check, every `metadata.max.age.ms`, whether topics to read have changed; if so, run all tasks of these.
 
-        For hosts that run all tasks by themselves. Errors are those of `read_topics` and `assign`.
+        For hosts that run all tasks themselves.
         """
         try:
             found = self._topics.look_if_due()
@@ -209,6 +175,7 @@ class StreamThread:
         commits, finishing = self._manager.commits, time.perf_counter()
         commits.finish()
         finished = time.perf_counter()
+        # After commits have finished, and before tasks process: their limits come from committed progress.
         self._alignment.run_once()
         processed = self._executor.process()
         done = time.perf_counter()
@@ -273,27 +240,24 @@ class StreamThread:
         self._alignment.begin(aligned_tasks(application.topology, self._topics.layout, application.id))
 
     def _fetch(self, timeout_s: float) -> None:
-        """Fetch records. Missing records may have been deleted by another owner that has processed them: these are not lost.
-
-        An instance that was suspended for longer than its session, for example with its machine, finds its tasks in that state.
-
-        Raises:
-            MissingOffsetError: If records are lost.
-            BrokerError: If brokers refuse.
-        """
+        """Fetch records; raises if records are lost."""
         try:
             self._fetching.fetch(timeout_s)
         except MissingOffsetError as error:
             active = self._fetching.reader_of(TopicPartition(error.topic, error.partition))
             if active is None:
-                if not self._tables.reads(error.topic):  # of a task that has just been closed
+                # Of a task that has just been closed.
+                if not self._tables.reads(error.topic):
                     return
                 known = self._tables.topic_ids
                 require_same(self._topics.application, known.items(), found_ids(self._topics.connected.admin, known))
                 hint = "Start again: the global table is then filled from its topic."
                 raise MissingOffsetError(error.message, hint=hint) from error
+            # Another owner may have processed the missing records and deleted them (repartition topics): these are not lost.
+            # A machine that was suspended for longer than its session finds its tasks in that state.
             self._manager.commits.come_to_end()
-            if active.state is not TaskState.RUNNING:  # the outcome has already shown who owns the task
+            # The outcome has already shown who owns the task.
+            if active.state is not TaskState.RUNNING:
                 return
             try:
                 active.claim.check_owner()
@@ -309,11 +273,14 @@ class StreamThread:
         if self._executor.awaits_lookups:
             return False
         if manager.commits.under_way or any(active.task.needs_commit for active in manager.running.values()):
-            manager.commit_all()  # may write to repartition topics, which then have to be read to their ends again
+            # A commit may write to repartition topics, which then have to be read to their ends again.
+            manager.commit_all()
             return False
         positions = self._fetching.positions()
         internal = {tp for tp in positions if tp.topic in self._topics.repartition}
         admin = self._topics.connected.admin
+        # Internal topics count only when no transaction is open in them: a commit is acknowledged before its
+        # markers are in the log.
         ends = admin.settled_end_offsets(internal) | admin.end_offsets(positions.keys() - internal)
         if not all(positions[tp] >= ends[tp] or ends[tp] == 0 for tp in positions):
             return False
@@ -333,14 +300,7 @@ def new_stream_thread(
     interruptions: Interruptions | None = None,
     on_restore: Callable[[TopicPartition, int, int], None] = silently,
 ) -> StreamThread:
-    """Make a stream thread, with its connections; it asks brokers nothing before `start`.
-
-    Args:
-        application: The application of the tasks.
-        gives_up: Whether to give up tasks that another owner has taken over; otherwise a takeover is an error.
-        interruptions: Called during processing.
-        on_restore: Called with changelog, records restored and records expected.
-    """
+    """Make a stream thread, with its connections; it asks brokers nothing before `start`."""
     streams, kafka, admin, clock = (
         application.config.streams,
         application.kafka,
@@ -382,6 +342,7 @@ def new_stream_thread(
         streams.task_alignment_max_drift_ms or drift_of(application.topology),
         progress.look_up,
         starting=lambda: manager.restoring,
+        # Tasks elsewhere may wait for brokers, or hang until they are replaced, for so long.
         patience_s=PATIENCE_SECONDS + max(streams.task_timeout_ms, streams.max_poll_interval_ms) / 1000,
     )
     follower = ReleaseFollower(lambda: topics.application, alignment.pause_at)

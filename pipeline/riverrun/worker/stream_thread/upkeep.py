@@ -33,8 +33,7 @@ class RegularSnapshots:
     """Determines which task's snapshot is due, and uploads one at a time in a thread. Failures are only logged.
 
     Args:
-        application: The application.
-        interval_ms: How often to publish each task's state, ms (`snapshot.interval.ms`); 0 for never.
+        interval_ms: `snapshot.interval.ms`; 0 for never.
     """
 
     def __init__(self, application: Application, interval_ms: int) -> None:
@@ -48,19 +47,12 @@ class RegularSnapshots:
     def run_if_due(
         self, tasks: Mapping[TaskId, ActiveTask], now_ms: int, commit_state: Callable[[ActiveTask], bool]
     ) -> None:
-        """Publish the state of a task that is due, right after a commit.
-
-        Args:
-            tasks: The tasks that run.
-            now_ms: The present time, by a clock that nobody sets, ms.
-            commit_state: Commits a task and its local state; returns whether the task still runs.
-        """
+        """Publish the state of a task that is due, right after a commit (`now_ms` is monotonic)."""
         active = self._due(tasks, now_ms)
         if active is not None and commit_state(active):
             self._publish(active)
 
     def _due(self, tasks: Mapping[TaskId, ActiveTask], now_ms: int) -> ActiveTask | None:
-        """Return the task whose snapshot is due; None if there is none, or an upload is under way."""
         if not self._interval_ms or not self._application.config.streams.snapshot_url:
             return None
         self._last_ms = {task_id: self._last_ms.get(task_id, now_ms) for task_id in tasks}
@@ -69,13 +61,13 @@ class RegularSnapshots:
         for task_id, last_ms in sorted(self._last_ms.items(), key=lambda entry: entry[1]):
             if now_ms - last_ms < self._interval_ms:
                 return None
+            # Noted before it is tried: a snapshot that fails is due again an interval later, not in each turn.
             self._last_ms[task_id] = now_ms
             if has_snapshots(self._application, task_id) and self._has_changed(tasks[task_id]):
                 return tasks[task_id]
         return None
 
     def _publish(self, active: ActiveTask) -> None:
-        """Copy a task's state at its last commit, and upload the copy in the background."""
         self._published[active.id] = _progress(active)
         try:
             checkpoint = active.checkpoint()
@@ -99,24 +91,12 @@ class RegularSnapshots:
 
 
 def _progress(active: ActiveTask) -> _Progress:
-    """Return the progress of a task, by changelogs and inputs.
-
-    Its changelogs may lag behind its last commit, and punctuations do not advance its inputs.
-    """
+    # Both: changelogs may lag behind the last commit, and punctuations do not advance inputs.
     return active.applied(), active.committed_offsets
 
 
 class Upkeep:
-    """Does in each turn of a stream thread what is due, other than processing.
-
-    Args:
-        topics: The topics of the application.
-        manager: Owns the tasks.
-        snapshots: Publishes snapshots of running tasks.
-        purge: Deletes records that no task needs any more.
-        late: Warns of late records.
-        watch: Notices topics that change.
-    """
+    """Does in each turn of a stream thread what is due, other than processing."""
 
     def __init__(
         self,
@@ -136,12 +116,7 @@ class Upkeep:
         self._watch = watch
 
     def run_if_due(self, now_ms: int) -> None:
-        """Do what is due.
-
-        Raises:
-            TopicError: If a topic was deleted and created again, or no longer exists.
-            BrokerError: If brokers refuse.
-        """
+        """Do what is due."""
         running = self._manager.running
         self._snapshots.run_if_due(running, now_ms, self._manager.commits.commit_state)
         self._purge.run_if_due(now_ms, running.values(), self._topics.repartition)

@@ -1,9 +1,7 @@
-"""Decides which tasks are aligned by event time, and how far each may process; plain arithmetic.
+"""Decides which tasks are aligned by event time and how far each may process, and warns of many late records.
 
 A reader of a repartition topic sees the records of all its writers in the order in which they were written. If one writer
 is ahead by more than a window's grace, records of the others are late there, although not in the inputs.
-
-Warns if a large share of the records that tasks read is too late for their windows.
 """
 
 from __future__ import annotations
@@ -28,10 +26,10 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+# With a smaller drift, tasks would wait for each other's commits after nearly every record.
 LEAST_DRIFT_MS = 1_000
-"""With a smaller drift, tasks would wait for each other's commits after nearly every record."""
+# If no record is late, the order matters only to joins.
 UNBOUNDED_DRIFT_MS = 86_400_000
-"""If no record is late, the order matters only to joins."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +37,7 @@ class AlignedTasks:
     """Tasks whose records meet in one sub-topology.
 
     Args:
-        inputs: Their input partitions, with the task that reads each.
-        external: The input partitions that others write: their records at the start of tasks are a backlog.
+        external: The inputs that others write: their records at the start of tasks are a backlog.
     """
 
     inputs: Mapping[TopicPartition, TaskId]
@@ -72,12 +69,8 @@ def aligned_tasks(topology: Topology, layout: Layout, application_id: str) -> li
 
 
 def drift_of(topology: Topology) -> int:
-    """Return how far apart tasks may be (ms) without making records late behind repartition topics.
-
-    That is half of the smallest grace period there, as inputs may be out of order themselves. Repartition topics that records
-    pass one after the other share it. Without a grace period no distance is safe. A tenth of the window then loses few records,
-    and lets tasks continue.
-    """
+    """Return how far apart tasks may be (ms) without making records late behind repartition topics."""
+    # Drift adds up over repartition topics that records pass one after the other, so levels share the grace period.
     levels = _levels(topology.sub_topologies())
     found = [
         _tolerated_ms(store) // levels[sub.id]
@@ -90,15 +83,8 @@ def drift_of(topology: Topology) -> int:
 
 
 def limits(tasks: Iterable[TaskId], next_times: Mapping[TaskId, int], drift_ms: int) -> dict[TaskId, int]:
-    """Return the event time (ms) up to which each task may process: one drift beyond the slowest other task.
-
-    Never holds the slowest task back: the limit of each task is beyond the next record of the slowest other task.
-
-    Args:
-        tasks: All tasks that are aligned with each other.
-        next_times: Event time of the next record, ms, of each task that others wait for.
-        drift_ms: How far apart they may be, ms.
-    """
+    """Return the event time (ms) up to which each task may process: one drift beyond the slowest other task."""
+    # The slowest other task, not the slowest: so the slowest one is never held back, and tasks cannot wait in a circle.
     slowest = sorted((time_ms, task) for task, time_ms in next_times.items())[:2]
     found = {}
     for task in tasks:
@@ -108,7 +94,8 @@ def limits(tasks: Iterable[TaskId], next_times: Mapping[TaskId, int], drift_ms: 
 
 
 def _tolerated_ms(store: StoreBuilder) -> int:
-    """Return how far apart (ms) tasks may be because of one store."""
+    # Half of the grace period, as inputs may be out of order themselves. Without one no distance is safe: a tenth of the
+    # window loses few records, and lets tasks continue.
     if store.grace_ms:
         return store.grace_ms // 2
     return (store.window_size_ms or store.retention_ms) // 10
@@ -126,12 +113,11 @@ def _levels(subs: Sequence[SubTopology]) -> dict[int, int]:
 
 
 _LOOK_SECONDS = 5.0
-"""How often to check tasks."""
 _QUIET_SECONDS = 600.0
 """Minimum time between two warnings about one task."""
+# Both are required: a few late records are normal, and so is a small share of many.
 _MANY = 100
 _SHARE = 0.05
-"""A warning requires at least this number of late records, and this share of all records."""
 _ADVICE = (
     "Raise the grace period of its windows, set task.alignment.max.drift.ms no higher than that, or process a backlog with"
     " riverrun run, which orders it by event time"
@@ -148,13 +134,7 @@ class CountingTask(Protocol):
 
 
 class LateRecords:
-    """Compares the number of late records with the number of processed ones, interval by interval.
-
-    Args:
-        tasks: The tasks that run here; looked up each time.
-        processed: How many records each task has processed.
-        clock: Monotonic seconds.
-    """
+    """Compares the number of late records with the number of processed ones, interval by interval."""
 
     def __init__(
         self,
@@ -181,7 +161,8 @@ class LateRecords:
 
     def _look(self, task_id: TaskId, late: int, processed: int, now: float) -> None:
         late_before, processed_before = self._before.get(task_id, (0, 0))
-        if late < late_before or processed < processed_before:  # the task has been taken over again
+        # Counters went back: the task has been taken over again.
+        if late < late_before or processed < processed_before:
             late_before = processed_before = 0
         new_late, new = late - late_before, processed - processed_before
         self._before[task_id] = late, processed

@@ -26,28 +26,25 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+# Longer than it takes to notice a dead instance: until then its tasks make no progress, but will elsewhere.
 PATIENCE_SECONDS = 60.0
-"""How long to wait at least for an input that could progress but does not: longer than it takes to notice a dead instance."""
+# After a turn that took longer, this thread has waited for brokers or has hung: others may have progressed unseen.
 _ABSENT_SECONDS = 1.0
-"""After a turn that took longer, other tasks may have progressed unseen: the thread has waited for brokers, or has hung."""
+# Frequent only while tasks are aligned: each look-up is a request to the group's coordinator.
 _ASK_SECONDS = 0.05
-"""How often to look up the progress of other processes while tasks are aligned."""
 _REST_SECONDS = 10.0
-"""How often to look it up while no task is behind."""
+# Others see only committed progress, so aligned tasks commit this often.
 _COMMIT_SECONDS = 0.1
-"""Commit interval while tasks are aligned: others see only committed progress."""
+# With more unprocessed records in one input, tasks are aligned again. Closer to the ends of the logs they run freely.
 _BEHIND = 10_000
-"""With more unprocessed records in one input, tasks are aligned again."""
 
 
 class FoundProgress(NamedTuple):
     """The group's progress according to the brokers.
 
     Args:
-        committed: The commits of its inputs.
-        ends: The ends of external inputs.
-        internal_ends: The ends of internal inputs, up to which their records can be read now.
-        written: The ends of internal inputs, with records of transactions that have not ended.
+        internal_ends: The ends of internal inputs up to which records can be read now.
+        written: The ends of internal inputs, including records of open transactions.
     """
 
     committed: Mapping[TopicPartition, tuple[int, str]]
@@ -73,7 +70,7 @@ class AlignedTask(Protocol):
         ...
 
     def next_times(self) -> Mapping[TopicPartition, int]:
-        """Return, per input with a record at hand, the event time (ms) to which this record advances it."""
+        """Return, per input with a buffered record, the event time (ms) to which this record advances it."""
         ...
 
     def request_commit(self) -> None:
@@ -122,10 +119,9 @@ class _Progress:
 
     Args:
         offset: The last committed offset; -1 if there is none.
-        time_ms: The next record to be processed is not earlier than this event time, ms; -1 if nothing is known.
-        next_ms: The event time of the next record as committed by the task, ms; -1 if it had no record at hand.
+        time_ms: Lower bound of the next record's event time, ms; -1 if unknown.
+        next_ms: The next record's event time as committed by the task, ms; -1 if it had no record buffered.
         since: Since when the input could have progressed but has not (monotonic seconds).
-        is_given_up: Whether others continue without it.
     """
 
     offset: int = -1
@@ -148,23 +144,16 @@ class _Progress:
 class Alignment:
     """Limits how far tasks may process, by committed progress, which every process can read from the brokers.
 
-    A task may fetch a record of an internal input before it is known here that others have earlier ones. So a record that is
-    later than its predecessors by more than the drift waits until brokers have answered once more.
-
     Tasks are aligned from the start, and again when an input is far behind. Alignment ends when all inputs have reached the
     ends that they had; then internal inputs, level by level, those that they had after that. Later records arrive one by one,
     and no task waits for another.
 
     Args:
-        tasks: The tasks that run here; looked up each time.
-        resting: The tasks whose commit is under way: these must not be touched.
+        resting: The tasks whose commit is under way; these must not be touched.
         drift_ms: How far apart tasks may be in event time, ms; a negative value disables alignment.
-        look_up: Asks brokers; called in a thread.
-        starting: Returns the tasks that are being taken over here. Others wait for them without limit: they start over after
-            brokers were away, or restore their state, and if that cannot succeed, an error ends them all.
+        starting: Returns the tasks that are being taken over here.
         patience_s: How long to wait for an input that could progress but does not, s. Tasks elsewhere need up to
-            `task.timeout.ms` after brokers were away, and `max.poll.interval.ms` until a process that hangs is replaced.
-        clock: Monotonic seconds.
+            `task.timeout.ms` after brokers were away, and `max.poll.interval.ms` until a hung process is replaced.
     """
 
     def __init__(
@@ -207,7 +196,7 @@ class Alignment:
         self.is_catching_up = False
         """Whether tasks are aligned at present."""
         self.held_back: frozenset[TaskId] = frozenset()
-        """The tasks here that have records at hand, but wait for others."""
+        """The tasks here that have buffered records, but wait for others."""
         self.held_back_s: dict[TaskId, float] = {}
         """How long each task has waited, s."""
         self._held_since: dict[TaskId, float] = {}
@@ -246,12 +235,13 @@ class Alignment:
         self._turn_at = now
 
     def _leave_out_absence(self, now: float) -> None:
-        """Let time not count as a stall in which nothing could be seen to progress, or for which this process is the reason."""
+        # While this thread waited, nothing could be seen to progress: that time is not a stall of others.
         away = now - self._turn_at
         if away > _ABSENT_SECONDS:
             self._answered_at += away
             for progress in self._progress.values():
                 progress.since += away
+        # Others wait without limit for tasks that start over or restore here: if these cannot, an error ends them all.
         starting = self._starting()
         for tp, task_id in self._owners.items():
             if task_id in self._resting or task_id in starting:
@@ -263,12 +253,9 @@ class Alignment:
         return {task_id: (now - self._held_since[task_id], self._slowest[task_id]) for task_id in self.held_back}
 
     def pause_at(self, limits: Limits | None) -> None:
-        """Stop waiting for inputs that pause at a barrier, so that others can drain; the pause does not count as a stall.
-
-        Args:
-            limits: Where they pause; None if the pause has ended.
-        """
+        """Stop waiting for inputs that pause at a barrier, so that others can drain."""
         self._limits = limits
+        # The pause was not a stall.
         if limits is None:
             for progress in self._progress.values():
                 progress.since = self._clock()
@@ -293,10 +280,10 @@ class Alignment:
             self._tasks[task_id].task.tell_next_times(tells=False)
 
     def _ask_if_due(self, now: float) -> None:
-        """Ask brokers in a thread, if they can have news."""
         if self._asked is not None or now < self._ask_at:
             return
         has_others = any(task not in self._tasks for task in self._owners.values())
+        # Without tasks elsewhere and internal inputs, all progress is known here, and brokers need not be asked.
         needs_ends = self._ends is None or self._internal or self._has_reached_ends()
         if not self.is_catching_up or has_others or needs_ends:
             self._asker = self._asker or ThreadPoolExecutor(1, "alignment")
@@ -312,11 +299,13 @@ class Alignment:
         try:
             found = asked.result()
         except StreamsError as error:
+            # Alignment is only an optimisation: the running tasks handle absent brokers.
             log.warning("progress of other tasks is not known: %s", error)
             self._ask_at = now + 1
             return
         self._answered_at = now
         for tp, committed in found.committed.items():
+            # Own commits are newer than any answer (`_note_own`).
             if tp in self._progress and (not self.is_catching_up or self._owners[tp] not in self._tasks):
                 self._progress[tp].note(committed, now)
         if self.is_catching_up:
@@ -327,13 +316,12 @@ class Alignment:
             self._look_for_backlog(found, now)
 
     def _go_on(self, found: FoundProgress) -> None:
-        """Replace ends that tasks have reached with the present ends; once these are near, they are the last.
-
-        Then one drain for each level follows, whose ends have all that the level above has written.
-        """
+        """Replace ends that tasks have reached with the present ends; once these are near, they are the last."""
         if self._ends is None:
             self._ends = {**found.ends, **found.written}
         elif self._is_last_round:
+            # One drain per level: only after a level has reached its ends has it written all that the next one must
+            # read. The ends must have been asked for after that.
             if self._drains and self._asked_at_ends:
                 self._drains -= 1
                 self._ends = {**self._ends, **found.written}
@@ -363,7 +351,6 @@ class Alignment:
         )
 
     def _note_own(self, now: float) -> None:
-        """Record the commits of the tasks here."""
         for task_id, active in self._tasks.items():
             committed = active.last_commit
             if committed is self._seen.get(task_id):
@@ -379,11 +366,14 @@ class Alignment:
         for tasks, times in waited_for:
             for task, limit in limits(tasks, times, self._drift_ms).items():
                 bounds[task] = min(limit, bounds.get(task, MAX_TIME_MS))
+        # A record may be fetched before it is known here that others have earlier ones. So it waits for one more
+        # answer if it is later than its predecessors by more than the drift.
         for task_id in {self._owners[tp] for tp in self._internal} if self._is_answered else ():
             bounds[task_id] = min(bounds[task_id], self._cleared.get(task_id, -1) + self._drift_ms)
         for tp, progress in self._progress.items():
             if progress.time_ms > bounds[self._owners[tp]]:
-                progress.since = now  # it must not continue
+                # It waits because of its own limit, which is no stall.
+                progress.since = now
         held = {task_id for task_id in bounds.keys() & self._tasks.keys() if self._holds(task_id, bounds[task_id], now)}
         for task_id in held:
             self.held_back_s[task_id] = self.held_back_s.get(task_id, 0.0) + now - self._turn_at
@@ -391,7 +381,7 @@ class Alignment:
         self._slowest = {task_id: self._slowest_of(task_id, bounds[task_id], waited_for) for task_id in held}
 
     def _heads(self) -> dict[TaskId, int]:
-        """Return the times of the next records of the tasks here that read internal inputs, as far as these are at hand."""
+        """Return the event times (ms) of the next buffered records of the tasks here that read internal inputs."""
         tasks = {self._owners[tp] for tp in self._internal} & self._tasks.keys()
         found = {task_id: self._tasks[task_id].task.next_times() for task_id in tasks if task_id not in self._resting}
         return {task_id: min(times.values()) for task_id, times in found.items() if times}
@@ -422,11 +412,12 @@ class Alignment:
         return times
 
     def _has_records(self, tp: TopicPartition) -> bool:
-        """Return whether an input is known to have records to process; records that may arrive later do not count."""
+        """Return whether an input is known to have records to process."""
         progress = self._progress[tp]
         if self._limits is not None and self._is_paused(tp, self._limits):
             return False
-        if tp in self._internal:  # records that the task has at hand, or has not fetched yet
+        # Internal: its last commit named a next record, or there are records that it has not fetched yet.
+        if tp in self._internal:
             if progress.next_ms >= 0 or self._internal_ends is None:
                 return progress.next_ms >= 0 or self._is_answered
             return progress.offset < self._internal_ends.get(tp, 0)
@@ -450,10 +441,7 @@ class Alignment:
         return progress.is_given_up
 
     def _holds(self, task_id: TaskId, limit: int, now: float) -> bool:
-        """Set the limit of a task here. Returns whether the limit holds it back.
-
-        The task commits at once if others may wait for that, or if it has not yet committed where it is.
-        """
+        """Set the limit of a task here. Returns whether the limit holds it back."""
         task = self._tasks[task_id].task
         task.process_until(limit)
         task.tell_next_times(tells=True)
@@ -463,18 +451,14 @@ class Alignment:
         is_held = bool(times) and min(times.values()) > limit
         is_news = any(self._progress[tp].next_ms != time_ms for tp, time_ms in times.items() if tp in self._progress)
         is_due = now - self._committed_at.get(task_id, 0.0) > _COMMIT_SECONDS
+        # A task that waits commits at once, since others may wait for exactly this progress.
         if (is_held and (task.needs_commit or is_news)) or (task.needs_commit and is_due):
             task.request_commit()
         return is_held
 
 
 class BrokerProgress:
-    """Asks brokers about a group's progress.
-
-    Args:
-        admin: Asks them.
-        group: The group.
-    """
+    """Asks brokers about a group's progress."""
 
     def __init__(self, admin: Admin, group: str) -> None:
         self._admin = admin
@@ -487,11 +471,7 @@ class BrokerProgress:
         external: Iterable[TopicPartition],
         internal: Iterable[TopicPartition],
     ) -> FoundProgress:
-        """Look up the commits of inputs, the ends of external inputs, and those of internal ones.
-
-        Raises:
-            BrokerError: If brokers do not answer.
-        """
+        """Look up the commits of inputs, the ends of external inputs, and those of internal ones."""
         self._progress = self._progress or self._admin.progress_of(self._group)
         outer, inner = frozenset(external), frozenset(internal)
         committed, ends = self._progress.committed(inputs), self._admin.end_offsets(outer | inner)

@@ -34,10 +34,7 @@ class AbsentBrokers:
     """Waits for absent brokers.
 
     Args:
-        admin: Asks them.
-        task_timeout_ms: How long to wait, ms (`task.timeout.ms`).
-        interruptions: Called meanwhile.
-        topics: The topics to ask about while waiting; looked up each time.
+        topics: Returns the topics to ask about while waiting.
     """
 
     def __init__(
@@ -46,25 +43,14 @@ class AbsentBrokers:
         self.are_there = True
         """Whether they answered the last request."""
         self.gives_up = False
-        """Whether the wait is given up."""
+        """Set to end all waits with the error of the next attempt."""
         self._admin = admin
         self._timeout_s = task_timeout_ms / 1000
         self._interruptions = interruptions
         self._topics = topics
 
     def retry_until_available(self, step: Callable[[], T], doing: str) -> T:
-        """Take a step, and repeat it while brokers are absent.
-
-        Args:
-            step: Asks brokers; a failed attempt leaves nothing that matters to the next.
-            doing: The purpose of the step, for the log.
-
-        Returns:
-            The result of the step.
-
-        Raises:
-            BrokerError: If they refuse, or do not answer for too long, or the wait is given up.
-        """
+        """Take a step, and repeat it while brokers are absent; a failed attempt must leave nothing."""
         deadline = None
         while True:
             try:
@@ -78,18 +64,12 @@ class AbsentBrokers:
             self.wait(deadline)
 
     def wait(self, deadline: float | None = None) -> None:
-        """Wait until brokers answer about the topics. Tries nothing else meanwhile: each attempt would have its own timeout.
-
-        Args:
-            deadline: Until when to wait (monotonic seconds); None for `task.timeout.ms` from now.
-
-        Raises:
-            BrokerError: If they do not answer before the deadline, or the wait is given up.
-        """
+        """Wait until brokers answer about the topics, or until the deadline (monotonic seconds; default `task.timeout.ms`)."""
         self.are_there = False
         deadline = deadline or self._deadline()
         while not self.are_there:
             try:
+                # One request, and nothing else meanwhile: each further attempt would add its timeout.
                 with self._interruptions.away():
                     self._admin.partitions(self._topics())
             except BrokerError as error:
@@ -100,11 +80,9 @@ class AbsentBrokers:
                 self.are_there = True
 
     def _deadline(self) -> float:
-        """Return until when a step that fails now may be repeated (monotonic seconds)."""
         return time.monotonic() + self._timeout_s
 
     def _check(self, error: BrokerError, deadline: float) -> None:
-        """Raise the error, unless it is temporary, the deadline has not passed, and the wait continues."""
         if not error.retriable or time.monotonic() > deadline or self.gives_up:
             raise error
 
@@ -143,28 +121,26 @@ class Undisturbed:
         return nullcontext()
 
 
+# Records left by a bounded run may be packs of a thousand records each.
 _FIRST_POLL = 16
-"""Records of the first request: remaining records of a bounded run may be packs of a thousand records each."""
+# The client holds the interpreter's lock while it creates records, and no query is answered meanwhile.
 _RECORDS_PER_POLL = 500
-"""The most records of a request: the client holds the interpreter's lock while it makes them, and no query is answered."""
 ENOUGH = 10_000
-"""With this many records at hand, nothing is fetched."""
+"""With this many buffered records, nothing is fetched."""
+# With this many buffered records an input is paused, so that memory stays bounded.
 _PAUSED_ABOVE = 50_000
-"""With this many records of one input at hand, it is paused, so that memory stays bounded."""
 
 
 _FETCHED_BYTES = 65_536
+# A shorter wait makes more requests where nothing arrives. All consumers have the longest one (`kafka.consumer`).
 _SHORTEST_WAIT_MS, _LONGEST_WAIT_MS = 25, 50
-"""A shorter wait makes more requests where nothing comes. All consumers have the longest one (`kafka.consumer`)."""
 
 
 def fetch_settings(streams: StreamsConfig) -> dict[str, str]:
-    """Return client properties by which brokers collect some records before they answer a fetch.
-
-    Otherwise they answer for each batch that is produced: hundreds of times a second, which takes a fifth of a broker's CPU
-    time at 3,000 records/s. With exactly once, results are visible with a commit, so a quarter of its interval hardly delays
-    them. At least once has no such moment.
-    """
+    """Return client properties that make brokers collect some records before they answer a fetch."""
+    # Otherwise brokers answer for each produced batch: hundreds of times a second, which takes a fifth of a broker's CPU
+    # at 3,000 records/s. With exactly once, results become visible with a commit, so a quarter of its interval hardly
+    # delays them. At least once has no such moment.
     wait_ms = min(streams.commit_interval_ms // 4, _LONGEST_WAIT_MS)
     if streams.processing_guarantee != EXACTLY_ONCE_V2 or wait_ms < _SHORTEST_WAIT_MS:
         return {}
@@ -172,13 +148,7 @@ def fetch_settings(streams: StreamsConfig) -> dict[str, str]:
 
 
 class Fetching:
-    """One consumer for all inputs, with the task that reads each.
-
-    Args:
-        kafka: Client properties.
-        streams: Settings.
-        interruptions: Called while waiting for brokers.
-    """
+    """One consumer for all inputs, with the task that reads each."""
 
     def __init__(self, kafka: Mapping[str, str], streams: StreamsConfig, interruptions: Interruptions) -> None:
         self._consumer = RecordConsumer(kafka, {**fetch_settings(streams), **streams.consumer})
@@ -192,12 +162,7 @@ class Fetching:
         self._ends_seen: dict[TopicPartition, int] = {}
 
     def begin_global(self, tables: GlobalState, check: Callable[[], None]) -> None:
-        """Start to fetch for the global tables, from their positions.
-
-        Args:
-            tables: The tables.
-            check: Called with each fetch before its records are applied; raises if deletions may be missing among them.
-        """
+        """Start to fetch for the global tables; `check` raises if deletions may be missing among fetched records."""
         self._global, self._check_global = tables, check
         self._consumer.assign(tables.positions())
 
@@ -216,7 +181,7 @@ class Fetching:
             del self._owner_of[tp]
 
     def waiting(self) -> int:
-        """Return the number of records that tasks have at hand."""
+        """Return the number of records that tasks have buffered."""
         return sum(active.task.buffered(tp) for tp, active in self._owner_of.items())
 
     def reader_of(self, tp: TopicPartition) -> ActiveTask | None:
@@ -224,12 +189,7 @@ class Fetching:
         return self._owner_of.get(tp)
 
     def fetch(self, timeout_s: float) -> None:
-        """Fetch records and hand them out in parts, up to the limits of memory.
-
-        Raises:
-            MissingOffsetError: If a partition lacks the next offset; it is not fetched any more.
-            BrokerError: If brokers refuse.
-        """
+        """Fetch records and hand them out in parts, up to the limits of memory."""
         fetched = 0
         while fetched < ENOUGH:
             asked = self._per_poll
@@ -237,6 +197,7 @@ class Fetching:
                 polled = self._consumer.poll(asked, timeout_s)
             found, records = sum(map(len, polled.records.values())), self._hand_out(polled)
             if records:
+                # Adapts to packs: a fetched record may hold many.
                 self._per_poll = max(2, min(_RECORDS_PER_POLL * found // records, 2 * asked))
             fetched, timeout_s = fetched + records, 0
             if found + len(polled.ends) < asked:
@@ -252,13 +213,13 @@ class Fetching:
         self._paused = full
 
     def look_again(self, active: ActiveTask) -> None:
-        """Have brokers say once more where the inputs of a task end, or send the records that have come since."""
+        """Have brokers report the ends of a task's inputs again, or send the records written since."""
         inputs = set(active.inputs) - self._paused
         self._consumer.pause(inputs)
         self._consumer.resume(inputs)
 
     def has_run_dry(self) -> bool:
-        """Return whether tasks have no records at hand, and every input has been read to its end."""
+        """Return whether tasks have no buffered records, and every input has been read to its end."""
         is_idle = not any(active.task.buffered(tp) for tp, active in self._owner_of.items())
         return is_idle and self._ends_seen.keys() >= self._owner_of.keys()
 
@@ -272,7 +233,7 @@ class Fetching:
         return {tp: max(offset, self._ends_seen.get(tp, 0)) for tp, offset in known.items()}
 
     def progress(self) -> dict[TaskId, dict[TopicPartition, InputProgress]]:
-        """Return the progress of each task in its inputs, with their ends as far as known; asks no broker."""
+        """Return the progress of each task in its inputs, with the known ends; asks no broker."""
         ends = self._consumer.known_ends(self._owner_of.keys() - self._ends_seen.keys()) | self._ends_seen
         found: dict[TaskId, dict[TopicPartition, InputProgress]] = {}
         for tp, active in self._owner_of.items():
@@ -288,7 +249,7 @@ class Fetching:
         self._consumer.close()
 
     def _hand_out(self, polled: Polled) -> int:
-        """Hand records to their tasks. Returns the number of records, including those in packs."""
+        """Hand records to their tasks. Returns their number, including those in packs."""
         count = 0
         for tp, records in polled.records.items():
             self._ends_seen.pop(tp, None)

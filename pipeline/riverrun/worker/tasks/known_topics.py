@@ -1,7 +1,4 @@
-"""The topics that an application is known to read and write, and the tasks that follow from them.
-
-Watches the topics that running tasks depend on: whether they are created again, go, or get more partitions.
-"""
+"""The topics that running tasks depend on: which are known, and whether they change (recreated, deleted, more partitions)."""
 
 from __future__ import annotations
 
@@ -28,15 +25,10 @@ log = logging.getLogger(__name__)
 
 
 class KnownTopics:
-    """Topics to read and to write; looked up at the start, and again when they are reported to differ.
-
-    Args:
-        connected: The application.
-    """
+    """Topics to read and to write; looked up at the start, and again when they are reported to differ."""
 
     def __init__(self, connected: ConnectedApplication) -> None:
         self.connected = connected
-        """The application that reads the known topics."""
         self.repartition: frozenset[str] = frozenset()
         """Full names of its repartition topics."""
         self.sources: Mapping[str, int] = {}
@@ -54,12 +46,7 @@ class KnownTopics:
         return self.connected.layout
 
     def find(self) -> None:
-        """Check topics, and create internal ones.
-
-        Raises:
-            TopicError: If topics are missing or do not fit.
-            BrokerError: If brokers do not answer.
-        """
+        """Check topics, and create internal ones."""
         found = self.connected.resolved()
         found.prepare()
         self._note(found, found.partitions)
@@ -69,33 +56,19 @@ class KnownTopics:
         return sources != self.sources
 
     def change(self, sources: Mapping[str, int]) -> frozenset[TaskId]:
-        """Read the given topics from now on.
-
-        Args:
-            sources: Number of partitions by topic.
-
-        Returns:
-            The tasks that change or no longer exist.
-
-        Raises:
-            TopicError: If the tasks do not fit the existing internal topics.
-            BrokerError: If brokers do not answer; then nothing has changed.
-        """
+        """Read the given topics, with their numbers of partitions. Returns the tasks that change or no longer exist."""
         changed = self.connected.reading(sources)
+        # Brokers are asked before anything is noted: if they do not answer, nothing has changed.
         before, after = self.layout.tasks, changed.prepare().tasks
         self._note(changed, sources)
         return frozenset(task for task in before if before[task] != after.get(task))
 
     def look_soon(self) -> None:
-        """Let `look_if_due` look at its next call: topics have changed."""
+        """Make the next `look_if_due` ask brokers."""
         self._looked_at = -math.inf
 
     def look_if_due(self) -> Mapping[str, int] | None:
-        """Return the present topics to read; None if it is not time to ask (`metadata.max.age.ms`).
-
-        Raises:
-            BrokerError: If brokers do not answer.
-        """
+        """Return the present topics to read; None if it is not time to ask (`metadata.max.age.ms`)."""
         if time.monotonic() - self._looked_at < self.application.config.streams.metadata_max_age_ms / 1000:
             return None
         self._looked_at = time.monotonic()
@@ -106,21 +79,19 @@ class KnownTopics:
         self.repartition = frozenset(topic.name for topic in self.layout.repartition_topics)
 
 
+# Records of a recreated topic that are processed in between are not lost: the next take-over compares ids.
 _LOOK_SECONDS = 1.0
-"""How often to look. Records of a recreated topic that are processed in between are not lost: the next take-over compares."""
+# Brokers describe each partition, so an application with more than this asks less often.
 _PARTITIONS_PER_SECOND = 5_000
-"""An application that reads more partitions than this looks less often, as brokers describe each of them."""
+# A broker that was just started learns of topics one after another, and denies the others until then.
 _MISSING_SECONDS = 5.0
-"""How long brokers may deny that a topic exists: one that was just started learns of topics little by little."""
 
 
 class TopicWatch:
     """Compares topics with those that tasks were taken over with, in a thread: processing does not wait for brokers.
 
     Args:
-        look_up: Asks brokers about topics.
         known: Returns the topics that running tasks depend on, with the ids that they had at the take-over.
-        clock: Monotonic seconds.
     """
 
     def __init__(
@@ -138,19 +109,7 @@ class TopicWatch:
         self._missing_since: dict[str, float] = {}
 
     def run_once(self, application: Application, partitions: Mapping[str, int]) -> bool:
-        """Look up the topics if it is time, and compare the answer to the last look-up.
-
-        Args:
-            application: The application, with resolved patterns.
-            partitions: The known number of partitions of each external topic that it reads.
-
-        Returns:
-            Whether inputs differ, so that the tasks have to be determined again.
-
-        Raises:
-            TopicError: If a topic was deleted and created again, or no longer exists.
-            BrokerError: If brokers refuse.
-        """
+        """Compare topics if it is time. Returns whether inputs differ, so that tasks must be determined again."""
         if self._asked is not None and self._asked.done():
             asked, self._asked = self._asked, None
             try:
@@ -180,6 +139,7 @@ class TopicWatch:
         require_same(application, known, short_ids({name: topic.id for name, topic in found.items()}))
         gone = self._gone(({topic for topic, _ in known} | partitions.keys()) - found.keys(), now)
         matched = {topic for source in _patterns(application) for topic in source}
+        # A topic that only a pattern matches may go: the application then reads fewer topics.
         if gone - matched:
             message = f"Topics that {application.id} reads or writes do not exist any more: {', '.join(sorted(gone - matched))}"
             raise TopicError(message, hint=MISSING_HINT)
@@ -190,7 +150,7 @@ class TopicWatch:
         return bool(grown or gone)
 
     def _gone(self, missing: Collection[str], now: float) -> set[str]:
-        """Return the topics that have been missing for so long that it is not for a broker that knows little yet."""
+        """Return the topics that have been missing for longer than a freshly started broker explains."""
         self._missing_since = {topic: self._missing_since.get(topic, now) for topic in missing}
         return {topic for topic, since in self._missing_since.items() if now - since >= _MISSING_SECONDS}
 

@@ -18,7 +18,7 @@ class Followed(Protocol):
 
     @property
     def is_silent(self) -> bool:
-        """Return whether all its inputs have been read to their ends, and no record is at hand."""
+        """Return whether all its inputs have been read to their ends, and no record is buffered."""
         ...
 
     @property
@@ -40,11 +40,10 @@ class _Silence:
     """The silence of a task.
 
     Args:
-        task: The task; one that is taken over again is another one.
-        since_ms: When it began, by a clock that nobody sets, ms.
-        stream_time: The event time at which it began, ms.
-        steps: How many whole times `idle_ms` its event time has followed.
-        asked_ms: When brokers were asked whether it lasts, ms; None if no answer is awaited.
+        task: The task; one that is taken over again is another object.
+        since_ms: When it began, ms (monotonic).
+        steps: For how many multiples of `idle_ms` event time has followed.
+        asked_ms: When brokers were asked whether it lasts, ms (monotonic); None if no answer is awaited.
     """
 
     task: Followed
@@ -55,16 +54,12 @@ class _Silence:
 
 
 class SilentTasks:
-    """Moves the event time of tasks on while no record comes, as much as time has passed since their last record.
-
-    That happens once per `idle_ms` of silence, since each time is a commit. A task is silent only if it knows that it has read
-    its inputs to their ends. What it knows may be old: brokers may have been away since, the worker paused, or its process
-    asleep. So the ends must be reached once more, after the time has passed and before event time moves.
+    """Advances the event time of tasks without records by the time that has passed since their last record.
 
     Args:
         idle_ms: How long inputs must be silent, above 0.
         look_again: Has the inputs of a task read once more, so that their ends are reported again.
-        now_ms: Returns the time, ms.
+        now_ms: Monotonic milliseconds.
     """
 
     def __init__(
@@ -76,24 +71,22 @@ class SilentTasks:
         self._known: dict[TaskId, _Silence] = {}
 
     def follow(self, task_id: TaskId, task: Followed, processed: int) -> None:
-        """Look at a task after it had time to process.
-
-        Args:
-            task_id: Its id.
-            task: The task.
-            processed: How many records it has processed now.
-        """
+        """Check a task after it had time to process, with the number of records it has just processed."""
         known, now_ms = self._known.get(task_id), self._now_ms()
         is_known = known is not None and known.task is task and (task.is_silent or known.asked_ms is not None)
         if processed or known is None or not is_known:
             self._known[task_id] = _Silence(task, now_ms, task.stream_time)
             return
+        # Once per `idle_ms`, as each step is a commit.
         is_due = (now_ms - known.since_ms) // self._idle_ms > known.steps and known.stream_time >= 0
         if is_due and known.asked_ms is None:
+            # That all inputs were read to their ends may be old knowledge: brokers may have been away since, the
+            # worker paused, or its process asleep. So the ends must be reached once more before event time moves.
             known.asked_ms = now_ms
             task.expect_ends()
             self._look_again(task_id)
         if known.asked_ms is not None and task.is_silent:
+            # Silence is proven up to the question only.
             passed_ms, known.asked_ms = known.asked_ms - known.since_ms, None
             known.steps = passed_ms // self._idle_ms
             task.follow_clock(known.stream_time + passed_ms)

@@ -1,7 +1,4 @@
-"""Takes tasks over and restores them in the background, while other tasks run (`StateUpdater`).
-
-Follows changelogs of standbys, across absences of brokers and changes of topics (`StateUpdater`).
-"""
+"""Takes tasks over, restores them, and follows changelogs of standbys, while other tasks run (`StateUpdater`)."""
 
 from __future__ import annotations
 
@@ -33,13 +30,7 @@ log = logging.getLogger(__name__)
 
 
 class StandbyUpdater:
-    """Follows the changelogs of the standbys of a stream thread.
-
-    Args:
-        topics: The topics that determine the tasks.
-        clock: Tells the time.
-        brokers: Waits for absent brokers.
-    """
+    """Follows the changelogs of the standbys of a stream thread."""
 
     def __init__(self, topics: KnownTopics, clock: Clock, brokers: AbsentBrokers) -> None:
         self._topics = topics
@@ -53,17 +44,12 @@ class StandbyUpdater:
         return self._standbys.tasks
 
     def begin(self) -> None:
-        """Begin without standbys; tasks that are added from now on depend on the topics that are known now."""
+        """Begin without standbys; tasks added from now on depend on the topics known now."""
         self.close()
         self._standbys = StandbyTasks(self._topics.connected, self._clock)
 
     def add(self, task_id: TaskId) -> None:
-        """Follow a task.
-
-        Raises:
-            StateError: If another process has its state open.
-            BrokerError: If brokers do not answer for longer than `task.timeout.ms`.
-        """
+        """Follow a task."""
         self._brokers.retry_until_available(lambda: self._standbys.follow(task_id), f"standby of task {task_id}")
 
     def release(self, task_id: TaskId) -> StateBackend:
@@ -79,6 +65,7 @@ class StandbyUpdater:
             if not error.retriable:
                 raise
             log.warning("standbys wait for brokers: %s", error)
+            # One wait for all standbys before any is added again: each attempt would add its timeout.
             self._brokers.wait()
             for task_id in sorted(followed - self.tasks):
                 self.add(task_id)
@@ -104,41 +91,28 @@ class StandbyUpdater:
         self._standbys.close()
 
 
+# After these errors a task is taken over again; broker errors count only if they are temporary.
 RECOVERABLE = (UnknownOutcomeError, CorruptStateError, BrokerError)
-"""After these errors a task is taken over again; broker errors count only if they are temporary."""
 _RETRY_SECONDS = 0.5
+# Take-overs mostly wait for brokers, so some of them overlap.
 _AT_ONCE = 4
-"""How many tasks may be taken over at the same time."""
 
 
 class _Waiting(NamedTuple):
-    """The phase of a task that is not taken over yet, or once more after a failure.
-
-    Args:
-        until: When to take it over (monotonic seconds).
-    """
+    """The phase of a task until it is taken over, at `until` at the earliest (monotonic seconds)."""
 
     until: float
 
 
 class _Opening(NamedTuple):
-    """The phase of a task that a thread takes over.
-
-    Args:
-        outcome: The task once it is taken over.
-    """
+    """The phase of a task that a thread takes over."""
 
     outcome: Future[ClaimedTask]
 
 
 @dataclass(slots=True, eq=False)
 class _Restoring:
-    """The phase of a task whose state is being restored, or is complete.
-
-    Args:
-        active: The task.
-        missing: How many changelog records are still missing.
-    """
+    """The phase of a task that lacks so many changelog records (none: its state is complete)."""
 
     active: ActiveTask
     missing: int
@@ -149,13 +123,9 @@ class _Update:
     """A task that is being taken over or restored.
 
     Args:
-        claim: The claim to the task.
-        phase: How far it is.
-        again: Whether this process had it before: then no other owner may have continued it meanwhile.
-        is_wanted: Whether it is still assigned here. If not, it is closed as soon as a thread that waits for brokers on its
-            behalf has ended.
+        again: Whether this process had it before.
+        is_wanted: Whether it is still assigned here.
         deadline: When to stop trying (monotonic seconds); None while nothing has failed.
-        is_released: Whether brokers are told that it is let go when it is closed.
     """
 
     claim: Claim
@@ -186,11 +156,8 @@ class StateUpdater:
     A task that is removed meanwhile keeps its restored records: the next process that opens its state continues from there.
 
     Args:
-        admin: Asks the brokers.
-        kafka: Client properties.
         timeout_ms: How long to try when brokers refuse or do not answer, ms (`task.timeout.ms`).
         on_restore: Called with changelog, records restored and records expected.
-        create: Makes a task that has been taken over (`ActiveTaskCreator`).
     """
 
     def __init__(
@@ -243,16 +210,11 @@ class StateUpdater:
         return {update.claim.id: phase.active.position() for update, phase in self._restoring()}
 
     def add(self, claim: Claim, backend: StateBackend | None = None) -> None:
-        """Take a task over.
-
-        Args:
-            claim: The claim to it.
-            backend: Its local state, if it is open; the task owns it from now on.
-        """
+        """Take a task over; its open local state (`backend`), if any, is its own from now on."""
         self._updates[claim.id] = _Update(claim, self._opening(claim, backend))
 
     def add_again(self, claim: Claim) -> None:
-        """Take a task over that this process had before, unless another owner has continued it; `run_once` begins."""
+        """Take a task over that this process had before, unless another owner has continued it."""
         self._updates[claim.id] = _Update(claim, _Waiting(0.0), again=True)
 
     def take(self, task_id: TaskId) -> None:
@@ -265,15 +227,11 @@ class StateUpdater:
             update.is_wanted, update.is_released = True, False
 
     def remove(self, task_ids: Iterable[TaskId], *, release: bool = False) -> None:
-        """Close tasks; a task that waits for brokers is closed as soon as they have answered.
-
-        Args:
-            task_ids: The tasks.
-            release: Whether brokers are asked to let their next owner take over without fencing this thread's producer.
-        """
+        """Close tasks. With `release`, brokers let their next owner take over without fencing this thread's producer."""
         for update in [self._updates[task_id] for task_id in task_ids if task_id in self._updates]:
             update.is_released = release
             if isinstance(update.phase, _Opening):
+                # Its thread cannot be interrupted: `close_left` closes it once brokers have answered.
                 update.is_wanted = False
             else:
                 self._end(update)
@@ -286,19 +244,7 @@ class StateUpdater:
         self.close_left()
 
     def run_once(self, max_records: int, timeout_s: float, *, gives_up: bool = False) -> Updated:
-        """Continue with all tasks.
-
-        Args:
-            max_records: The most records to restore.
-            timeout_s: How long to wait for anything to happen, s.
-            gives_up: Whether not to repeat failed attempts.
-
-        Returns:
-            The tasks whose state is complete, which have to be taken (`take`) and started, and those that cannot be taken over.
-
-        Raises:
-            StateError: If the state of a task cannot be opened or written.
-        """
+        """Continue with all tasks. With `gives_up`, failed attempts are not repeated."""
         if timeout_s and not self._reader.is_busy:
             opening = [update.phase.outcome for update in self._wanted() if isinstance(update.phase, _Opening)]
             if opening:
@@ -309,7 +255,8 @@ class StateUpdater:
         refused = [refused for update in self._wanted() if (refused := self._go_on(update, gives_up=gives_up))]
         try:
             complete = self._reader.run_once(max_records, timeout_s)
-        except RangeError as error:  # truncated meanwhile: the remaining changelog records are valid
+        except RangeError as error:
+            # The changelog was truncated meanwhile; the records that are left are valid.
             log.warning("restores start over: %s", error.message)
             return Updated([], refused + self._start_over(gives_up=gives_up))
         except RECOVERABLE as error:
@@ -344,6 +291,7 @@ class StateUpdater:
     def _opening(self, claim: Claim, backend: StateBackend | None = None, *, again: bool = False) -> _Opening:
         def take_over() -> ClaimedTask:
             if again:
+                # Another owner that has committed meanwhile is the rightful one, and must not be fenced.
                 claim.check_owner()
             return claim.take_over(backend)
 
@@ -371,6 +319,7 @@ class StateUpdater:
         phase.missing = sum(part.size for part in missing.ranges.values())
 
         def show(changelog: TopicPartition, done: int, expected: int) -> None:
+            # Progress ends a row of failures, so the time to keep trying begins again with the next one.
             phase.missing, update.deadline = max(expected - done, 0), None
             phase.active.restored_records = done
             self._on_restore(changelog, done, expected)
@@ -395,7 +344,6 @@ class StateUpdater:
         return [refused for refused in failed if refused is not None]
 
     def _failed(self, update: _Update, error: StreamsError, *, gives_up: bool) -> Refused | None:
-        """Close a task that could not be taken over, and try again later if that may help."""
         now, task_id = time.monotonic(), update.claim.id
         update.deadline = update.deadline or now + self._timeout_s
         may_help = isinstance(error, RECOVERABLE) and (not isinstance(error, BrokerError) or error.retriable)
@@ -414,18 +362,19 @@ class StateUpdater:
             self._releases.append(self._openers.submit(update.claim.release))
 
     def _wait_until_released(self) -> None:
-        """Wait for releases that have begun. After one that fails, the next owner fences the producer of this thread."""
+        # Outcomes are not looked at: after a release that failed, the next owner fences the producer of this thread.
         wait(self._releases)
         self._releases.clear()
 
     def _close(self, phase: _Waiting | _Opening | _Restoring) -> bool:
-        """Close a task that is being taken over or restored. Returns whether it was taken over."""
+        """Close a task. Returns whether it was taken over."""
         match phase:
             case _Opening(outcome) if outcome.exception() is None:
                 outcome.result().close()
                 return True
             case _Restoring(active):
                 self._reader.remove(active.task)
-                active.close(abort=False)  # it has sent nothing
+                # No transaction to abort: a task that is being restored has sent nothing.
+                active.close(abort=False)
                 return True
         return False

@@ -1,8 +1,4 @@
-"""Lets running tasks process in slices of time, between which queries are answered, and commits them (`TaskExecutor`).
-
-All tasks of a stream thread commit in one transaction. It is sent in a thread of its own; meanwhile records are fetched, but
-none is processed.
-"""
+"""Lets running tasks process in slices of time, between which queries are answered, and commits them (`TaskExecutor`)."""
 
 from __future__ import annotations
 
@@ -30,23 +26,23 @@ if TYPE_CHECKING:
     from riverrun.worker.tasks.fetching import Interruptions
     from riverrun.worker.tasks.silent_tasks import SilentTasks
 
+# Stores without caches also keep uncommitted records in memory; above this size, tasks commit early.
 _UNCACHED_MAX_BYTES = 10 * 1024 * 1024
-"""Stores without caches also keep uncommitted records in memory; above this size, tasks commit early."""
+# Another process waits for tasks that leave. After this, it repeats their look-ups.
 _LEAVING_SECONDS = 5.0
-"""How long tasks that another process waits for wait for look-ups. After that the other process repeats these."""
+# Brokers end a transaction that is open for longer.
 _TRANSACTION_SECONDS = 60.0
-"""How long other commits wait for look-ups: brokers then end the transaction."""
+# Short, as a turn fetches records only between two waits.
 _LOOKUP_SECONDS = 0.01
-"""How long the thread waits for look-ups at a time."""
 
 
 class CommitSchedule:
     """Determines when the next commit is due.
 
     Args:
-        interval_ms: Time between two commits, ms (`commit.interval.ms`).
-        cache_max_bytes: Tasks commit early when the stores of all tasks hold back more bytes than this
-            (`statestore.cache.max.bytes`). With 0, stores have no caches, and the limit for early commits is the default.
+        interval_ms: `commit.interval.ms`.
+        cache_max_bytes: `statestore.cache.max.bytes`. Tasks commit early when all stores together hold back more; 0 for the
+            limit of stores without caches.
     """
 
     def __init__(self, interval_ms: int, cache_max_bytes: int) -> None:
@@ -59,24 +55,16 @@ class CommitSchedule:
         self._begun_at_ms = now_ms
 
     def is_due(self, running: Collection[ActiveTask], now_ms: int) -> bool:
-        """Return whether tasks have to commit now.
-
-        Args:
-            running: All tasks.
-            now_ms: The present time, by a clock that nobody sets, ms.
-        """
+        """Return whether tasks have to commit now."""
         if now_ms - self._begun_at_ms >= self._interval_ms or any(active.task.commit_requested for active in running):
             return True
+        # An early commit instead of evictions: it forwards no more than the next regular one would.
         return sum(active.task.held_back_bytes() for active in running) > self._cache_max_bytes
 
 
 def wait_for_lookups(running: Iterable[ActiveTask], timeout_s: float) -> None:
-    """Wait until a look-up has finished since tasks processed, or the time (s) is up.
-
-    Args:
-        running: The tasks, in the order in which they process: what has finished since the first one did so, others may know.
-        timeout_s: The longest wait, s.
-    """
+    """Wait until a look-up has finished since tasks processed, or the time (s) is up."""
+    # The first one only: what finishes after it has processed, its successors in the turn may know already.
     waiting = next((active.task for active in running if active.task.awaits_lookups), None)
     if waiting is not None:
         waiting.wait_for_lookups(timeout_s)
@@ -92,20 +80,21 @@ class _Sent:
 
 
 class OpenCommit:
-    """Sends a prepared commit in a thread, since it mostly waits for brokers."""
+    """Sends the one prepared commit in a thread, since it mostly waits for brokers; meanwhile no task may process."""
 
     def __init__(self) -> None:
         self._threads = ThreadPoolExecutor(1, "commit")
         self._sent: _Sent | None = None
         self.seconds = (0.0, 0.0)
-        """Duration of commits, s: all together, and the longest."""
+        """Duration of commits, s: the sum, and the longest."""
 
     def __bool__(self) -> bool:
-        """Return whether a commit is under way; then no task must process."""
+        """Return whether a commit is under way."""
         return self._sent is not None
 
     def __contains__(self, task_id: TaskId) -> bool:
-        """Return whether the commit of a task is under way: that of all tasks."""
+        """Return whether a task's commit is under way."""
+        # All tasks of a stream thread share one transaction: brokers could not keep up with one per task (KIP-447).
         return self._sent is not None
 
     def send(self, tasks: Sequence[ActiveTask], commit: Callable[[], None]) -> None:
@@ -137,11 +126,8 @@ class Commits:
     """Commits all tasks of a stream thread at once.
 
     Args:
-        running: The tasks that run; looked up each time.
-        producer: Their producer.
-        schedule: Determines when they commit.
         interruptions: Called between two steps, and while waiting for brokers.
-        failed: Called with the error after a failure. If it returns, none of the tasks runs any more.
+        failed: Called with an error. If it returns, none of the tasks runs any more.
     """
 
     def __init__(
@@ -157,9 +143,8 @@ class Commits:
         self._schedule = schedule
         self.under_way = OpenCommit()
         self.done = 0
-        """How many commits of tasks have succeeded."""
+        """Number of successful commits, counted per task."""
         self.last: dict[TaskId, LastCommit] = {}
-        """The last commit of each task."""
         self._interruptions = interruptions
         self._failed = failed
         self._clock = SystemClock()
@@ -181,12 +166,9 @@ class Commits:
             self._producer.doubted_since = None
 
     def commit(self, leaving: Collection[ActiveTask] = ()) -> None:
-        """Commit all tasks and wait for the outcome. Finishes a commit that is already under way first.
+        """Commit all tasks and wait for the outcome. Tasks that this process lets go (`leaving`) commit without an owner.
 
         If look-ups do not end in time, nothing is committed: the tasks start over from their last commit.
-
-        Args:
-            leaving: Tasks that this process lets go with the commit.
         """
         self.come_to_end()
         self._wait_for_lookups(_LEAVING_SECONDS if leaving else _TRANSACTION_SECONDS)
@@ -214,18 +196,19 @@ class Commits:
         self.last.pop(task_id, None)
 
     def _begin(self, now_ms: int, leaving: Collection[ActiveTask] = ()) -> None:
-        """Prepare the commits of all tasks with progress, and send them together."""
         busy = [active for active in self._running.values() if active.task.needs_commit]
-        if not self._settle(busy):  # tasks go on until no record waits for a look-up
+        # The offsets would cover records that still wait for their look-ups. The next turn tries again.
+        if not self._settle(busy):
             return
         self._schedule.note(now_ms)
         if all(self._succeeds(active.prepare_commit) for active in busy) and (busy or leaving):
+            # Without an owner in the metadata, the next owner fences nobody.
             released = {tp: found for active in leaving for tp, found in active.claim.released().items()}
             producer = self._producer.present()
             self.under_way.send(busy, lambda: send_commits(producer, busy, released))
 
     def _settle(self, busy: Collection[ActiveTask]) -> bool:
-        """Let tasks take no more records until the commit; return whether no record waits for a look-up any more."""
+        """Let tasks take no more records until the commit. Returns whether no record waits for a look-up."""
         try:
             return all([active.task.settle() for active in busy])  # noqa: C419 - all of them, not only the first ones
         except (*RECOVERABLE, TaskMigratedError) as error:
@@ -233,7 +216,6 @@ class Commits:
             return False
 
     def _wait_for_lookups(self, timeout_s: float) -> None:
-        """Wait until no record waits for a look-up; if that takes too long, let all tasks start over."""
         deadline = time.monotonic() + timeout_s
         while not self._settle([active for active in self._running.values() if active.task.needs_commit]):
             if time.monotonic() > deadline:
@@ -242,7 +224,7 @@ class Commits:
                 wait_for_lookups(self._running.values(), _LOOKUP_SECONDS)
 
     def _succeeds(self, step: Callable[[], None]) -> bool:
-        """Take a step of a commit. Reports a failure, instead of raising it."""
+        """Take a step of a commit. Returns False after a failure that was handled."""
         try:
             step()
         except (*RECOVERABLE, TaskMigratedError) as error:
@@ -257,26 +239,21 @@ class Commits:
         self.last[active.id] = LastCommit(now_ms, latency_ms, active.sent())
 
 
+# Queries are answered between two stretches, so at least twice per millisecond.
 _STRETCH_SECONDS = 0.0004
-"""Time for which a task processes before queries are answered; the number of records adapts to it."""
 _RECORDS_PER_SLICE = 1_000
-"""How many records a task processes before the next task does."""
+# Slow records must not delay commits, or the reports without which the instance takes this process for stuck.
 _SLICE_SECONDS = 0.2
-"""Maximum duration of a slice if records are slow: transactions must be committed, and instances answered, in time."""
 
 
 class TaskExecutor:
     """Lets running tasks process, one after another (`TaskExecutor`).
 
     Args:
-        running: The tasks that run; looked up each time.
-        under_way: The commit that waits for brokers; meanwhile no task must process.
         follower: Applies records of the control topic between two commits.
-        counts: Counts the work of tasks.
-        interruptions: Called between two records.
-        failed: Called with the error of a task that has failed. If it returns, none of the tasks runs any more.
-        cache_max_bytes: Memory for the caches of all stores (`statestore.cache.max.bytes`).
-        silent: Has event time follow the clock in silent tasks (`window.idle.close.ms`); None if it does not.
+        failed: Called with the error of a task. If it returns, none of the tasks runs any more.
+        cache_max_bytes: `statestore.cache.max.bytes`, for the stores of all tasks.
+        silent: Advances event time in silent tasks (`window.idle.close.ms`); None to leave it.
     """
 
     def __init__(
@@ -304,7 +281,8 @@ class TaskExecutor:
         """Time that punctuators have taken, s."""
 
     def process(self) -> int:
-        """Let each task process, unless a commit is under way. Returns the number of records."""
+        """Let each task process. Returns the number of records."""
+        # Outputs would belong to the transaction that is being committed, but not to its offsets.
         if self._under_way:
             return 0
         processed, kept_bytes = 0, self._kept_bytes
@@ -319,13 +297,15 @@ class TaskExecutor:
                 if self._silent is not None:
                     self._silent.follow(active.id, active.task, done)
                 if active.task.has_reached_barrier():
-                    active.task.request_commit()  # acknowledges it at once
+                    # The commit acknowledges the barrier, for which a release waits.
+                    active.task.request_commit()
                 processed += done
                 self.punctuate_s += active.task.punctuate_s - punctuated_s
                 self._counts.processed(active.id, done, time.perf_counter() - began)
             except (*RECOVERABLE, TaskMigratedError) as error:
                 self._failed(error)
-                break  # no task runs any more
+                # All tasks of the thread start over: none of them runs any more.
+                break
         return processed
 
     @property
@@ -346,7 +326,6 @@ class TaskExecutor:
         return max(KEPT_BYTES, self._cache_max_bytes // max(1, stores))
 
     def _slice(self, task: Task) -> int:
-        """Let a task process in short intervals, between which queries are answered. Returns the number of records."""
         done, ends = 0, time.perf_counter() + _SLICE_SECONDS
         while done < _RECORDS_PER_SLICE and (began := time.perf_counter()) < ends:
             asked = self._stretch
@@ -356,6 +335,7 @@ class TaskExecutor:
             if part < asked:
                 break
             took_s = time.perf_counter() - began
+            # At most halved or doubled: a single slow record must not make the next stretches tiny.
             self._stretch = min(
                 max(int(asked * _STRETCH_SECONDS / took_s), asked // 2, 1), 2 * asked, _RECORDS_PER_SLICE
             )

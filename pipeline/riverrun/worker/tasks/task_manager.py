@@ -35,16 +35,7 @@ class TaskManager:
     (`running`), which other classes see but cannot change. One that fails goes back to the updater.
 
     Args:
-        claim: Makes the claim to a task that is assigned.
-        producer: The producer of all tasks.
-        updater: Takes tasks over, and restores them.
-        standbys: Follows tasks that run elsewhere.
-        fetching: Fetches for running tasks.
-        counts: Counts the work of tasks.
-        brokers: Waits for absent brokers.
-        interruptions: Called while waiting for brokers.
-        streams: Settings.
-        gives_up: Whether to give up tasks that another owner has taken over; otherwise a takeover is an error.
+        gives_up: Whether to give up tasks that another owner has taken over; otherwise that is an error.
     """
 
     def __init__(
@@ -76,7 +67,6 @@ class TaskManager:
         self._gives_up = gives_up
         schedule = CommitSchedule(streams.commit_interval_ms, streams.statestore_cache_max_bytes)
         self.commits = Commits(self.running, producer, schedule, interruptions, self.fail)
-        """The commits of running tasks."""
 
     @property
     def active(self) -> frozenset[TaskId]:
@@ -104,12 +94,8 @@ class TaskManager:
         return self._updater.is_closing_tasks
 
     def assign(self, active: AbstractSet[TaskId], standby: AbstractSet[TaskId]) -> None:
-        """Run and follow the given tasks, and revoke all others (`handleAssignment`). Tasks that stay are not disturbed.
-
-        Raises:
-            StateError: If another process has the state of a task open.
-            BrokerError: If brokers do not answer for longer than `task.timeout.ms`.
-        """
+        """Run and follow the given tasks, and revoke all others (`handleAssignment`). Tasks that stay are not disturbed."""
+        # Revoked before anything is opened: a task that changes roles here has one state directory, which one user may open.
         self.revoke(self.active - active)
         self._updater.recall(active)
         self.wait_until_closed(standby)
@@ -120,16 +106,18 @@ class TaskManager:
             self._standbys.add(task_id)
 
     def follow_nothing(self) -> None:
-        """Stop following tasks; those that are assigned from now on depend on the topics that are known now."""
+        """Stop following tasks; those assigned from now on depend on the topics known now."""
         self._standbys.begin()
 
     def revoke(self, task_ids: AbstractSet[TaskId]) -> None:
-        """Commit and close tasks (`handleRevocation`). One that a thread is taking over is closed once brokers answer."""
+        """Commit and close tasks (`handleRevocation`). One that is being taken over is closed once brokers answer."""
         leaving = [active for task_id, active in self._running.items() if task_id in task_ids]
         if leaving:
             self.commits.commit(leaving)
+        # If the commit failed, `fail` has closed them already.
         for active in [active for active in leaving if active.id in self._running]:
             self._close(active)
+        # A release is a request: while brokers are away it would only delay the end.
         self._updater.remove(task_ids, release=self._brokers.are_there)
 
     def wait_until_closed(self, task_ids: AbstractSet[TaskId]) -> None:
@@ -137,16 +125,8 @@ class TaskManager:
         self._updater.wait_until_closed(task_ids)
 
     def update(self, max_records: int, timeout_s: float) -> None:
-        """Continue with the tasks that start, or with the standbys if none does, as `StoreChangelogReader` does.
-
-        Args:
-            max_records: The most records to restore.
-            timeout_s: How long to wait for anything to happen, s.
-
-        Raises:
-            StateError: If the state of a task cannot be opened or written.
-            BrokerError: If brokers refuse, or do not answer for longer than `task.timeout.ms`.
-        """
+        """Continue with the tasks that start, waiting for up to `timeout_s`, or with the standbys if none does."""
+        # Standbys wait for restores, as in Kafka Streams' `StoreChangelogReader`: nothing processes until those are done.
         if not self._updater.is_busy:
             self._standbys.run_once()
             return
@@ -155,7 +135,8 @@ class TaskManager:
         for task_id, error in updated.refused:
             self._refuse(task_id, error)
         if updated.complete:
-            self.commits.come_to_end()  # tasks may write when they start
+            # Tasks may write when they start, but not into a transaction that is being committed.
+            self.commits.come_to_end()
         for active in updated.complete:
             self._run(active)
 
@@ -172,14 +153,7 @@ class TaskManager:
         self.commits.commit()
 
     def fail(self, error: StreamsError) -> None:
-        """Restart all tasks from their last commit: they share a transaction. Those that another owner has are then given up.
-
-        That goes on until brokers are back, for up to `task.timeout.ms`. That is also how long the outcomes of successive
-        commits may be unknown while brokers answer.
-
-        Raises:
-            StreamsError: The given error, if a restart does not help.
-        """
+        """Restart all tasks from their last commit, since they share a transaction, once brokers are back."""
         is_fenced = isinstance(error, TaskMigratedError)
         if (is_fenced and not self._gives_up) or (isinstance(error, BrokerError) and not error.retriable):
             raise error
@@ -192,7 +166,8 @@ class TaskManager:
             self._suspend(active)
             self._updater.add_again(active.claim)
             active.close()
-        self._producer.discard(abort=False)  # a new one fences it, before it continues with one of these tasks
+        # Not aborted, which could wait for absent brokers: taking the tasks over again fences it and ends its transaction.
+        self._producer.discard(abort=False)
         if not is_fenced:
             self._brokers.wait()
 
@@ -218,8 +193,9 @@ class TaskManager:
         return states
 
     def _run(self, active: ActiveTask) -> None:
-        """Start a task whose state is complete, and fetch for it. If its producer was discarded, take it over again."""
+        """Start a task whose state is complete, and fetch for it."""
         self._updater.take(active.id)
+        # A failure of other tasks has discarded the producer while this one was restored: its claim names a fenced owner.
         if active.producer.is_closed:
             active.close()
             self._updater.add_again(active.claim)
@@ -236,11 +212,6 @@ class TaskManager:
         log.info("task %s taken over, %d records restored", active.id, active.restored_records, extra=known)
 
     def _refuse(self, task_id: TaskId, error: StreamsError) -> None:
-        """Handle a task that cannot be taken over, and is closed.
-
-        Raises:
-            StreamsError: The given error, unless another owner has the task.
-        """
         if not isinstance(error, TaskMigratedError) or not self._gives_up:
             self._brokers.are_there = not isinstance(error, BrokerError)
             raise error
@@ -248,7 +219,7 @@ class TaskManager:
         log.warning("task %s is given up: %s", task_id, error, extra={"task": str(task_id)})
 
     def _check_progress(self, error: UnknownOutcomeError) -> None:
-        """Let tasks restart, or end with an error if they have restarted in vain for too long."""
+        # Brokers answer, so no wait for them ends this: outcomes may stay unknown for as long as brokers may be away.
         producer = self._producer
         producer.doubted_since = producer.doubted_since or time.monotonic()
         stuck_s = time.monotonic() - producer.doubted_since
@@ -257,13 +228,11 @@ class TaskManager:
             raise UnknownOutcomeError(message, hint="They start over until task.timeout.ms has passed.") from error
 
     def _close(self, active: ActiveTask) -> None:
-        """Close a task that this process has let go."""
         self._suspend(active)
         self.commits.forget(active.id)
         active.close()
 
     def _suspend(self, active: ActiveTask) -> None:
-        """Neither process a task nor fetch for it any more."""
         self._counts.stopped(active)
         self._fetching.end(active)
         active.suspend()

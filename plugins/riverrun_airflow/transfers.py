@@ -257,7 +257,7 @@ class ExportOperator(BaseOperator):
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """What readers of a topic or target learn about a transfer: its kind (`import` or `export`), name, assets and topic."""
+    """A transfer as readers of its topic or target see it: its kind (`import` or `export`), name, assets and topic."""
 
     kind: str
     name: str

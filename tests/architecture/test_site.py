@@ -68,7 +68,7 @@ def test_the_reference_has_the_public_names(site: Path) -> None:
 
 
 def modules_named_in(page: Path) -> list[str]:
-    """What a page writes like `room.module` or `riverrun.room.module`, perhaps with a name in the module behind it."""
+    """Names that a page writes like `room.module` or `riverrun.room.module`, perhaps with a name in the module behind it."""
     rooms = "|".join(path.stem for path in CODE.iterdir() if not path.name.startswith("__"))
     return re.findall(rf"`(?:riverrun\.)?((?:{rooms})(?:\.[A-Za-z_]+)+)", page.read_text())
 

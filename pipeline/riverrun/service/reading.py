@@ -96,7 +96,7 @@ class RefusedError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Bookmark:
-    """Where a page ends: its partition, and the last row.
+    """The end of a page: its partition, and the last row.
 
     >>> Bookmark.parse(str(Bookmark(2, RowPlace(0, b"k"))))
     Bookmark(partition=2, after=RowPlace(segment=0, key=b'k', time=0, start=0))

@@ -1,4 +1,4 @@
-"""What functions have in common: limits of their values, conversions to wider types, and errors of wrong calls."""
+"""Limits of the values of functions, conversions to wider types, and errors of wrong calls."""
 
 from __future__ import annotations
 

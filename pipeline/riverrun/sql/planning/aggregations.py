@@ -130,7 +130,7 @@ class Calls:
 
 @dataclass(frozen=True, slots=True)
 class _KeptRows:
-    """Where grouped rows hold the whole rows of a relation, which LATE INTO needs."""
+    """Grouped rows that hold the whole rows of a relation, which LATE INTO needs."""
 
     relation: Relation
     codes: tuple[Code, ...]

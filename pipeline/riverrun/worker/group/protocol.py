@@ -1,4 +1,4 @@
-"""What instances report of themselves and what the leader assigns to them: plain values, and their messages as JSON.
+"""Reports of instances about themselves, and assignments by the leader: plain values, and their messages as JSON.
 
 Other releases may take part. Tasks are ranges of partitions, so that messages grow with instances rather than with tasks.
 """

@@ -1,4 +1,4 @@
-"""What a stream thread shows of its tasks: reports of their work, and open stores for queries."""
+"""The view of a stream thread's tasks from outside: reports of their work, and open stores for queries."""
 
 from __future__ import annotations
 

@@ -15,11 +15,9 @@ import threading
 import time
 from collections import defaultdict
 from contextlib import contextmanager, suppress
-from opcode import opmap
 from typing import TYPE_CHECKING
 
-from riverrun.generated import owner_before, owner_of
-from riverrun.runtime.failures import Failures
+from riverrun.runtime.stuck_records import node_at
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -40,36 +38,6 @@ while os.getppid() == process:
 """
 # After a sample, signals are ignored for so many times as long as it took: samples take a twentieth of the time.
 _APART = 20
-_PUNCTUATE = Failures.punctuate.__code__
-# Of operators and of inputs' queues.
-_METHODS = frozenset({"process", "advance_stream_time", "finish", "head", "pop"})
-_RESUME = opmap["RESUME"]
-
-
-def node_at(frame: FrameType | None, node_of: Callable[[object], str]) -> str:
-    """Return the innermost node whose code has run, or has called what has run; empty if there is none."""
-    # Python handles a signal at the next call, so a function that has just been called has not taken the time. What ran
-    # before the call has: the caller, or in a generated function the node of the call before.
-    if frame is not None and _has_just_begun(frame):
-        frame = frame.f_back
-        if frame is not None and (node := owner_before(frame.f_code.co_filename, frame.f_lineno)):
-            return node
-    while frame is not None:
-        code = frame.f_code
-        node = owner_of(code.co_filename, frame.f_lineno)
-        if not node and code is _PUNCTUATE:
-            node = frame.f_locals["node"]
-        elif not node and code.co_name in _METHODS:
-            node = node_of(frame.f_locals.get("self"))
-        if node:
-            return node
-        frame = frame.f_back
-    return ""
-
-
-def _has_just_begun(frame: FrameType) -> bool:
-    code, at = frame.f_code.co_code, frame.f_lasti
-    return 0 <= at < len(code) - 1 and code[at] == _RESUME and code[at + 1] == 0
 
 
 class NodeTimes:

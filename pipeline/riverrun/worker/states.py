@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from riverrun.errors import StreamsError
 from riverrun.hosting.process import SystemClock
 from riverrun.processor.metrics import added, totals
+from riverrun.runtime.stuck_records import StuckRecord  # noqa: TC001 - as above
 from riverrun.runtime.times import Lateness
 
 if TYPE_CHECKING:
@@ -61,43 +62,6 @@ class WorkerSummary:
     commits: int = 0
     dropped: Mapping[str, int] = field(default_factory=dict)
     totals: Mapping[str, float] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class StuckRecord:
-    """A record whose function does not return.
-
-    Args:
-        node: The node that the function belongs to; empty if it is not known.
-        topic: Topic of the record; empty if there is none, as within a punctuation.
-        partition: Its partition; -1 without a record.
-        offset: Its offset; -1 without a record.
-        seconds: How long a stream thread has been in it.
-    """
-
-    task: str
-    node: str
-    topic: str
-    partition: int
-    offset: int
-    seconds: float
-
-    @property
-    def coordinates(self) -> Mapping[str, str | int]:
-        """Return the place as errors have it."""
-        place: dict[str, str | int] = {"task": self.task}
-        if self.topic:
-            place |= {"topic": self.topic, "partition": self.partition, "offset": self.offset}
-        return place
-
-    def is_at(self, other: StuckRecord) -> bool:
-        """Return whether both are one record, whichever node has it; without a record, whether both have one node."""
-        return self.coordinates == other.coordinates and (self.topic != "" or self.node == other.node)
-
-    def __str__(self) -> str:
-        """Return the task, and the record and the node if they are known."""
-        record = f", record {self.topic}-{self.partition}@{self.offset}" if self.topic else ""
-        return f"task {self.task}{record}{f', node {self.node}' if self.node else ''}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,11 +19,12 @@ from riverrun.errors import ConfigError, ProcessingError
 from riverrun.hosting.process import SystemClock, current_style
 from riverrun.runtime.context import FailedRecord
 from riverrun.runtime.failures import user_code
+from riverrun.runtime.stuck_records import StuckRecord
 from riverrun.worker.group.assignment import spread
 from riverrun.worker.group.protocol import RUNNING
 from riverrun.worker.queries import QueryClient
 from riverrun.worker.spawning import start_child
-from riverrun.worker.states import StuckRecord, WorkerSummary, summed
+from riverrun.worker.states import WorkerSummary, summed
 from riverrun.worker.stream_thread.process import run_stream_thread
 from riverrun.worker.stream_thread.protocol import (
     Alive,

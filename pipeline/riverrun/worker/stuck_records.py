@@ -1,4 +1,4 @@
-"""Finds the record whose function does not return, and ends that function once it has been tried often enough.
+"""Ends a function that does not return, once its record has been tried often enough.
 
 A function of the topology that never returns holds up all tasks of its stream thread. The instance replaces the thread, so the
 record is tried again: what the function waits for may have come back. Where no attempt returns, the function is made to fail
@@ -14,22 +14,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from riverrun.generated import owner_of
-from riverrun.records import RAW_OFFSET, TopicPartition
-from riverrun.runtime.inputs import RecordQueue
-from riverrun.runtime.lookups import PendingLookups
-from riverrun.runtime.task import Task
-from riverrun.worker.node_sampling import node_at
-from riverrun.worker.states import StuckRecord
+from riverrun.runtime.stuck_records import NAMED_SECONDS, stuck_at
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
     from types import FrameType
 
+    from riverrun.runtime.stuck_records import StuckRecord
+
 # Not the signal of samples, whose system calls are restarted: it would not wake a thread that waits for a lock.
 LOOK = signal.SIGWINCH
 TRIES = 3
 """How often a record is tried whose function does not return: what it waits for may come back."""
-_NAMED_SECONDS = 10.0
 _AGAIN_SECONDS = 0.1
 # In multiples of `max.poll.interval.ms`: each try takes that long.
 _REMEMBERED = 10
@@ -40,7 +36,7 @@ _OWN = str(Path(__file__).parents[1])
 
 def named_after_s(limit_s: float) -> float:
     """Return the time in one record after which it is named, s."""
-    return min(_NAMED_SECONDS, limit_s / 2)
+    return min(NAMED_SECONDS, limit_s / 2)
 
 
 class RecordWatch:
@@ -108,33 +104,6 @@ class Tries:
         if record is None:
             return known.count(None)
         return sum(each is not None and each.is_at(record) for each in known)
-
-
-def stuck_at(frame: FrameType | None, node_of: Callable[[object], str]) -> StuckRecord | None:
-    """Return the task, the node and the record that a thread is at; None if it is at no node of a task."""
-    node, place = node_at(frame, node_of), None
-    while frame is not None:
-        place = place or _place_in(frame)
-        task = frame.f_locals.get("self")
-        if isinstance(task, Task):
-            (topic, partition), offset = place or (TopicPartition("", -1), -1)
-            return StuckRecord(str(task.spec.id), node, topic, partition, offset, 0.0)
-        frame = frame.f_back
-    return None
-
-
-def _place_in(frame: FrameType) -> tuple[TopicPartition, int] | None:
-    """Return the record that a frame reads or processes."""
-    names = frame.f_locals
-    this, queue = names.get("self"), names.get("queue")
-    if isinstance(this, RecordQueue) and isinstance(names.get("raw"), tuple):
-        return this.tp, names["raw"][RAW_OFFSET]
-    if isinstance(queue, RecordQueue) and isinstance(names.get("offset"), int):
-        return queue.tp, names["offset"]
-    if isinstance(this, PendingLookups) and getattr(names.get("record"), "place", None) is not None:
-        topic, partition, offset = names["record"].place
-        return TopicPartition(topic, partition), offset
-    return None
 
 
 def _is_the_users(frame: FrameType | None) -> bool:

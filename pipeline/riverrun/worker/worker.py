@@ -13,6 +13,7 @@ from riverrun.hosting.inputs import warn_of_narrow_times
 from riverrun.hosting.restoring import silently
 from riverrun.hosting.state_schemas import StateSchemas
 from riverrun.kafka.admin import Admin
+from riverrun.runtime.stuck_records import named_if_stuck
 from riverrun.worker.states import WorkerState, moved
 from riverrun.worker.stream_thread.stream_thread import new_stream_thread
 
@@ -84,7 +85,8 @@ class Worker:
         """
         try:
             self._move_to(WorkerState.REBALANCING)
-            with self._alone() if until_caught_up else nullcontext():
+            stuck = named_if_stuck(self._thread.figures.node_of)
+            with stuck, self._alone() if until_caught_up else nullcontext():
                 summary = self._process(until_caught_up=until_caught_up)
         except BaseException:
             self.state = WorkerState.ERROR

@@ -21,6 +21,7 @@ from riverrun.hosting.standby_tasks import open_global_state
 from riverrun.kafka.producer import LONGEST_TRANSACTION_MS
 from riverrun.processor.metrics import totals
 from riverrun.runtime.layout import full_name
+from riverrun.runtime.stuck_records import named_if_stuck
 from riverrun.spark.bounded_runs.packing import PACK_BYTES, Packing
 from riverrun.spark.ranges import AGAIN
 from riverrun.spark.tasks.inputs import Inputs, check_wall_clock, punctuate_wall_clock, retry_until_available
@@ -82,7 +83,8 @@ def _take_on(work: SliceWork, connected: ConnectedApplication, sent: list[_Done]
     try:
         restored = time.monotonic()
         check_wall_clock(application, active.task)
-        done = _Processing(work, connected, active, packing).run(sent)
+        with named_if_stuck(active.task.node_of):
+            done = _Processing(work, connected, active, packing).run(sent)
         ended = time.monotonic()
         snapshot, warnings = _snapshot(application, active)
         # Of a run that may be taken back, nothing may be deleted that its state came from.

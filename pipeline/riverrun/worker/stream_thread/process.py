@@ -38,9 +38,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from multiprocessing.connection import Connection
 
+    from riverrun.runtime.stuck_records import StuckRecord
     from riverrun.topology.topology import Topology
     from riverrun.worker.queries import AnswerPage, Refusal, StoreQuery
-    from riverrun.worker.states import StuckRecord
     from riverrun.worker.stream_thread.protocol import ThreadReport
 
 log = logging.getLogger(__name__)

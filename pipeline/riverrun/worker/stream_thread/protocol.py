@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from riverrun.hosting.release import Release
     from riverrun.records import TaskId
     from riverrun.runtime.context import FailedRecord
-    from riverrun.worker.states import StuckRecord, TaskFigures, WorkerSummary
+    from riverrun.runtime.stuck_records import StuckRecord
+    from riverrun.worker.states import TaskFigures, WorkerSummary
 
 
 @dataclass(frozen=True, slots=True)

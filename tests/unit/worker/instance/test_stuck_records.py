@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from riverrun import STRING, Consumed, ProcessingError, Produced, StreamsBuilder
+from riverrun.runtime import stuck_records as named
+from riverrun.runtime.stuck_records import StuckRecord, named_if_stuck, stuck_at
 from riverrun.testing import TopologyTestDriver
-from riverrun.worker.states import StuckRecord
-from riverrun.worker.stuck_records import TRIES, RecordWatch, Tries, named_after_s, stuck_at
+from riverrun.worker.stuck_records import TRIES, RecordWatch, Tries, named_after_s
 from tests.unit.runtime.test_exits import CASES, present, run
+from tests.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -46,6 +48,24 @@ def test_the_record_is_found_whatever_kind_of_function_is_stuck(case: str, found
     assert record.task == "0_0"
     if place.endswith("offset 1"):
         assert (record.topic, record.partition, record.offset) == ("in", 0, 1)
+
+
+def test_a_host_that_replaces_no_thread_names_the_record_in_its_log(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(named, "_LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(named, "NAMED_SECONDS", 0.05)
+
+    def wait(value: str) -> str:
+        until(lambda: value != "stuck" or "has not returned" in caplog.text, "named")
+        return value
+
+    builder = StreamsBuilder()
+    builder.stream("in", Consumed(STRING, STRING)).map_values(wait).to("out", Produced(STRING, STRING))
+    with TopologyTestDriver(builder.build()) as driver, named_if_stuck(lambda _thing: ""):
+        for value in ("quick", "stuck", "quick"):
+            driver.input_topic("in", STRING, STRING).pipe_input("k", value)
+    assert "s: task 0_0, record in-0@1, node KSTREAM-MAPVALUES-0000000001" in caplog.text
 
 
 class Watched:

@@ -1,0 +1,153 @@
+"""Finds the record that a thread is in, and names it in the log while the thread stays there for long."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import threading
+import time
+from contextlib import contextmanager
+from dataclasses import dataclass
+from opcode import opmap
+from typing import TYPE_CHECKING
+
+from riverrun.generated import owner_before, owner_of
+from riverrun.records import RAW_OFFSET, TopicPartition
+from riverrun.runtime.failures import Failures
+from riverrun.runtime.inputs import RecordQueue
+from riverrun.runtime.lookups import PendingLookups
+from riverrun.runtime.task import Task
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+    from types import FrameType
+
+log = logging.getLogger(__name__)
+
+NAMED_SECONDS = 10.0
+_LOOK_SECONDS = 2.0
+_PUNCTUATE = Failures.punctuate.__code__
+# Of operators and of inputs' queues.
+_METHODS = frozenset({"process", "advance_stream_time", "finish", "head", "pop"})
+_RESUME = opmap["RESUME"]
+
+
+@dataclass(frozen=True, slots=True)
+class StuckRecord:
+    """A record whose function does not return.
+
+    Args:
+        node: The node that the function belongs to; empty if it is not known.
+        topic: Topic of the record; empty if there is none, as within a punctuation.
+        partition: Its partition; -1 without a record.
+        offset: Its offset; -1 without a record.
+        seconds: How long a stream thread has been in it.
+    """
+
+    task: str
+    node: str
+    topic: str
+    partition: int
+    offset: int
+    seconds: float
+
+    @property
+    def coordinates(self) -> Mapping[str, str | int]:
+        """Return the place as errors have it."""
+        place: dict[str, str | int] = {"task": self.task}
+        if self.topic:
+            place |= {"topic": self.topic, "partition": self.partition, "offset": self.offset}
+        return place
+
+    def is_at(self, other: StuckRecord) -> bool:
+        """Return whether both are one record, whichever node has it; without a record, whether both have one node."""
+        return self.coordinates == other.coordinates and (self.topic != "" or self.node == other.node)
+
+    def __str__(self) -> str:
+        """Return the task, and the record and the node if they are known."""
+        record = f", record {self.topic}-{self.partition}@{self.offset}" if self.topic else ""
+        return f"task {self.task}{record}{f', node {self.node}' if self.node else ''}"
+
+
+def stuck_at(frame: FrameType | None, node_of: Callable[[object], str]) -> StuckRecord | None:
+    """Return the task, the node and the record that a thread is at; None if it is at no node of a task."""
+    node, place = node_at(frame, node_of), None
+    while frame is not None:
+        if frame.f_globals.get("__name__") == "bdb":  # a person looks at the record in a debugger
+            return None
+        place = place or _place_in(frame)
+        task = frame.f_locals.get("self")
+        if isinstance(task, Task):
+            (topic, partition), offset = place or (TopicPartition("", -1), -1)
+            return StuckRecord(str(task.spec.id), node, topic, partition, offset, 0.0)
+        frame = frame.f_back
+    return None
+
+
+def _place_in(frame: FrameType) -> tuple[TopicPartition, int] | None:
+    """Return the record that a frame reads or processes."""
+    names = frame.f_locals
+    this, queue = names.get("self"), names.get("queue")
+    if isinstance(this, RecordQueue) and isinstance(names.get("raw"), tuple):
+        return this.tp, names["raw"][RAW_OFFSET]
+    if isinstance(queue, RecordQueue) and isinstance(names.get("offset"), int):
+        return queue.tp, names["offset"]
+    if isinstance(this, PendingLookups) and getattr(names.get("record"), "place", None) is not None:
+        topic, partition, offset = names["record"].place
+        return TopicPartition(topic, partition), offset
+    return None
+
+
+def node_at(frame: FrameType | None, node_of: Callable[[object], str]) -> str:
+    """Return the innermost node whose code has run, or has called what has run; empty if there is none."""
+    # Python handles a signal at the next call, so a function that has just been called has not taken the time. What ran
+    # before the call has: the caller, or in a generated function the node of the call before.
+    if frame is not None and _has_just_begun(frame):
+        frame = frame.f_back
+        if frame is not None and (node := owner_before(frame.f_code.co_filename, frame.f_lineno)):
+            return node
+    while frame is not None:
+        code = frame.f_code
+        node = owner_of(code.co_filename, frame.f_lineno)
+        if not node and code is _PUNCTUATE:
+            node = frame.f_locals["node"]
+        elif not node and code.co_name in _METHODS:
+            node = node_of(frame.f_locals.get("self"))
+        if node:
+            return node
+        frame = frame.f_back
+    return ""
+
+
+def _has_just_begun(frame: FrameType) -> bool:
+    code, at = frame.f_code.co_code, frame.f_lasti
+    return 0 <= at < len(code) - 1 and code[at] == _RESUME and code[at + 1] == 0
+
+
+@contextmanager
+def named_if_stuck(node_of: Callable[[object], str]) -> Iterator[None]:
+    """Warn of a record that the calling thread stays in within this context, for hosts that replace no silent thread.
+
+    Args:
+        node_of: Returns the node whose operator or queue an object is (`Task.node_of`).
+    """
+    over, thread = threading.Event(), threading.get_ident()
+
+    def look() -> None:
+        last, since, named_after_s = None, 0.0, NAMED_SECONDS
+        while not over.wait(_LOOK_SECONDS):
+            found, now = stuck_at(sys._current_frames().get(thread), node_of), time.monotonic()  # noqa: SLF001
+            # Without a record, two looks may be at two calls of one punctuation.
+            if found is None or not found.topic or last is None or not found.is_at(last):
+                last, since, named_after_s = found, now, NAMED_SECONDS
+            elif now - since >= named_after_s:
+                log.warning("a function has not returned for %.0f s: %s", now - since, found)
+                named_after_s *= 2
+
+    watch = threading.Thread(target=look, name="stuck-records", daemon=True)
+    watch.start()
+    try:
+        yield
+    finally:
+        over.set()
+        watch.join()

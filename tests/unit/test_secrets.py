@@ -241,6 +241,16 @@ def test_headers_with_credentials_are_hidden(header: str) -> None:
         "DefaultEndpointsProtocol=https;AccountName=a;AccountKey=hunter2==;EndpointSuffix=core.windows.net",
         "Endpoint=sb://h/;SharedAccessKeyName=n;SharedAccessKey=hunter2=",
         "https://h/?X-Amz-Credential=hunter2&X-Amz-Signature=hunter2&X-Amz-Security-Token=hunter2",
+        "tool --password=hunter2 --token:hunter2 -secret=hunter2",
+        "CREATE USER ann WITH PASSWORD 'hunter2'",
+        "ALTER USER ann IDENTIFIED WITH mysql_native_password BY 'hunter2'",
+        'login of ann with password "hunter2" was refused',
+        "https://h/token?client_assertion=hunter2&X-Goog-Signature=hunter2",
+        "npm_hunter2hunter2hunter2",
+        "github_pat_hunter2hunter2hunter2",
+        "SG.hunter2hunter2hunter2.hunter2hunter2hunter2",
+        "sk_live_hunter2hunter2hunter2",
+        "AIzahunter2hunter2hunter2",
     ],
 )
 def test_further_forms_of_secrets_are_hidden(text: str) -> None:
@@ -268,6 +278,8 @@ def test_what_is_no_secret_is_left_as_it_is() -> None:
         "Set processing.exception.handler = continue, or correct the function.",
         "[2013-07-01T00:00:00Z, 2013-07-01T01:00:00Z): 1",
         "mailto:ann@example.org",
+        "The gate does not pass: click-counts: it has rows",
+        "A record that must pass: Not Found",
         "read --token-file first; --password is asked for",
     ]
     assert [redacted(text) for text in texts] == texts

@@ -32,7 +32,9 @@ _OF_KEYS = frozenset(
 _PAIRS = frozenset({
     ("access", "signature"),
     ("amz", "signature"),
+    ("client", "assertion"),
     ("connection", "string"),
+    ("goog", "signature"),
     ("jaas", "config"),
     ("key", "pem"),
     ("user", "info"),
@@ -46,8 +48,13 @@ _DESCRIPTIONS = frozenset(
     """.split()  # noqa: SIM905 - as a list it takes a page
 )
 _PART = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
-# Words before `token` in messages of parsers.
-_PROSE = frozenset({"current", "expected", "illegal", "invalid", "last", "next", "no", "unexpected", "unknown"})
+# Words before `token` in messages of parsers, and before the verb `pass`.
+_PROSE = {
+    "token": frozenset({"current", "expected", "illegal", "invalid", "last", "next", "no", "unexpected", "unknown"}),
+    "pass": frozenset(
+        {"can", "cannot", "could", "did", "do", "does", "may", "must", "not", "should", "to", "will", "would"}
+    ),
+}
 
 
 _HIDDEN = "***"
@@ -67,7 +74,7 @@ _KNOWN = re.compile(
     r"-----BEGIN (?P<kind>[A-Z ]*PRIVATE KEY)-----.*?(?:-----END (?P=kind)-----|\Z)"
     r"|\beyJ[\w-]{5,}\.[\w-]{5,}\.[\w-]*"
     r"|\b(?:AKIA|ASIA)[A-Z0-9]{16}\b"
-    r"|\b(?:gh[pousr]_|glpat-|xox[abeprs]-|sk-|hvs\.|dapi)[\w-]{16,}",
+    r"|\b(?:AIza|gh[pousr]_|github_pat_|glpat-|npm_|xox[abeprs]-|sk-|sk_live_|sk_test_|hvs\.|SG\.|dapi)[\w-]{16,}(?:\.[\w-]{16,})?",
     re.DOTALL,
 )
 _SCHEME = re.compile(
@@ -77,8 +84,10 @@ _HEADER = re.compile(
     r"(?i)((?:^|(?<=[\s\"'{,\[(]))(?:proxy-)?(?:authorization|(?:set-)?cookie)\\*[\"']?\s*[:=]\s*\\*[\"']?)[^\r\n\"']+"
 )
 _LOGIN = re.compile(r"((?<!\S)(?:-u|--user|--proxy-user)(?: +|=)[\"']?)[^\s\"':]+:[^\s\"']+")
-_NAME = r"(?P<name>(?<![\w.-])(?:[A-Za-z]+ )?[A-Za-z_][\w.-]*)"
+# A name may follow the hyphens of an option, but is no part of another name.
+_NAME = r"(?:(?<![\w.-])|(?<=(?<![\w-])-)|(?<=(?<![\w-])--))(?P<name>(?:[A-Za-z]+ )?[A-Za-z_][\w.-]*)"
 _ELEMENT = re.compile(r"<(?:\w+:)?(?P<name>[\w.-]{1,200})(?:\s[^<>]*)?>")
+_SQL_LOGIN = re.compile(r"(?i)\bidentified\s+(?:with\s+\w+\s+)?(?P<name>by)\s+(?=\\*[\"'])")
 _CONTENT = re.compile(rf"[^<]{{0,{_LONGEST}}}")
 # Ways in which a name comes before its value: `name=`, a pair, a name and a value by name, XML, an option.
 _OPENINGS = (
@@ -89,6 +98,9 @@ _OPENINGS = (
         r"\\*[\"'<]?value\\*[\"']?\s*[:=>]\s*"
     ),
     _ELEMENT,
+    # SQL's `PASSWORD '...'`, and prose.
+    re.compile(r"(?i)\b(?P<name>passw(?:or)?d|passphrase|secret)\s+(?=\\*[\"'])"),
+    _SQL_LOGIN,
     re.compile(
         r"(?<![\w-])--?(?P<name>[A-Za-z][\w.-]*)[ ]+(?!-|(?:and|cannot|for|from|has|if|in|is|must|needs|of|or|to|was|with)\b)"
     ),
@@ -121,7 +133,7 @@ def is_secret(name: str) -> bool:
     """
     parts = [part.lower() for part in _PART.findall(name)]
     if not parts or (
-        len(parts) > 1 and (parts[-1] in _DESCRIPTIONS or (parts[0] in _PROSE and parts[1:] == ["token"]))
+        len(parts) > 1 and (parts[-1] in _DESCRIPTIONS or (len(parts) == 2 and parts[0] in _PROSE.get(parts[1], ())))  # noqa: PLR2004
     ):
         return False
     if any(part in _WORDS or _STEMS.search(part) for part in parts):
@@ -252,7 +264,7 @@ def _without_values(text: str, opening: re.Pattern[str]) -> str:
     parts, done, at = [], 0, 0
     while (found := opening.search(text, at)) is not None:
         at = found.end()
-        if not is_secret(found["name"]):
+        if not (opening is _SQL_LOGIN or is_secret(found["name"])):
             continue
         value = (_CONTENT if opening is _ELEMENT else _VALUE).match(text, at)
         if value is not None and value[0]:

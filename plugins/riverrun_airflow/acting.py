@@ -14,6 +14,7 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException, Airfl
 from riverrun.config.secrets import redacted
 from riverrun.errors import StreamsError, of_an_interrupt
 from riverrun.extras import missing_extra
+from riverrun.hosting.release import ACTIONS
 from riverrun_airflow.sessions import is_worth_another_attempt, of_ended_java
 
 if TYPE_CHECKING:
@@ -26,12 +27,14 @@ _TOLD_TO_END = "Airflow ended the task (SIGTERM). What is committed stays; anoth
 
 # Atomic: backtracking would satisfy the lookahead below by cutting a name short. A dot after a name ends the sentence.
 _APP = r"(?>[\w-]+(?:\.[\w-]+)*)"
+# Each has a task of its name in the DAG of releases, which may be cleared.
+_COMPUTING = "|".join(name for name, action in ACTIONS.items() if action.computes)
 _PHRASES = re.compile(
     rf"""`?riverrun[ ](?:
         held[ ](?P<action>publish|judge|discard)[ ](?P<held>{_APP})(?:[ ]--approve[ ](?P<verdict>[\w-]*\w))?
         | run[ ](?P<run>{_APP})(?:[ ]--(?P<edge>from|to)[ ](?P<at>\S*\w))?(?![ ]--)
         | release[ ]approve[ ](?P<approved>{_APP})(?:[ ]--verdict[ ][\w-]*\w)?
-        | release[ ](?P<step>reprocess|gate|cut|rollback)[ ](?P<taken>{_APP})
+        | release[ ](?P<step>{_COMPUTING})[ ](?P<taken>{_APP})
         | release[ ]start[ ](?P<started>{_APP})(?:[ ]--to[ ](?P<version>{_APP}))?
         | check[ ](?P<checked>{_APP})
     )`?

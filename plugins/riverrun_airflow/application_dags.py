@@ -16,7 +16,7 @@ from riverrun_airflow.held import HeldRunOperator
 from riverrun_airflow.notices import LagOperator, Notices
 from riverrun_airflow.operators import RefusalOperator
 from riverrun_airflow.pools import pool_of
-from riverrun_airflow.task_group import STEPS, RiverrunTaskGroup, Tasks
+from riverrun_airflow.task_group import BRANCHES, STEPS, RiverrunTaskGroup, Tasks
 from riverrun_airflow.work_requests import HELD_ACTIONS, PUBLISH
 
 if TYPE_CHECKING:
@@ -217,7 +217,7 @@ def release(place: ProjectPlace, app: AppConfig) -> DAG:
     with _dag(f"{app.name}__release", place, app, _RELEASE, params=params) as dag:
         computed = group("candidate", "plan", "start", "reprocess", "await")
         switched = group("verdict_and_cut", "gate", "verdict", "approve", "cut")
-        computed >> switched >> group("afterwards", "watch", "settle", "retire", "rollback", "keep")
+        computed >> switched >> group("afterwards", "watch", "settle", *BRANCHES.values())
     return dag
 
 

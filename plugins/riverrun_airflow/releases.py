@@ -9,6 +9,7 @@ from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowFailException
 
 from riverrun.errors import StreamsError
+from riverrun.hosting.release import ACTIONS
 from riverrun_airflow.acting import acting, end_at_once
 from riverrun_airflow.assets import TopicLineage, judged_by_topic
 from riverrun_airflow.hooks import CONNECTION, located
@@ -29,8 +30,6 @@ if TYPE_CHECKING:
     from riverrun_airflow.drivers import Note
 
 _RETIRED = "retired"
-# The other steps read, or change topics and records of releases, within seconds: a driver would take longer to start.
-_COMPUTING = frozenset({"reprocess", "gate", "cut", "rollback"})
 
 
 class ReleaseOperator(BaseOperator):
@@ -106,7 +105,9 @@ class ReleaseOperator(BaseOperator):
         location = located(self.config, self.riverrun_conn_id)
         project = location.project()
         request = self._request(context, project)
-        if (self.step in _COMPUTING or (self.step == "start" and request.carry)) and is_apart(self, project):
+        # The other steps read, or change topics and records of releases, within seconds: a driver would take longer to start.
+        computes = ACTIONS[self.step].computes or (self.step == "start" and request.carry)
+        if computes and is_apart(self, project):
             submit(self, context, location, request)
         try:
             with following(logged(self, context)):
@@ -118,11 +119,10 @@ class ReleaseOperator(BaseOperator):
 
     def _request(self, context: Context, project: ProjectConfig) -> StepRequest:
         by = f"airflow:{self.dag_id}/{context['run_id']}"
-        if self.step == "retire":
-            return StepRequest(self.app, self.step, self._retired(context, project), self.master, by)
-        about = {"plan": self.to, "start": self.to, "approve": self.verdict}
+        given = {"to": self.to, "verdict": self.verdict}
+        about = self._retired(context, project) if self.step == "retire" else given.get(ACTIONS[self.step].option, "")
         carries = str(self.carry).strip().lower() == "true"
-        return StepRequest(self.app, self.step, about.get(self.step, ""), self.master, by, carries)
+        return StepRequest(self.app, self.step, about, self.master, by, carries)
 
     def _retired(self, context: Context, project: ProjectConfig) -> str:
         store: Any = context["task_state_store"]

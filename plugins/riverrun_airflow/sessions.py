@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from riverrun.errors import BegunRangeError, ConfigError, EngineError, NotReadyError, StreamsError, UnderWayError
+from riverrun.hosting.release import ACTIONS, DIFF, RESTORE
 from riverrun_airflow.progress import spark_has_started
 
 if TYPE_CHECKING:
@@ -31,18 +32,7 @@ log = logging.getLogger(__name__)
 
 _DRIVERS = "riverrun-drivers"
 _WAITING_HELPS = BegunRangeError, EngineError, NotReadyError, UnderWayError
-_STEPS: dict[str, Callable[[Releaser, StepRequest], object]] = {
-    "plan": lambda releaser, asked: releaser.plan(asked.about, carry=asked.carry),
-    "start": lambda releaser, asked: releaser.start(asked.about, carry=asked.carry),
-    "reprocess": lambda releaser, _: releaser.reprocess(),
-    "gate": lambda releaser, _: releaser.gate(),
-    "approve": lambda releaser, asked: releaser.approve(asked.about) if asked.about else "no approval was requested",
-    "cut": lambda releaser, _: releaser.cut(),
-    "rollback": lambda releaser, _: releaser.rollback(),
-    "retire": lambda releaser, asked: releaser.retire(asked.about),
-    "abort": lambda releaser, _: releaser.abort(),
-}
-STEPS = tuple(_STEPS)
+STEPS = tuple(name for name in ACTIONS if name not in {DIFF.name, RESTORE.name})
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,7 +267,10 @@ def releaser_of(project: ProjectConfig, app: str, master: str, by: str) -> Relea
 
 def take(project: ProjectConfig, request: StepRequest) -> str:
     """Take a step of a release. Return the state of the release afterwards, or what the step has found, for the log."""
-    return str(_STEPS[request.step](releaser_of(project, request.app, request.master, request.by), request))
+    if request.step == "approve" and not request.about:
+        return "no approval was requested"
+    releaser = releaser_of(project, request.app, request.master, request.by)
+    return str(ACTIONS[request.step].take(releaser, request.about, carry=request.carry))
 
 
 def retired_by(releaser: Releaser) -> str:
@@ -296,10 +289,10 @@ def topics_of(application: Application) -> tuple[tuple[str, ...], tuple[str, ...
 
 def moved_by_step(project: ProjectConfig, app: str, version: str, step: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return the topics that a step of a release reads, and those that it writes; none if it moves no records."""
-    from riverrun.hosting.release import staging_name
+    from riverrun.hosting.release import SWITCHING, staging_name
 
-    # `reprocess` computes staging topics from the inputs; `cut` and `rollback` publish what staging topics have.
-    if step not in {"reprocess", "cut", "rollback"}:
+    # `reprocess` computes staging topics from the inputs; switches publish what staging topics have.
+    if step not in {"reprocess", *(each.name for each in SWITCHING.values())}:
         return (), ()
     application = front_door(project).app(app, version=version)
     topology = application.topology()

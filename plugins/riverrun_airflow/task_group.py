@@ -52,7 +52,7 @@ STEPS = tuple(_KINDS)
 _POOLED = BoundedRunOperator, ReleaseOperator
 _ABOUT_A_VERSION = {"plan": "to", "start": "to", "watch": "version"}
 """The parameter of steps that are about the version to release."""
-_BRANCHES = {RETIRE: "retire", ROLL_BACK: "rollback", KEEP: "keep"}
+BRANCHES = {RETIRE: "retire", ROLL_BACK: "rollback", KEEP: "keep"}
 """The steps that follow `settle`, by the answer to it."""
 # Key of a task's state: what its function has returned.
 _ARGUMENTS = "arguments"
@@ -122,7 +122,7 @@ class Tasks:
         tasks = {step: self._task(step, self._own(step, steps, name)) for step in steps}
         before: list[BaseOperator] = []
         for step, task in tasks.items():
-            if "settle" in tasks and step in _BRANCHES.values():
+            if "settle" in tasks and step in BRANCHES.values():
                 tasks["settle"] >> task
                 continue
             for each in before:
@@ -167,7 +167,7 @@ class Tasks:
                 # One of the two tasks before it is skipped, and by default a skipped task skips what follows.
                 own["trigger_rule"] = TriggerRule.NONE_FAILED_MIN_ONE_SUCCESS
         if step == "settle":
-            own["branches"] = {answer: name(branch) for answer, branch in _BRANCHES.items()}
+            own["branches"] = {answer: name(branch) for answer, branch in BRANCHES.items()}
             own["then"] = "ask"
             if "watch" in steps:
                 found = f"ti.xcom_pull(task_ids='{name('watch')}')"
@@ -198,8 +198,8 @@ def _check(steps: Sequence[str]) -> None:
         if rest[0] != "approve" or not rest[1]:
             message = "The step verdict is followed by approve and a further step"
             raise ConfigError(message, hint="For example gate, verdict, approve, cut.")
-    if "settle" in steps and not {*_BRANCHES.values()} <= {*steps[steps.index("settle") + 1 :]}:
-        message = f"The step settle is followed by {', '.join(_BRANCHES.values())}"
+    if "settle" in steps and not {*BRANCHES.values()} <= {*steps[steps.index("settle") + 1 :]}:
+        message = f"The step settle is followed by {', '.join(BRANCHES.values())}"
         raise ConfigError(message, hint="Leave settle out, or name all of them after it.")
 
 

@@ -21,7 +21,7 @@ from riverrun.config import ProjectConfig
 from riverrun.errors import ReleaseError, StreamsError
 from riverrun.hosting.barrier_listener import BarrierListener
 from riverrun.hosting.control_topic import ControlTopic, ReleaseRegistry
-from riverrun.hosting.release import CONTROL_TOPIC, SWITCHING, Step
+from riverrun.hosting.release import ACTIONS, CONTROL_TOPIC, SWITCHING
 from riverrun.kafka.membership import GroupMember
 from riverrun.records import OffsetVector
 from riverrun.releases.releaser import Releaser
@@ -45,18 +45,6 @@ WEIGHTS: Mapping[str, Mapping[str, int]] = {
 }
 """By version: the words it counts, and how much each occurrence counts."""
 WORDS = ("same", "changed", "gone", "new")
-NEXT = {
-    Step.NONE: "start",
-    Step.ABORTED: "start",
-    Step.ROLLED_BACK: "start",
-    Step.PLANNED: "reprocess",
-    Step.REPROCESSED: "gate",
-    Step.GATED: "cut",
-    Step.CUTTING: "cut",
-    Step.LIVE: "rollback",
-    Step.ROLLING_BACK: "rollback",
-}
-"""The step that takes a release on."""
 
 APP = """
 from riverrun import *
@@ -395,7 +383,8 @@ v2 = "{name}_app:build_v2"
 
     def next_step(self) -> str:
         """The step that takes the release on."""
-        return NEXT[self.releaser().status().step]
+        step = self.releaser().status().step
+        return next(name for name, action in ACTIONS.items() if step in action.next_at)
 
     def settle(self) -> None:
         """All dead processes are restarted, begun switches are completed, and all inputs are processed."""
@@ -416,7 +405,7 @@ v2 = "{name}_app:build_v2"
         self.recover()
         record = self.releaser().status()
         if record.step in SWITCHING:
-            self.take(SWITCHING[record.step])
+            self.take(SWITCHING[record.step].name)
             return False
         return record.barrier is None and all(self._of(version) for version in WEIGHTS)
 

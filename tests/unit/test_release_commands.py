@@ -7,10 +7,12 @@ import json
 import linecache
 import sys
 from dataclasses import dataclass, make_dataclass, replace
+from inspect import signature
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from typer.main import get_command
 
 from riverrun import JSON, STRING, Consumed, Materialized, StreamsBuilder, Topology
 from riverrun.cli import main as cli
@@ -30,7 +32,7 @@ from riverrun.errors import (
 )
 from riverrun.hosting.control_topic import ReleaseRegistry
 from riverrun.hosting.gated import GateVerdict
-from riverrun.hosting.release import Release, Step
+from riverrun.hosting.release import ACTIONS, Release, Step
 from riverrun.kafka.admin import Admin
 from riverrun.kafka.groups import GroupState
 from riverrun.releases.release_plan import ReleasePlan, readable_rows, statement_digests_of
@@ -170,6 +172,17 @@ def test_status_names_the_command_that_comes_next(shell: Shell) -> None:
     found = json.loads(out)
     assert (code, found["step"], found["verdict"]["id"], found["revision"]) == (DONE, "gated", "7f3a", gated.revision)
     assert found["next"] == "riverrun release approve clicks --verdict 7f3a"
+
+
+def test_each_step_has_one_next_action_and_each_action_is_a_method_and_a_command() -> None:
+    for step in Step:
+        assert len([name for name, action in ACTIONS.items() if step in action.next_at]) == 1, step
+    known: Any = get_command(commands.app)
+    for name, action in ACTIONS.items():
+        taken = signature(getattr(Releaser, name)).parameters
+        assert ("carry" in taken) == action.carries, name
+        options = {option for each in known.commands[name].params for option in each.opts}
+        assert not action.option or f"--{action.option}" in options, name
 
 
 def test_a_person_approves_a_verdict_and_the_cut_may_be_made(shell: Shell) -> None:

@@ -10,26 +10,15 @@ import typer
 
 from riverrun.cli.project import NEEDS_APPROVAL, App, code_of, settings_of
 from riverrun.errors import StreamsError
+from riverrun.hosting.release import ABORT, ACTIONS, APPROVE, GATE, REPROCESS, RETIRE, START, Step
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
-    from riverrun.hosting.release import Release
+    from riverrun.hosting.release import Action, Release
     from riverrun.project.release import AppRelease
     from riverrun.releases.release_plan import ReleasePlan
     from riverrun.releases.releaser import Releaser
-
-NEXT: Mapping[str, str] = {
-    "none": "riverrun release start {app} --to VERSION",
-    "planned": "riverrun release reprocess {app}",
-    "reprocessed": "riverrun release gate {app}",
-    "gated": "riverrun release cut {app}",
-    "cutting": "riverrun release cut {app}",
-    "live": "riverrun release rollback {app}, if necessary",
-    "rolling-back": "riverrun release rollback {app}",
-    "rolled-back": "riverrun release start {app} --to VERSION",
-    "aborted": "riverrun release start {app} --to VERSION",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,12 +59,14 @@ def told(release: Release, *, asks: bool = False) -> CommandOutcome:
 def next_step(release: Release) -> str:
     """Return the command that comes next in a release."""
     verdict = release.verdict
-    if release.step.value == "gated" and verdict is not None and verdict.needs_approval:
-        return f"riverrun release approve {release.app} --verdict {verdict.id}"
+    if release.step is Step.GATED and verdict is not None and verdict.needs_approval:
+        return APPROVE.command(release.app, verdict.id)
     # A verdict at this step is that of a gate that has failed.
-    if release.step.value == "reprocessed" and verdict is not None and verdict.critical:
-        return f"riverrun release abort {release.app}, then correct {release.candidate} and start again"
-    return NEXT[release.step.value].format(app=release.app)
+    if release.step is Step.REPROCESSED and verdict is not None and verdict.critical:
+        return f"{ABORT.command(release.app)}, then correct {release.candidate} and start again"
+    action = next(each for each in ACTIONS.values() if release.step in each.next_at)
+    command = action.command(release.app, "VERSION" if action is START else "")
+    return f"{command}, if necessary" if release.step is Step.LIVE else command
 
 
 def plain(value: Any) -> Any:
@@ -154,7 +145,7 @@ def start(
     def begin() -> CommandOutcome:
         releaser = _releaser(context, app)
         if dry_run:
-            rehearsal, planned = _rehearsed(releaser, "start", to), _planned(releaser.plan(to, carry=carry))
+            rehearsal, planned = _rehearsed(releaser, START, to), _planned(releaser.plan(to, carry=carry))
             document = {**rehearsal.document, "through": through, "plan": planned.document}
             return CommandOutcome(f"{planned.text}\n{rehearsal.text}", document)
         # With --json, the standard output is one document, so progress goes to the error output.
@@ -176,7 +167,7 @@ def restore(
     as_json: AsJson = False,
 ) -> None:
     """Record which version is live, after the control topic was lost."""
-    _step(context, app, "restore", lambda releaser: releaser.restore(live), live, dry_run=dry_run, as_json=as_json)
+    _take(context, app, live, dry_run=dry_run, as_json=as_json)
 
 
 @app.command()
@@ -186,7 +177,7 @@ def reprocess(context: typer.Context, app: App, *, dry_run: Dry = False, as_json
     def compute() -> CommandOutcome:
         releaser = _releaser(context, app)
         if dry_run:
-            return _rehearsed(releaser, "reprocess")
+            return _rehearsed(releaser, REPROCESS)
         summary = releaser.reprocess()
         found = {"range": str(summary.range), "slices": summary.slices, "processed": summary.processed}
         warnings = [*summary.warnings, *releaser.status().lost_records]
@@ -201,7 +192,7 @@ def reprocess(context: typer.Context, app: App, *, dry_run: Dry = False, as_json
 @app.command()
 def gate(context: typer.Context, app: App, *, dry_run: Dry = False, as_json: AsJson = False) -> None:
     """Run the data-quality checks on the candidate's results, and record the verdict."""
-    _step(context, app, "gate", lambda releaser: releaser.gate(), dry_run=dry_run, as_json=as_json)
+    _take(context, app, dry_run=dry_run, as_json=as_json)
 
 
 @app.command()
@@ -236,21 +227,19 @@ def approve(
     as_json: AsJson = False,
 ) -> None:
     """Approve the warnings of a verdict, so that the release can continue."""
-    _step(
-        context, app, "approve", lambda releaser: releaser.approve(verdict), verdict, dry_run=dry_run, as_json=as_json
-    )
+    _take(context, app, verdict, dry_run=dry_run, as_json=as_json)
 
 
 @app.command()
 def cut(context: typer.Context, app: App, *, dry_run: Dry = False, as_json: AsJson = False) -> None:
     """Switch over to the candidate. The version that was live is kept for a rollback."""
-    _step(context, app, "cut", lambda releaser: releaser.cut(), dry_run=dry_run, as_json=as_json)
+    _take(context, app, dry_run=dry_run, as_json=as_json)
 
 
 @app.command()
 def rollback(context: typer.Context, app: App, *, dry_run: Dry = False, as_json: AsJson = False) -> None:
     """Switch back to the previous version."""
-    _step(context, app, "rollback", lambda releaser: releaser.rollback(), dry_run=dry_run, as_json=as_json)
+    _take(context, app, dry_run=dry_run, as_json=as_json)
 
 
 @app.command("await")
@@ -315,38 +304,35 @@ def retire(
     as_json: AsJson = False,
 ) -> None:
     """Delete the state and topics of a version that is no longer live."""
-    _step(context, app, "retire", lambda releaser: releaser.retire(version), version, dry_run=dry_run, as_json=as_json)
+    _take(context, app, version, dry_run=dry_run, as_json=as_json)
 
 
 @app.command()
 def abort(context: typer.Context, app: App, *, dry_run: Dry = False, as_json: AsJson = False) -> None:
     """Abandon a release before its cut."""
-    _step(context, app, "abort", lambda releaser: releaser.abort(), dry_run=dry_run, as_json=as_json)
+    _take(context, app, dry_run=dry_run, as_json=as_json)
 
 
-def _step(
-    context: typer.Context,
-    name: str,
-    step: str,
-    take: Callable[[Releaser], Release],
-    argument: str = "",
-    *,
-    dry_run: bool,
-    as_json: bool,
-) -> None:
+def _take(context: typer.Context, name: str, argument: str = "", *, dry_run: bool, as_json: bool) -> None:
+    """Take the action that has the name of the command."""
+    action = ACTIONS[context.command.name or ""]
+
     def act() -> CommandOutcome:
         releaser = _releaser(context, name)
-        return _rehearsed(releaser, step, argument) if dry_run else told(take(releaser), asks=step == "gate")
+        if dry_run:
+            return _rehearsed(releaser, action, argument)
+        return told(action.take(releaser, argument), asks=action is GATE)
 
     report(act, as_json=as_json)
 
 
-def _rehearsed(releaser: Releaser, step: str, argument: str = "") -> CommandOutcome:
-    from riverrun.releases.chain import rehearsed
+def _rehearsed(releaser: Releaser, action: Action, argument: str = "") -> CommandOutcome:
+    from riverrun.releases.step_checks import retired_of
 
-    release = releaser.check(step, argument)
-    text = rehearsed(step, release, argument)
-    return CommandOutcome(text, {"app": release.app, "step": step, "dry_run": True, "would": text})
+    release = releaser.check(action.name, argument)
+    about = retired_of(release, argument) if action is RETIRE else argument
+    text = f"{release.app}: this would {action.would.format(release, argument=about)}"
+    return CommandOutcome(text, {"app": release.app, "step": action.name, "dry_run": True, "would": text})
 
 
 def _planned(plan: ReleasePlan) -> CommandOutcome:

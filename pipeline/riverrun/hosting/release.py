@@ -1,4 +1,4 @@
-"""Releases as the control topic records them: one record per application, and one per change of it.
+"""Releases: their steps, the actions that lead from step to step, and their records in the control topic.
 
 The record of an application is kept under its name. It says which version is live, how far the release of another has come,
 and at which barrier versions pause. Its changes are kept under `<app>/<revision>`; names of applications have no slash. No
@@ -59,9 +59,92 @@ TRANSITIONS: Mapping[Step, frozenset[Step]] = {
 
 SETTLED = frozenset({Step.NONE, Step.LIVE, Step.ROLLED_BACK, Step.ABORTED})
 """Steps at which no release is under way."""
+BEGUN = Step.PLANNED, Step.REPROCESSED, Step.GATED
+"""Steps of a release before its cut."""
 
-SWITCHING: Mapping[Step, str] = {Step.CUTTING: "cut", Step.ROLLING_BACK: "rollback"}
-"""Steps in which no version may publish, with the command that completes each."""
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """An action on a release: the method of `Releaser` and the command that have its name.
+
+    Its steps `taken_at` include the one that it leads to: a caller that crashed may repeat it. `status` names it at `next_at`.
+    `option` of the command has the argument of the method. `would` describes it in dry runs, `says` describes its result.
+    """
+
+    name: str
+    taken_at: tuple[Step, ...] = ()
+    next_at: tuple[Step, ...] = ()
+    option: str = ""
+    would: str = ""
+    says: str = ""
+    computes: bool = False
+    carries: bool = False
+
+    def take(self, releaser: Any, argument: str = "", *, carry: bool = False) -> Any:
+        """Call the method that has its name."""
+        arguments = [argument] if self.option else []
+        return getattr(releaser, self.name)(*arguments, **({"carry": carry} if self.carries else {}))
+
+    def command(self, app: str, argument: str = "") -> str:
+        """Return the command line."""
+        return f"riverrun release {self.name} {app}" + (f" --{self.option} {argument}" if argument else "")
+
+
+_JUDGED = Step.REPROCESSED, Step.GATED
+PLAN = Action("plan", option="to", carries=True)
+START = Action(
+    "start",
+    next_at=(Step.NONE, Step.ROLLED_BACK, Step.ABORTED),
+    option="to",
+    would="begin the release of {argument}; the last release can no longer be rolled back",
+    says="{0.candidate} will replace {0.live}",
+    carries=True,
+)
+REPROCESS = Action(
+    "reprocess",
+    taken_at=BEGUN,
+    next_at=(Step.PLANNED,),
+    would="compute {0.candidate} up to where {0.live} stands, into staging topics",
+    says="{0.range} is processed",
+    computes=True,
+)
+GATE = Action(
+    "gate",
+    taken_at=_JUDGED,
+    next_at=(Step.REPROCESSED,),
+    would="judge {0.candidate} where it and {0.live} have processed the same offsets; nothing public changes",
+    says="{0.verdict}",
+    computes=True,
+)
+DIFF = Action("diff", _JUDGED)
+APPROVE = Action("approve", _JUDGED, option="verdict", would="approve the warnings of verdict {argument}")
+CUT = Action(
+    "cut",
+    taken_at=(Step.GATED, Step.CUTTING, Step.LIVE),
+    next_at=(Step.GATED, Step.CUTTING),
+    would="make {0.candidate} live in the place of {0.live}, correct the public tables by what differs,"
+    " and publish the logs that only {0.candidate} writes",
+    says="{0.live} is live, {0.corrections} corrections were published",
+    computes=True,
+)
+ROLLBACK = Action(
+    "rollback",
+    taken_at=(Step.LIVE, Step.ROLLING_BACK, Step.ROLLED_BACK),
+    next_at=(Step.LIVE, Step.ROLLING_BACK),
+    would="make {0.previous} live again in the place of {0.live}, correct the public tables by what differs,"
+    " and publish the logs that only {0.previous} writes",
+    computes=True,
+)
+_DELETED = "delete what {} has computed: staging and internal topics, offsets, state"
+RETIRE = Action("retire", option="version", would=_DELETED.format("{argument}") + "; there is no way back to it")
+ABORT = Action("abort", would="give up the release of {0.candidate}, and " + _DELETED.format("it"))
+RESTORE = Action("restore", option="live", would="note that {argument} is live")
+
+ACTIONS: Mapping[str, Action] = {
+    each.name: each for each in (PLAN, START, REPROCESS, GATE, APPROVE, CUT, ROLLBACK, RETIRE, ABORT, DIFF, RESTORE)
+}
+SWITCHING: Mapping[Step, Action] = {Step.CUTTING: CUT, Step.ROLLING_BACK: ROLLBACK}
+"""Steps in which no version may publish, with the action that completes each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +257,7 @@ class Release:
         """Make sure that a version may process. The other version would not get what it commits in the middle of a switch."""
         if self.step in SWITCHING:
             message = f"{self.app}: the release is {self.step.value}; until that is completed, nothing else may process"
-            hint = f"Wait for it. If it died: riverrun release {SWITCHING[self.step]} {self.app}"
+            hint = f"Wait for it. If it died: {SWITCHING[self.step].command(self.app)}"
             raise UnderWayError(message, hint=hint)
         # A version that a user has named may process whichever is live; one that was looked up must still be live.
         if live is not None and self.live != live:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from riverrun.errors import ConfigError
+from riverrun.hosting.release import BEGUN
+from riverrun.releases.chain import await_workers, take_through
 from riverrun.releases.releaser import Releaser
 from riverrun.releases.repair import Repairer
 from riverrun.releases.scope import scope_of
@@ -103,8 +105,6 @@ class AppRelease:
         Raises:
             ReleaseError: If no release is under way.
         """
-        from riverrun.releases.chain import await_workers
-
         await_workers(self.releaser, on_wait)
         return self
 
@@ -203,17 +203,12 @@ class AppRelease:
             ApprovalNeededError: If the gate has warnings: a person approves them, and cuts.
             StreamsError: If a step fails; the earlier ones are done.
         """
-        from riverrun.releases.chain import take_through
-
         take_through(self.releaser, self._candidate(), last, tell, carry=carry)
         return self
 
     def _is_new(self) -> bool:
-        from riverrun.hosting.release import Step
-
         release = self.status
-        begun = {Step.PLANNED, Step.REPROCESSED, Step.GATED}
-        return release.step not in begun or release.candidate != self._to
+        return release.step not in BEGUN or release.candidate != self._to
 
     def _candidate(self) -> str:
         if self._to is None:

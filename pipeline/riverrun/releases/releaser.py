@@ -17,14 +17,14 @@ from riverrun.hosting.control_topic import ReleaseRegistry
 from riverrun.hosting.gated import GateVerdict
 from riverrun.hosting.inputs import dropped_so_far
 from riverrun.hosting.process import SystemClock
-from riverrun.hosting.release import Release, Step
+from riverrun.hosting.release import ACTIONS, BEGUN, SWITCHING, Release, Step
 from riverrun.releases.carrying import Carrying
 from riverrun.releases.check_log import GATE_OF_RELEASE, CheckLog, CheckRecord
 from riverrun.releases.corrections import Corrections
 from riverrun.releases.gating import Gate, Point
 from riverrun.releases.release_plan import ReleasePlan, plan_release
 from riverrun.releases.rows import DifferentRow, different_rows
-from riverrun.releases.step_checks import BEGUN, StepChecks, candidate_of, looking, readiness, retired_of
+from riverrun.releases.step_checks import StepChecks, candidate_of, looking, readiness, retired_of
 from riverrun.releases.switch import Switch
 from riverrun.releases.topology import tables
 from riverrun.releases.verdicts import approve, compare_dropped, compare_inputs, dropped_of, new_id
@@ -80,11 +80,8 @@ class Releaser:
         return self._checks.status()
 
     def check(self, step: str, argument: str = "") -> Release:
-        """Make sure that a step may be taken; `argument` is the version or the verdict that it is about.
-
-        Each step does so itself, before it changes anything.
-        """
-        return self._checks.check(step, argument)
+        """Make sure that a step may be taken, as the step itself does first; `argument` is the version or the verdict."""
+        return self._checks.check(ACTIONS[step], argument)
 
     def log(self) -> list[ReleaseChange]:
         """Return the changes of the application's releases, first to last, even if the application's own record is lost."""
@@ -263,9 +260,7 @@ class Releaser:
     def complete(self) -> Release:
         """Complete the switch of a process that has died, if one is under way."""
         release = self.status()
-        if release.step is Step.CUTTING:
-            return self.cut()
-        return self.rollback() if release.step is Step.ROLLING_BACK else release
+        return SWITCHING[release.step].take(self) if release.step in SWITCHING else release
 
     def is_followed(self) -> bool:
         """Return whether workers of the candidate run and process new records."""

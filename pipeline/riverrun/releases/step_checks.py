@@ -10,7 +10,7 @@ from riverrun.errors import ApprovalNeededError, NotReadyError, ReleaseError
 from riverrun.hosting.alone import require_nobody
 from riverrun.hosting.control_topic import known_release
 from riverrun.hosting.inputs import input_lags
-from riverrun.hosting.release import SETTLED, Release, Step
+from riverrun.hosting.release import APPROVE, BEGUN, CUT, GATE, REPROCESS, ROLLBACK, SETTLED, Step
 from riverrun.quality.expectations import declared
 from riverrun.records import OffsetVector
 from riverrun.releases.topology import require_known, require_same_keys, require_same_kinds
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from riverrun.hosting.connected import ConnectedApplication
     from riverrun.hosting.control_topic import ReleaseRegistry
     from riverrun.hosting.inputs import InputLag
+    from riverrun.hosting.release import Action, Release
     from riverrun.kafka.admin import Admin
     from riverrun.releases.switch import Switch
     from riverrun.releases.versions import Versions
@@ -111,19 +112,6 @@ def _position(each: InputLag) -> int:
     return each.start if each.committed is None else each.committed
 
 
-BEGUN = frozenset({Step.PLANNED, Step.REPROCESSED, Step.GATED})
-"""Steps of a release before its cut."""
-# Each action is also allowed at the step that it leads to: a caller that crashed may repeat it.
-_TAKEN_AT: Mapping[str, tuple[Step, ...]] = {
-    "reprocess": (Step.PLANNED, Step.REPROCESSED, Step.GATED),
-    "gate": (Step.REPROCESSED, Step.GATED),
-    "diff": (Step.REPROCESSED, Step.GATED),
-    "approve": (Step.REPROCESSED, Step.GATED),
-    "cut": (Step.GATED, Step.CUTTING, Step.LIVE),
-    "rollback": (Step.LIVE, Step.ROLLING_BACK, Step.ROLLED_BACK),
-}
-
-
 class StepChecks:
     """Makes sure that a step may be taken, before it changes anything."""
 
@@ -149,30 +137,30 @@ class StepChecks:
             raise ReleaseError(message, hint="`riverrun release status` says what may come next.")
         return release
 
-    def check(self, step: str, argument: str = "") -> Release:
-        """Make sure that a step may be taken; `argument` is the version or the verdict that it is about."""
+    def check(self, action: Action, argument: str = "") -> Release:
+        """Make sure that an action may be taken; `argument` is the version or the verdict that it is about."""
         checks: Mapping[str, Callable[[str], Release]] = {
             "start": self._check_start,
             "restore": self._check_restore,
             "abort": self._check_abort,
             "retire": self._check_retire,
         }
-        if step in checks:
-            return checks[step](argument)
-        release = self.at(*_TAKEN_AT[step])
+        if action.name in checks:
+            return checks[action.name](argument)
+        release = self.at(*action.taken_at)
         if release.step in BEGUN:
             self._require_declared(release)
-        if step in {"gate", "cut", "rollback"}:
+        if action in {GATE, CUT, ROLLBACK}:
             release.require_nothing_held()
-        if step in {"reprocess", "gate"}:
+        if action in {REPROCESS, GATE}:
             release.require_carried(candidate_of(release))
             self._require_same_code(release, self._versions.releasable(candidate_of(release)))
-        elif step == "approve":
+        elif action is APPROVE:
             require_approvable(release.app, release.verdict, argument)
-        elif step == "cut" and release.step is Step.GATED:
+        elif action is CUT and release.step is Step.GATED:
             self._require_valid_verdict(release)
             self._switch.check(release, candidate_of(release), Step.CUTTING)
-        elif step == "rollback" and release.step is Step.LIVE:
+        elif action is ROLLBACK and release.step is Step.LIVE:
             self._require_way_back(release)
             self._require_same_code(release, self._versions.releasable(release.previous or ""))
             self._switch.check(release, release.previous or "", Step.ROLLING_BACK)

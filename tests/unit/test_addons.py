@@ -123,7 +123,15 @@ def test_what_is_wrong_with_an_add_on_is_said(install: Callable[..., None], text
         "acme-x", {"x": "acme_x:ADD_ON"}, {"acme_x.py": f"from riverrun.config import AddOn, TopologyLoader\n{text}"}
     )
     with pytest.raises(ConfigError, match=message):
-        run("--help")
+        run("nothing")
+
+
+def test_help_lists_own_commands_where_an_add_on_is_broken(install: Callable[..., None]) -> None:
+    install("acme-broken", {"broken": "acme_broken:ADD_ON"}, {"acme_broken.py": "raise ValueError"})
+    done = run("--help")
+    assert done.code == 0
+    assert "clean-up" in done.output
+    assert done.output.count("Add-on 'broken' of acme-broken 1.0 cannot be loaded") == 1
 
 
 def test_two_add_ons_with_one_name_are_refused(install: Callable[..., None]) -> None:

@@ -47,7 +47,13 @@ class _Commands(TyperGroup):
         return super().get_command(ctx, cmd_name) or self._of_others.get(cmd_name)
 
     def list_commands(self, ctx: Any) -> list[str]:
-        return [*super().list_commands(ctx), *self._of_others]
+        own = super().list_commands(ctx)
+        try:
+            return [*own, *self._of_others]
+        except ConfigError as error:
+            # Help must help: a package that is broken hides none of Riverrun's own commands.
+            told(error)
+            return own
 
     @cached_property
     def _of_others(self) -> Mapping[str, Any]:

@@ -18,6 +18,7 @@ MODULES = {
     "riverrun": None,
     "riverrun.testing": None,
     "riverrun.quality": None,
+    "riverrun.config": ("AddOn", "TopologyLoader"),
     "riverrun.testing.sinks": ("SINK_CHECKS", "SinkUnderTest", "sink_table"),
     "riverrun.processor.sinks": ("Sink", "SinkBatch", "SinkTable"),
     "riverrun.project.app": ("App",),

@@ -19,6 +19,7 @@ import typer
 from riverrun.cli.project import App, Version, settings_of, tell_of_staging, told
 from riverrun.cli.signals import Ending, stop_then_end
 from riverrun.cli.worker import run_sampled, show_restore, show_state
+from riverrun.config.addons import BUILT_IN, loaders, others
 from riverrun.config.code import is_users, users_line
 from riverrun.errors import ConfigError, RecordError
 from riverrun.records import counted
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 
 # Files that are saved within this time are one change.
 _LOOK_SECONDS = 0.3
-_WATCHED = frozenset({".py", ".sql", ".toml", ".json"})
+_WATCHED = frozenset({".py", ".toml", ".json"})
 _PASSED_OVER = frozenset({"__pycache__", "node_modules", "site-packages", "spark-warehouse"})
 _NO_TESTS = 5
 
@@ -167,11 +168,12 @@ class DevSession:
 
 def files_in(directory: Path) -> Seen:
     """Return the files of a project's code, declarations and schemas. Hidden folders and environments are left out."""
+    watched = _WATCHED | loaders(BUILT_IN).keys() | loaders(others()).keys()
     found: Seen = {}
     for root, folders, names in os.walk(directory):
         folders[:] = [name for name in folders if _is_looked_into(Path(root, name))]
         for path in (Path(root, name) for name in names):
-            if path.suffix in _WATCHED:
+            if path.suffix in watched:
                 # It may have been deleted meanwhile.
                 with suppress(OSError):
                     status = path.stat()

@@ -1,9 +1,7 @@
-"""`riverrun describe`, `check`, `checks`, `quality suggest` and `console`."""
+"""`riverrun describe`, `check`, `checks` and `quality suggest`."""
 
 from __future__ import annotations
 
-import threading
-from contextlib import suppress
 from enum import StrEnum
 from pathlib import Path  # noqa: TC003 - typer reads the annotation
 from typing import TYPE_CHECKING, Annotated
@@ -167,23 +165,3 @@ def suggest(
         settings = {name: value for name, value in each["kwargs"].items() if name != "column"}
         about = each["kwargs"].get("column", "")
         typer.echo(f"  {about} {each['type']} {settings or ''}".replace("  ", " ").rstrip())
-
-
-def console(
-    context: typer.Context,
-    server: Annotated[
-        str | None,
-        typer.Option(
-            help="Address of the page, host:port; application.server of [console] if left out, else 127.0.0.1:8091."
-        ),
-    ] = None,
-) -> None:
-    """Serve a page over all applications of the project until Ctrl-C or SIGTERM stops it. The page changes nothing."""
-    from riverrun.config.secrets import TOKEN, checked_token
-    from riverrun.console.serving import console as serve
-
-    settings = settings_of(context)
-    token = checked_token(TOKEN, settings.environ.get(TOKEN, ""))
-    with suppress(KeyboardInterrupt), serve(settings.project(), server, token) as address:
-        typer.echo(f"Answers at {address}")
-        threading.Event().wait()

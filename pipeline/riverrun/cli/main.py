@@ -5,17 +5,19 @@ from __future__ import annotations
 import logging
 import os
 import sys
+from functools import cached_property
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer.core import TyperGroup
+from typer.main import get_group
 
 import riverrun
 from riverrun.cli import (
     archive,
     backfill,
     broker,
-    demo,
     dev,
     first_steps,
     inspect,
@@ -23,18 +25,59 @@ from riverrun.cli import (
     operations,
     release,
     run,
-    sql,
     topic,
     trial,
     worker,
 )
 from riverrun.cli.project import INTERRUPTED, Settings, told
 from riverrun.cli.signals import interrupt_on_sigterm
+from riverrun.config.addons import BUILT_IN, AddOn, others, part_of
 from riverrun.config.secrets import TOKEN
+from riverrun.errors import ConfigError
 from riverrun.hosting.process import LogStyle, start_logging
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+class _Commands(TyperGroup):
+    """Riverrun's commands, and those of others' add-ons, which are looked for only where Riverrun has no such command."""
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        return super().get_command(ctx, cmd_name) or self._of_others.get(cmd_name)
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        own = super().list_commands(ctx)
+        try:
+            return [*own, *self._of_others]
+        except ConfigError as error:
+            # Help must help: a package that is broken hides none of Riverrun's own commands.
+            told(error)
+            return own
+
+    @cached_property
+    def _of_others(self) -> Mapping[str, Any]:
+        found = typer.Typer()
+        for name, add_on in others().items():
+            for command in self.commands.keys() & add_on.commands.keys():
+                message = f"Add-on {name} has a command {command!r}, as Riverrun has"
+                raise ConfigError(message, hint="Uninstall it, or rename its command.")
+            _add(found, name, add_on)
+        return get_group(found).commands
+
+
+def _add(to: typer.Typer, name: str, add_on: AddOn) -> None:
+    for command, reference in add_on.commands.items():
+        given = part_of(name, reference)
+        if isinstance(given, typer.Typer):
+            to.add_typer(given, name=command)
+        else:
+            to.command(command)(given)
+
 
 app = typer.Typer(
     name="riverrun",
+    cls=_Commands,
     help="Kafka Streams' model in Python: live workers, bounded runs on Spark, and releases between them.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
@@ -48,7 +91,6 @@ app.command("dev")(dev.dev)
 app.command("run")(run.run)
 app.command("backfill")(backfill.backfill)
 app.command("try")(trial.try_out)
-app.command("console")(inspect.console)
 app.command("status")(operations.status)
 app.command("lag")(operations.lag)
 app.command("scale")(operations.scale)
@@ -57,7 +99,6 @@ app.command("resume")(operations.resume)
 app.command("skip")(operations.skip)
 app.command("clean-up")(operations.clean_up)
 app.command("runs")(run.runs)
-app.command("sql")(sql.sql)
 app.command("check")(inspect.check)
 app.command("checks")(inspect.checks)
 app.add_typer(inspect.quality_app, name="quality")
@@ -70,7 +111,8 @@ app.add_typer(archive.app, name="archive")
 app.add_typer(letters.app, name="letters")
 app.add_typer(run.held_app, name="held")
 app.add_typer(release.app, name="release")
-app.add_typer(demo.app, name="demo")
+for _name, _add_on in BUILT_IN.items():
+    _add(app, _name, _add_on)
 
 
 def _show_version(is_wanted: bool) -> None:  # noqa: FBT001 - a callback

@@ -94,11 +94,10 @@ def sql(
 
 def _resolve(config: AppConfig, version: str | None) -> None:
     """Write the file of columns of one version, or those of all versions."""
-    from riverrun.config.sections import is_statements
     from riverrun.sql.statement_files import resolve
 
-    topologies = [config.topology, *config.versions.values()]
-    paths = [each for each in topologies if is_statements(each)]
+    topologies = map(str, (config.topology, *config.versions.values()))
+    paths = [each for each in topologies if _is_statements(each)]
     for path in [_file_of(config, version or config.version)] if version or not paths else dict.fromkeys(paths):
         written, lines = resolve(_text(Path(path)), path, config.schema_registry)
         if lines:
@@ -113,12 +112,16 @@ def _resolve(config: AppConfig, version: str | None) -> None:
             typer.echo(f"All statements of {path} list their columns")
 
 
+def _is_statements(topology: str) -> bool:
+    return topology.endswith(".sql")
+
+
 def _file_of(config: AppConfig, version: str) -> str:
-    path = config.statements_of(version)
-    if path is None:
+    path = str(config.topology_of(version))
+    if not _is_statements(path):
         message = f"The topology of {config.name} is not a file of statements"
         raise ConfigError(message, hint=f"riverrun describe {config.name} shows it.")
-    return str(path)
+    return path
 
 
 def _text(file: Path) -> str:

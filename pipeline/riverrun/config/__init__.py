@@ -6,6 +6,7 @@ known name as a hint.
 
 from __future__ import annotations
 
+from riverrun.config.addons import AddOn, TopologyLoader
 from riverrun.config.code import call_attribute, load_attribute
 from riverrun.config.parsing import streams_config
 from riverrun.config.project import ProjectConfig
@@ -26,12 +27,14 @@ __all__ = [
     "BOUNDED_ENGINES",
     "BOUNDED_WALL_CLOCK",
     "EXACTLY_ONCE_V2",
+    "AddOn",
     "AppConfig",
     "Optimization",
     "OutputKind",
     "ProjectConfig",
     "StreamsConfig",
     "TopologyConfig",
+    "TopologyLoader",
     "call_attribute",
     "load_attribute",
     "parse_optimization",

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from riverrun.config.checks import nearest
 from riverrun.errors import USER_ERRORS, ConfigError, StreamsError, as_exception
+from riverrun.extras import missing_extra
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -98,7 +99,8 @@ def load_attribute(reference: str | PickledFunction) -> Any:
     except ImportError as error:
         message = f"Module {module_name!r} cannot be imported: {error}"
         if module_name.partition(".")[0] == _LIBRARY.name and isinstance(error, ModuleNotFoundError):
-            raise ConfigError(message, hint=f"`{_LIBRARY.name}` is Riverrun's own package. {_RENAME}") from error
+            own = ConfigError(message, hint=f"`{_LIBRARY.name}` is Riverrun's own package. {_RENAME}")
+            raise missing_extra(error) or own from error
         hint = "Is it installed, or next to streams.toml? Executors of a cluster need it, too: [spark]."
         raise ConfigError(message, hint=hint) from error
     except StreamsError:

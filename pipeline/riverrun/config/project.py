@@ -9,6 +9,7 @@ from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from riverrun.config.addons import loader_of
 from riverrun.config.archives import ArchiveConfig, archive_config
 from riverrun.config.checks import (
     check_keys,
@@ -37,7 +38,6 @@ from riverrun.config.sections import (
     AppConfig,
     OutputKind,
     console_settings,
-    is_statements,
     logging_settings,
     schema_registry_settings,
 )
@@ -530,7 +530,5 @@ def _suites(path: Path, quality: str | PickledFunction) -> str | PickledFunction
 
 
 def _located(path: Path, topology: str | PickledFunction) -> str | PickledFunction:
-    """Return the reference to a topology; the path of an SQL file is relative to the directory of `streams.toml`."""
-    if is_statements(topology):
-        return str((path.parent / topology).resolve())
-    return topology
+    """Return the reference to a topology; the path of a file is relative to the directory of `streams.toml`."""
+    return topology if loader_of(topology) is None else str((path.parent / str(topology)).resolve())

@@ -7,6 +7,7 @@ from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from riverrun.config.addons import loader_of
 from riverrun.config.checks import check_keys, check_type, nearest
 from riverrun.config.parsing import streams_config
 from riverrun.config.secrets import expanded
@@ -16,8 +17,7 @@ from riverrun.errors import ConfigError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from typing_extensions import TypeIs
-
+    from riverrun.config.addons import TopologyLoader
     from riverrun.config.code import PickledFunction
 
 
@@ -30,11 +30,6 @@ class OutputKind(Enum):
     """Each record counts: a release sends no record twice, and the new version continues."""
 
 
-def is_statements(topology: str | PickledFunction) -> TypeIs[str]:
-    """Return whether a topology is a file of SQL statements."""
-    return isinstance(topology, str) and topology.endswith(".sql")
-
-
 @dataclass(frozen=True, slots=True)
 class AppConfig:
     """One application.
@@ -42,7 +37,7 @@ class AppConfig:
     Args:
         name: Its name; everything else refers to it.
         topology: Function of a `StreamsBuilder` that returns the topology, as `module:attribute`; that function; or the path
-            of a file of SQL, such as `orders.sql`.
+            of a file of SQL, such as `orders.sql`, or of a kind that an add-on loads.
         version: Version that goes live first. Afterwards releases decide.
         schedule: Cron expression of bounded runs, for Airflow; none if left out.
         catchup_from: Time since when Airflow makes a run of its own for each interval of the schedule, which ends where the
@@ -108,14 +103,13 @@ class AppConfig:
             raise ConfigError(message, hint=f"Declare it in [apps.{self.name}.versions]. {nearest(version, known)}")
         return known[version]
 
-    def statements_of(self, version: str) -> Path | None:
-        """Return the file of SQL statements that a version's topology is; None if a function builds it.
+    def loader_of(self, version: str) -> TopologyLoader | None:
+        """Return the loader of the file that a version's topology is; None if a function builds it.
 
         Raises:
             ConfigError: If there is no such version.
         """
-        topology = self.topology_of(version)
-        return Path(topology) if is_statements(topology) else None
+        return loader_of(self.topology_of(version))
 
 
 CONSOLE_SERVER = "127.0.0.1:8091"

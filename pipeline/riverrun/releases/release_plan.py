@@ -6,8 +6,10 @@ The forecast also names records that retention may delete before the candidate h
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from riverrun.config import load_attribute
 from riverrun.config.checks import read_text
 from riverrun.hosting.process import SystemClock
 from riverrun.hosting.release import staging_name
@@ -31,13 +33,13 @@ if TYPE_CHECKING:
 
 
 def statement_digests_of(application: Application) -> dict[str, str]:
-    """Return a digest per SQL statement of a version; empty if its topology is not a file of statements."""
-    path = application.config.statements_of(application.version)
-    if path is None:
+    """Return a digest per statement of a version; empty if its topology is not a file of statements."""
+    loader = application.config.loader_of(application.version)
+    if loader is None or loader.digests is None:
         return {}
-    from riverrun.sql.statement_files import statement_digests  # noqa: PLC0415 - its parser is an extra
-
-    return statement_digests(read_text(path), str(path))
+    path = str(application.config.topology_of(application.version))
+    digests: dict[str, str] = load_attribute(loader.digests)(read_text(Path(path)), path)
+    return digests
 
 
 # How often the position of a reprocessing is compared with that of retention; each comparison asks brokers once per topic.

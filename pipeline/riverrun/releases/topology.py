@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
 
-from riverrun.config import OutputKind, call_attribute
+from riverrun.config import OutputKind, call_attribute, load_attribute
 from riverrun.config.checks import nearest, read_text
 from riverrun.dsl.builder import StreamsBuilder
 from riverrun.errors import ConfigError, ReleaseError, TopologyError
-from riverrun.extras import require_extra
 from riverrun.hosting.application import Application
 from riverrun.runtime.serde_places import with_places
 from riverrun.topology.nodes import SinkNode
@@ -17,9 +17,8 @@ from riverrun.topology.topology import Topology
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-    from pathlib import Path
 
-    from riverrun.config import AppConfig, ProjectConfig
+    from riverrun.config import AppConfig, ProjectConfig, TopologyLoader
 
 _WINDOWED = frozenset({"windowed", "session_windowed"})
 # First words of the names of Riverrun's own serdes, without `bytes`, which may hold any of these forms.
@@ -68,25 +67,23 @@ def load_application(project: ProjectConfig, name: str, *, version: str | None =
 
 
 def _topology_of(config: AppConfig, version: str) -> Topology:
-    reference, statements = config.topology_of(version), config.statements_of(version)
+    reference, loader = config.topology_of(version), config.loader_of(version)
     builder = StreamsBuilder(config.streams.topology_config)
-    topology = call_attribute(reference, builder) if statements is None else _topology_of_sql(statements, builder)
+    topology = call_attribute(reference, builder) if loader is None else _of_file(loader, Path(str(reference)), builder)
     if not isinstance(topology, Topology):
         message = f"{reference} returned {topology!r}, not a Topology"
         raise TopologyError(message, hint="End the function with `return builder.build()`.")
     return with_places(topology, config.application_id(version), config.schema_registry)
 
 
-def _topology_of_sql(path: Path, builder: StreamsBuilder) -> Topology:
-    require_extra("sql")
-    from riverrun.sql.planning.planner import build_sql  # noqa: PLC0415 - its parser is an extra
-
+def _of_file(loader: TopologyLoader, path: Path, builder: StreamsBuilder) -> Any:
+    build = load_attribute(loader.build)
     try:
         text = read_text(path)
     except OSError as error:
         message = f"Topology {path} cannot be read: {error.strerror}"
         raise ConfigError(message, hint="Its path is relative to the directory of streams.toml.") from error
-    return build_sql(text, builder, file=str(path))
+    return build(text, builder, file=str(path))
 
 
 def outputs(application: Application) -> dict[str, Output]:

@@ -26,7 +26,7 @@ from riverrun.service.peers import FORWARDED, Peers
 from riverrun.service.push_queries import push_router
 from riverrun.service.reading import Bookmark, Host, LiveReferral, RefusedError, ShownRows, StoreReader, StoreRequest
 from riverrun.service.rendering import key_bytes, prefix_bytes
-from riverrun.service.statements import query_processes, sql_router
+from riverrun.service.statements import query_function, query_processes, sql_router
 from riverrun.state.api import StoreKind
 from riverrun.windows import MAX_TIME_MS
 from riverrun.worker.answers import MAX_ROWS
@@ -196,7 +196,7 @@ def _show_console(api: FastAPI, instance: ServedInstance) -> None:
             "description": shown.describe(),
             "picture": shown.svg(),
             "fingerprint": shown.fingerprint(),
-            "is_sql": application.config.statements_of(application.version) is not None,
+            "is_sql": query_function(application) is not None,
         })  # fmt: skip
 
 

@@ -14,19 +14,16 @@ import pickle
 import threading
 import time
 from contextlib import contextmanager, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from riverrun.service.query_computing import Following, Mistake, compute_queries
 from riverrun.worker.spawning import start_child
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
-    from riverrun.config import StreamsConfig
     from riverrun.hosting.application import Application
-    from riverrun.service.query_computing import Planned
     from riverrun.worker.spawning import ChildProcess
 
 log = logging.getLogger(__name__)
@@ -37,6 +34,55 @@ _LOOK_SECONDS = 0.02
 """Time between two checks of a process's memory."""
 _OTHERS, _STARTING = "Other queries are running", "The process for queries is starting"
 _SHOWN = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """A query as its instance reads it from a store: bytes and plain values.
+
+    Args:
+        columns: Names and types of its rows.
+        store: Name of the store.
+        keys: The keys to look up; None for all keys between the bounds.
+        lower: First key; None if there is no lower bound.
+        upper: Last key; None if there is no upper bound.
+        time_from: Earliest start of a window, ms.
+        time_to: Latest start of a window, ms.
+        limit: Greatest number of rows; None for all.
+    """
+
+    columns: tuple[tuple[str, str], ...]
+    store: str
+    keys: tuple[bytes, ...] | None
+    lower: bytes | None
+    upper: bytes | None
+    time_from: int
+    time_to: int
+    limit: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Mistake:
+    """A mistake in a query, or a failure to answer it.
+
+    Args:
+        error: The kind of error, for programs.
+        message: The reason, as text.
+        status: The status of HTTP.
+    """
+
+    error: str
+    message: str
+    status: int
+
+
+@dataclass(frozen=True, slots=True)
+class Following:
+    """A push query: its text, where topics begin, and the greatest size of its rows."""
+
+    text: str
+    start: str
+    most_bytes: int
 
 
 class QueryRefusedError(Exception):
@@ -62,8 +108,9 @@ class TimeOverError(Exception):
 class QueryProcesses:
     """The processes that compute the queries of an application whose topology is a file of statements."""
 
-    def __init__(self, application: Application) -> None:
+    def __init__(self, application: Application, compute: Callable[..., None]) -> None:
         streams = application.config.streams
+        self._compute = compute
         self._application = application
         self._streams = streams
         # Reentrant: the garbage collector may close a forgotten generator, which leaves, in a thread that holds the lock.
@@ -145,7 +192,7 @@ class QueryProcesses:
             self._idle.append(process)
 
     def _started(self) -> QueryProcess:
-        process = QueryProcess(self._application, self._streams)
+        process = QueryProcess(self._application, self._compute)
         self._all.add(process)
         return process
 
@@ -158,15 +205,15 @@ def _busy(reason: str = _OTHERS) -> QueryRefusedError:
 class QueryProcess:
     """A process that computes one query at a time."""
 
-    def __init__(self, application: Application, streams: StreamsConfig) -> None:
-        self._streams = streams
+    def __init__(self, application: Application, compute: Callable[..., None]) -> None:
+        self._streams = streams = application.config.streams
         self._is_ready = self._is_following = False
         self._line, theirs = multiprocessing.Pipe()
         with theirs:
             # The process evaluates text of callers: what it does not have, no query can reveal.
             config = replace(application.config, streams=streams.without_secrets())
             given = (config, application.version, dict(application.kafka))
-            self._child: ChildProcess = start_child("queries", compute_queries, [theirs], given)
+            self._child: ChildProcess = start_child("queries", compute, [theirs], given)
 
     @property
     def is_alive(self) -> bool:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import pickle
 import signal
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +15,7 @@ from riverrun.dsl.builder import StreamsBuilder
 from riverrun.errors import StreamsError
 from riverrun.kafka.admin import Admin
 from riverrun.runtime.serde_places import with_places
+from riverrun.service.processes import Following, Mistake, Planned
 from riverrun.service.rendering import from_base64
 from riverrun.state.api import StoreKind
 from riverrun.windows import Window
@@ -37,55 +37,6 @@ _SHOWN = 200
 """Greatest number of characters of an unexpected error in an answer."""
 # As numbers, like the JSON that statements write to topics.
 _encode = msgspec.json.Encoder(decimal_format="number").encode
-
-
-@dataclass(frozen=True, slots=True)
-class Planned:
-    """A query as its instance reads it from a store: bytes and plain values.
-
-    Args:
-        columns: Names and types of its rows.
-        store: Name of the store.
-        keys: The keys to look up; None for all keys between the bounds.
-        lower: First key; None if there is no lower bound.
-        upper: Last key; None if there is no upper bound.
-        time_from: Earliest start of a window, ms.
-        time_to: Latest start of a window, ms.
-        limit: Greatest number of rows; None for all.
-    """
-
-    columns: tuple[tuple[str, str], ...]
-    store: str
-    keys: tuple[bytes, ...] | None
-    lower: bytes | None
-    upper: bytes | None
-    time_from: int
-    time_to: int
-    limit: int | None
-
-
-@dataclass(frozen=True, slots=True)
-class Mistake:
-    """A mistake in a query, or a failure to answer it.
-
-    Args:
-        error: The kind of error, for programs.
-        message: The reason, as text.
-        status: The status of HTTP.
-    """
-
-    error: str
-    message: str
-    status: int
-
-
-@dataclass(frozen=True, slots=True)
-class Following:
-    """A push query: its text, where topics begin, and the greatest size of its rows."""
-
-    text: str
-    start: str
-    most_bytes: int
 
 
 def compute_queries(line: Connection, config: AppConfig, version: str, kafka: Mapping[str, str]) -> None:

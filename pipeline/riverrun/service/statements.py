@@ -11,6 +11,7 @@ import msgspec
 from fastapi import APIRouter, Query, Response
 from pydantic import BaseModel, ConfigDict, Field
 
+from riverrun.config import load_attribute
 from riverrun.decoders import json_decoder
 from riverrun.records import shortened
 from riverrun.service.admission import POSITION, QUERY_PATH, ROLE, refused
@@ -24,8 +25,7 @@ from riverrun.worker.queries import KeyQuery, RangeQuery, SessionQuery, WindowQu
 
 if TYPE_CHECKING:
     from riverrun.hosting.application import Application
-    from riverrun.service.processes import QueryProcess
-    from riverrun.service.query_computing import Planned
+    from riverrun.service.processes import Planned, QueryProcess
     from riverrun.service.reading import LiveReferral, StoreReader
     from riverrun.state.api import StoreBuilder
     from riverrun.worker.queries import Query as StoreQuery
@@ -73,7 +73,14 @@ def sql_router(
 
 def query_processes(application: Application) -> QueryProcesses | None:
     """Return the processes that compute an application's queries; None if its topology is not a file of statements."""
-    return None if application.config.statements_of(application.version) is None else QueryProcesses(application)
+    compute = query_function(application)
+    return None if compute is None else QueryProcesses(application, load_attribute(compute))
+
+
+def query_function(application: Application) -> str | None:
+    """Return the name of the function that computes an application's queries; None if it answers none."""
+    loader = application.config.loader_of(application.version)
+    return None if loader is None else loader.queries
 
 
 @dataclass(frozen=True, slots=True)

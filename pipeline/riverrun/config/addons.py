@@ -1,0 +1,130 @@
+"""Add-ons: packages that bring commands, and loaders of topologies. Riverrun's own plug in as those of others do."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import PurePath
+from typing import TYPE_CHECKING, Any
+
+from riverrun.config.code import PickledFunction, load_attribute
+from riverrun.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+GROUP = "riverrun.addons"
+"""The group of entry points that name add-ons."""
+
+
+@dataclass(frozen=True, slots=True)
+class TopologyLoader:
+    """Turns files of one kind into topologies. Functions are named as `module:function`, and imported when they are needed.
+
+    Args:
+        build: Function of a file's text, an empty `StreamsBuilder` and `file=`, the path; it returns the `Topology`.
+        digests: Function of a file's text and its path; it returns a digest per part, by name. The plan of a release lists
+            the parts whose digests differ; none if left out.
+        queries: Function of the process that answers queries of an instance; such topologies answer none if left out.
+    """
+
+    build: str
+    digests: str | None = None
+    queries: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AddOn:
+    """The parts of an add-on. An entry point in the group `riverrun.addons` names it, as `module:attribute`.
+
+    Args:
+        commands: For each further command of `riverrun`, its function or its `typer.Typer`, as `module:attribute`.
+        topologies: Loaders of files that `topology` in `streams.toml` may name, by suffix, such as `.sql`.
+    """
+
+    commands: Mapping[str, str] = field(default_factory=dict)
+    topologies: Mapping[str, TopologyLoader] = field(default_factory=dict)
+
+
+# Entry points would do for these as well. But reading them costs each process 40 ms and 3 MiB, and workers of an
+# application in SQL need none of others; nor would an editable install see new ones before it is installed again.
+BUILT_IN: Mapping[str, AddOn] = {
+    "sql": AddOn(
+        commands={"sql": "riverrun.cli.sql:sql"},
+        topologies={
+            ".sql": TopologyLoader(
+                "riverrun.sql.planning.planner:build_sql",
+                "riverrun.sql.statement_files:statement_digests",
+                "riverrun.service.query_computing:compute_queries",
+            )
+        },
+    ),
+    "console": AddOn(commands={"console": "riverrun.cli.console:console"}),
+    "demo": AddOn(commands={"demo": "riverrun.cli.demo:app"}),
+}
+"""The add-ons of this distribution."""
+
+
+@cache
+def others() -> Mapping[str, AddOn]:
+    """Return the add-ons of other distributions, by their names for messages.
+
+    Raises:
+        ConfigError: If one cannot be loaded, or has a name that another one has.
+    """
+    from importlib.metadata import entry_points  # noqa: PLC0415 - most processes need none of them
+
+    found: dict[str, AddOn] = {}
+    for point in entry_points(group=GROUP):
+        name = f"{point.name!r} of {point.dist.name} {point.dist.version}" if point.dist else repr(point.name)
+        found[name] = part_of(name, point.value)
+        if not isinstance(found[name], AddOn):
+            message = f"Add-on {name} cannot be loaded: {point.value} is of type {type(found[name]).__name__}"
+            raise ConfigError(message, hint="Its entry point must name a riverrun.config.AddOn.")
+    _refuse_doubles(found)
+    return found
+
+
+def part_of(name: str, reference: str) -> Any:
+    """Return the object that `module:attribute` of an add-on names.
+
+    Raises:
+        ConfigError: If it cannot be loaded; the message names the add-on.
+    """
+    try:
+        return load_attribute(reference)
+    except ConfigError as error:
+        message = f"Add-on {name} cannot be loaded: {error.message}"
+        raise ConfigError(message, hint="Install another version of it, or uninstall it.") from error
+
+
+def loader_of(topology: str | PickledFunction) -> TopologyLoader | None:
+    """Return the loader of the file that a topology is; None if a function builds it.
+
+    >>> loader_of("orders.sql").build
+    'riverrun.sql.planning.planner:build_sql'
+    >>> loader_of("shop.orders:build") is None
+    True
+    """
+    suffix = "" if isinstance(topology, PickledFunction) else PurePath(topology).suffix
+    if not suffix or ":" in suffix:
+        return None
+    return loaders(BUILT_IN).get(suffix) or loaders(others()).get(suffix)
+
+
+def loaders(add_ons: Mapping[str, AddOn]) -> dict[str, TopologyLoader]:
+    """Return the loaders of add-ons by suffix."""
+    return {suffix: loader for each in add_ons.values() for suffix, loader in each.topologies.items()}
+
+
+def _refuse_doubles(found: Mapping[str, AddOn]) -> None:
+    owners: dict[tuple[str, str], str] = {}
+    for name, add_on in {**{repr(name): each for name, each in BUILT_IN.items()}, **found}.items():
+        for part in (
+            *(("command", each) for each in add_on.commands),
+            *(("suffix", each) for each in add_on.topologies),
+        ):
+            owner = owners.setdefault(part, name)
+            if owner != name:
+                message = f"Add-ons {owner} and {name} have the same {part[0]}, {part[1]!r}"
+                raise ConfigError(message, hint="Uninstall one of them.")

@@ -169,10 +169,9 @@ def test_the_places_in_docker_that_a_page_names_exist(page: Path) -> None:
     assert [name for name in sorted(named - secrets) if not (ROOT / name).exists()] == []
 
 
-def test_the_readme_leads_to_every_page() -> None:
+def test_the_readme_leads_to_few_pages() -> None:
     linked = {match[1] for match in _LINK.finditer((ROOT / "README.md").read_text())}
-    pages = {str(page.relative_to(ROOT)) for page in DOCS.rglob("*.md") if page.parent.name != "internals"}
-    assert pages <= linked
+    assert len({page for page in linked if page.startswith("docs/") and page.endswith(".md")}) <= 25
 
 
 def test_the_readme_fits_in_three_screens_and_shows_the_topology_of_the_first_act() -> None:

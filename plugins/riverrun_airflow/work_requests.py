@@ -7,6 +7,8 @@ from typing import Any, Literal
 
 import msgspec
 
+from riverrun.spark.options import DEFAULTS, RunOptions
+
 PUBLISH, JUDGE, DISCARD = HELD_ACTIONS = ("publish", "judge", "discard")
 """Decisions on the outputs of a run that its gate holds back."""
 
@@ -22,13 +24,10 @@ class RunRequest(msgspec.Struct, frozen=True, tag="run"):
         start: `committed`, `earliest`, a vector or a time.
         end: `latest`, a vector or a time.
         version: The version; empty for the live one. Another one writes to its staging topics.
-        advance_to: A time to advance event time to at the end; empty for none.
         master: Spark's master URL; if empty, as the project says.
         by: The author of the run, for the record of runs.
         range: The offsets that start and end have been resolved to, as text; empty if they have not been.
-        engine: As in `AppRuns.bounded`; if empty, as the application's setting says.
-        max_records_per_slice: As in `AppRuns.bounded`; 0 for its default.
-        gate: As in `AppRuns.bounded`; None for the application's setting.
+        options: As in `AppRuns.bounded`.
         recompute_from: Time from which rows up to the end are computed again first; empty for none.
         from_beginning: As in `AppRuns.backfill`.
         topics: Public tables to compute again; all if it is empty.
@@ -39,13 +38,10 @@ class RunRequest(msgspec.Struct, frozen=True, tag="run"):
     start: str
     end: str
     version: str = ""
-    advance_to: str = ""
     master: str = ""
     by: str = ""
     range: str = ""
-    engine: str = ""
-    max_records_per_slice: int = 0
-    gate: bool | None = None
+    options: RunOptions = DEFAULTS
     recompute_from: str = ""
     from_beginning: bool = False
     topics: tuple[str, ...] = ()

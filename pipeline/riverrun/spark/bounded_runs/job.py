@@ -28,10 +28,11 @@ from riverrun.spark.bounded_runs.attempts import (
     run_here,
     run_on_spark,
 )
+from riverrun.spark.options import DEFAULTS, RunOptions
 from riverrun.spark.ranges import RunRange, completed
 from riverrun.spark.runs import RunLog, committed_at_end, ends_of_outputs
 from riverrun.spark.session import SessionOnDemand, lazily
-from riverrun.spark.slices import MAX_RECORDS_PER_SLICE, slices_of
+from riverrun.spark.slices import slices_of
 from riverrun.spark.tasks.inputs import retry_until_available
 from riverrun.spark.tasks.reporting import Counts, new_group
 from riverrun.spark.tasks.work import TaskResult, job_of, total
@@ -79,14 +80,12 @@ class RunPlan:
     topics: Mapping[str, int] = field(default_factory=dict)
 
 
-def plan_run(
-    connected: ConnectedApplication, run_range: RunRange, max_records_per_slice: int = MAX_RECORDS_PER_SLICE
-) -> RunPlan:
+def plan_run(connected: ConnectedApplication, run_range: RunRange, options: RunOptions) -> RunPlan:
     """Plan how to process a range, without the partitions that it leaves out. Creates and changes nothing."""
     connected = connected.reading({tp.topic for tp in run_range.ranges})
     topology, topics = connected.topology, found_ids(connected.admin, connected.topology.source_topics)
     run_range = completed(connected, run_range)
-    cut = slices_of(connected, run_range, max_records_per_slice)
+    cut = slices_of(connected, run_range, options.max_records_per_slice)
     levels = []
     for level in topology.levels():
         ids = {sub.id for sub in level}
@@ -162,9 +161,8 @@ def run(
     run_range: RunRange,
     spark: Any,
     build: Callable[[Job], Topology],
+    options: RunOptions = DEFAULTS,
     *,
-    max_records_per_slice: int = MAX_RECORDS_PER_SLICE,
-    advance_to_ms: int | None = None,
     by: str | None = None,
     on_plan: Callable[[RunPlan], None] = lambda _plan: None,
     check: Callable[[], None] = lambda: None,
@@ -172,26 +170,26 @@ def run(
 ) -> RunSummary:
     """Process a range. Work that an earlier attempt has committed is not repeated.
 
-    A slice is one transaction per task: larger slices are fewer, and need more memory. `check` is called once the run is
+    `options` cut the range and end it; the application has the engine that they choose. `check` is called once the run is
     recorded, before anything is done; its error ends the run. `after` is called when the range is processed. `advance_to_ms`
     is the event time (ms) to which all tasks advance after the last slice, which closes windows that end before it.
     """
     try:
         with _spark_ahead(connected, run_range, spark), processing_alone(connected, RUN, by) as host:
-            plan = plan_run(connected, run_range, max_records_per_slice)
+            plan = plan_run(connected, run_range, options)
             on_plan(plan)
             if not plan.is_over:
-                summary = _Run(connected, plan, spark, build).recorded(host, check, advance_to_ms)
+                summary = _Run(connected, plan, spark, build).recorded(host, check, options.advance_to_ms())
                 # Within the context: no other host may process before `after` has ended.
                 after(summary)
                 return summary
     except UnderWayError:
         # Another host is running. A range that was done before its work began may be repeated all the same: nothing is done.
-        plan = plan_run(connected, run_range, max_records_per_slice)
+        plan = plan_run(connected, run_range, options)
         if not plan.is_over:
             raise
         on_plan(plan)
-    _require_finished(advance_to_ms)
+    _require_finished(options.advance_to_ms())
     return RunSummary(plan.range, 0)
 
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 import itertools
 import sys
 from contextlib import nullcontext
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path  # noqa: TC003 - typer reads the annotation
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from riverrun.cli.gathering import gathering
 from riverrun.cli.project import Master, settings_of
 from riverrun.cli.signals import follow_until_stopped
 from riverrun.config.secrets import expanded, redacted
@@ -240,6 +242,33 @@ _OPTIONS = typer.Option(
 )
 
 
+@dataclass(frozen=True, slots=True)
+class _ImportOptions:
+    """Options with the names of an `ImportSpec`'s fields."""
+
+    format: Annotated[str, _FORMAT] = "parquet"
+    options: Annotated[list[str] | None, _OPTIONS] = None
+    schema: Annotated[str | None, typer.Option(help="Schema of the rows as DDL.")] = None
+    key: Annotated[list[str] | None, typer.Option(help="Column of keys. Several make a JSON object.")] = None
+    value: Annotated[str | None, typer.Option(help="Column of values; each row becomes a JSON object if left out.")] = (
+        None
+    )
+    timestamp: Annotated[str | None, typer.Option(help="Column of event times. Left out, the time is now.")] = None
+    incremental: Annotated[
+        str | None,
+        typer.Option(help="Column whose values only rise. The import takes rows above the highest value so far."),
+    ] = None
+    name: Annotated[str, typer.Option(help="Name of the import and its progress; the topic if left out.")] = ""
+    missing_timestamp: Annotated[
+        str, typer.Option(help="How to treat rows without an event time in that column: fail, or now.")
+    ] = "fail"
+    not_a_number: Annotated[
+        str, typer.Option(help="How to treat NaN and infinity, which JSON does not have: fail, or null.")
+    ] = "fail"
+    parts: Annotated[int, typer.Option(min=1, max=10_000, help="Parts of a batch. Each is one transaction.")] = 4
+
+
+@gathering
 def import_topic(
     context: typer.Context,
     source: Annotated[
@@ -252,29 +281,10 @@ def import_topic(
         str | None,
         typer.Argument(help="Topic to write to; it must exist. Left out, [imports.NAME] has it."),
     ] = None,
-    kind: Annotated[str, _FORMAT] = "parquet",
-    option: Annotated[list[str] | None, _OPTIONS] = None,
-    schema: Annotated[str | None, typer.Option(help="Schema of the rows as DDL.")] = None,
-    key: Annotated[list[str] | None, typer.Option(help="Column of keys. Several make a JSON object.")] = None,
-    value: Annotated[
-        str | None, typer.Option(help="Column of values; each row becomes a JSON object if left out.")
-    ] = None,
-    timestamp: Annotated[str | None, typer.Option(help="Column of event times. Left out, the time is now.")] = None,
-    incremental: Annotated[
-        str | None,
-        typer.Option(help="Column whose values only rise. The import takes rows above the highest value so far."),
-    ] = None,
-    name: Annotated[str, typer.Option(help="Name of the import and its progress; the topic if left out.")] = "",
-    missing_timestamp: Annotated[
-        str, typer.Option(help="How to treat rows without an event time in that column: fail, or now.")
-    ] = "fail",
-    not_a_number: Annotated[
-        str, typer.Option(help="How to treat NaN and infinity, which JSON does not have: fail, or null.")
-    ] = "fail",
-    parts: Annotated[int, typer.Option(min=1, max=10_000, help="Parts of a batch. Each is one transaction.")] = 4,
+    *,
+    options: _ImportOptions,
     package: Annotated[list[str] | None, _PACKAGE] = None,
     master: Master = None,
-    *,
     follow: Annotated[
         bool,
         typer.Option(
@@ -301,21 +311,8 @@ def import_topic(
             raise ConfigError(message, hint="Declare topic and source in [imports.NAME].")
         _poll(context, source, is_endless=follow, only_status=status)
         return
-    spec = ImportSpec(
-        topic=topic,
-        source=source,
-        format=kind,
-        options=_pairs(context, option),
-        schema=schema,
-        key=tuple(key or ()),
-        value=value,
-        timestamp=timestamp,
-        incremental=incremental,
-        name=name,
-        parts=parts,
-        missing_timestamp=missing_timestamp,
-        not_a_number=not_a_number,
-    )
+    given = {**asdict(options), "options": _pairs(context, options.options), "key": tuple(options.key or ())}
+    spec = ImportSpec(topic, source, **given)
     project = settings_of(context).project(master)
     with progress_bar():
         summary = project.run_import(spec, packages=package or ())
@@ -323,6 +320,36 @@ def import_topic(
     typer.echo(f"{counted(summary.read, 'row')} read, {written}")
 
 
+@dataclass(frozen=True, slots=True)
+class _ExportOptions:
+    """Options with the names of an `ExportSpec`'s fields."""
+
+    format: Annotated[str, _FORMAT] = "parquet"
+    options: Annotated[list[str] | None, _OPTIONS] = None
+    schema: Annotated[str | None, typer.Option(help="Schema of JSON values as DDL. Fields become columns.")] = None
+    name: Annotated[str, typer.Option(help="Name of the export and its progress; the topic if left out.")] = ""
+    key: Annotated[
+        list[str] | None, typer.Option(help="With jdbc, the column by which rows are replaced (PostgreSQL).")
+    ] = None
+    is_binary: Annotated[
+        bool, typer.Option("--binary", metavar="", help="Write keys and values as bytes instead of text.")
+    ] = False
+
+
+@dataclass(frozen=True, slots=True)
+class _OfStore:
+    """Options of the export of a store."""
+
+    store: Annotated[str | None, typer.Option(help="Store of an application to export as a whole.")] = None
+    at: Annotated[
+        str, typer.Option(help="State of the store to export: latest, an offset vector, or the id of a run.")
+    ] = "latest"
+    version: Annotated[
+        str | None, typer.Option(help="With --store, the version of the application; the live one if left out.")
+    ] = None
+
+
+@gathering
 def export_topic(
     context: typer.Context,
     source: Annotated[
@@ -336,26 +363,11 @@ def export_topic(
         str | None,
         typer.Argument(help="Directory to write, or the table of a jdbc target. Left out, [exports.NAME] has it."),
     ] = None,
-    kind: Annotated[str, _FORMAT] = "parquet",
-    option: Annotated[list[str] | None, _OPTIONS] = None,
-    schema: Annotated[str | None, typer.Option(help="Schema of JSON values as DDL. Fields become columns.")] = None,
-    name: Annotated[str, typer.Option(help="Name of the export and its progress; the topic if left out.")] = "",
-    key: Annotated[
-        list[str] | None, typer.Option(help="With jdbc, the column by which rows are replaced (PostgreSQL).")
-    ] = None,
-    package: Annotated[list[str] | None, _PACKAGE] = None,
-    store: Annotated[str | None, typer.Option(help="Store of an application to export as a whole.")] = None,
-    at: Annotated[
-        str, typer.Option(help="State of the store to export: latest, an offset vector, or the id of a run.")
-    ] = "latest",
-    version: Annotated[
-        str | None, typer.Option(help="With --store, the version of the application; the live one if left out.")
-    ] = None,
-    master: Master = None,
     *,
-    binary: Annotated[
-        bool, typer.Option("--binary", metavar="", help="Write keys and values as bytes instead of text.")
-    ] = False,
+    options: _ExportOptions,
+    package: Annotated[list[str] | None, _PACKAGE] = None,
+    of_store: _OfStore,
+    master: Master = None,
     follow: Annotated[
         bool,
         typer.Option(
@@ -378,30 +390,24 @@ def export_topic(
     from riverrun.transfers.exports import ExportSpec
 
     if target is None or follow or status:
-        if target is not None or store is not None:
+        if target is not None or of_store.store is not None:
             message = (
                 f"{'--status' if status else '--follow'} takes the name of an export in streams.toml, and no target"
             )
             raise ConfigError(message, hint="Declare topic and target in [exports.NAME].")
         _follow(context, source, is_endless=follow, only_status=status)
         return
-    project, options, packages = settings_of(context).project(master), _pairs(context, option), package or ()
-    if store is not None:
-        app = project.app(source, version=version)
+    project, packages = settings_of(context).project(master), package or ()
+    given = {**asdict(options), "options": _pairs(context, options.options), "key": tuple(options.key or ())}
+    if of_store.store is not None:
+        app = project.app(source, version=of_store.version)
         with progress_bar():
-            rows = app.state.export(store, target, kind, at=at, options=options, packages=packages)
-        typer.echo(f"{store} of {source}: {counted(rows, 'row')} written to {target}")
+            rows = app.state.export(
+                of_store.store, target, options.format, at=of_store.at, options=given["options"], packages=packages
+            )
+        typer.echo(f"{of_store.store} of {source}: {counted(rows, 'row')} written to {target}")
         return
-    spec = ExportSpec(
-        topic=source,
-        target=target,
-        format=kind,
-        options=options,
-        schema=schema,
-        is_binary=binary,
-        name=name,
-        key=tuple(key or ()),
-    )
+    spec = ExportSpec(source, target, **given)
     with progress_bar():
         summary = project.run_export(spec, packages=packages)
     if summary.batch is None:

@@ -17,21 +17,10 @@ _LONGEST = 300
 
 
 class RunRequest(msgspec.Struct, frozen=True, tag="run"):
-    """A request for a bounded run.
+    """A request for a bounded run; empty texts leave a choice to the project.
 
-    Args:
-        app: Name of the application.
-        start: `committed`, `earliest`, a vector or a time.
-        end: `latest`, a vector or a time.
-        version: The version; empty for the live one. Another one writes to its staging topics.
-        master: Spark's master URL; if empty, as the project says.
-        by: The author of the run, for the record of runs.
-        range: The offsets that start and end have been resolved to, as text; empty if they have not been.
-        options: As in `AppRuns.bounded`.
-        recompute_from: Time from which rows up to the end are computed again first; empty for none.
-        from_beginning: As in `AppRuns.backfill`.
-        topics: Public tables to compute again; all if it is empty.
-        approve: The id of a verdict on these rows whose warnings are approved.
+    `range` is what start and end have been resolved to. Rows from `recompute_from` up to the end are computed again first, as
+    `AppRuns.backfill` does with the fields below.
     """
 
     app: str
@@ -49,16 +38,7 @@ class RunRequest(msgspec.Struct, frozen=True, tag="run"):
 
 
 class StepRequest(msgspec.Struct, frozen=True, tag="step"):
-    """The request for a step of a release.
-
-    Args:
-        app: The application.
-        step: One of `sessions.STEPS`.
-        about: The version that the step is about (`plan`, `start`, `retire`), or the verdict (`approve`).
-        master: Spark's master URL; if empty, as the project says.
-        by: The author of the step, for the history of releases.
-        carry: Whether the candidate takes state over from the live version (`plan`, `start`).
-    """
+    """A request for one of `sessions.STEPS`, about a version (`plan`, `start`, `retire`) or a verdict (`approve`)."""
 
     app: str
     step: str
@@ -78,14 +58,7 @@ class CheckRequest(msgspec.Struct, frozen=True, tag="check"):
 
 
 class TransferRequest(msgspec.Struct, frozen=True, tag="transfer"):
-    """The request for an import or an export.
-
-    Args:
-        kind: `import` or `export`.
-        spec: The fields of an `ImportSpec` or an `ExportSpec`. Options may contain secrets.
-        packages: Maven coordinates of packages that the format needs.
-        master: Spark's master URL; if empty, as the project says.
-    """
+    """A request for an import or an export, with the fields of an `ImportSpec` or `ExportSpec`. Options may contain secrets."""
 
     kind: Literal["import", "export"]
     spec: dict[str, Any]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import sys
 from contextlib import nullcontext
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path  # noqa: TC003 - typer reads the annotation
 from typing import TYPE_CHECKING, Annotated, Any
@@ -30,12 +30,26 @@ app = typer.Typer(help="Topics, and the records in them: create, list, read, wri
 
 _SERDES = "string, json, long, integer, double, bytes, ..., windowed-string, session-windowed-string"
 Topic = Annotated[str, typer.Argument(help="Name of the topic.")]
-KeySerde = Annotated[str | None, typer.Option(help=f"Serde of keys: {_SERDES}. string if left out.")]
-ValueSerde = Annotated[str | None, typer.Option(help="Serde of values, by the names of --key-serde.")]
-OfApp = Annotated[
-    str | None, typer.Option("--app", help="Use the serdes of this application, which reads or writes the topic.")
-]
-OfVersion = Annotated[str | None, typer.Option(help="Version of the application in --app; the live one if left out.")]
+
+
+@dataclass(frozen=True, slots=True)
+class _Serdes:
+    """Options that name serdes."""
+
+    key_serde: Annotated[str | None, typer.Option(help=f"Serde of keys: {_SERDES}. string if left out.")] = None
+    value_serde: Annotated[str | None, typer.Option(help="Serde of values, by the names of --key-serde.")] = None
+
+
+@dataclass(frozen=True, slots=True)
+class _OfApp:
+    """Options that choose the application which has the serdes."""
+
+    of_app: Annotated[
+        str | None, typer.Option("--app", help="Use the serdes of this application, which reads or writes the topic.")
+    ] = None
+    version: Annotated[
+        str | None, typer.Option(help="Version of the application in --app; the live one if left out.")
+    ] = None
 
 
 @app.command()
@@ -74,14 +88,14 @@ def list_topics(
 
 
 @app.command()
+@gathering
 def read(
     context: typer.Context,
     topic: Topic,
-    key_serde: KeySerde = None,
-    value_serde: ValueSerde = None,
+    *,
+    named: _Serdes,
     window: Annotated[str | None, typer.Option(help="Length of the windows of windowed keys, such as 5m.")] = None,
-    of_app: OfApp = None,
-    version: OfVersion = None,
+    of: _OfApp,
     start: Annotated[
         str, typer.Option("--from", help="Where to start: earliest, latest, a vector (topic-0@12,topic-1@7) or a time.")
     ] = "earliest",
@@ -91,7 +105,6 @@ def read(
     limit: Annotated[
         int | None, typer.Option("--limit", "-n", min=1, max=10**12, help="Stop after this many records.")
     ] = None,
-    *,
     follow: Annotated[
         bool, typer.Option("--follow", "-f", metavar="", help="Wait for more records, until Ctrl-C.")
     ] = False,
@@ -106,9 +119,7 @@ def read(
     if follow and end is not None:
         message = "--to does not go with --follow, which has no end"
         raise ConfigError(message, hint="Leave one of them out.")
-    serdes = _serdes(
-        context, topic, key_serde=key_serde, value_serde=value_serde, of_app=of_app, version=version, window=window
-    )
+    serdes = _serdes(context, topic, named, of, window)
     reader = TopicReader(settings_of(context).project().cluster.admin, topic, *serdes)
     records = reader.follow(start) if follow else reader.read(start, end or "latest")
     for record in itertools.islice(records, limit):
@@ -116,16 +127,16 @@ def read(
 
 
 @app.command()
+@gathering
 def write(
     context: typer.Context,
     topic: Topic,
     file: Annotated[
         Path | None, typer.Argument(help="File with the lines to write; the standard input if left out.")
     ] = None,
-    key_serde: KeySerde = None,
-    value_serde: ValueSerde = None,
-    of_app: OfApp = None,
-    version: OfVersion = None,
+    *,
+    named: _Serdes,
+    of: _OfApp,
     key: Annotated[str | None, typer.Option(help="Field of JSON values that is also the key.")] = None,
     timestamp: Annotated[
         str | None,
@@ -135,7 +146,6 @@ def write(
         str | None,
         typer.Option(help="Separator between the key and the value of a line. Nothing behind it is a tombstone."),
     ] = None,
-    *,
     records: Annotated[
         bool,
         typer.Option(
@@ -152,16 +162,9 @@ def write(
     if records and (key or timestamp or separator):
         message = "--records goes with none of --key, --timestamp and --separator: the lines have all of it"
         raise ConfigError(message, hint="Leave these out.")
-
-    serdes = _serdes(
-        context,
-        topic,
-        key_serde=key_serde,
-        value_serde=value_serde or (None if of_app else "json"),
-        of_app=of_app,
-        version=version,
-        window=None,
-    )
+    if not (of.of_app or named.value_serde):
+        named = replace(named, value_serde="json")
+    serdes = _serdes(context, topic, named, of)
     admin = settings_of(context).project().cluster.admin
     with _opened(file) as lines:
         form = RecordFormat(*serdes) if records else LineFormat(*serdes, key, timestamp, separator)
@@ -181,25 +184,21 @@ def _opened(file: Path | None) -> AbstractContextManager[Any]:
 
 
 def _serdes(
-    context: typer.Context,
-    topic: str,
-    key_serde: str | None,
-    value_serde: str | None,
-    of_app: str | None,
-    version: str | None,
-    window: str | None,
+    context: typer.Context, topic: str, named: _Serdes, of: _OfApp, window: str | None = None
 ) -> tuple[Serde[Any], Serde[Any]]:
     """Return the serdes of the options, or else those of the application, or else text."""
     from riverrun.serde.serdes import STRING
     from riverrun.transfers.topic_serdes import serde_named, serdes_of
 
-    if of_app is None:
+    if of.of_app is None:
         key, value = STRING, STRING
     else:
-        key, value = serdes_of(settings_of(context).project().app(of_app, version=version).topology(), topic, window)
+        key, value = serdes_of(
+            settings_of(context).project().app(of.of_app, version=of.version).topology(), topic, window
+        )
     return (
-        key if key_serde is None else serde_named(key_serde, window),
-        value if value_serde is None else serde_named(value_serde, window),
+        key if named.key_serde is None else serde_named(named.key_serde, window),
+        value if named.value_serde is None else serde_named(named.value_serde, window),
     )
 
 
@@ -311,8 +310,7 @@ def import_topic(
             raise ConfigError(message, hint="Declare topic and source in [imports.NAME].")
         _poll(context, source, is_endless=follow, only_status=status)
         return
-    given = {**asdict(options), "options": _pairs(context, options.options), "key": tuple(options.key or ())}
-    spec = ImportSpec(topic, source, **given)
+    spec = ImportSpec(topic, source, **_fields(context, options))
     project = settings_of(context).project(master)
     with progress_bar():
         summary = project.run_import(spec, packages=package or ())
@@ -398,7 +396,7 @@ def export_topic(
         _follow(context, source, is_endless=follow, only_status=status)
         return
     project, packages = settings_of(context).project(master), package or ()
-    given = {**asdict(options), "options": _pairs(context, options.options), "key": tuple(options.key or ())}
+    given = _fields(context, options)
     if of_store.store is not None:
         app = project.app(source, version=of_store.version)
         with progress_bar():
@@ -448,6 +446,10 @@ def _show_status(found: ExportStatus) -> None:
         committed = "none" if each.committed is None else each.committed
         typer.echo(f"  {each.tp}: committed {committed}, end {each.end}, lag {each.lag}")
     typer.echo(f"{sum(each.lag for each in found.partitions)} offsets behind")
+
+
+def _fields(context: typer.Context, options: _ImportOptions | _ExportOptions) -> dict[str, Any]:
+    return {**asdict(options), "options": _pairs(context, options.options), "key": tuple(options.key or ())}
 
 
 def _pairs(context: typer.Context, options: list[str] | None) -> dict[str, str]:

@@ -29,16 +29,7 @@ if TYPE_CHECKING:
 
 
 class BoundedRun:
-    """A range of offsets to process on Spark or, if they are few, in this process.
-
-    Args:
-        connected: The application.
-        run_range: Offsets to process, per partition of the inputs.
-        cluster: Provides Spark.
-        check: Raises if the application must not process.
-        options: How it is cut, and how it ends; the application has the engine that they choose.
-        gate: Runs with a gate, if this is one: its outputs are judged before they are public.
-    """
+    """A range of offsets to process on Spark or, if they are few, in this process."""
 
     def __init__(
         self,
@@ -217,9 +208,11 @@ class AppRuns:
             RangeError: If it is not a range of the application's inputs.
             TopicError: If a topic is missing.
         """
-        from riverrun.spark.ranges import resolve
+        from riverrun.spark.ranges import resolve, time_ms
 
         options = RunOptions(advance_stream_time_to, wall_clock_punctuation, engine, max_records_per_slice, gate)
+        if advance_stream_time_to is not None:
+            time_ms(advance_stream_time_to)  # refused here: the host reads it when everything else is done
         chosen = self._chosen
         application = options.chosen_for(chosen.processing())
         is_live = application.published is None

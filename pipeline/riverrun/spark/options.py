@@ -54,20 +54,6 @@ class RunOptions:
 
     def __post_init__(self) -> None:
         check_number("max_records_per_slice", self.max_records_per_slice, _LEAST, _MOST)
-        self.advance_to_ms()
-
-    def advance_to_ms(self) -> int | None:
-        """Return the time to which event time advances, ms since the epoch.
-
-        Raises:
-            RangeError: If it is not a time.
-        """
-        if self.advance_stream_time_to is None:
-            return None
-        # The command line has these options, and loads no engine for its help.
-        from riverrun.spark.ranges import time_ms  # noqa: PLC0415
-
-        return time_ms(self.advance_stream_time_to)
 
     def chosen_for(self, application: Application) -> Application:
         """Return an application with the engine and the treatment of punctuation that these options choose."""

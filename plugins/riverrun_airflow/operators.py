@@ -10,6 +10,7 @@ from airflow.sdk import BaseOperator, TriggerRule
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from riverrun.errors import UnderWayError
+from riverrun.spark.options import MAX_RECORDS_PER_SLICE, RunOptions
 from riverrun_airflow.acting import acting, end_at_once, number, truth
 from riverrun_airflow.assets import TopicLineage, announce, is_template, judged_by_topic, outputs_of, topic_asset
 from riverrun_airflow.hooks import CONNECTION, located
@@ -233,13 +234,16 @@ class BoundedRunOperator(BaseOperator):
             start=self.start,
             end=self.end,
             version=self.version,
-            advance_to=self.advance_stream_time_to,
             master=self.master,
             by=self._author(context),
             range=chosen or "",
-            engine=self.engine,
-            max_records_per_slice=number("max_records_per_slice", self.max_records_per_slice),
-            gate=None if self.gate in {None, "", "None"} else truth("gate", self.gate or False),
+            options=RunOptions(
+                advance_stream_time_to=self.advance_stream_time_to or None,
+                engine=self.engine or None,
+                max_records_per_slice=number("max_records_per_slice", self.max_records_per_slice)
+                or MAX_RECORDS_PER_SLICE,
+                gate=None if self.gate in {None, "", "None"} else truth("gate", self.gate or False),
+            ),
             recompute_from=self.recompute_from,
             from_beginning=truth("from_beginning", self.from_beginning),
             topics=tuple(filter(None, map(str.strip, self.recompute_topics.split(",")))),

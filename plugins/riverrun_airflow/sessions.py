@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from riverrun.errors import BegunRangeError, ConfigError, EngineError, NotReadyError, StreamsError, UnderWayError
@@ -99,19 +99,11 @@ def is_answered(project: ProjectConfig, within_s: float) -> bool:
 
 def bounded(project: ProjectConfig, request: RunRequest) -> BoundedRun:
     """Return a run over the request's range, or else over the offsets that its start and end resolve to now."""
-    from riverrun.project.runs import MAX_RECORDS_PER_SLICE
     from riverrun.spark.ranges import RunRange
 
     app = front_door(project, request.master, request.by).app(request.app, version=request.version or None)
     start = RunRange.parse(request.range) if request.range else request.start
-    return app.runs.bounded(
-        start,
-        request.end,
-        advance_stream_time_to=request.advance_to or None,
-        engine=request.engine or None,
-        max_records_per_slice=request.max_records_per_slice or MAX_RECORDS_PER_SLICE,
-        gate=request.gate,
-    )
+    return app.runs.bounded(start, request.end, **asdict(request.options))
 
 
 def run(chosen: BoundedRun) -> RunSummary:

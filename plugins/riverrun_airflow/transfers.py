@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseOperator
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from airflow.sdk import Asset, Context
 
     from riverrun.config import ProjectConfig
+    from riverrun.transfers.specs import ExportSpec, ImportSpec
     from riverrun_airflow.drivers import Note
 
 
@@ -130,22 +131,7 @@ class ImportOperator(BaseOperator):
     def _request(self) -> TransferRequest:
         from riverrun.transfers.specs import ImportSpec
 
-        spec = ImportSpec(
-            topic=self.topic,
-            source=self.source,
-            format=self.format,
-            options=options_of(self.options),
-            schema=self.schema,
-            key=self.key,
-            value=self.value,
-            timestamp=self.timestamp,
-            incremental=self.incremental,
-            name=self.name,
-            parts=self.parts,
-            missing_timestamp=self.missing_timestamp,
-            not_a_number=self.not_a_number,
-        )
-        return TransferRequest("import", asdict(spec), self.packages, self.master)
+        return TransferRequest("import", spec_of(self, ImportSpec), self.packages, self.master)
 
     def told(self, project: ProjectConfig) -> Told:
         """Return the assets of the source and of the topic, and the facts about the import."""
@@ -236,17 +222,7 @@ class ExportOperator(BaseOperator):
     def _request(self) -> TransferRequest:
         from riverrun.transfers.specs import ExportSpec
 
-        spec = ExportSpec(
-            topic=self.topic,
-            target=self.target,
-            format=self.format,
-            options=options_of(self.options),
-            schema=self.schema,
-            is_binary=self.is_binary,
-            name=self.name,
-            key=self.key,
-        )
-        return TransferRequest("export", asdict(spec), self.packages, self.master)
+        return TransferRequest("export", spec_of(self, ExportSpec), self.packages, self.master)
 
     def told(self, project: ProjectConfig) -> Told:
         """Return the assets of the topic and of the target, and the facts about the export."""
@@ -353,3 +329,9 @@ def result_of(name: str, written: str, ranges: Sequence[str], counts: Mapping[st
 def options_of(options: Mapping[str, str]) -> dict[str, str]:
     """Return the options of a format, with `${NAME}` replaced from the environment."""
     return {name: expanded(f"option {name}", value, os.environ) for name, value in options.items()}
+
+
+def spec_of(task: ImportOperator | ExportOperator, kind: type[ImportSpec | ExportSpec]) -> dict[str, Any]:
+    """Return the fields of a specification, which a task has as attributes."""
+    given = {each.name: getattr(task, each.name) for each in fields(kind)}
+    return {**given, "options": options_of(task.options)}

@@ -7,6 +7,8 @@ from typing import Any, Literal
 
 import msgspec
 
+from riverrun.spark.options import DEFAULTS, RunOptions
+
 PUBLISH, JUDGE, DISCARD = HELD_ACTIONS = ("publish", "judge", "discard")
 """Decisions on the outputs of a run that its gate holds back."""
 
@@ -15,37 +17,20 @@ _LONGEST = 300
 
 
 class RunRequest(msgspec.Struct, frozen=True, tag="run"):
-    """A request for a bounded run.
+    """A request for a bounded run; empty texts leave a choice to the project.
 
-    Args:
-        app: Name of the application.
-        start: `committed`, `earliest`, a vector or a time.
-        end: `latest`, a vector or a time.
-        version: The version; empty for the live one. Another one writes to its staging topics.
-        advance_to: A time to advance event time to at the end; empty for none.
-        master: Spark's master URL; if empty, as the project says.
-        by: The author of the run, for the record of runs.
-        range: The offsets that start and end have been resolved to, as text; empty if they have not been.
-        engine: As in `AppRuns.bounded`; if empty, as the application's setting says.
-        max_records_per_slice: As in `AppRuns.bounded`; 0 for its default.
-        gate: As in `AppRuns.bounded`; None for the application's setting.
-        recompute_from: Time from which rows up to the end are computed again first; empty for none.
-        from_beginning: As in `AppRuns.backfill`.
-        topics: Public tables to compute again; all if it is empty.
-        approve: The id of a verdict on these rows whose warnings are approved.
+    `range` is what start and end have been resolved to. Rows from `recompute_from` up to the end are computed again first, as
+    `AppRuns.backfill` does with the fields below.
     """
 
     app: str
     start: str
     end: str
     version: str = ""
-    advance_to: str = ""
     master: str = ""
     by: str = ""
     range: str = ""
-    engine: str = ""
-    max_records_per_slice: int = 0
-    gate: bool | None = None
+    options: RunOptions = DEFAULTS
     recompute_from: str = ""
     from_beginning: bool = False
     topics: tuple[str, ...] = ()
@@ -53,16 +38,7 @@ class RunRequest(msgspec.Struct, frozen=True, tag="run"):
 
 
 class StepRequest(msgspec.Struct, frozen=True, tag="step"):
-    """The request for a step of a release.
-
-    Args:
-        app: The application.
-        step: One of `sessions.STEPS`.
-        about: The version that the step is about (`plan`, `start`, `retire`), or the verdict (`approve`).
-        master: Spark's master URL; if empty, as the project says.
-        by: The author of the step, for the history of releases.
-        carry: Whether the candidate takes state over from the live version (`plan`, `start`).
-    """
+    """A request for one of `sessions.STEPS`, about a version (`plan`, `start`, `retire`) or a verdict (`approve`)."""
 
     app: str
     step: str
@@ -82,14 +58,7 @@ class CheckRequest(msgspec.Struct, frozen=True, tag="check"):
 
 
 class TransferRequest(msgspec.Struct, frozen=True, tag="transfer"):
-    """The request for an import or an export.
-
-    Args:
-        kind: `import` or `export`.
-        spec: The fields of an `ImportSpec` or an `ExportSpec`. Options may contain secrets.
-        packages: Maven coordinates of packages that the format needs.
-        master: Spark's master URL; if empty, as the project says.
-    """
+    """A request for an import or an export, with the fields of an `ImportSpec` or `ExportSpec`. Options may contain secrets."""
 
     kind: Literal["import", "export"]
     spec: dict[str, Any]

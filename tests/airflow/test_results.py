@@ -20,7 +20,6 @@ import json
 from types import SimpleNamespace
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException, TaskDeferred
 from airflow.sdk.execution_time.context import OutletEventAccessors
-from riverrun.project.runs import MAX_RECORDS_PER_SLICE
 from riverrun.spark.ranges import RunRange
 from riverrun.spark.runs import RunRecord
 from riverrun_airflow import operators, submission
@@ -84,7 +83,7 @@ for skip in False, True:
     given["task_state_store"].set("driver", {"driver": "d"})
     note = json.dumps({"state": "done", "at_ms": 0})
     tell(outcome(lambda: task.driven(given, {"status": "ok", "said": "", "found": note}), pushed))
-tell({request.max_records_per_slice for request in requests} == {500})
+tell({request.options.max_records_per_slice for request in requests} == {500})
 task.max_records_per_slice = "many"
 try:
     task.execute(context()[0])

@@ -183,7 +183,7 @@ class Ended(Exception):
     pass
 
 def bounded(project, request):
-    tell([request.app, request.start, request.end, request.version, request.max_records_per_slice])
+    tell([request.app, request.start, request.end, request.version, request.options.max_records_per_slice])
     raise Ended
 
 operators.bounded = bounded

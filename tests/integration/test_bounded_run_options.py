@@ -37,6 +37,7 @@ from riverrun.cli.project import INTERRUPTED
 from riverrun.errors import DeserializationError, RangeError, TopicError, UnsupportedByHostError
 from riverrun.hosting.progress import Progress, telling
 from riverrun.spark.bounded_runs.job import run
+from riverrun.spark.options import RunOptions
 from riverrun.spark.ranges import resolve
 from riverrun.spark.runs import RunLog
 from riverrun.transfers.exports import ExportSpec, run_export
@@ -154,12 +155,12 @@ def test_windows_stay_open_at_the_end_of_a_run_until_event_time_is_moved_on(case
     case.broker.write(f"{case.name}.in", [(b"k%d" % n, b"w", 1000 * n + 1) for n in range(10)])
     case.run(waiting(case.name))
     assert case.written() == []
-    summary = case.run(waiting(case.name), advance_to_ms=3 * 60_000)
+    summary = case.run(waiting(case.name), options=RunOptions("1970-01-01T00:03:00Z"))
     ten, one = LONG.serialize(10), LONG.serialize(1)
     alone = [(b"alone k%d" % n, one) for n in range(10)]
     assert case.written() == [*alone, (b"final w", ten), (b"suppressed w", ten)]
     assert summary.processed == 0
-    case.run(waiting(case.name), advance_to_ms=3 * 60_000)
+    case.run(waiting(case.name), options=RunOptions("1970-01-01T00:03:00Z"))
     assert len(case.written()) == 12
 
 
@@ -179,7 +180,10 @@ def test_a_run_says_what_it_will_do_and_what_each_task_did_and_is_recorded(case:
     case.broker.write(f"{case.name}.in", [(b"k%d" % n, b"w%d" % (n % 2), 1000 * n + 1) for n in range(40)])
     plans: list[Any] = []
     summary = case.run(
-        waiting(case.name), by="somebody", on_plan=plans.append, max_records_per_slice=25, advance_to_ms=3 * 60_000
+        waiting(case.name),
+        by="somebody",
+        on_plan=plans.append,
+        options=RunOptions("1970-01-01T00:03:00Z", max_records_per_slice=25),
     )
     (plan,) = plans
     assert len(plan.slices) == summary.slices == 2

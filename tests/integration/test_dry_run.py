@@ -27,6 +27,7 @@ from riverrun import (
 from riverrun.errors import ConfigError, UnsupportedByHostError
 from riverrun.spark.bounded_runs.job import run
 from riverrun.spark.dry_run import dry_run
+from riverrun.spark.options import RunOptions
 from riverrun.spark.ranges import resolve
 from riverrun.spark.session import spark_session
 from riverrun.testing import LookupAnswer
@@ -87,14 +88,24 @@ def test_a_dry_run_gives_what_the_run_would_write_and_leaves_no_trace(
     app, admin, spark = application(broker, name, tmp_path, build), broker.admin(), spark_session()
 
     outputs = dry_run(
-        broker.connected(app), resolve(broker.connected(app)), spark, on_executor(build), max_records_per_slice=300
+        broker.connected(app),
+        resolve(broker.connected(app)),
+        spark,
+        on_executor(build),
+        options=RunOptions(max_records_per_slice=300),
     )
     foreseen, updates = counts_of(outputs), outputs[f"{name}.out"].count()
     assert admin.list_topics(f"{app.id}-") == []
     assert broker.read(f"{name}.out") == []
     assert list(tmp_path.iterdir()) == []
 
-    run(broker.connected(app), resolve(broker.connected(app)), spark, on_executor(build), max_records_per_slice=300)
+    run(
+        broker.connected(app),
+        resolve(broker.connected(app)),
+        spark,
+        on_executor(build),
+        options=RunOptions(max_records_per_slice=300),
+    )
     assert {key: value for (_, key), value in foreseen.items()} == published(broker, name)
     assert updates == len(broker.read(f"{name}.out")) == 2 * 5  # of each slice one for each word
 

@@ -31,6 +31,7 @@ from riverrun.kafka.producer import TransactionalProducer
 from riverrun.records import TaskId
 from riverrun.runtime.times import OffsetMetadata
 from riverrun.spark.bounded_runs.job import run
+from riverrun.spark.options import RunOptions
 from riverrun.spark.ranges import resolve
 from riverrun.spark.runs import RunLog
 from riverrun.spark.session import SessionOnDemand, spark_session
@@ -194,7 +195,8 @@ def test_both_engines_write_commit_and_report_the_same(
     for start in (0, 200):  # the second time with the state that the first run has left
         write_inputs(broker, unique, start=start)
         for each in hosts:
-            summary = each.run(max_records_per_slice=100, advance_to_ms=500_000 if start else None)
+            until = "1970-01-01T00:08:20Z" if start else None
+            summary = each.run(options=RunOptions(until, max_records_per_slice=100))
             assert str(summary).endswith(f"engine: {each.engine} (as chosen)")
             found[each.engine].append((figures(summary), each.written(), each.committed()))
     assert found["local"] == found["spark"]

@@ -35,6 +35,7 @@ from riverrun.records import TaskId
 from riverrun.runtime.layout import plan_layout
 from riverrun.runtime.times import OffsetMetadata
 from riverrun.spark.bounded_runs.job import run
+from riverrun.spark.options import RunOptions
 from riverrun.spark.ranges import resolve
 from riverrun.spark.session import spark_session
 from riverrun.worker.worker import Worker
@@ -156,7 +157,11 @@ def test_two_runs_are_one_run_and_with_enough_grace_the_worker(
         half = resolve(broker.connected(apps["halves"]), "committed", end)
         assert 0 < half.size < whole.size
         done = run(
-            broker.connected(apps["halves"]), half, spark, on_executor(builds["halves"]), max_records_per_slice=1000
+            broker.connected(apps["halves"]),
+            half,
+            spark,
+            on_executor(builds["halves"]),
+            options=RunOptions(max_records_per_slice=1000),
         )
         counted += done.totals[READ]
 
@@ -266,7 +271,7 @@ def test_a_done_range_may_be_asked_for_while_a_later_run_is_interrupted(
         assert run(broker.connected(app), again, spark, on_executor(build)).processed == 0
     assert broker.read(f"{unique}.out") == before
     with pytest.raises(RangeError, match="Cannot advance event time"):
-        run(broker.connected(app), day, spark, on_executor(build), advance_to_ms=1)
+        run(broker.connected(app), day, spark, on_executor(build), RunOptions("1970-01-01T00:00:00.001Z"))
     with pytest.raises(RangeError, match="was already processed"):
         resolve(
             broker.connected(app), "committed", ",".join(f"{tp}@{r.start}" for tp, r in day.ranges.items() if r.size)
@@ -319,11 +324,19 @@ def test_the_result_depends_on_ranges_not_on_cores_spills_or_interruptions(
         chosen = resolve(broker.connected(app))
         if way in {"again", "from there"}:
             with pytest.raises(ProcessingError, match="interrupted"):
-                run(broker.connected(app), chosen, spark, on_executor(build), max_records_per_slice=900)
+                run(
+                    broker.connected(app),
+                    chosen,
+                    spark,
+                    on_executor(build),
+                    options=RunOptions(max_records_per_slice=900),
+                )
         size = 900
         if way == "from there":  # as the same command would do: its range begins at what is committed now
             chosen, size = resolve(broker.connected(app)), 300
-        summary = run(broker.connected(app), chosen, spark, on_executor(build), max_records_per_slice=size)
+        summary = run(
+            broker.connected(app), chosen, spark, on_executor(build), options=RunOptions(max_records_per_slice=size)
+        )
         assert summary.slices == {"again": 3, "from there": 5}.get(way, 4)  # with the two that were begun
         written[way] = [(r.key, r.value, r.timestamp) for r in broker.read(out)]
         latest[way] = table(broker, out)
@@ -417,7 +430,9 @@ def test_a_run_over_an_input_that_grows_ends_where_it_was_to_end(broker: Broker,
         written += 20
 
     with Repeating(grow, 0.05):
-        first = run(broker.connected(app), chosen, spark, on_executor(build), max_records_per_slice=500)
+        first = run(
+            broker.connected(app), chosen, spark, on_executor(build), options=RunOptions(max_records_per_slice=500)
+        )
     assert written > 3000
     assert first.totals == {READ: 3000}
     run_reference(broker, unique, tmp_path, chosen)
@@ -451,7 +466,9 @@ def test_a_run_and_its_shared_clients_outlive_a_broker_that_comes_back(
         app = application(broker, unique, tmp_path / "state", build)
         chosen, spark = resolve(broker.connected(app)), spark_session()
         helper.start()
-        done = run(broker.connected(app), chosen, spark, on_executor(build), max_records_per_slice=1000)
+        done = run(
+            broker.connected(app), chosen, spark, on_executor(build), options=RunOptions(max_records_per_slice=1000)
+        )
         assert (done.totals, killed.exists()) == ({READ: 3000}, True)
         amounts = [min(n, 1000 * (n % USERS)) for n in range(3000)]
         expected = {f"i{n}": sum(amounts[n::ITEMS]) for n in range(ITEMS)}

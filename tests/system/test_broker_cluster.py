@@ -23,6 +23,7 @@ from riverrun.kafka.coordinators import CoordinatorConnection
 from riverrun.kafka.membership import GroupMember
 from riverrun.records import TaskId, TopicPartition
 from riverrun.spark.bounded_runs.job import run
+from riverrun.spark.options import RunOptions
 from riverrun.spark.ranges import resolve
 from riverrun.spark.session import spark_session
 from tests.brokers import Broker
@@ -242,7 +243,7 @@ def test_a_bounded_run_goes_on_when_its_coordinators_die(cluster: Cluster, uniqu
             resolve(broker.connected(app)),
             spark_session(),
             on_executor(build),
-            max_records_per_slice=1000,
+            options=RunOptions(max_records_per_slice=1000),
         )
         killer.result()
     assert (done.slices, sum(task.read for task in done.tasks)) == (3, records)

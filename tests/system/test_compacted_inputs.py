@@ -10,6 +10,7 @@ import pytest
 
 from riverrun import STRING, Consumed, Materialized, Produced, StreamsBuilder
 from riverrun.spark.bounded_runs.job import run
+from riverrun.spark.options import RunOptions
 from riverrun.spark.ranges import resolve
 from riverrun.spark.session import spark_session
 from riverrun.worker.worker import Worker
@@ -89,7 +90,7 @@ def test_a_worker_and_a_run_read_compacted_inputs_alike_to_their_ends(
         resolve(broker.connected(app)),
         spark_session(),
         on_executor(bounded),
-        max_records_per_slice=15,
+        options=RunOptions(max_records_per_slice=15),
     )
 
     expected = {b"u%d" % u: f"visit {(names.get(b'u%d' % u) or b'None').decode()}".encode() for u in range(USERS)}

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path  # noqa: TC003 - typer reads the annotation
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from riverrun.cli.gathering import gathering
 from riverrun.cli.project import App, settings_of
 from riverrun.errors import ConfigError
 from riverrun.records import counted
@@ -22,28 +24,43 @@ Places = Annotated[list[str] | None, typer.Argument(help="Places of letters, as 
 Topic = Annotated[
     str | None, typer.Option(help="Topic of the letters; errors.dead.letter.queue.topic.name if left out.")
 ]
-OfError = Annotated[str, typer.Option("--error", help="Only letters whose exception or its message has this text.")]
-Origin = Annotated[str, typer.Option(help="Only letters from this topic, partition (orders-0) or record (orders-0@8).")]
-Since = Annotated[str | None, typer.Option("--from", help="Only letters with this event time or a later one.")]
-Until = Annotated[str | None, typer.Option("--to", help="Only letters with an earlier event time than this.")]
 Dry = Annotated[bool, typer.Option("--dry-run", metavar="", help="Show the letters, and change nothing.")]
 Everything = Annotated[bool, typer.Option("--all", metavar="", help="Take all letters, if no other option chooses.")]
 AsJson = Annotated[bool, typer.Option("--json", metavar="", help="Print JSON, one letter per line.")]
 
 
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    """Options that choose letters."""
+
+    topic: Topic = None
+    error: Annotated[str, typer.Option(help="Only letters whose exception or its message has this text.")] = ""
+    origin: Annotated[
+        str, typer.Option(help="Only letters from this topic, partition (orders-0) or record (orders-0@8).")
+    ] = ""
+    since: Annotated[str | None, typer.Option("--from", help="Only letters with this event time or a later one.")] = (
+        None
+    )
+    until: Annotated[str | None, typer.Option("--to", help="Only letters with an earlier event time than this.")] = None
+
+    def filter(self, places: list[str] | None = None, *, decided: bool = False) -> LetterFilter:
+        from riverrun.spark.ranges import time_ms
+        from riverrun.transfers.letters import LetterFilter
+
+        since_ms, until_ms = (None if each is None else time_ms(each) for each in (self.since, self.until))
+        return LetterFilter(frozenset(places or ()), self.error, self.origin, since_ms, until_ms, decided)
+
+
 @app.command("list")
+@gathering
 def list_letters(
     context: typer.Context,
     name: App,
-    topic: Topic = None,
-    error: OfError = "",
-    origin: Origin = "",
-    since: Since = None,
-    until: Until = None,
+    *,
+    wanted: _Wanted,
     limit: Annotated[
         int | None, typer.Option("--limit", "-n", min=1, max=10**12, help="Stop after this many letters.")
     ] = None,
-    *,
     decided: Annotated[
         bool, typer.Option("--decided", metavar="", help="Also list letters that were replayed or discarded.")
     ] = False,
@@ -52,9 +69,9 @@ def list_letters(
     """List letters that nothing was decided about, partition by partition, the oldest first."""
     import itertools
 
-    chosen = _filter(None, error, origin, since, until, decided=decided)
+    chosen = wanted.filter(decided=decided)
     count = 0
-    for letter in itertools.islice(_letters(context, name, topic).list(chosen), limit):
+    for letter in itertools.islice(_letters(context, name, wanted.topic).list(chosen), limit):
         count += 1
         typer.echo(_json(letter) if as_json else _line(letter))
     if not as_json:
@@ -73,7 +90,7 @@ def show(
     """Show a letter: its record by the serdes of the application, its exception, and what became of it."""
     from riverrun.transfers.letters import decoded_record, text_of
 
-    (letter,) = _found(context, name, topic, _filter([place], decided=True))
+    (letter,) = _found(context, name, topic, _Wanted().filter([place], decided=True))
     if as_json:
         typer.echo(_json(letter))
         return
@@ -88,20 +105,17 @@ def show(
 
 
 @app.command()
+@gathering
 def replay(
     context: typer.Context,
     name: App,
     places: Places = None,
-    topic: Topic = None,
-    error: OfError = "",
-    origin: Origin = "",
-    since: Since = None,
-    until: Until = None,
+    *,
+    wanted: _Wanted,
     value: Annotated[str | None, typer.Option(help="Value that replaces that of a single letter, as text.")] = None,
     value_file: Annotated[
         Path | None, typer.Option(help="File whose bytes replace the value of a single letter.")
     ] = None,
-    *,
     everything: Everything = False,
     dry_run: Dry = False,
 ) -> None:
@@ -110,55 +124,36 @@ def replay(
     Records whose windows have closed count as late. If the cause is still there, they become letters again.
     """
     mended = _mended(value, value_file)
-    letters = _chosen(context, name, topic, _filter(places, error, origin, since, until), everything=everything)
+    letters = _chosen(context, name, wanted.topic, wanted.filter(places), everything=everything)
     if dry_run:
         _show_all(letters, "would be replayed")
         return
-    count = _letters(context, name, topic).replay(letters, mended)
+    count = _letters(context, name, wanted.topic).replay(letters, mended)
     typer.echo(f"{counted(count, 'letter')} replayed")
 
 
 @app.command()
+@gathering
 def discard(
     context: typer.Context,
     name: App,
     places: Places = None,
-    topic: Topic = None,
-    error: OfError = "",
-    origin: Origin = "",
-    since: Since = None,
-    until: Until = None,
     *,
+    wanted: _Wanted,
     everything: Everything = False,
     dry_run: Dry = False,
 ) -> None:
     """Note that letters are not wanted: they are not listed any more, and cannot be replayed."""
-    letters = _chosen(context, name, topic, _filter(places, error, origin, since, until), everything=everything)
+    letters = _chosen(context, name, wanted.topic, wanted.filter(places), everything=everything)
     if dry_run:
         _show_all(letters, "would be discarded")
         return
-    count = _letters(context, name, topic).discard(letters)
+    count = _letters(context, name, wanted.topic).discard(letters)
     typer.echo(f"{counted(count, 'letter')} discarded")
 
 
 def _letters(context: typer.Context, name: str, topic: str | None) -> DeadLetters:
     return settings_of(context).project().app(name).letters(topic)
-
-
-def _filter(
-    places: list[str] | None = None,
-    error: str = "",
-    origin: str = "",
-    since: str | None = None,
-    until: str | None = None,
-    *,
-    decided: bool = False,
-) -> LetterFilter:
-    from riverrun.spark.ranges import time_ms
-    from riverrun.transfers.letters import LetterFilter
-
-    since_ms, until_ms = (None if each is None else time_ms(each) for each in (since, until))
-    return LetterFilter(frozenset(places or ()), error, origin, since_ms, until_ms, decided)
 
 
 def _chosen(

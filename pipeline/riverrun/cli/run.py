@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path  # noqa: TC003 - typer reads the annotation
 from typing import TYPE_CHECKING, Annotated, Any
@@ -10,10 +11,12 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
+from riverrun.cli.gathering import gathering
 from riverrun.cli.project import GATE_FAILED, NEEDS_APPROVAL, App, Master, Version, settings_of, tell_of_staging
 from riverrun.cli.release import AsJson, CommandOutcome, plain, report
 from riverrun.errors import ConfigError
 from riverrun.records import counted
+from riverrun.spark.options import RunOptions  # noqa: TC001 - gathering reads the annotation
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -135,6 +138,21 @@ _SHOWN_ROWS = 5
 _HIDDEN = {"headers", "task", "position"}
 
 
+@dataclass(frozen=True, slots=True)
+class _Preview:
+    """Options of looking at a run before it is done."""
+
+    answers: Annotated[
+        Path | None,
+        typer.Option(help="With --dry-run: file of recorded answers, which look-ups get instead of calling a service."),
+    ] = None
+    plan: Annotated[bool, typer.Option("--plan", metavar="", help="Show what the run would process, and stop.")] = False
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", metavar="", help="Show what the run would write, and commit nothing.")
+    ] = False
+
+
+@gathering
 def run(
     context: typer.Context,
     app: App,
@@ -147,49 +165,9 @@ def run(
     end: Annotated[str, typer.Option("--to", help="Where the range ends: latest, a vector or a time.")] = "latest",
     version: Version = None,
     master: Master = None,
-    advance_stream_time_to: Annotated[
-        str | None,
-        typer.Option(help="Move event time to this time after the last record. Windows that end before it close."),
-    ] = None,
-    wall_clock_punctuation: Annotated[
-        str | None,
-        typer.Option(
-            help="How to treat wall-clock punctuation: refuse, once (at the end of each slice) or never."
-            " Left out, the setting bounded.wall.clock.punctuation decides."
-        ),
-    ] = None,
-    engine: Annotated[
-        str | None,
-        typer.Option(
-            help="What processes the tasks: spark; local, this process without Spark; or auto, which is local if there are few"
-            " records and Spark would run on this machine. Left out, the setting bounded.engine decides."
-        ),
-    ] = None,
-    max_records_per_slice: Annotated[
-        int,
-        typer.Option(
-            min=1, max=1_000_000_000, help="Records of one slice. Each task commits a slice in one transaction."
-        ),
-    ] = 2_000_000,
-    gate: Annotated[
-        bool | None,
-        typer.Option(
-            "--gate/--no-gate",
-            help="Judge the outputs by the application's expectations before they are public. Left out, the setting gate"
-            " of streams.toml decides.",
-        ),
-    ] = None,
-    answers: Annotated[
-        Path | None,
-        typer.Option(help="With --dry-run: file of recorded answers, which look-ups get instead of calling a service."),
-    ] = None,
     *,
-    plan: Annotated[
-        bool, typer.Option("--plan", metavar="", help="Show what the run would process, and stop.")
-    ] = False,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", metavar="", help="Show what the run would write, and commit nothing.")
-    ] = False,
+    options: RunOptions,
+    preview: _Preview,
 ) -> None:
     """Process a bounded range of offsets, exactly once: on Spark or, if there are few records, in this process.
 
@@ -201,31 +179,19 @@ def run(
 
     from riverrun.project.progress_bar import progress_bar
 
-    if answers is not None and not dry_run:
+    if preview.answers is not None and not preview.dry_run:
         message = "--answers belongs to --dry-run: a run asks the service"
         raise ConfigError(message)
     console = Console(emoji=False)
-    bounded = (
-        settings_of(context)
-        .project(master)
-        .app(app, version=version)
-        .runs.bounded(
-            start,
-            end,
-            wall_clock_punctuation=wall_clock_punctuation,
-            advance_stream_time_to=advance_stream_time_to,
-            engine=engine,
-            max_records_per_slice=max_records_per_slice,
-            gate=gate,
-        )
-    )
+    chosen = settings_of(context).project(master).app(app, version=version)
+    bounded = chosen.runs.bounded(start, end, **asdict(options))
     tell_of_staging(bounded.application)
     typer.echo(f"{bounded.application.id}: {counted(bounded.range.size, 'offset')}, {bounded.range}")
-    if plan:
+    if preview.plan:
         console.print(plan_table(bounded.plan()))
         return
-    if dry_run:
-        _dry_run(bounded, console, answers)
+    if preview.dry_run:
+        _dry_run(bounded, console, preview.answers)
         return
     with progress_bar(console) as above:
         summary = bounded.run(on_plan=lambda planned: above.print(plan_table(planned)))

@@ -5,12 +5,14 @@ from __future__ import annotations
 import itertools
 import sys
 from contextlib import nullcontext
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path  # noqa: TC003 - typer reads the annotation
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from riverrun.cli.gathering import gathering
 from riverrun.cli.project import Master, settings_of
 from riverrun.cli.signals import follow_until_stopped
 from riverrun.config.secrets import expanded, redacted
@@ -28,12 +30,26 @@ app = typer.Typer(help="Topics, and the records in them: create, list, read, wri
 
 _SERDES = "string, json, long, integer, double, bytes, ..., windowed-string, session-windowed-string"
 Topic = Annotated[str, typer.Argument(help="Name of the topic.")]
-KeySerde = Annotated[str | None, typer.Option(help=f"Serde of keys: {_SERDES}. string if left out.")]
-ValueSerde = Annotated[str | None, typer.Option(help="Serde of values, by the names of --key-serde.")]
-OfApp = Annotated[
-    str | None, typer.Option("--app", help="Use the serdes of this application, which reads or writes the topic.")
-]
-OfVersion = Annotated[str | None, typer.Option(help="Version of the application in --app; the live one if left out.")]
+
+
+@dataclass(frozen=True, slots=True)
+class _Serdes:
+    """Options that name serdes."""
+
+    key_serde: Annotated[str | None, typer.Option(help=f"Serde of keys: {_SERDES}. string if left out.")] = None
+    value_serde: Annotated[str | None, typer.Option(help="Serde of values, by the names of --key-serde.")] = None
+
+
+@dataclass(frozen=True, slots=True)
+class _OfApp:
+    """Options that choose the application which has the serdes."""
+
+    of_app: Annotated[
+        str | None, typer.Option("--app", help="Use the serdes of this application, which reads or writes the topic.")
+    ] = None
+    version: Annotated[
+        str | None, typer.Option(help="Version of the application in --app; the live one if left out.")
+    ] = None
 
 
 @app.command()
@@ -72,14 +88,14 @@ def list_topics(
 
 
 @app.command()
+@gathering
 def read(
     context: typer.Context,
     topic: Topic,
-    key_serde: KeySerde = None,
-    value_serde: ValueSerde = None,
+    *,
+    named: _Serdes,
     window: Annotated[str | None, typer.Option(help="Length of the windows of windowed keys, such as 5m.")] = None,
-    of_app: OfApp = None,
-    version: OfVersion = None,
+    of: _OfApp,
     start: Annotated[
         str, typer.Option("--from", help="Where to start: earliest, latest, a vector (topic-0@12,topic-1@7) or a time.")
     ] = "earliest",
@@ -89,7 +105,6 @@ def read(
     limit: Annotated[
         int | None, typer.Option("--limit", "-n", min=1, max=10**12, help="Stop after this many records.")
     ] = None,
-    *,
     follow: Annotated[
         bool, typer.Option("--follow", "-f", metavar="", help="Wait for more records, until Ctrl-C.")
     ] = False,
@@ -104,9 +119,7 @@ def read(
     if follow and end is not None:
         message = "--to does not go with --follow, which has no end"
         raise ConfigError(message, hint="Leave one of them out.")
-    serdes = _serdes(
-        context, topic, key_serde=key_serde, value_serde=value_serde, of_app=of_app, version=version, window=window
-    )
+    serdes = _serdes(context, topic, named, of, window)
     reader = TopicReader(settings_of(context).project().cluster.admin, topic, *serdes)
     records = reader.follow(start) if follow else reader.read(start, end or "latest")
     for record in itertools.islice(records, limit):
@@ -114,16 +127,16 @@ def read(
 
 
 @app.command()
+@gathering
 def write(
     context: typer.Context,
     topic: Topic,
     file: Annotated[
         Path | None, typer.Argument(help="File with the lines to write; the standard input if left out.")
     ] = None,
-    key_serde: KeySerde = None,
-    value_serde: ValueSerde = None,
-    of_app: OfApp = None,
-    version: OfVersion = None,
+    *,
+    named: _Serdes,
+    of: _OfApp,
     key: Annotated[str | None, typer.Option(help="Field of JSON values that is also the key.")] = None,
     timestamp: Annotated[
         str | None,
@@ -133,7 +146,6 @@ def write(
         str | None,
         typer.Option(help="Separator between the key and the value of a line. Nothing behind it is a tombstone."),
     ] = None,
-    *,
     records: Annotated[
         bool,
         typer.Option(
@@ -150,16 +162,9 @@ def write(
     if records and (key or timestamp or separator):
         message = "--records goes with none of --key, --timestamp and --separator: the lines have all of it"
         raise ConfigError(message, hint="Leave these out.")
-
-    serdes = _serdes(
-        context,
-        topic,
-        key_serde=key_serde,
-        value_serde=value_serde or (None if of_app else "json"),
-        of_app=of_app,
-        version=version,
-        window=None,
-    )
+    if not (of.of_app or named.value_serde):
+        named = replace(named, value_serde="json")
+    serdes = _serdes(context, topic, named, of)
     admin = settings_of(context).project().cluster.admin
     with _opened(file) as lines:
         form = RecordFormat(*serdes) if records else LineFormat(*serdes, key, timestamp, separator)
@@ -179,25 +184,21 @@ def _opened(file: Path | None) -> AbstractContextManager[Any]:
 
 
 def _serdes(
-    context: typer.Context,
-    topic: str,
-    key_serde: str | None,
-    value_serde: str | None,
-    of_app: str | None,
-    version: str | None,
-    window: str | None,
+    context: typer.Context, topic: str, named: _Serdes, of: _OfApp, window: str | None = None
 ) -> tuple[Serde[Any], Serde[Any]]:
     """Return the serdes of the options, or else those of the application, or else text."""
     from riverrun.serde.serdes import STRING
     from riverrun.transfers.topic_serdes import serde_named, serdes_of
 
-    if of_app is None:
+    if of.of_app is None:
         key, value = STRING, STRING
     else:
-        key, value = serdes_of(settings_of(context).project().app(of_app, version=version).topology(), topic, window)
+        key, value = serdes_of(
+            settings_of(context).project().app(of.of_app, version=of.version).topology(), topic, window
+        )
     return (
-        key if key_serde is None else serde_named(key_serde, window),
-        value if value_serde is None else serde_named(value_serde, window),
+        key if named.key_serde is None else serde_named(named.key_serde, window),
+        value if named.value_serde is None else serde_named(named.value_serde, window),
     )
 
 
@@ -240,6 +241,33 @@ _OPTIONS = typer.Option(
 )
 
 
+@dataclass(frozen=True, slots=True)
+class _ImportOptions:
+    """Options with the names of an `ImportSpec`'s fields."""
+
+    format: Annotated[str, _FORMAT] = "parquet"
+    options: Annotated[list[str] | None, _OPTIONS] = None
+    schema: Annotated[str | None, typer.Option(help="Schema of the rows as DDL.")] = None
+    key: Annotated[list[str] | None, typer.Option(help="Column of keys. Several make a JSON object.")] = None
+    value: Annotated[str | None, typer.Option(help="Column of values; each row becomes a JSON object if left out.")] = (
+        None
+    )
+    timestamp: Annotated[str | None, typer.Option(help="Column of event times. Left out, the time is now.")] = None
+    incremental: Annotated[
+        str | None,
+        typer.Option(help="Column whose values only rise. The import takes rows above the highest value so far."),
+    ] = None
+    name: Annotated[str, typer.Option(help="Name of the import and its progress; the topic if left out.")] = ""
+    missing_timestamp: Annotated[
+        str, typer.Option(help="How to treat rows without an event time in that column: fail, or now.")
+    ] = "fail"
+    not_a_number: Annotated[
+        str, typer.Option(help="How to treat NaN and infinity, which JSON does not have: fail, or null.")
+    ] = "fail"
+    parts: Annotated[int, typer.Option(min=1, max=10_000, help="Parts of a batch. Each is one transaction.")] = 4
+
+
+@gathering
 def import_topic(
     context: typer.Context,
     source: Annotated[
@@ -252,29 +280,10 @@ def import_topic(
         str | None,
         typer.Argument(help="Topic to write to; it must exist. Left out, [imports.NAME] has it."),
     ] = None,
-    kind: Annotated[str, _FORMAT] = "parquet",
-    option: Annotated[list[str] | None, _OPTIONS] = None,
-    schema: Annotated[str | None, typer.Option(help="Schema of the rows as DDL.")] = None,
-    key: Annotated[list[str] | None, typer.Option(help="Column of keys. Several make a JSON object.")] = None,
-    value: Annotated[
-        str | None, typer.Option(help="Column of values; each row becomes a JSON object if left out.")
-    ] = None,
-    timestamp: Annotated[str | None, typer.Option(help="Column of event times. Left out, the time is now.")] = None,
-    incremental: Annotated[
-        str | None,
-        typer.Option(help="Column whose values only rise. The import takes rows above the highest value so far."),
-    ] = None,
-    name: Annotated[str, typer.Option(help="Name of the import and its progress; the topic if left out.")] = "",
-    missing_timestamp: Annotated[
-        str, typer.Option(help="How to treat rows without an event time in that column: fail, or now.")
-    ] = "fail",
-    not_a_number: Annotated[
-        str, typer.Option(help="How to treat NaN and infinity, which JSON does not have: fail, or null.")
-    ] = "fail",
-    parts: Annotated[int, typer.Option(min=1, max=10_000, help="Parts of a batch. Each is one transaction.")] = 4,
+    *,
+    options: _ImportOptions,
     package: Annotated[list[str] | None, _PACKAGE] = None,
     master: Master = None,
-    *,
     follow: Annotated[
         bool,
         typer.Option(
@@ -301,21 +310,7 @@ def import_topic(
             raise ConfigError(message, hint="Declare topic and source in [imports.NAME].")
         _poll(context, source, is_endless=follow, only_status=status)
         return
-    spec = ImportSpec(
-        topic=topic,
-        source=source,
-        format=kind,
-        options=_pairs(context, option),
-        schema=schema,
-        key=tuple(key or ()),
-        value=value,
-        timestamp=timestamp,
-        incremental=incremental,
-        name=name,
-        parts=parts,
-        missing_timestamp=missing_timestamp,
-        not_a_number=not_a_number,
-    )
+    spec = ImportSpec(topic, source, **_fields(context, options))
     project = settings_of(context).project(master)
     with progress_bar():
         summary = project.run_import(spec, packages=package or ())
@@ -323,6 +318,36 @@ def import_topic(
     typer.echo(f"{counted(summary.read, 'row')} read, {written}")
 
 
+@dataclass(frozen=True, slots=True)
+class _ExportOptions:
+    """Options with the names of an `ExportSpec`'s fields."""
+
+    format: Annotated[str, _FORMAT] = "parquet"
+    options: Annotated[list[str] | None, _OPTIONS] = None
+    schema: Annotated[str | None, typer.Option(help="Schema of JSON values as DDL. Fields become columns.")] = None
+    name: Annotated[str, typer.Option(help="Name of the export and its progress; the topic if left out.")] = ""
+    key: Annotated[
+        list[str] | None, typer.Option(help="With jdbc, the column by which rows are replaced (PostgreSQL).")
+    ] = None
+    is_binary: Annotated[
+        bool, typer.Option("--binary", metavar="", help="Write keys and values as bytes instead of text.")
+    ] = False
+
+
+@dataclass(frozen=True, slots=True)
+class _OfStore:
+    """Options of the export of a store."""
+
+    store: Annotated[str | None, typer.Option(help="Store of an application to export as a whole.")] = None
+    at: Annotated[
+        str, typer.Option(help="State of the store to export: latest, an offset vector, or the id of a run.")
+    ] = "latest"
+    version: Annotated[
+        str | None, typer.Option(help="With --store, the version of the application; the live one if left out.")
+    ] = None
+
+
+@gathering
 def export_topic(
     context: typer.Context,
     source: Annotated[
@@ -336,26 +361,11 @@ def export_topic(
         str | None,
         typer.Argument(help="Directory to write, or the table of a jdbc target. Left out, [exports.NAME] has it."),
     ] = None,
-    kind: Annotated[str, _FORMAT] = "parquet",
-    option: Annotated[list[str] | None, _OPTIONS] = None,
-    schema: Annotated[str | None, typer.Option(help="Schema of JSON values as DDL. Fields become columns.")] = None,
-    name: Annotated[str, typer.Option(help="Name of the export and its progress; the topic if left out.")] = "",
-    key: Annotated[
-        list[str] | None, typer.Option(help="With jdbc, the column by which rows are replaced (PostgreSQL).")
-    ] = None,
-    package: Annotated[list[str] | None, _PACKAGE] = None,
-    store: Annotated[str | None, typer.Option(help="Store of an application to export as a whole.")] = None,
-    at: Annotated[
-        str, typer.Option(help="State of the store to export: latest, an offset vector, or the id of a run.")
-    ] = "latest",
-    version: Annotated[
-        str | None, typer.Option(help="With --store, the version of the application; the live one if left out.")
-    ] = None,
-    master: Master = None,
     *,
-    binary: Annotated[
-        bool, typer.Option("--binary", metavar="", help="Write keys and values as bytes instead of text.")
-    ] = False,
+    options: _ExportOptions,
+    package: Annotated[list[str] | None, _PACKAGE] = None,
+    of_store: _OfStore,
+    master: Master = None,
     follow: Annotated[
         bool,
         typer.Option(
@@ -378,30 +388,24 @@ def export_topic(
     from riverrun.transfers.exports import ExportSpec
 
     if target is None or follow or status:
-        if target is not None or store is not None:
+        if target is not None or of_store.store is not None:
             message = (
                 f"{'--status' if status else '--follow'} takes the name of an export in streams.toml, and no target"
             )
             raise ConfigError(message, hint="Declare topic and target in [exports.NAME].")
         _follow(context, source, is_endless=follow, only_status=status)
         return
-    project, options, packages = settings_of(context).project(master), _pairs(context, option), package or ()
-    if store is not None:
-        app = project.app(source, version=version)
+    project, packages = settings_of(context).project(master), package or ()
+    given = _fields(context, options)
+    if of_store.store is not None:
+        app = project.app(source, version=of_store.version)
         with progress_bar():
-            rows = app.state.export(store, target, kind, at=at, options=options, packages=packages)
-        typer.echo(f"{store} of {source}: {counted(rows, 'row')} written to {target}")
+            rows = app.state.export(
+                of_store.store, target, options.format, at=of_store.at, options=given["options"], packages=packages
+            )
+        typer.echo(f"{of_store.store} of {source}: {counted(rows, 'row')} written to {target}")
         return
-    spec = ExportSpec(
-        topic=source,
-        target=target,
-        format=kind,
-        options=options,
-        schema=schema,
-        is_binary=binary,
-        name=name,
-        key=tuple(key or ()),
-    )
+    spec = ExportSpec(source, target, **given)
     with progress_bar():
         summary = project.run_export(spec, packages=packages)
     if summary.batch is None:
@@ -442,6 +446,10 @@ def _show_status(found: ExportStatus) -> None:
         committed = "none" if each.committed is None else each.committed
         typer.echo(f"  {each.tp}: committed {committed}, end {each.end}, lag {each.lag}")
     typer.echo(f"{sum(each.lag for each in found.partitions)} offsets behind")
+
+
+def _fields(context: typer.Context, options: _ImportOptions | _ExportOptions) -> dict[str, Any]:
+    return {**asdict(options), "options": _pairs(context, options.options), "key": tuple(options.key or ())}
 
 
 def _pairs(context: typer.Context, options: list[str] | None) -> dict[str, str]:

@@ -107,19 +107,7 @@ class BackfillOutcome:
 
 
 class Backfill:
-    """An interval of event time to compute.
-
-    Args:
-        chosen: The application, in its live version.
-        repairer: Computes processed rows again.
-        scope: The interval, and the tables.
-        rest: Returns the bounded run over what is not processed yet.
-        code: The version whose code computes processed rows; the live one if it is empty.
-        approved: The id of a verdict whose warnings a person has approved.
-
-    Raises:
-        RangeError: If the interval is empty.
-    """
+    """An interval of event time to compute; `code` is the version that computes processed rows, by default the live one."""
 
     def __init__(
         self,

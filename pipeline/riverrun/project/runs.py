@@ -6,10 +6,10 @@ from contextlib import nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from riverrun.config.checks import check_number
 from riverrun.errors import ConfigError
 from riverrun.hosting.progress import LOOK_SECONDS, telling
 from riverrun.releases.topology import build_topology
+from riverrun.spark.options import MAX_RECORDS_PER_SLICE, RunOptions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -27,22 +27,9 @@ if TYPE_CHECKING:
     from riverrun.spark.ranges import RunRange
     from riverrun.spark.runs import RunRecord
 
-MAX_RECORDS_PER_SLICE = 2_000_000
-"""Default number of records per slice. Each slice is one transaction per task."""
-
 
 class BoundedRun:
-    """A range of offsets to process on Spark or, if they are few, in this process.
-
-    Args:
-        connected: The application.
-        run_range: Offsets to process, per partition of the inputs.
-        cluster: Provides Spark.
-        check: Raises if the application must not process.
-        advance_to_ms: Time to which event time advances after the last record, ms since the epoch.
-        max_records_per_slice: Each slice is one transaction per task: larger slices are fewer, and need more memory.
-        gate: Runs with a gate, if this is one: its outputs are judged before they are public.
-    """
+    """A range of offsets to process on Spark or, if they are few, in this process."""
 
     def __init__(
         self,
@@ -50,18 +37,14 @@ class BoundedRun:
         run_range: RunRange,
         cluster: Cluster,
         check: Callable[[], None],
-        *,
-        advance_to_ms: int | None = None,
-        max_records_per_slice: int = MAX_RECORDS_PER_SLICE,
+        options: RunOptions,
         gate: GatedRuns | None = None,
     ) -> None:
-        check_number("max_records_per_slice", max_records_per_slice, 1, 1_000_000_000)
         self._connected = connected
         self.range = run_range
         self._cluster = cluster
         self._check = check
-        self._advance_to_ms = advance_to_ms
-        self._max_records_per_slice = max_records_per_slice
+        self._options = options
         self._gate = gate
 
     @property
@@ -83,7 +66,7 @@ class BoundedRun:
         """
         from riverrun.spark.bounded_runs.job import plan_run
 
-        return plan_run(self._connected, self.range, self._max_records_per_slice)
+        return plan_run(self._connected, self.range, self._options)
 
     def dry_run(self, *, answers: Answers | None = None) -> dict[str, Any]:
         """Process the range without committing anything.
@@ -110,8 +93,7 @@ class BoundedRun:
             message = "A dry run returns DataFrames, which the engine local does not have"
             raise ConfigError(message, hint="Leave the engine out, or choose auto or spark.")
         session = self._cluster.sessions.session()
-        limit = self._max_records_per_slice
-        return dry_run(self._connected, self.range, session, build_topology, max_records_per_slice=limit, answers=known)
+        return dry_run(self._connected, self.range, session, build_topology, self._options, answers=known)
 
     def run(
         self,
@@ -179,8 +161,7 @@ class BoundedRun:
             self.range,
             self._cluster.sessions.on_demand,
             build_topology,
-            max_records_per_slice=self._max_records_per_slice,
-            advance_to_ms=self._advance_to_ms,
+            self._options,
             by=self._cluster.by,
             on_plan=on_plan,
             check=check,
@@ -229,12 +210,11 @@ class AppRuns:
         """
         from riverrun.spark.ranges import resolve, time_ms
 
+        options = RunOptions(advance_stream_time_to, wall_clock_punctuation, engine, max_records_per_slice, gate)
+        if advance_stream_time_to is not None:
+            time_ms(advance_stream_time_to)  # refused here: the host reads it when everything else is done
         chosen = self._chosen
-        application = chosen.processing()
-        if wall_clock_punctuation is not None:
-            application = application.with_wall_clock_punctuation(wall_clock_punctuation)
-        if engine is not None:
-            application = application.with_engine(engine)
+        application = options.chosen_for(chosen.processing())
         is_live = application.published is None
         if gate and not is_live:
             message = f"{application.id} is not live: its outputs are judged by the gate of its release"
@@ -247,9 +227,8 @@ class AppRuns:
             resolve(connected, start, to) if isinstance(start, str) else start,
             chosen.cluster,
             lambda: chosen.require_no_switch(application, may_be_held=is_gated),
-            advance_to_ms=None if advance_stream_time_to is None else time_ms(advance_stream_time_to),
-            max_records_per_slice=max_records_per_slice,
-            gate=self.held if is_gated else None,
+            options,
+            self.held if is_gated else None,
         )
 
     def backfill(

@@ -23,7 +23,8 @@ from riverrun.records import OffsetRange
 from riverrun.runtime.recorded_answers import AnsweredLookups
 from riverrun.spark.columns import TIME, FrameColumn, columns_of, micros, spark_schema, with_variants
 from riverrun.spark.dry_levels import HEADERS, DryRunWork, run_level
-from riverrun.spark.slices import MAX_RECORDS_PER_SLICE, cut, slices_of
+from riverrun.spark.options import DEFAULTS, RunOptions
+from riverrun.spark.slices import cut, slices_of
 from riverrun.spark.tasks.reporting import Counts, new_group
 from riverrun.spark.tasks.work import job_of
 from riverrun.topology.grouping import is_cyclic
@@ -55,8 +56,8 @@ def dry_run(
     run_range: RunRange,
     spark: Any,
     build: Callable[[Job], Topology],
+    options: RunOptions = DEFAULTS,
     *,
-    max_records_per_slice: int = MAX_RECORDS_PER_SLICE,
     answers: Iterable[LookupAnswer] | None = None,
 ) -> dict[str, Any]:
     """Process a range without committing anything; return a frame for each public topic, with the records a run would write.
@@ -74,7 +75,7 @@ def dry_run(
     connected.admin.require(topology.sink_topics, f"application {connected.id} writes to")
     group = new_group(connected.id)
     job, counts = job_of(connected, group), Counts(connected.admin, group)
-    course = _course(connected, job, run_range, max_records_per_slice)
+    course = _course(connected, job, run_range, options.max_records_per_slice)
     if answers is not None:
         course = replace(course, answers=tuple(answers))
         known = AnsweredLookups(course.answers or ())

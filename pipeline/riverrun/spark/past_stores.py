@@ -17,9 +17,10 @@ from riverrun.records import OffsetRange, OffsetVector, ResetStrategy, TaskId, T
 from riverrun.spark.dry_levels import DryRunWork, run_last_level, run_level
 from riverrun.spark.dry_run import refuse_cycles
 from riverrun.spark.dry_task import run_dry
+from riverrun.spark.options import MAX_RECORDS_PER_SLICE
 from riverrun.spark.ranges import RunRange
 from riverrun.spark.runs import DONE
-from riverrun.spark.slices import MAX_RECORDS_PER_SLICE, cut
+from riverrun.spark.slices import cut
 from riverrun.spark.store_rows import batches_of
 from riverrun.topology.grouping import upstream
 

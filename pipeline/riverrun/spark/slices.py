@@ -20,10 +20,6 @@ if TYPE_CHECKING:
     from riverrun.records import TopicPartition
     from riverrun.spark.unfinished import InterruptedRun, Slice
 
-# For all source partitions together. It also bounds the entries of stores that a slice's tasks hold in memory, as a slice is
-# one transaction.
-MAX_RECORDS_PER_SLICE = 2_000_000
-
 
 @dataclass(frozen=True, slots=True)
 class Slices:

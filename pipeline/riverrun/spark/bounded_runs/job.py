@@ -28,10 +28,11 @@ from riverrun.spark.bounded_runs.attempts import (
     run_here,
     run_on_spark,
 )
-from riverrun.spark.ranges import RunRange, completed
+from riverrun.spark.options import DEFAULTS, RunOptions
+from riverrun.spark.ranges import RunRange, completed, time_ms
 from riverrun.spark.runs import RunLog, committed_at_end, ends_of_outputs
 from riverrun.spark.session import SessionOnDemand, lazily
-from riverrun.spark.slices import MAX_RECORDS_PER_SLICE, slices_of
+from riverrun.spark.slices import slices_of
 from riverrun.spark.tasks.inputs import retry_until_available
 from riverrun.spark.tasks.reporting import Counts, new_group
 from riverrun.spark.tasks.work import TaskResult, job_of, total
@@ -79,14 +80,12 @@ class RunPlan:
     topics: Mapping[str, int] = field(default_factory=dict)
 
 
-def plan_run(
-    connected: ConnectedApplication, run_range: RunRange, max_records_per_slice: int = MAX_RECORDS_PER_SLICE
-) -> RunPlan:
+def plan_run(connected: ConnectedApplication, run_range: RunRange, options: RunOptions) -> RunPlan:
     """Plan how to process a range, without the partitions that it leaves out. Creates and changes nothing."""
     connected = connected.reading({tp.topic for tp in run_range.ranges})
     topology, topics = connected.topology, found_ids(connected.admin, connected.topology.source_topics)
     run_range = completed(connected, run_range)
-    cut = slices_of(connected, run_range, max_records_per_slice)
+    cut = slices_of(connected, run_range, options.max_records_per_slice)
     levels = []
     for level in topology.levels():
         ids = {sub.id for sub in level}
@@ -162,9 +161,8 @@ def run(
     run_range: RunRange,
     spark: Any,
     build: Callable[[Job], Topology],
+    options: RunOptions = DEFAULTS,
     *,
-    max_records_per_slice: int = MAX_RECORDS_PER_SLICE,
-    advance_to_ms: int | None = None,
     by: str | None = None,
     on_plan: Callable[[RunPlan], None] = lambda _plan: None,
     check: Callable[[], None] = lambda: None,
@@ -172,26 +170,28 @@ def run(
 ) -> RunSummary:
     """Process a range. Work that an earlier attempt has committed is not repeated.
 
-    A slice is one transaction per task: larger slices are fewer, and need more memory. `check` is called once the run is
-    recorded, before anything is done; its error ends the run. `after` is called when the range is processed. `advance_to_ms`
-    is the event time (ms) to which all tasks advance after the last slice, which closes windows that end before it.
+    The application already has the engine that `options` choose. `check` is called once the run is recorded, before anything
+    is done; its error ends the run. `after` is called when the range is processed.
     """
     try:
         with _spark_ahead(connected, run_range, spark), processing_alone(connected, RUN, by) as host:
-            plan = plan_run(connected, run_range, max_records_per_slice)
+            plan = plan_run(connected, run_range, options)
             on_plan(plan)
             if not plan.is_over:
-                summary = _Run(connected, plan, spark, build).recorded(host, check, advance_to_ms)
+                summary = _Run(connected, plan, spark, build, options).recorded(host, check)
                 # Within the context: no other host may process before `after` has ended.
                 after(summary)
                 return summary
     except UnderWayError:
         # Another host is running. A range that was done before its work began may be repeated all the same: nothing is done.
-        plan = plan_run(connected, run_range, max_records_per_slice)
+        plan = plan_run(connected, run_range, options)
         if not plan.is_over:
             raise
         on_plan(plan)
-    _require_finished(advance_to_ms)
+    if options.advance_stream_time_to is not None:
+        # Earlier records of an interrupted run are still to come.
+        message = "Cannot advance event time while an interrupted run is unfinished"
+        raise RangeError(message, hint="Finish that run first, for example with the end latest.")
     return RunSummary(plan.range, 0)
 
 
@@ -203,13 +203,6 @@ def _spark_ahead(connected: ConnectedApplication, run_range: RunRange, spark: An
     return spark.ahead() if chosen_engine(wanted, spark, run_range.size).name == SPARK else nullcontext()
 
 
-def _require_finished(advance_to_ms: int | None) -> None:
-    """Refuse to advance event time: earlier records of an interrupted run are still to come."""
-    if advance_to_ms is not None:
-        message = "Cannot advance event time while an interrupted run is unfinished"
-        raise RangeError(message, hint="Finish that run first, for example with the end latest.")
-
-
 class _Run:
     """A plan, carried out by a host that processes alone."""
 
@@ -219,6 +212,7 @@ class _Run:
         plan: RunPlan,
         spark: Any,
         build: Callable[[Job], Topology],
+        options: RunOptions,
     ) -> None:
         self._connected = connected.reading({tp.topic for tp in plan.range.ranges})
         self._plan = plan
@@ -226,18 +220,19 @@ class _Run:
         self._spark = lazily(spark)
         self._engine: Engine | None = None
         self._build = build
+        self._options = options
         self._runs = RunLog(connected.admin)
         self._sources = frozenset(tp.topic for tp in plan.range.ranges)
         self._progress = RunProgress(Counts(connected.admin, ""), plan.range.size)
 
-    def recorded(self, host: SoleHost, check: Callable[[], None], advance_to_ms: int | None) -> RunSummary:
+    def recorded(self, host: SoleHost, check: Callable[[], None]) -> RunSummary:
         """Carry out the plan, and record the run and its outcome."""
         application = self._connected.application
         record = self._outlasting(partial(self._runs.started, self._connected, self._plan.range, host))
         try:
             # The record comes first: of two processes that write and then look for each other, at least one finds the other.
             check()
-            results = self._process(advance_to_ms)
+            results = self._process()
         except BaseException as error:
             # Ctrl-C as well: a run without an end in its record counts as running until its host is gone.
             self._runs.failed(_with_engine(record, self._engine), error, self._ends())
@@ -250,7 +245,7 @@ class _Run:
         self._runs.ended(record, summary.slices, result, snapshots, committed, self._ends())
         return summary
 
-    def _process(self, advance_to_ms: int | None) -> list[TaskResult]:
+    def _process(self) -> list[TaskResult]:
         known = self._prepare()
         group = new_group(self._connected.id)
         job = job_of(self._connected, group)
@@ -263,11 +258,11 @@ class _Run:
         counts = Counts(self._connected.admin, group)
         self._progress = RunProgress(counts, max(everything, left), max(0, everything - left))
         with closing(counts), looked_at(self._connected.id, self._progress.look):
-            results = self._take_all(levels, slices, advance_to_ms)
+            results = self._take_all(levels, slices)
         tell(self._connected.id, everything, everything)
         return results
 
-    def _take_all(self, levels: Levels, slices: Sequence[Slice], advance_to_ms: int | None) -> list[TaskResult]:
+    def _take_all(self, levels: Levels, slices: Sequence[Slice]) -> list[TaskResult]:
         origin = _origin(slices[0], self._plan.begun)
         if self._plan.begun is not None:
             levels.know(self._plan.begun)
@@ -275,8 +270,8 @@ class _Run:
         for step in levels.steps(len(slices)):
             results += self._take(step, levels, slices, origin)
         # Otherwise open windows stay open, and suppressed results wait in the state for records of the next run or of a worker.
-        if advance_to_ms is not None:
-            results += self._advance(levels, advance_to_ms)
+        if self._options.advance_stream_time_to is not None:
+            results += self._advance(levels, time_ms(self._options.advance_stream_time_to))
         return results
 
     def _prepare(self) -> Mapping[TopicPartition, CommittedOffset]:

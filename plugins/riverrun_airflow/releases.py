@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +21,7 @@ from riverrun_airflow.submission import concluded, is_apart, submit
 from riverrun_airflow.work_requests import StepRequest
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from airflow.sdk import Context
 
@@ -89,15 +90,29 @@ class ReleaseOperator(BaseOperator):
         end_at_once()
 
     def driven(self, context: Context, event: dict[str, Any]) -> dict[str, Any]:
-        """Continue after a driver has taken the step, or has failed: a failed gate has a verdict, too."""
+        """Continue after a driver has taken the step, or has failed."""
         project = acting(lambda: located(self.config, self.riverrun_conn_id).project())
-        found = acting(lambda: self._found(project))
 
         def conclude(_: Note) -> dict[str, Any]:
+            found = self._found(project)
             self._moved(project, found)
             return found
 
-        return concluded(self, context, event, conclude)
+        with self._judging(project):
+            return concluded(self, context, event, conclude)
+
+    @contextmanager
+    def _judging(self, project: ProjectConfig) -> Iterator[None]:
+        """Note what a gate has judged, if this context fails: a failed gate has a verdict, too."""
+        try:
+            yield
+        except Exception:
+            try:
+                self._found(project)
+            # It must not hide why the step has failed.
+            except Exception as error:  # noqa: BLE001 - as above
+                self.log.warning("What the step has found is not known: %s", error)
+            raise
 
     def _take(self, context: Context) -> dict[str, Any]:
         if self.step not in STEPS:
@@ -108,11 +123,9 @@ class ReleaseOperator(BaseOperator):
         request = self._request(context, project)
         if (self.step in _COMPUTING or (self.step == "start" and request.carry)) and is_apart(self, project):
             submit(self, context, location, request)
-        try:
-            with following(logged(self, context)):
-                self.log.info("%s", take(project, request))
-        finally:
-            found = self._found(project)
+        with self._judging(project), following(logged(self, context)):
+            self.log.info("%s", take(project, request))
+        found = self._found(project)
         self._moved(project, found)
         return found
 

@@ -134,7 +134,7 @@ def test_after_a_failure_that_is_skipped_the_next_node_sees_the_right_record() -
     builder = StreamsBuilder()
     rows = builder.table("rows", STRINGS, Materialized(name="rows", history_retention=timedelta(hours=1)))
     stream = builder.stream("in", STRINGS)
-    waits = Joined(STRING, STRING, grace_period=timedelta(milliseconds=1))
+    waits: Joined[str, str, str] = Joined(STRING, STRING, grace_period=timedelta(milliseconds=1))
     stream.left_join(rows, lambda value, _row: value, joined=waits).to("out", Produced(STRING, refusing))
     stream.process(lambda: Places(found))
     driver = run(builder.build(), b"bad", b"1", b"2", b"3", processing_exception_handler="tests.handlers:skip")

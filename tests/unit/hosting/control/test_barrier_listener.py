@@ -1,4 +1,4 @@
-"""What an instance makes of the records of its application in the control topic."""
+"""Records of the control topic that are deleted, or cannot be read, while an instance follows it."""
 
 from __future__ import annotations
 

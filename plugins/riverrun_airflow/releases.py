@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +22,7 @@ from riverrun_airflow.submission import concluded, is_apart, submit
 from riverrun_airflow.work_requests import StepRequest
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from airflow.sdk import Context
 
@@ -88,15 +89,29 @@ class ReleaseOperator(BaseOperator):
         end_at_once()
 
     def driven(self, context: Context, event: dict[str, Any]) -> dict[str, Any]:
-        """Continue after a driver has taken the step, or has failed: a failed gate has a verdict, too."""
+        """Continue after a driver has taken the step, or has failed."""
         project = acting(lambda: located(self.config, self.riverrun_conn_id).project())
-        found = acting(lambda: self._found(project))
 
         def conclude(_: Note) -> dict[str, Any]:
+            found = self._found(project)
             self._moved(project, found)
             return found
 
-        return concluded(self, context, event, conclude)
+        with self._judging(project):
+            return concluded(self, context, event, conclude)
+
+    @contextmanager
+    def _judging(self, project: ProjectConfig) -> Iterator[None]:
+        """Note what a gate has judged, if this context fails: a failed gate has a verdict, too."""
+        try:
+            yield
+        except Exception:
+            try:
+                self._found(project)
+            # It must not hide why the step has failed.
+            except Exception as error:  # noqa: BLE001 - as above
+                self.log.warning("What the step has found is not known: %s", error)
+            raise
 
     def _take(self, context: Context) -> dict[str, Any]:
         if self.step not in STEPS:
@@ -109,11 +124,9 @@ class ReleaseOperator(BaseOperator):
         computes = ACTIONS[self.step].computes or (self.step == "start" and request.carry)
         if computes and is_apart(self, project):
             submit(self, context, location, request)
-        try:
-            with following(logged(self, context)):
-                self.log.info("%s", take(project, request))
-        finally:
-            found = self._found(project)
+        with self._judging(project), following(logged(self, context)):
+            self.log.info("%s", take(project, request))
+        found = self._found(project)
         self._moved(project, found)
         return found
 

@@ -62,6 +62,9 @@ class LookTrigger(BaseTrigger):
             except StreamsError as error:
                 yield _event({"status": FAILED, "said": in_airflow(str(error))})
                 return
+            # So may Airflow's API server, which has the connection.
+            except Exception as error:  # noqa: BLE001 - of any library
+                self.log.warning("Polling failed: %s", error)
             else:
                 self.log.info("%s", found.said)
                 if found.is_over:

@@ -59,7 +59,7 @@ waiting.look = one_after_the_other(Look("far", False))
 wait = deferred(lambda: waiting.AwaitOperator(task_id="await", app="clicks", every_s=0).execute({}))
 path, arguments = wait.trigger.serialize()
 again = import_string(path)(**json.loads(json.dumps(arguments)))
-triggers.look = one_after_the_other(BrokerError("gone"), Look("near", False), Look("there", True))
+triggers.look = one_after_the_other(BrokerError("gone"), OSError("no API server"), Look("near", False), Look("there", True))
 events = asyncio.run(fired(again))
 tell([wait.method_name, arguments["look"], events])
 triggers.look = one_after_the_other(ReleaseError("no candidate"))
@@ -126,7 +126,7 @@ from types import SimpleNamespace
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, TaskDeferred
 from riverrun_airflow import releases
 from riverrun_airflow import submission
-from riverrun.errors import EngineError
+from riverrun.errors import BrokerError, EngineError, ReleaseError
 from riverrun.hosting.release import Release, Step
 
 def tell(value):
@@ -174,12 +174,24 @@ tell([kept["driver"]["driver"] == started[1], len(started)])
 result = concluded("done")
 told = [result[name] for name in ("step", "state", "live", "candidate", "verdict")]
 tell([["step", *told[1:], result["links"]["application"]], len(kept)])
+def gone(*_):
+    raise BrokerError("gone")
+there, releases.releaser_of = releases.releaser_of, gone
 for state, may_help in ("failed", True), ("failed", False), ("died", True):
     deferred(lambda: step.execute(context))
     try:
         concluded(state, may_help)
     except AirflowException as error:
         tell([str(error), isinstance(error, AirflowFailException), error.__cause__ is None, len(kept)])
+
+def fails(project, request):
+    raise ReleaseError("not now")
+releases.take = fails
+try:
+    releases.ReleaseOperator(task_id="here", app="clicks", step="gate", apart=False).execute(context)
+except AirflowFailException as error:
+    tell([str(error), True, True, len(kept)])
+releases.releaser_of = there
 
 # What was done may be a failure of the task: cleared, it works anew.
 def judged(note):
@@ -308,7 +320,9 @@ def test_work_is_submitted_once_and_its_outcome_is_that_of_the_task(tmp_path: Pa
     assert again == ["driven", True, 1]
     assert replaced == [True, 2]
     assert done == [["step", "reprocessed", "v1", "v2", None, "http://localhost/riverrun/apps/clicks"], 0]
-    assert failures == [["this", False, True, 0], ["this", True, True, 0], ["this", False, True, 0]]
+    *apart, here = failures
+    assert apart == [["this", False, True, 0], ["this", True, True, 0], ["this", False, True, 0]]
+    assert here == ["not now", True, True, 0], "though brokers are away by then"
     assert check == ["the check fails", 0]
     assert full == ["the disk is full", 0]
     assert broken == ["it ended before it began", 0]

@@ -34,7 +34,6 @@ from riverrun.hosting.control_topic import ReleaseRegistry
 from riverrun.hosting.gated import GateVerdict
 from riverrun.hosting.release import ACTIONS, Release, Step
 from riverrun.kafka.admin import Admin
-from riverrun.kafka.groups import GroupState
 from riverrun.releases.release_plan import ReleasePlan, readable_rows, statement_digests_of
 from riverrun.releases.releaser import Releaser
 from riverrun.releases.step_checks import Readiness
@@ -133,7 +132,7 @@ def shell(
     monkeypatch.setattr(Versions, "staged", lambda _versions, _version: SimpleNamespace(application=None))
     monkeypatch.setattr(Versions, "begun", lambda _versions, release, *_, **__: release)
     monkeypatch.setattr("riverrun.releases.versions.release_of", lambda *_: shell.registry().read("clicks", "v1"))
-    monkeypatch.setattr(Admin, "group", lambda *_: GroupState("Dead", ()))
+    monkeypatch.setattr(Versions, "has_begun", lambda *_: False)
     shell.declare("v2", "v3")
     return shell
 
@@ -301,6 +300,13 @@ def test_a_chain_of_steps_stops_where_a_person_is_asked(shell: Shell) -> None:
     code, out, _ = shell("start", "clicks", "--to", "v2", "--through", "cut")
     assert (code, taken[4:]) == (DONE, ["await", "gate", "cut"]), "the verdict is of other code"
     assert "cut: v2 is live, 0 corrections were published" in out
+
+
+@pytest.mark.parametrize("has_begun", [True, False])
+def test_runs_of_a_candidate_count_since_it_began_to_compute_what_is_kept(shell: Shell, has_begun: bool) -> None:
+    shell.at(Step.ABORTED, verdict=None, computing_since_ms=7)
+    shell.monkeypatch.setattr(Versions, "has_begun", lambda *_: has_begun)
+    assert (shell.releaser().start("v2").computing_since_ms == 7) == has_begun
 
 
 def test_a_gate_that_asks_a_person_ends_with_a_code_of_its_own(shell: Shell) -> None:

@@ -137,9 +137,8 @@ class Deployment:
         threading.Thread(target=self._host, args=(number,), name=f"instance-{number}", daemon=True).start()
 
     def _host(self, number: int) -> None:
-        app = self.application
         try:
-            job = StreamJob(app.config, app.version, app.kafka, app.state_directory, app.published)
+            job = StreamJob.of(self.application)
             work = InstanceJob(job, self._fingerprint, self.id, number, self._token, current_style())
             end: InstanceEnd | _Died = msgspec.json.decode(
                 _run_on_spark(self.spark, work, self._build), type=InstanceEnd

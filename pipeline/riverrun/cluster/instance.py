@@ -16,7 +16,6 @@ import msgspec
 
 from riverrun.decoders import Line, Natural, Small, UnreadableError, Word, foreign_decoder
 from riverrun.errors import RangeError, StateInUseError, StreamsError, TopologyError
-from riverrun.hosting.application import Application
 from riverrun.hosting.local_state import INSTANCE_DIRECTORY, after_predecessor, locked
 from riverrun.hosting.process import LogStyle, SystemClock, start_logging
 from riverrun.kafka.admin import Admin, TopicSpec
@@ -30,6 +29,7 @@ from riverrun.worker.states import WorkerSummary
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from riverrun.hosting.application import Application
     from riverrun.topology.topology import Topology
     from riverrun.worker.stream_thread.protocol import StreamJob
     from riverrun.worker.streams_instance import StreamsInstance
@@ -201,7 +201,7 @@ def _application(work: InstanceJob, build: Callable[[StreamJob], Topology]) -> A
     if topology.fingerprint() != work.fingerprint:
         message = f"The topology of {job.config.name} on {socket.gethostname()} differs from the driver's"
         raise TopologyError(message, hint="Driver and executors must run the same release of the application.")
-    return Application(job.config, job.version, topology, job.kafka, job.state_directory, job.published)
+    return job.application(topology)
 
 
 def _with_directory(application: Application, number: int) -> Application:

@@ -86,7 +86,7 @@ def _watch(api: FastAPI, watch: ProjectWatch) -> None:
 
     @api.get("/events")
     async def stream() -> Response:
-        return as_events(events)
+        return await as_events(events)
 
 
 def _compare(api: FastAPI, differences: Differences) -> None:

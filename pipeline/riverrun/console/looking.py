@@ -23,6 +23,7 @@ from riverrun.hosting.inputs import input_lags
 from riverrun.hosting.process import SystemClock
 from riverrun.hosting.release import CONTROL_TOPIC, Step
 from riverrun.releases.topology import load_application
+from riverrun.service.connections import scheme_of
 from riverrun.service.history import KEPT_MS, Ring
 from riverrun.service.peers import Members, NoAnswerError
 from riverrun.spark.runs import RunLog
@@ -61,7 +62,7 @@ class Instances:
     @property
     def scheme(self) -> str:
         """The scheme of pages' addresses: `http` or `https`."""
-        return "https" if self._streams.server_ssl_certificate_location else "http"
+        return scheme_of(self._streams)
 
     def found(self, application_id: str, servers: list[str]) -> list[dict[str, Any]]:
         """Return the status of the workers of a version, or the reason why one does not answer."""

@@ -52,7 +52,7 @@ class Cogrouping:
     """Grouped streams that share one aggregation (`CogroupedStreamAggregateBuilder`).
 
     Args:
-        members: The streams and their aggregators, in the order in which they were last added.
+        members: The streams and their aggregators, in the order in which they were first added.
         sources: Sources that read members back from repartition topics, by identity: all aggregations share them.
     """
 
@@ -70,10 +70,11 @@ class Cogrouping:
         return self.members[0][0].key_serde
 
     def plus(self, member: Member) -> Cogrouping:
-        """Return the streams plus another one, which replaces an earlier member of the same stream."""
+        """Return the streams plus another one; a stream that is added again keeps its place, and gets the new aggregator."""
         first = self.members[0][0]
         first.plan.check_same(member[0].plan, first.origin, member[0].origin)
-        return replace(self, members=(*(known for known in self.members if known[0] is not member[0]), member))
+        members = {id(each[0]): each for each in (*self.members, member)}
+        return replace(self, members=tuple(members.values()))
 
     def aggregate(
         self,

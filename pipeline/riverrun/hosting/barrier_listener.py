@@ -31,6 +31,8 @@ log = logging.getLogger(__name__)
 _TP = TopicPartition(CONTROL_TOPIC, 0)
 _RETRY_SECONDS = 1.0
 """Interval at which a missing control topic is looked up, and pause after a failure."""
+_QUIET_SECONDS = 60.0
+"""Interval at which failures are warned of."""
 _POLL_SECONDS = 0.2
 _RECORDS_PER_POLL = 500
 # Several signs of life of a coordinator (`BEAT_SECONDS`) must be missing before an instance completes its switch.
@@ -134,18 +136,15 @@ class BarrierListener:
             self._thread.join(_END_SECONDS)
 
     def _run(self) -> None:
-        is_logged = False
+        quiet_until = 0.0
         while not self._ends.is_set():
             try:
                 self._turn()
-                is_logged = False
             except StreamsError as error:
-                log.log(
-                    logging.DEBUG if is_logged else logging.WARNING,
-                    "cannot read the control topic, trying again: %s",
-                    error,
-                )
-                is_logged = True
+                is_quiet = time.monotonic() < quiet_until
+                level = logging.DEBUG if is_quiet else logging.WARNING
+                log.log(level, "cannot read the control topic, trying again: %s", error)
+                quiet_until = quiet_until if is_quiet else time.monotonic() + _QUIET_SECONDS
                 self._let_go()
                 self._ends.wait(_RETRY_SECONDS)
         self._let_go()
@@ -171,6 +170,8 @@ class BarrierListener:
     def _open(self) -> RecordConsumer | None:
         if CONTROL_TOPIC not in self._admin.partitions([CONTROL_TOPIC]):
             return None
+        # A record that was deleted may have left no trace.
+        self._newest = None
         self._consumer = RecordConsumer(self._admin.kafka)
         self._consumer.assign(self._admin.beginning_offsets([_TP]))
         return self._consumer
@@ -181,11 +182,16 @@ class BarrierListener:
             self._consumer = None
 
     def _tell(self) -> None:
-        if self._newest is None or self._newest == self._noted:
+        if self._newest == self._noted:
             return
-        self._noted = self._newest
-        self.latest = record = release_in({self._app: self._newest}, self._app)
-        assert record is not None, "it was just put there"  # noqa: S101 - for types
+        before, record = self.latest, release_in({} if self._newest is None else {self._app: self._newest}, self._app)
+        # Not before it was read: one that cannot be read is tried again, and nobody acts by an older one meanwhile.
+        self._noted, self.latest = self._newest, record
+        if record is None:
+            log.warning("the record of %s was deleted: restart this instance before the next release", self._app)
+            assert before is not None, "it was noted"  # noqa: S101 - for types
+            # Tasks publish as before. Nobody can end their pause any more.
+            record = replace(before, barrier=None, revision=before.revision + 1)
         barrier = record.barrier
         # From when this process first sees the barrier: the coordinator's clock may differ.
         if barrier is not None and barrier.id != self._deadline[0]:

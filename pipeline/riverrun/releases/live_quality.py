@@ -202,8 +202,8 @@ class LiveCheck:
         """Return the point from which records are judged (None for everything), and the time from which runs count."""
         if not since:
             return None, 0
+        history = [each for each in self._log.checks(self._application.config.name) if each.kind in CHECKS]
         if since == LAST:
-            history = [each for each in self._log.checks(self._application.config.name) if each.kind in CHECKS]
             passed = next((OffsetVector.parse(each.at) for each in history if not each.critical), None)
             # Counts of workers and runs continue after each check, whether it passed or not.
             return passed, history[0].at_ms if history else 0
@@ -217,7 +217,9 @@ class LiveCheck:
             if tp not in ends:
                 message = f"{tp} is not a partition that {self._application.config.name} publishes to"
                 raise RangeError(message, hint=f"It has: {', '.join(map(str, sorted(ends)))}.")
-        return vector, 0
+        # Counts of workers and runs are not known by offset, but as of each check.
+        earlier = (each for each in history if _is_within(OffsetVector.parse(each.at), vector))
+        return vector, next((each.at_ms for each in earlier), 0)
 
     def _note(self, found: LiveVerdict, start: OffsetVector | None, by: str, workers: Mapping[str, TaskWork]) -> None:
         record = CheckRecord(
@@ -232,6 +234,11 @@ class LiveCheck:
             kind=WHOLE if start is None else SINCE,
         )
         self._log.put(record.with_findings(found.verdict))
+
+
+def _is_within(judged: OffsetVector, vector: OffsetVector) -> bool:
+    """Return whether a check has judged nothing behind a vector, in the partitions that the vector names."""
+    return all(judged.offsets.get(tp, 0) <= offset for tp, offset in vector.offsets.items())
 
 
 def unread_verdict(topic: str, start: OffsetVector, first: Mapping[TopicPartition, int]) -> Verdict:

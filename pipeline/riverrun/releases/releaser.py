@@ -149,8 +149,7 @@ class Releaser:
         if is_other or (release.carry is not None and release.candidate == candidate.version):
             self._carrying.give_up(release, live)
             self._versions.discard(candidate)
-        # To brokers, a group that does not exist is "Dead".
-        is_kept = known == digests[candidate.version] and candidate.admin.group(candidate.id).state != "Dead"
+        is_kept = known == digests[candidate.version] and self._versions.has_begun(candidate)
         # What the live version has carried over goes back further than its own beginning.
         if release.carry is not None:
             planned = replace(planned, begins={name: at for name, at in planned.begins.items() if name != release.live})

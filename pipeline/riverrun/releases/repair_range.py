@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from riverrun.errors import RangeError, ReleaseError
+from riverrun.hosting.continuing import require_new
 from riverrun.kafka.ranges import offsets_at_time
 from riverrun.records import OffsetRange, TopicPartition
 from riverrun.releases.scope import require_repairable
@@ -71,6 +72,7 @@ def range_of(live: ConnectedApplication, code: ConnectedApplication, scope: Scop
     _require_all_kept(live, tps)
     reached = {tp: found.offset for tp, found in live.committed(tps).items()}
     if not reached:
+        require_new(live.resolved(), tps)
         message = f"{live.id} has never run: there is nothing to repair"
         raise RangeError(message, hint=f"Run it first: riverrun run {live.application.config.name}")
     whole = _processed(live, reached, tps)

@@ -11,8 +11,10 @@ from riverrun.archive.one_log import with_archive
 from riverrun.config import OutputKind
 from riverrun.errors import ConfigError, RangeError, ReleaseError, VersionConflictError
 from riverrun.hosting.connected import ConnectedApplication
+from riverrun.hosting.continuing import require_new
 from riverrun.hosting.control_topic import ReleaseRegistry, release_of
 from riverrun.hosting.inputs import reset_offsets
+from riverrun.hosting.kept_offsets import KeptOffsets
 from riverrun.hosting.local_state import locked
 from riverrun.hosting.process import SystemClock
 from riverrun.hosting.release import Step, staging_name
@@ -261,6 +263,11 @@ class Versions:
         positions = first | {tp: committed.offset for tp, committed in known.items()}
         return RunSummary(RunRange({tp: OffsetRange(offset, offset) for tp, offset in sorted(positions.items())}), 0)
 
+    def has_begun(self, version: ConnectedApplication) -> bool:
+        """Return whether a version has ever committed offsets, even if brokers have deleted them since."""
+        tps = self._partitions(_sources(version))
+        return bool(version.committed(tps)) or not KeptOffsets(self._admin, version.id).read().keys().isdisjoint(tps)
+
     def begun(
         self,
         release: Release,
@@ -273,10 +280,10 @@ class Versions:
 
         It begins at the first records of `topics` (defaults to all inputs) or, with `by_policy`, where hosts begin.
         """
-        tps = self._partitions(_sources(version))
         # Once something is committed, brokers no longer show where it began, as retention continues.
-        if version.committed(tps):
+        if self.has_begun(version):
             return release
+        tps = self._partitions(_sources(version))
         if not self._needs_history(release, version):
             tps = []
         wanted = [tp for tp in tps if topics is None or tp.topic in topics]
@@ -330,6 +337,7 @@ class Versions:
         # Partitions without a commit, such as new ones, count from their beginning.
         missing = [tp for tp in tps if tp not in known]
         if missing and len(missing) == len(tps):
+            require_new(version.resolved(), missing)
             message = f"{version.id} has never run: there is nothing to release against"
             raise RangeError(message, hint=f"Run it first: riverrun run {self._config.name}")
         return self._admin.beginning_offsets(missing) | {tp: c.offset for tp, c in known.items()}

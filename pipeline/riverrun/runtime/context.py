@@ -130,6 +130,8 @@ class TaskContext:
     failed: list[FailedRecord] = field(default_factory=list)
     source: RawRecord | None = None
     sources: Sources | None = None
+    before_failure: tuple[str | None, int, int, int, Headers, RawRecord | None] | None = None
+    """The record in whose place the one that has failed was forwarded: the current one again if a handler continues."""
     processor_metadata: dict[str, int] = field(default_factory=dict)
     stream_punctuations: Punctuations = field(default_factory=Punctuations)
     wall_clock_punctuations: Punctuations = field(default_factory=Punctuations)

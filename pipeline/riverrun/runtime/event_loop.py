@@ -190,17 +190,21 @@ class EventLoopThread:
 
     def __init__(self) -> None:
         self.finished = 0
+        self._reset()
+        os.register_at_fork(after_in_child=self._reset)
+
+    def _reset(self) -> None:
+        # A forked process has no thread of its parent, and other threads may have held the locks.
         self._news = threading.Condition()
         self._starting = threading.Lock()
         self._loop: LookupLoop | None = None
-        self._pid = 0
         self._new: deque[Flight] = deque()
         self._is_woken = False
         self._is_blocked = False
 
     def start(self, flight: Flight) -> None:
         """Start a look-up."""
-        if self._pid != os.getpid():
+        if self._loop is None:
             self._begin()
         self._new.append(flight)
         # Waking the loop is a system call, so look-ups that are started together wake it once.
@@ -215,7 +219,7 @@ class EventLoopThread:
 
     def cancel(self, flights: Iterable[Flight]) -> None:
         """Cancel look-ups, and wait briefly for their cleanup."""
-        if self._pid == os.getpid():
+        if self._loop is not None:
             ending = asyncio.run_coroutine_threadsafe(end(list(flights)), self._running)
             try:
                 ending.result(0 if self._is_blocked else 2 * _GOODBYE_SECONDS)
@@ -229,14 +233,12 @@ class EventLoopThread:
         return self._loop
 
     def _begin(self) -> None:
-        """Start the thread. A forked process has inherited this object, but no thread."""
         with self._starting:
-            if self._pid == os.getpid():
-                return
             # Checked again with the lock: another task's thread may have started the loop meanwhile.
-            self._loop, self._new, self._is_woken = LookupLoop(), deque(), False
-            threading.Thread(target=_run, args=(self._loop,), name="look-ups", daemon=True).start()
-            self._pid = os.getpid()
+            if self._loop is None:
+                loop = LookupLoop()
+                threading.Thread(target=_run, args=(loop,), name="look-ups", daemon=True).start()
+                self._loop = loop
 
     def _begin_new(self) -> None:
         # First: a look-up that is added from now on wakes the loop again.

@@ -158,12 +158,17 @@ class Failures:
         handler = self._handlers.processing
         assert handler is not None, "only guarded nodes ask"  # noqa: S101 - see `guarded`
         context = self._context
+        before, context.before_failure = context.before_failure, None
         timestamp, headers = (context.timestamp, context.headers) if record is None else record[2:]
         where = self._where(node, timestamp, headers)
         # A `Record` refuses negative times, and this error would replace the user's.
         given = None if record is None or timestamp < 0 else Record(*record)
         if not self._goes_on(self._ask(handler, where, given, error, "processing"), DropReason.PROCESSING_FAILED):
             self._fail("Processing" if record is not None else f"Punctuation of {node}", error)
+        if before is not None:
+            context.topic, context.partition, context.offset, context.timestamp, context.headers, context.source = (
+                before
+            )
 
     def _production_goes_on(
         self,

@@ -139,18 +139,26 @@ class NodeContext:
         task = self.task
         before = task.topic, task.partition, task.offset, task.timestamp, task.headers, task.source
         task.enter(metadata, timestamp, headers)
-        # No `finally`: a failure ends the task, unless a processing handler continues.
-        self.forward(key, value, timestamp, headers)
+        # No `finally`: handlers are asked about the record that has failed.
+        try:
+            self.forward(key, value, timestamp, headers)
+        except BaseException:
+            task.before_failure = before
+            raise
         task.topic, task.partition, task.offset, task.timestamp, task.headers, task.source = before
 
     def acting_at(self, time_ms: int, act: Callable[[], None]) -> None:
         """Act as if the current record had another time, ms, and no headers; then restore it."""
         task = self.task
-        before = task.timestamp, task.headers
+        before = task.topic, task.partition, task.offset, task.timestamp, task.headers, task.source
         task.timestamp, task.headers = time_ms, ()
         # No `finally`, as above.
-        act()
-        task.timestamp, task.headers = before
+        try:
+            act()
+        except BaseException:
+            task.before_failure = before
+            raise
+        task.timestamp, task.headers = before[3], before[4]
 
     def forward_flushed(self, updates: Sequence[CachedUpdate], key_of: Callable[[Any], Any]) -> None:
         """Forward the updates that a cache held back, then restore the current record."""

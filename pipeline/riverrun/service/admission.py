@@ -194,6 +194,9 @@ class Admission:
                 scope, receive, send
             )
             return
+        # FastAPI knows no HEAD; the server leaves the body of the answer out.
+        if scope["method"] == "HEAD" and scope["path"] in self._open_paths:
+            scope = {**scope, "method": "GET"}
         await self._answered(scope, whole, self._signing(question, send) if signs else send)
 
     async def _answered(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -226,13 +229,16 @@ class Admission:
 
     def _foreign(self, scope: Scope, headers: Headers) -> Response | None:
         """Refuse requests that a page of another origin makes a browser send."""
-        access, host = self._access, headers.get("Host", "")
+        access, hosts = self._access, headers.getlist("Host")
+        if len(hosts) > 1:
+            return refused("misdirected", "The request names several hosts", 421)
+        host = hosts[0] if hosts else ""
         # Without a token, a page could reach this instance by DNS rebinding. It cannot know a token: then any host will do.
         if not access.wants_token and not access.is_own_host(host):
             message = f"Host {host!r} is not allowed: add it to server.allowed.hosts"
             return refused("misdirected", message, 421)
         origin = headers.get("Origin")
-        is_foreign = origin is not None and origin.partition("://")[2] not in {host, *access.hosts}
+        is_foreign = origin is not None and not _is_own_origin(origin, scope["scheme"], {host, *access.hosts})
         is_own = headers.get("Sec-Fetch-Site", "none") in {"none", "same-origin"}
         if is_foreign or not (is_own or _follows_link(scope, headers)):
             return refused("foreign-origin", "Pages of other sites may not call this instance", 403)
@@ -287,8 +293,7 @@ def _in_short(error: Exception) -> str:
 
 async def _received(headers: Headers, receive: Receive) -> Receive | None:
     """Return what receives a request whose body is there already; None if the body does not arrive in time."""
-    # `_misfit` has checked that this is a number.
-    if not int(headers.get("Content-Length", "0")[:10]):
+    if not _length(headers):
         return receive
     body, has_more = bytearray(), True
     try:
@@ -307,6 +312,12 @@ async def _received(headers: Headers, receive: Receive) -> Receive | None:
     return received
 
 
+def _is_own_origin(origin: str, scheme: str, hosts: AbstractSet[str]) -> bool:
+    shown, _, host = origin.partition("://")
+    # A proxy may add TLS. Without one, anybody on the way can send a page without TLS in this instance's name.
+    return host in hosts and shown in {scheme, "https"}
+
+
 def _follows_link(scope: Scope, headers: Headers) -> bool:
     # The console has no data and stands in no frame, so a link to it from elsewhere is harmless.
     goes = headers.get("Sec-Fetch-Mode") == "navigate" and headers.get("Sec-Fetch-Dest") == "document"
@@ -319,10 +330,17 @@ def _equal(shown: str, token: str) -> bool:
 
 def _misfit(headers: Headers) -> Response | None:
     """Return a refusal if a request's body cannot be a statement, so that it need not be read."""
-    length = headers.get("Content-Length", "0")
-    if "Transfer-Encoding" in headers or not length.isdecimal() or int(length[:10]) > _MAX_BODY_BYTES:
+    length = _length(headers)
+    if "Transfer-Encoding" in headers or length is None or length > _MAX_BODY_BYTES:
         return refused("too-large", "The request's body is too long, or has no known length", 413, _CLOSES)
     return None
+
+
+def _length(headers: Headers) -> int | None:
+    """Return the length of a request's body; None if it is no number. Very large ones are not exact."""
+    length = headers.get("Content-Length", "0")
+    # Python's int() raises an error for thousands of digits.
+    return int(length.lstrip("0")[:10] or "0") if length.isdecimal() else None
 
 
 def refused(error: str, message: str, status: int, headers: Mapping[str, str] | None = None) -> Response:

@@ -139,12 +139,21 @@ def as_json(body: Any, status: int = 200, headers: Mapping[str, str] | None = No
     return Response(msgspec.json.encode(body), status, headers, media_type="application/json")
 
 
-def as_events(streams: Streams) -> Response:
+async def as_events(streams: Streams) -> Response:
     """Return a stream of events as a response, or an error if too many readers have one."""
-    if streams.is_full:
+    events = streams.stream()
+    # Its place is taken with the first event: of readers that come at once, some may have to be refused.
+    first = await anext(events, None)
+    if first is None:
         message = f"{MAX_STREAMS} clients already read events: try again later"
         return as_json({"error": "too-many-streams", "message": message}, 503)
-    return StreamingResponse(streams.stream(), headers=UNKEPT, media_type="text/event-stream")
+
+    async def begun() -> AsyncIterator[bytes]:
+        yield first
+        async for event in events:
+            yield event
+
+    return StreamingResponse(begun(), headers=UNKEPT, media_type="text/event-stream")
 
 
 def show_errors(api: FastAPI) -> None:

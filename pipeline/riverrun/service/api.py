@@ -180,7 +180,7 @@ def _stream(api: FastAPI, instance: ServedInstance) -> None:
     @api.get("/events")
     async def stream() -> Response:
         """Send the status once per second, as server-sent events, with rates, lags and bytes of local state."""
-        return as_events(events)
+        return await as_events(events)
 
 
 def _show_console(api: FastAPI, instance: ServedInstance) -> None:

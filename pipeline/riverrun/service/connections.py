@@ -41,10 +41,16 @@ def server_tls(streams: StreamsConfig) -> ssl.SSLContext | None:
     return context
 
 
+def scheme_of(streams: StreamsConfig) -> str:
+    """Return the scheme of requests to instances: `http` or `https`."""
+    # Where no worker runs, the files of a worker may be missing, and the authorities are all that is set.
+    return "https" if streams.server_ssl_ca_location or streams.server_ssl_certificate_location else "http"
+
+
 def client_tls(streams: StreamsConfig) -> ssl.SSLContext | None:
     """Return the TLS context for requests to instances; None if these serve without TLS."""
     authorities = streams.server_ssl_ca_location
-    if not (authorities or streams.server_ssl_certificate_location):
+    if scheme_of(streams) == "http":
         return None
     try:
         return ssl.create_default_context(cafile=authorities or None)

@@ -195,8 +195,7 @@ class Members:
     def __init__(self, streams: StreamsConfig, token: str, application_id: str) -> None:
         shared = token or streams.server_read_token
         signatures = Signatures.of(shared, application_id) if shared else None
-        tls = client_tls(streams) if streams.server_ssl_certificate_location else None
-        self._peers = Peers(signatures, SystemClock(), tls, within_s=_ANSWER_SECONDS)
+        self._peers = Peers(signatures, SystemClock(), client_tls(streams), within_s=_ANSWER_SECONDS)
 
     def ask(self, server: str, path: str) -> Any:
         """Return an instance's answer as parsed JSON."""

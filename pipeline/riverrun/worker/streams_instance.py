@@ -334,11 +334,4 @@ def _look_for_brokers(admin: Admin, is_alone: threading.Event) -> None:
 
 def _job(application: Application) -> StreamJob:
     config = replace(application.config, streams=application.config.streams.without_secrets())
-    return StreamJob(
-        config,
-        application.version,
-        application.kafka,
-        application.state_directory,
-        application.published,
-        application.dead_letters,
-    )
+    return replace(StreamJob.of(application), config=config)

@@ -122,6 +122,18 @@ def test_each_stream_has_an_aggregator_of_its_own() -> None:
     ]
 
 
+def test_a_stream_that_is_added_again_keeps_its_place_and_has_the_new_aggregator() -> None:
+    builder = StreamsBuilder()
+    one, two = (builder.stream(name, STRINGS).group_by_key() for name in ("one", "two"))
+    both = one.cogroup(remove).cogroup(two, add).cogroup(one, append)
+    both.aggregate(lambda: "0", AS_TEXT, named=Named("n")).to_stream().to("output", TEXT)
+    topology = builder.build()
+    described = [line.strip() for line in str(topology.describe()).splitlines()]
+    assert described[described.index("Source: KSTREAM-SOURCE-0000000000 (topics: [one])") + 1] == "--> n-cogroup-agg-0"
+    assert described[described.index("Source: KSTREAM-SOURCE-0000000001 (topics: [two])") + 1] == "--> n-cogroup-agg-1"
+    assert run(topology, [("two", "k", "2", 0), ("one", "k", "1", 1)]) == [("k", "0+2", 0), ("k", "0+21", 1)]
+
+
 def test_windows_are_shared_by_all_streams() -> None:
     builder = StreamsBuilder()
     one, two = (builder.stream(name, STRINGS).group_by_key() for name in ("one", "two"))

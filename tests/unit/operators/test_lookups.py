@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import pickle
+import signal
 import sys
 import threading
 from datetime import timedelta
@@ -45,6 +47,7 @@ if TYPE_CHECKING:
     from riverrun import Topology
 
 TEXTS = Consumed(STRING, STRING)
+FORKED_AND_FINISHED = 7
 TO_TEXTS = Produced(STRING, STRING)
 SECOND = timedelta(seconds=1)
 LETTERS = {"processing.exception.handler": "continue", "errors.dead.letter.queue.topic.name": "letters"}
@@ -329,6 +332,43 @@ def test_a_function_that_blocks_the_loop_does_not_keep_tasks_from_closing(monkey
         task.close()
     assert lookups.finished == 0
     ended.set()
+
+
+def test_a_process_that_was_forked_while_look_ups_began_and_ended_looks_up() -> None:
+    async def answer(value: str) -> str:
+        return value
+
+    (sub,) = looking(answer).sub_topologies()
+    lookups = EventLoopThread()
+
+    def look_up() -> int:
+        ports = Ports(MemoryTopics(), MemoryBackend(), MockClock(), lookups=lookups)
+        task = Task(TaskSpec(TaskId(0, 0), sub, "app", (INPUT,)), ports)
+        task.start({})
+        task.add_records(INPUT, [RawRecord(b"k", b"a", 0, 0)])
+        task.process(1)
+        task.finish_lookups()
+        return lookups.finished
+
+    assert look_up() == 1
+    held, forked = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with lookups._starting, lookups._news:
+            held.set()
+            forked.wait()
+
+    threading.Thread(target=hold).start()
+    held.wait()
+    if (child := os.fork()) == 0:
+        try:
+            signal.alarm(30)
+            os._exit(FORKED_AND_FINISHED if look_up() == 2 else 1)
+        finally:
+            os._exit(1)
+    forked.set()
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == FORKED_AND_FINISHED
+    assert look_up() == 2, "the parent looks up as before"
 
 
 # Failures.

@@ -17,6 +17,7 @@ from riverrun import (
     Consumed,
     DeserializationError,
     Grouped,
+    Joined,
     Materialized,
     ProcessingError,
     Processor,
@@ -110,6 +111,38 @@ def test_skipped_records_are_kept_for_those_that_look_on_but_only_so_many() -> N
     driver._pipe("in", "ü".encode() * 1000, b"bad", 99, ())
     (last,) = task.take_failed()
     assert last.key == "ü" * 50
+
+
+class Places(Processor[str, Any]):
+    """Keeps the offset that each record has for its processor."""
+
+    def __init__(self, found: list[int]) -> None:
+        self._found = found
+
+    def init(self, context: ProcessorContext) -> None:
+        self._context = context
+
+    def process(self, _record: Record[str, Any]) -> None:
+        metadata = self._context.record_metadata
+        assert metadata is not None
+        self._found.append(metadata.offset)
+
+
+def test_after_a_failure_that_is_skipped_the_next_node_sees_the_right_record() -> None:
+    refusing = Serde("refusing", lambda value: fail_on_bad(value).encode(), bytes.decode)
+    found: list[int] = []
+    builder = StreamsBuilder()
+    rows = builder.table("rows", STRINGS, Materialized(name="rows", history_retention=timedelta(hours=1)))
+    stream = builder.stream("in", STRINGS)
+    waits: Joined[str, str, str] = Joined(STRING, STRING, grace_period=timedelta(milliseconds=1))
+    stream.left_join(rows, lambda value, _row: value, joined=waits).to("out", Produced(STRING, refusing))
+    stream.process(lambda: Places(found))
+    driver = run(builder.build(), b"bad", b"1", b"2", b"3", processing_exception_handler="tests.handlers:skip")
+    assert found == [0, 1, 2, 3]
+    assert values_of(driver) == [b"1", b"2"]
+    ((context, _record, _exception),) = handlers.asked
+    assert context.offset == 0, "it is asked about the record that has failed"
+    assert driver.dropped() == {"processing-failed": 1}
 
 
 class UnshownError(Exception):

@@ -50,6 +50,9 @@ def client(access: Access, host: str = "127.0.0.1:8080", now_ms: int = NOW_MS) -
         ({"Origin": "http://127.0.0.1:8080"}, 200),
         ({"Sec-Fetch-Site": "same-origin"}, 200),
         ({"Sec-Fetch-Site": "none"}, 200),
+        ({"Origin": "https://127.0.0.1:8080"}, 200),
+        ({"Origin": "ftp://127.0.0.1:8080"}, 403),
+        ({"Origin": "127.0.0.1:8080"}, 403),
         ({"Origin": "https://evil.example"}, 403),
         ({"Origin": "http://127.0.0.1:3000"}, 403),
         ({"Origin": "null"}, 403),
@@ -86,6 +89,24 @@ def test_pages_of_other_sites_cannot_tell_an_instance_anything(path: str, header
 def test_an_instance_without_a_token_answers_to_its_own_names_only(host: str, status: int) -> None:
     caller = client(Access(server="worker-1:8080", hosts=frozenset({"streams.example"})))
     assert caller.get("/stores/counts/k", headers={"Host": host}).status_code == status
+
+
+@pytest.mark.parametrize("access", [Access(), Access("secret")])
+def test_a_request_that_names_two_hosts_is_refused(access: Access) -> None:
+    hosts = [("Host", "127.0.0.1:8080"), ("Host", "evil.example"), ("Authorization", "Bearer secret")]
+    assert client(access).get("/status", headers=hosts).status_code == 421
+
+
+@pytest.mark.parametrize(("origin", "status"), [("https://127.0.0.1:8080", 200), ("http://127.0.0.1:8080", 403)])
+def test_a_page_without_tls_cannot_tell_an_instance_with_tls_anything(origin: str, status: int) -> None:
+    caller = TestClient(api(Access()), "https://127.0.0.1:8080")
+    assert caller.post("/pause", headers={"Origin": origin}).status_code == status
+
+
+@pytest.mark.parametrize("length", ["0000000000838860800", "65537", "9" * 5000, "-1", "1e3"])
+def test_a_body_that_would_be_too_long_is_not_read_however_its_length_is_written(length: str) -> None:
+    answer = client(Access()).post("/query", headers={"Content-Length": length}, content=iter([b""]))
+    assert (answer.status_code, answer.json()["error"]) == (413, "too-large")
 
 
 def test_a_caller_with_a_token_may_use_any_host_name() -> None:

@@ -16,13 +16,14 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from starlette.applications import Starlette
-from starlette.responses import PlainTextResponse, Response
+from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
 from riverrun.config import StreamsConfig
 from riverrun.errors import ConfigError
-from riverrun.service.connections import ConnectionLimits, client_tls, server_tls
+from riverrun.service.connections import ConnectionLimits, client_tls, scheme_of, server_tls
 from riverrun.service.instance import bound, serving
+from riverrun.service.peers import Members
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -79,6 +80,19 @@ def test_an_instance_with_a_certificate_answers_over_tls_only(streams: StreamsCo
                 for _ in range(20):
                     held.enter_context(socket.create_connection(("127.0.0.1", port)))
                 assert httpx.get(url, verify=trusts).status_code == 200
+
+
+def test_a_machine_that_has_only_the_authorities_asks_over_tls(streams: StreamsConfig) -> None:
+    async def status(_request: Request) -> Response:
+        return JSONResponse({"state": "running"})
+
+    of_callers = StreamsConfig(server_ssl_ca_location=streams.server_ssl_ca_location)
+    app = Starlette(routes=[Route("/status", status)])
+    with bound("127.0.0.1:0", wants_token=False) as listener:
+        address = f"127.0.0.1:{listener.getsockname()[1]}"
+        with serving(app, listener, ConnectionLimits(tls=server_tls(streams))):  # type: ignore[arg-type] # as good
+            assert Members(of_callers, "", "app-v1").ask(address, "/status") == {"state": "running"}
+    assert (scheme_of(of_callers), scheme_of(StreamsConfig())) == ("https", "http")
 
 
 def test_a_handshake_that_does_not_come_ends_the_connection(streams: StreamsConfig) -> None:

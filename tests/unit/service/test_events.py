@@ -15,7 +15,7 @@ import pytest
 
 from riverrun.records import TaskId
 from riverrun.service.admission import Access
-from riverrun.service.answering import MAX_STREAMS, Streams
+from riverrun.service.answering import MAX_STREAMS, Streams, as_events
 from riverrun.service.api import new_api
 from riverrun.service.connections import ConnectionLimits
 from riverrun.service.instance import bound, serving
@@ -127,6 +127,25 @@ def test_there_are_only_so_many_streams_and_all_end_at_once_with_the_server() ->
     for thread in threads:
         thread.join(30)
     assert ended == [True] * MAX_STREAMS, "whole answers, none cut off"
+
+
+def test_of_readers_that_come_at_once_those_for_whom_there_is_no_room_are_refused() -> None:
+    events = instance_events(Working(), dict, 0.01)
+
+    async def read() -> list[int]:
+        answers = await asyncio.gather(*(as_events(events) for _ in range(MAX_STREAMS + 2)))
+        return [answer.status_code for answer in answers]
+
+    assert sorted(asyncio.run(read())) == [200] * MAX_STREAMS + [503] * 2
+    assert not events.open_streams
+
+
+@pytest.mark.parametrize("path", ["/", "/page.css", "/health"])
+def test_pages_and_checks_of_health_may_be_asked_for_without_their_content(path: str) -> None:
+    with served(FakeInstance()) as port:
+        whole, head = (httpx.request(method, f"http://127.0.0.1:{port}{path}") for method in ("GET", "HEAD"))
+    assert (head.status_code, head.content) == (whole.status_code, b"")
+    assert head.headers["Content-Length"] == whole.headers["Content-Length"]
 
 
 def test_a_stream_that_its_reader_leaves_makes_room() -> None:

@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple, get_args
 
 from fastapi.routing import APIRoute
 
+from riverrun.console.api import PATHS
 from riverrun.console.api import new_api as console_api
 from riverrun.console.looking import ProjectWatch
 from riverrun.errors import ConfigError
-from riverrun.service.admission import Access
+from riverrun.service.admission import OPEN_PATHS, Access
 from riverrun.service.api import Parameters, new_api
 from riverrun.service.connections import ConnectionLimits
 from riverrun.service.instance import bound, serving
@@ -120,7 +121,8 @@ def wrong_methods(api: FastAPI) -> Iterator[Wrong]:
     """Each path with all methods that it does not have."""
     for route in api.routes:
         path = getattr(route, "path", "/")
-        own = set(getattr(route, "methods", None) or ()) | ({"HEAD"} if not isinstance(route, APIRoute) else set())
+        has_head = not isinstance(route, APIRoute) or path in OPEN_PATHS | PATHS
+        own = set(getattr(route, "methods", None) or ()) | ({"HEAD"} if has_head else set())
         filled = re.sub(r"{\w+(:path)?}", "counts", path)
         for method in METHODS:
             if method not in own:

@@ -16,7 +16,6 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from riverrun.errors import RecordError, StreamsError
-from riverrun.hosting.application import Application
 from riverrun.hosting.process import LogStyle, collect_rarely, start_logging
 from riverrun.worker.answers import QueryServer
 from riverrun.worker.queries import readiness
@@ -38,6 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from multiprocessing.connection import Connection
 
+    from riverrun.hosting.application import Application
     from riverrun.runtime.stuck_records import StuckRecord
     from riverrun.topology.topology import Topology
     from riverrun.worker.queries import AnswerPage, Refusal, StoreQuery
@@ -63,16 +63,7 @@ def run_stream_thread(
     collect_rarely()
     sys.setswitchinterval(_SWITCH_SECONDS)
     try:
-        application = Application(
-            config=job.config,
-            version=job.version,
-            topology=build(job),
-            kafka=job.kafka,
-            state_directory=job.state_directory,
-            published=job.published,
-            dead_letters=job.dead_letters,
-        )
-        _CommandLoop(application, pipe, queries).run()
+        _CommandLoop(job.application(build(job)), pipe, queries).run()
     except StreamsError as error:
         coordinates = error.coordinates if isinstance(error, RecordError) else {}
         _last_word(pipe, Failed(type(error).__name__, error.message, error.hint, coordinates))

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING
 
+from riverrun.hosting.application import Application
 from riverrun.worker.states import ThreadSeconds
 
 if TYPE_CHECKING:
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from riverrun.records import TaskId
     from riverrun.runtime.context import FailedRecord
     from riverrun.runtime.stuck_records import StuckRecord
+    from riverrun.topology.topology import Topology
     from riverrun.worker.states import TaskFigures, WorkerSummary
 
 
@@ -35,7 +37,17 @@ class StreamJob:
     kafka: Mapping[str, str] = field(repr=False)
     state_directory: Path
     published: Mapping[str, str] | None
-    dead_letters: str | None = None
+    dead_letters: str | None
+
+    @classmethod
+    def of(cls, application: Application) -> StreamJob:
+        """Return the job of an application."""
+        shared = {each.name: getattr(application, each.name) for each in fields(cls)}
+        return cls(**shared)
+
+    def application(self, topology: Topology) -> Application:
+        """Return the application with the topology that this process has built."""
+        return Application(**{each.name: getattr(self, each.name) for each in fields(self)}, topology=topology)
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,13 +20,16 @@ from riverrun import (
     windowed,
 )
 from riverrun.config import AppConfig, StreamsConfig
+from riverrun.errors import ForgottenOffsetsError
 from riverrun.hosting.application import Application
 from riverrun.hosting.connected import ConnectedApplication
+from riverrun.hosting.kept_offsets import KeptOffsets
 from riverrun.hosting.release import Release, Step
-from riverrun.kafka.admin import Admin
+from riverrun.kafka.admin import Admin, CommittedOffset
 from riverrun.records import TopicPartition
 from riverrun.releases.verdicts import compare_inputs
 from riverrun.releases.versions import Versions
+from riverrun.runtime.times import OffsetMetadata
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -103,17 +106,21 @@ def begun(
     is_done: bool = False,
     **options: Any,
 ) -> Release:
+    versions, connected = versions_on(Brokers({TopicPartition("one", 0): object()} if is_done else {}), path)
+    return versions.begun(release, connected(build, "v2"), **options)
+
+
+def versions_on(admin: Brokers, path: Path) -> tuple[Versions, Callable[..., ConnectedApplication]]:
     def connected(make: Callable[[StreamsBuilder], None], version: str) -> ConnectedApplication:
         builder = StreamsBuilder()
         make(builder)
         config = AppConfig("app", "m:f", streams=StreamsConfig())
         return ConnectedApplication(Application(config, version, builder.build(), {}, path), admin)
 
-    admin = Brokers({TopicPartition("one", 0): object()} if is_done else {})
     versions = object.__new__(Versions)
     versions._admin = admin
     versions.application = lambda version: connected(log, version)  # type: ignore[method-assign]
-    return versions.begun(release, connected(build, "v2"), **options)
+    return versions, connected
 
 
 @pytest.mark.parametrize(
@@ -143,6 +150,27 @@ def test_a_version_notes_where_it_begins_behind_deleted_records(
     later = replace(release, begins={"v2": {"one-0": 3}, "v0": {"one-0": 1}})
     assert begun(build, tmp_path, later, is_done=True, **options) == later, "what it has processed, it has"
     assert begun(build, tmp_path, later, **options).begins.get("v0") == {"one-0": 1}
+
+
+@pytest.mark.parametrize("owner", ["", "a worker that ended without letting its tasks go"])
+def test_a_version_whose_committed_offsets_brokers_have_deleted_has_begun(
+    owner: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = {TopicPartition("one", 0): CommittedOffset(3, OffsetMetadata(7, owner=owner).encode())}
+    monkeypatch.setattr(KeptOffsets, "read", lambda _self: kept)
+    later = replace(RELEASE, begins={"v2": {"one-0": 3}})
+    assert begun(counted, tmp_path, later) == later
+
+
+def test_a_release_against_a_version_with_lost_offsets_says_how_to_resume_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = {TopicPartition("one", 0): CommittedOffset(3, OffsetMetadata(7, owner="gone").encode())}
+    monkeypatch.setattr(KeptOffsets, "read", lambda _self: kept)
+    versions, connected = versions_on(Brokers({}), tmp_path)
+    live = connected(counted, "v1")
+    with pytest.raises(ForgottenOffsetsError, match=r"(?s)has run before.*riverrun resume app"):
+        versions.place(live, live)
 
 
 def test_records_that_the_live_version_never_had_are_not_lost() -> None:

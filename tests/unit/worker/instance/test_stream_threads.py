@@ -91,7 +91,7 @@ def new_instance() -> Iterator[Callable[[int], Instance]]:
     made: list[Instance] = []
 
     def make(threads: int) -> Instance:
-        job = StreamJob(AppConfig("app", "m:f"), "v1", {}, Path(), {})
+        job = StreamJob(AppConfig("app", "m:f"), "v1", {}, Path(), {}, None)
         made.append(Instance(StreamThreads(job, lambda _: pytest.fail("nothing is built"))))
         made[-1].add(threads)
         return made[-1]
@@ -108,7 +108,7 @@ def new_instance() -> Iterator[Callable[[int], Instance]]:
 def test_a_machine_without_room_for_a_process_is_asked_again_later(
     fails: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    job = StreamJob(AppConfig("app", "m:f"), "v1", {}, Path(), {})
+    job = StreamJob(AppConfig("app", "m:f"), "v1", {}, Path(), {}, None)
     processes = StreamThreads(job, lambda _: pytest.fail("nothing is built"))
     monkeypatch.setattr("riverrun.worker.stream_threads._RETRY_SECONDS", 0.0)
     before = len(list(Path("/proc/self/fd").iterdir()))

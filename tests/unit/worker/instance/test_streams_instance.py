@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
@@ -12,6 +13,7 @@ from riverrun import STRING, Consumed, Produced, StreamsBuilder
 from riverrun.config import AppConfig, StreamsConfig
 from riverrun.errors import ConfigError
 from riverrun.hosting.application import Application
+from riverrun.worker.stream_thread.protocol import StreamJob
 from riverrun.worker.streams_instance import StreamsInstance
 
 if TYPE_CHECKING:
@@ -73,6 +75,11 @@ def test_an_instance_goes_on_with_the_threads_that_the_machine_has_room_for(inst
 
 def test_processes_that_run_users_code_are_not_told_the_tokens(instance: StreamsInstance) -> None:
     assert b"secret" not in pickle.dumps(instance._processes._job)
+
+
+def test_instances_and_threads_write_where_a_candidate_does(instance: StreamsInstance) -> None:
+    staged = replace(instance._connected.application, published={"out": "staging-out"}, dead_letters="staging-letters")
+    assert StreamJob.of(staged).application(staged.topology) == staged
 
 
 def test_tags_that_the_instance_is_not_called_by_are_refused(tmp_path: Path) -> None:

@@ -35,7 +35,7 @@ from riverrun.transfers.polled_table import PolledTable
 from tests.waiting import until
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
     from riverrun.records import RawFields
 
@@ -266,11 +266,38 @@ def test_times_and_keys_of_all_kinds_are_positions(tmp_path: Path) -> None:
         world = World(replace(config, incremental=columns))
         assert [value["name"] for value in world.catch_up()] == [str(name) for name in names]
         with duckdb.connect(path) as database:
-            database.execute("INSERT INTO users SELECT '2027-01-01', '2027-01-01', max(amount) + 1, uuid() FROM users")
+            database.execute("INSERT INTO users SELECT '2026-07-01', '2026-07-01', max(amount) + 1, uuid() FROM users")
         assert len(world.catch_up()) == 4
         assert world.topic.values()[0]["changed"] == "2026-01-01T00:00:00.000001Z"
         with duckdb.connect(path) as database:
             database.execute("DELETE FROM users WHERE changed > '2026-06-01'")
+
+
+@pytest.mark.parametrize(("column", "value"), [("changed", "2999-01-01 00:00:00+00"), ("day", "9999-12-31")])
+def test_a_time_far_ahead_ends_the_import_before_it_hides_rows(column: str, value: str, tmp_path: Path) -> None:
+    path = tmp_path / "shop.duckdb"
+    with duckdb.connect(path) as database:
+        database.execute("CREATE TABLE users (changed TIMESTAMPTZ, day DATE)")
+        database.execute("INSERT INTO users VALUES ('2026-01-01', '2026-01-01'), (?, ?)", [value, value])
+    config = replace(ORDERS, source=f"duckdb:///{path}", table="users", key=(), incremental=(column,))
+    world = World(config)
+    with pytest.raises(ConfigError, match=f"has a row with {column} {value[:10]}.* which is in the future"):
+        world.catch_up()
+    assert world.topic.records == []
+    world.config = replace(config, backwards="ignore")
+    assert len(world.catch_up()) == 2
+
+
+def test_more_rows_of_one_value_than_memory_takes_need_a_key(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("riverrun.transfers.polled_table._MOST_ALIKE", 3_000)
+    database.run(*(f"INSERT INTO orders VALUES (7, 'w{number}')" for number in range(3_000)))
+    assert len(database.world().catch_up()) == 3_000
+    database.run("INSERT INTO orders VALUES (7, 'more')")
+    with pytest.raises(ConfigError, match="has more than 3,000 rows with id 7"):
+        database.world().catch_up()
+    assert len(database.world(incremental=("id", "word")).catch_up()) == 3_001
 
 
 def test_a_query_selects_and_joins(database: Database) -> None:
@@ -532,6 +559,36 @@ def test_a_damaged_file_ends_the_import(tmp_path: Path) -> None:
     (tmp_path / "a.parquet").write_bytes(b"nothing of the kind")
     with pytest.raises(DeserializationError, match=r"Cannot read .*a\.parquet in"):
         files_in(tmp_path, format="parquet", complete="at_once").catch_up()
+
+
+@pytest.mark.parametrize(
+    "damage", [lambda data: data[:-9], lambda data: data[:12] + b"xx" + data[14:], lambda _data: b"none"]
+)
+def test_a_damaged_compressed_file_ends_the_import(damage: Callable[[bytes], bytes], tmp_path: Path) -> None:
+    (tmp_path / "a.json.gz").write_bytes(damage(gzip.compress(b'{"n":1}\n' * 9)))
+    with pytest.raises(DeserializationError, match=r"Cannot read .*a\.json\.gz in"):
+        files_in(tmp_path).catch_up()
+
+
+def test_a_source_that_answers_and_fails_again_is_not_tried_for_ever(database: Database) -> None:
+    database.add(1)
+    world = database.world()
+
+    def broken(_most: int) -> None:
+        message = "no rows"
+        raise EngineError(message)
+
+    world.source.read = broken
+    with pytest.raises(EngineError, match="no rows"):
+        world.turn_until(300)
+    assert world.now < 100
+
+
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "utf-16-be", "utf-32", "utf-32-be"])
+def test_byte_order_marks_name_the_encoding(encoding: str, tmp_path: Path) -> None:
+    mark = "\ufeff" if encoding.endswith("-be") else ""
+    (tmp_path / "a.json").write_bytes(f'{mark}{{"n":"ö"}}\n{{"n":"\u0a0a"}}\n'.encode(encoding))
+    assert files_in(tmp_path, complete="at_once").catch_up() == [{"n": "ö"}, {"n": "\u0a0a"}]
 
 
 def test_a_directory_that_is_missing_is_waited_for(tmp_path: Path) -> None:

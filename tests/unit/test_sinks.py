@@ -19,6 +19,7 @@ import duckdb
 import fsspec
 import pyarrow as pa
 import pytest
+import sqlalchemy as sa
 from fsspec.spec import AbstractFileSystem
 from pyarrow import parquet
 from pyiceberg.catalog import load_catalog
@@ -312,6 +313,26 @@ def test_a_row_that_the_database_refuses_is_named(path: Path) -> None:
         sink.commit({TP: 13})
     assert rows_of(path, "SELECT n FROM target") == []
     assert sink.begin([TP]) == {}
+
+
+def test_two_followers_may_take_over_a_new_partition_at_once(path: Path) -> None:
+    sinks = [SqlSink(sink_table(), f"sqlite:///{path}", "target") for _ in range(2)]
+    sinks[0].begin([])
+    once = [True]
+
+    def other(connection: Any, _cursor: Any, query: str, values: Any, *_others: Any) -> None:
+        # SQLite has one writer: the row of the other follower comes within the transaction.
+        if query.startswith("INSERT") and once and once.pop():
+            connection.exec_driver_sql(query, values)
+
+    sa.event.listen(sa.Engine, "before_cursor_execute", other)
+    try:
+        assert sinks[1].begin([TP]) == {}
+    finally:
+        sa.event.remove(sa.Engine, "before_cursor_execute", other)
+    assert once == []
+    sinks[1].commit({TP: 1})
+    assert sinks[0].begin([TP]) == {TP: 1}
 
 
 def test_a_recreated_topic_is_refused(path: Path, tmp_path: Path) -> None:

@@ -147,7 +147,8 @@ def compact_by_key(
         for some in _changed(superseded):
             added += _kept(store, manifest.topic, some, superseded)
             replaced += some
-    if not replaced:
+    # As in `compact`: files that the last compaction has replaced are still to be removed.
+    if not replaced and not manifest.replaced:
         return manifest
     names = tuple(file.name for file in replaced)
     changed = replace(manifest.with_files(added, without=replaced), written_ms=now_ms, by=by, replaced=names)

@@ -78,6 +78,7 @@ class ImportConfig:
         lag_seconds: How long rows of a table may appear after rows with a higher value. Rows are taken when the table has had
             their value, or a higher one, for this long.
         backwards: What to do if all values of a table are below the last one that was taken: `stop`, or `ignore` it.
+            Also decides about times that are more than a day ahead.
         app: The application that reads or writes the topic, and has its serdes; none for text and JSON.
         key_serde: Serde of keys by name; none for that of the application, or text.
         value_serde: Serde of values by name; none for that of the application, or JSON.

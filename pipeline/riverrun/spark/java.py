@@ -42,7 +42,7 @@ def classes_archive(environ: Mapping[str, str], home: Path | None = None) -> Pat
     place = Path(java).resolve() if java else Path()
     made_ns = place.stat().st_mtime_ns if java else 0
     identity = f"{place} {made_ns} {environ.get('SPARK_HOME', pyspark.__path__[0])} {pyspark.__version__}"
-    where = home or Path(environ.get("RIVERRUN_HOME", DEFAULT_HOME))
+    where = home or Path(environ.get("RIVERRUN_HOME") or DEFAULT_HOME)
     return where.expanduser() / "spark-classes" / f"{sha256(identity.encode()).hexdigest()[:16]}.jsa"
 
 

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from riverrun.topology.topology import Topology
 
 PARQUET = ".parquet"
+_UNFINISHED = ".part"
 # Written as `sha256sum` does. Readers of directories of Parquet files skip names that begin with `_`.
 _SUMS = "_SHA256SUMS"
 # The file may be anyone's: a larger one is not read.
@@ -145,10 +146,11 @@ def _written(
         "riverrun.application": application_id,
     }
     schema = pa.schema([(column.name, column.kind) for column in columns], about)
-    if target.exists() and (target.is_file() or any(target.iterdir())):
+    is_file = target.suffix == PARQUET
+    left = [*target.iterdir()] if target.is_dir() else []
+    if target.is_file() or any(each.suffix != _UNFINISHED and each.name != _SUMS for each in left):
         message = f"{target} is there already"
         raise ConfigError(message, hint="Name another file, or an empty directory.")
-    is_file = target.suffix == PARQUET
     files = (
         {target: [*parts.values()]}
         if is_file
@@ -157,16 +159,20 @@ def _written(
     rows = 0
     try:
         (target.parent if is_file else target).mkdir(parents=True, exist_ok=True)
-        for path, some in files.items():
-            # Under another name until it is complete: an export that dies leaves no file that looks whole.
-            unfinished = path.with_suffix(".part")
-            with pq.ParquetWriter(unfinished, schema) as writer:
+        for each in left:
+            each.unlink()
+        # Under other names until all are complete, and their sums are there: an export that dies leaves nothing that
+        # looks whole.
+        unfinished = {path.with_suffix(_UNFINISHED): path for path in files}
+        for written, some in zip(unfinished, files.values(), strict=True):
+            with pq.ParquetWriter(written, schema) as writer:
                 for batch in chain.from_iterable(part() for part in some):
                     writer.write_batch(batch.cast(schema) if batch.schema != schema else batch)
                     rows += batch.num_rows
-            unfinished.rename(path)
-        lines = (f"{_sum_of(path)}  {path.name}\n" for path in files)
+        lines = (f"{_sum_of(written)}  {path.name}\n" for written, path in unfinished.items())
         _sums_file(target).write_text("".join(lines), encoding="utf-8")
+        for written, path in unfinished.items():
+            written.rename(path)
     except OSError as error:
         message = f"{target} cannot be written: {error}"
         raise ConfigError(

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
+from riverrun.records import is_legal_topic
 from riverrun.serde.windowed import session_windowed, windowed
 from riverrun.sql.formats import (
     FORMATS_OF_CHANGES,
@@ -181,6 +182,12 @@ class Source:
     is_read_only: bool = False
     stored: StoredTable | None = None
     ttl: timedelta | None = None
+
+    def __post_init__(self) -> None:
+        # The builder would find it only when no statement is known any more.
+        if not is_legal_topic(self.topic):
+            message = f"{self.topic!r} is not a legal topic name"
+            raise SqlError(message)
 
     def serdes(self, used: frozenset[str] | None = None) -> tuple[Serde[Any], Serde[Any]]:
         """Return the serdes of its keys, windowed or not, and of its values, as `RecordLayout.serdes` does."""
@@ -404,9 +411,9 @@ def _timestamp(given: Mapping[str, Any], columns: Any, start: int) -> str | None
 
 
 def _millis(name: str, text: str, start: int) -> int:
-    match = re.fullmatch(r"\s*(\d+)\s+([A-Za-z]+)\s*", text)
+    match = re.fullmatch(r"\s*([0-9]+)\s+([A-Za-z]+)\s*", text)
     unit = match[2].upper().removesuffix("S") if match else ""
     if match is None or unit not in UNITS:
         message = f"{name} {text!r} is not a duration such as '10 SECONDS'"
         raise SqlError(message, start)
-    return checked_duration(int(match[1][:_MOST_DIGITS]) * UNITS[unit], start)
+    return checked_duration(int((match[1].lstrip("0") or "0")[:_MOST_DIGITS]) * UNITS[unit], start)

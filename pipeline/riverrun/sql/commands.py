@@ -307,32 +307,31 @@ class Statements:
                     yield "LATE INTO", into.name, self.catalog.sources[into.name].topic
 
     def _explained(self, command: Explain) -> ResultSet:
-        plan = StatementPlan(StreamsBuilder(), self.catalog, columns=self.columns)
         if command.query is not None:
+            plan = StatementPlan(StreamsBuilder(), self.catalog, columns=self.columns)
             plan.select(command.query, "shown")
         else:
-            plan.add_all([self._making(command)])
+            # What the statement finds: the sources and properties of those before it.
+            number = self._making(command)
+            before = StatementPlan(StreamsBuilder(), columns=self.columns)
+            before.add_all(self.statements[:number])
+            plan = StatementPlan(StreamsBuilder(), before.catalog, properties=before.properties, columns=self.columns)
+            plan.add_all([self.statements[number]])
         return ResultSet(("Topology",), tuple((line,) for line in str(plan.builder.build().describe()).splitlines()))
 
-    def _making(self, command: Explain) -> Statement:
-        """Return the statement that creates a source, and make the catalog forget what it creates."""
+    def _making(self, command: Explain) -> int:
+        """Return the number of the statement that creates a source."""
         name = command.name or ""
-        made = [(each, _makes(each)) for each in self.statements if isinstance(each, CreateSource) and each.query]
-        found = [(each, names) for each, names in made if name in names]
-        if not found:
+        numbers = {
+            made: number
+            for number, each in enumerate(self.statements)
+            if isinstance(each, CreateSource) and each.query is not None
+            for made in (each.name, *(late.name for late in each.query.late))
+        }
+        if name not in numbers:
             message = f"No statement creates {name} from a query"
-            raise SqlError(message, command.start, hint=nearest(name, [each for _, names in made for each in names]))
-        # It is planned again, which a source with its name would prevent.
-        statement, names = found[-1]
-        for each in names:
-            self.catalog.sources.pop(each, None)
-        return statement
-
-
-def _makes(statement: CreateSource) -> tuple[str, ...]:
-    """Return the sources that a statement creates: its own, and those of late rows."""
-    late = () if statement.query is None else statement.query.late
-    return (statement.name, *(each.name for each in late))
+            raise SqlError(message, command.start, hint=nearest(name, numbers))
+        return numbers[name]
 
 
 def _topics(sources: Iterable[Source]) -> Iterable[tuple[Any, ...]]:

@@ -167,7 +167,7 @@ class ExpressionParser(Parser):
             raise SqlError(message, start, hint=nearest(name, [*_TYPES, "DECIMAL", "ARRAY", "MAP", "STRUCT"]))
         # A length is allowed, and has no effect.
         if name == "VARCHAR" and self.word("("):
-            self._advance()
+            self.number()
             self.expect(")")
         return _TYPES[name]
 

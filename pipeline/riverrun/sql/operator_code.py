@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import decimal
 import re
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -94,6 +95,8 @@ class Operators:
         if result is None:
             message = f"Unsupported arithmetic types. {left.type} {right.type}"
             raise SqlError(message)
+        if sign in "/%" and result is not Primitive.DOUBLE:
+            self._check_divisor(right)
         if isinstance(result, Decimal):
             code = self._decimal(sign, left, right, result)
         elif result is Primitive.DOUBLE:
@@ -101,6 +104,12 @@ class Operators:
         else:
             code = Code(self._whole(sign, left, right, 32 if result is Primitive.INTEGER else 64), result)
         return self.possible(code) if sign in "/%" or isinstance(result, Decimal) else code
+
+    def _check_divisor(self, divisor: Code) -> None:
+        with suppress(UnknownValue):
+            if self.value(divisor) == 0:
+                message = "This expression can never be computed: division by zero"
+                raise SqlError(message, hint=NEVER)
 
     def _joined(self, left: Code, right: Code) -> Code:
         # The size is limited, because a text that a lambda doubles for each item would fill the memory.

@@ -268,7 +268,7 @@ class KsqlParser(ExpressionParser):
         token = self._curr
         if self._match(TokenType.STAR):
             return Item(None, start=token.start)
-        if self._next and self._next.text == "." and self._tokens[self._index + 2].text == "*":
+        if [each.text for each in self._tokens[self._index + 1 : self._index + 3]] == [".", "*"]:
             source, start = self.name()
             self._advance(2)
             return Item(None, source=source, start=start)
@@ -363,8 +363,7 @@ class KsqlParser(ExpressionParser):
 
     def _window_clause(self) -> WindowClause:
         if self.is_next("TUMBLING", "HOPPING", "SESSION"):
-            kind = str(self._curr.text.upper())
-            self._advance()
+            kind, place = self.name()
         else:
             # A window may have a name, which nothing refers to.
             self.name()
@@ -374,23 +373,35 @@ class KsqlParser(ExpressionParser):
             self.expect("SIZE")
         size, given = self._duration(), dict[str, Any]()
         while self.word(","):
-            word, start = self._curr.text.upper(), self._curr.start
-            self._advance()
-            if word == "RETENTION":
-                given["retention"] = self._duration()
-            elif word == "GRACE":
-                self.expect("PERIOD")
-                given["grace"] = self._duration()
-            elif word == "LATE" and "late" not in given:
-                given["late"] = self._late_into()
-            elif word == "ADVANCE" and kind == "HOPPING":
-                self.expect("BY")
-                given["advance"] = self._duration()
-            else:
-                message = f"Windows have no {'second ' if word == 'LATE' else ''}{word}"
-                raise SqlError(message, start)
+            self._window_part(kind, given)
         self.expect(")")
-        return WindowClause(kind, size, **given)
+        if kind == "SESSION" and size == 0:
+            message = "The gap of SESSION windows must be more than 0"
+            raise SqlError(message, place)
+        if kind == "HOPPING" and "ADVANCE" not in given:
+            message = "HOPPING windows take ADVANCE BY and a time: how far apart they begin"
+            raise SqlError(message, place, hint="TUMBLING windows begin where the one before ends.")
+        return WindowClause(kind, size, **{word.lower(): value for word, value in given.items()})
+
+    def _window_part(self, kind: str, given: dict[str, Any]) -> None:
+        """Take one more part of a window, and add it to those that are given."""
+        token = self._curr
+        word = token.text.upper() if token else ""
+        if word in given:
+            message = f"Windows have no second {word}"
+            raise self.fail(message)
+        if self.word("RETENTION"):
+            given[word] = self._duration()
+        elif self.is_next("GRACE"):
+            given[word] = self._grace()
+        elif self.word("LATE"):
+            given[word] = self._late_into()
+        elif kind == "HOPPING" and self.word("ADVANCE"):
+            self.expect("BY")
+            given[word] = self._duration()
+        else:
+            message = f"Windows have no {word}" if token else "Expected a part of the window, found the end"
+            raise self.fail(message)
 
 
 def parse(text: str) -> list[Statement]:

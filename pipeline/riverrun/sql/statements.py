@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -165,6 +166,11 @@ class Query:
     distinct: DistinctOn | None = None
 
     @property
+    def sources(self) -> tuple[From, ...]:
+        """Return all sources that the query reads."""
+        return (self.source, *(join.source for join in self.joins))
+
+    @property
     def late(self) -> tuple[LateInto, ...]:
         """Return the streams of late rows."""
         of_joins = tuple(each for join in self.joins for each in join.late)
@@ -237,6 +243,8 @@ MOST_LEVELS = 32
 """Greatest number of levels in which brackets, types, CASE, lambdas, NOT and signs stand within each other."""
 # A DOUBLE has at most 309 digits before its point; converting longer texts takes quadratic time.
 _MOST_NUMBER = 400
+# Texts and names in quotes, comments, and all other characters.
+_CLOSED = re.compile(r"""'[^']*'|`[^`]*`|"[^"]*"|--[^\n]*|/\*.*?\*/|(?!/\*)[^'`"]""", re.DOTALL)
 _OPENING = frozenset({TokenType.L_PAREN, TokenType.L_BRACKET, TokenType.CASE})
 _CLOSING = frozenset({TokenType.R_PAREN, TokenType.R_BRACKET, TokenType.END})
 # Operators before one operand, which can stand before each other: each of them is a level as well.
@@ -294,9 +302,7 @@ def words(text: str) -> list[Token]:
     try:
         found = Ksql().tokenize(text)
     except TokenError as error:
-        # sqlglot's message may quote the text.
-        message = f"The text cannot be read: {str(error)[:_MOST_NUMBER]}"
-        raise SqlError(message, 0) from None
+        raise _unreadable(text, error) from None
     # Of the tokens, because the parser itself would already have called itself too often.
     _check_levels(found)
     for token in found:
@@ -304,6 +310,17 @@ def words(text: str) -> list[Token]:
             message = f"A number of {len(token.text)} characters is too long: the most is {_MOST_NUMBER}"
             raise SqlError(message, token.start)
     return found
+
+
+def _unreadable(text: str, error: TokenError) -> SqlError:
+    # sqlglot's error has the place where the text ends, not the place where a quote or a comment begins.
+    at = 0
+    while found := _CLOSED.match(text, at):
+        at = found.end()
+    if at < len(text):
+        return SqlError(f"This {'comment' if text[at] == '/' else 'quote'} is not closed", at)
+    # sqlglot's message may quote the text.
+    return SqlError(f"The text cannot be read: {str(error)[:_MOST_NUMBER]}", at)
 
 
 def _check_levels(tokens: Sequence[Token]) -> None:

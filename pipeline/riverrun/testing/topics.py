@@ -66,8 +66,8 @@ class TestInputTopic(Generic[K, V]):
         if not isinstance(timestamp, int | None):
             message = f"timestamp must be ms since the epoch, an int, not {timestamp!r}"
             raise StreamsError(message, hint="Use round(moment.timestamp() * 1000) for a datetime with a time zone.")
-        if timestamp is not None and timestamp > MAX_TIME_MS:
-            message = f"timestamp {timestamp} does not fit into 64 bits"
+        if timestamp is not None and not 0 <= timestamp <= MAX_TIME_MS:
+            message = f"timestamp {timestamp} {'is negative' if timestamp < 0 else 'does not fit into 64 bits'}"
             raise StreamsError(message, hint="Times are ms since the epoch.")
         at = timestamp
         if at is None:

@@ -410,9 +410,6 @@ class Follower(Generic[Batch]):
         self._begun, self._reached, self._committed = tps, dict(starts), dict(starts)
         self._read_to_end.clear()
         self._records = self._bytes = 0
-        if self._failing_since is not None:
-            log.warning("answered again after %.0f s", self._clock() - self._failing_since)
-        self._failing_since, self._next_pause = None, _FIRST_PAUSE_SECONDS
         for tp, offset in sorted(starts.items()):
             log.info("follows %s from offset %d", tp, offset)
 
@@ -426,6 +423,7 @@ class Follower(Generic[Batch]):
                 polled = self._reader.poll(_POLLED, _POLL_SECONDS)
                 try:
                     self._take(polled)
+                    self._note_answer(polled)
                 except BrokerError:
                     # The batch may be written in part: read it again from the last commit.
                     self._forget()
@@ -436,6 +434,12 @@ class Follower(Generic[Batch]):
                 raise
             log.warning("%s", error.message)
             self._pause(_POLL_SECONDS)
+
+    def _note_answer(self, polled: Polled) -> None:
+        """End a series of failures: whatever was read is written, and not only begun."""
+        if self._failing_since is not None and not self._records and (polled.records or polled.ends):
+            log.warning("answered again after %.0f s", self._clock() - self._failing_since)
+            self._failing_since, self._next_pause = None, _FIRST_PAUSE_SECONDS
 
     def _take(self, polled: Polled) -> None:
         """Write what was read, and commit what is due."""

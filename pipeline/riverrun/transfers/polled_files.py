@@ -6,7 +6,9 @@ as that of batch imports does. Of a file that was taken in part, it has the numb
 
 from __future__ import annotations
 
+import gzip
 import re
+import zlib
 from contextlib import contextmanager
 from dataclasses import replace
 from fnmatch import fnmatchcase
@@ -34,6 +36,8 @@ _PATTERN = re.compile(r"[*?\[]")
 _VERSIONS = ("ETag", "etag", "mtime", "LastModified", "last_modified", "updated", "created")
 """Fields by which file stores show that a file has changed."""
 _ROWS = 5_000
+_DAMAGED = (pa.ArrowInvalid, gzip.BadGzipFile, zlib.error, EOFError)
+"""Errors of a file that no repetition mends."""
 
 
 class PolledFiles:
@@ -222,7 +226,7 @@ class PolledFiles:
         except (StreamsError, KeyboardInterrupt):
             raise
         # Every kind of store has different errors. Those up to `ConfigError` do not pass by themselves; all others are retried.
-        except pa.ArrowInvalid as error:
+        except _DAMAGED as error:
             message = f"Cannot {doing} {self._source}: {error}"
             raise DeserializationError(message, hint="Restore the file; or move it away, to leave it out.") from error
         except (PermissionError, ImportError, ValueError) as error:

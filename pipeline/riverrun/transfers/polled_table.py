@@ -20,6 +20,7 @@ import sqlalchemy as sa
 from sqlalchemy.exc import ProgrammingError, SQLAlchemyError, StatementError
 
 from riverrun.errors import ConfigError, EngineError
+from riverrun.hosting.process import SystemClock
 from riverrun.records import EPOCH, moment
 from riverrun.transfers.import_progress import Position
 from riverrun.transfers.import_rows import SourceRow
@@ -33,6 +34,10 @@ if TYPE_CHECKING:
 
 # A count is only for reports, and must not scan a large table.
 _MOST_COUNTED = 100_000
+# Rows with one value are read at once where no second column tells them apart.
+_MOST_ALIKE = 1_000_000
+# Time zones that the database does not name, and clocks that differ.
+_LONGEST_AHEAD = dt.timedelta(days=1)
 _MICROSECOND = dt.timedelta(microseconds=1)
 _BACKWARDS_HINT = (
     "If it was filled anew, rename the import, which imports everything."
@@ -145,6 +150,8 @@ class PolledTable:
         highest, has_nulls = connection.execute(self._look).one()
         if has_nulls:
             self._refuse_nulls()
+        if self._stops_backwards:
+            self._refuse_future(highest)
         # The query may take long. The value was certainly there at its end, so its lag counts from then on.
         self._highest.append((self._clock() if self._lag_seconds else begun, highest))
         # The first entry stays the newest one that is old enough, judged by the beginning: rows may be read as of then.
@@ -173,7 +180,14 @@ class PolledTable:
         # Rows with one value stay together, as the next query begins above it.
         last = rows[-1][self._columns[0]]
         whole = [row for row in rows if row[self._columns[0]] != last]
-        return whole or list(connection.execute(query.where(self._rising == _bound(last))).mappings())
+        alike = query.where(self._rising == _bound(last)).limit(_MOST_ALIKE + 1)
+        found = whole or list(connection.execute(alike).mappings())
+        if len(found) > _MOST_ALIKE:
+            message = (
+                f"{self._what} at {self._address} has more than {_MOST_ALIKE:,} rows with {self._columns[0]} {last}"
+            )
+            raise ConfigError(message, hint=f'Name a key as well: incremental = ["{self._columns[0]}", "id"].')
+        return found
 
     def _is_reached(self, value: Any) -> bool:
         """Return whether the position has exactly this value."""
@@ -201,6 +215,21 @@ class PolledTable:
             f"{self._what} at {self._address} has rows without {' or '.join(self._columns)}, which would be missed"
         )
         raise ConfigError(message, hint="Fill the column, and declare it NOT NULL; or select other rows by a query.")
+
+    def _refuse_future(self, highest: Any) -> None:
+        """Refuse a time far ahead: once it is the position, rows of all times before it would be missed."""
+        latest = EPOCH + dt.timedelta(milliseconds=SystemClock().now_ms()) + _LONGEST_AHEAD
+        is_ahead = (
+            moment(highest) > latest
+            if isinstance(highest, dt.datetime)
+            else (isinstance(highest, dt.date) and highest > latest.date())
+        )
+        if is_ahead:
+            message = (
+                f"{self._what} at {self._address} has a row with {self._columns[0]} {highest}, which is in the future"
+            )
+            hint = 'Rows before that time would be missed. Correct the row; or write backwards = "ignore".'
+            raise ConfigError(message, hint=hint)
 
     def _refuse_fall(self, connection: sa.Connection, highest: Any) -> None:
         """Refuse a table whose values are all below the position: rows with lower values would be missed."""

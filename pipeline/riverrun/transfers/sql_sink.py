@@ -17,6 +17,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import (
     ArgumentError,
     DBAPIError,
+    IntegrityError,
     InterfaceError,
     NoSuchModuleError,
     OperationalError,
@@ -88,8 +89,11 @@ class SqlSink:
             return {}
         with self._told(f"take over {len(partitions)} partitions"), self._held():
             self._prepare()
-            with self._engine.begin() as connection:
-                claimed = {tp: self._claim(connection, tp) for tp in sorted(partitions)}
+            try:
+                claimed = self._claimed(partitions)
+            except IntegrityError:
+                # Another follower took over a new partition meanwhile: its row is there now.
+                claimed = self._claimed(partitions)
         return {tp: offset for tp, offset in claimed.items() if offset is not None}
 
     def write(self, batch: SinkBatch) -> None:
@@ -146,6 +150,10 @@ class SqlSink:
         for start in range(0, len(gone), _DELETED_AT_ONCE):
             chosen = place[1].in_(gone[start : start + _DELETED_AT_ONCE])
             connection.execute(sa.delete(self._rows).where(of_partition, chosen))
+
+    def _claimed(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int | None]:
+        with self._engine.begin() as connection:
+            return {tp: self._claim(connection, tp) for tp in sorted(partitions)}
 
     def _claim(self, connection: sa.Connection, tp: TopicPartition) -> int | None:
         """Raise the epoch of a partition, and return its offset."""

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 # The longest first: the mark of UTF-32 (little endian) begins with that of UTF-16.
 _BOMS = (
     (codecs.BOM_UTF32_LE, "utf-32"),
+    (codecs.BOM_UTF32_BE, "utf-32"),
     (codecs.BOM_UTF8, "utf-8"),
     (codecs.BOM_UTF16_LE, "utf-16"),
     (codecs.BOM_UTF16_BE, "utf-16"),

@@ -227,7 +227,10 @@ def test_the_last_record_of_each_key_stays_where_it_was(
         assert found.stretches(0) == [OffsetRange(0, start)]
         assert list(verify(files, found)) == []
         assert read(files, manifest) == everything  # for readers that have begun
-        assert compact_by_key(files, found, now_ms=1, by="", most_keys=most_keys) == found
+        again = compact_by_key(files, found, now_ms=1, by="", most_keys=most_keys)
+        assert (again.files, again.replaced) == (found.files, ())
+        assert leftovers(files, again) == []
+        assert compact_by_key(files, again, now_ms=1, by="", most_keys=most_keys) == again
 
 
 def test_only_old_files_that_no_manifest_needs_are_swept(tmp_path: Path) -> None:

@@ -116,3 +116,24 @@ def test_files_that_others_have_made_have_no_sums(store: StoreBuilder, tmp_path:
     assert imported(store, tmp_path / "other.parquet") == ROWS[:1]
     (target / "_SHA256SUMS").unlink()
     assert imported(store, target) == ROWS[1:]
+
+
+def test_an_export_that_dies_leaves_nothing_that_looks_whole(store: StoreBuilder, tmp_path: Path) -> None:
+    """And it can be repeated in the same directory."""
+    target = tmp_path / "rows"
+
+    def broken() -> Iterator[pa.RecordBatch]:
+        yield from rows(store, 1)
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        _written(target, store, "app", {0: partial(rows, store, 0), 1: broken, 2: partial(rows, store, 2)})
+    assert not [*target.glob("*.parquet")]
+    assert {path.name for path in exported(store, target).iterdir()} == {
+        "_SHA256SUMS",
+        "partition-00000.parquet",
+        "partition-00001.parquet",
+    }
+    assert len(imported(store, target)) == 2
+    with pytest.raises(ConfigError, match="is there already"):
+        exported(store, target)

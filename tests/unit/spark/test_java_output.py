@@ -5,6 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 
+from riverrun.spark.java import classes_archive
+
 _SCRIPT = r"""
 import subprocess, sys
 from riverrun.spark.java import quiet_java
@@ -48,3 +50,7 @@ def test_lines_of_java_come_through_but_for_those_of_each_start() -> None:
         'Exception in thread "main" java.lang.RuntimeException: [unresolved dependency: com.nope#x;1: not found]',
     ]
     assert done.returncode == 0
+
+
+def test_an_empty_home_is_no_home() -> None:
+    assert classes_archive({"RIVERRUN_HOME": ""}) == classes_archive({})

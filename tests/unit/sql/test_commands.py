@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from riverrun import BYTES, StreamsBuilder
 from riverrun.cli.main import app
-from riverrun.sql.commands import Select, Statements, parse_commands
+from riverrun.sql.commands import Explain, Select, Statements, parse_commands
 from riverrun.sql.planning.planner import StatementPlan
 from riverrun.sql.statements import SqlError
 from riverrun.testing import TopologyTestDriver
@@ -84,6 +84,23 @@ def test_explain_shows_the_topology_of_a_query_alone(asked: Path, command: str) 
     assert "AGGREGATE" not in shown
 
 
+EXPLAINED = f"""SET 'ksql.output.topic.name.prefix' = 'shop-';
+{STATEMENTS}
+UNSET 'ksql.output.topic.name.prefix';
+DROP STREAM orders;
+"""
+
+
+def test_explain_finds_what_the_statement_found() -> None:
+    """The properties of SET, and sources that later statements drop."""
+    found = Statements.of(EXPLAINED, "x.sql")
+    before = dict(found.catalog.sources)
+    (command,) = parse_commands("EXPLAIN lamps")
+    assert isinstance(command, Explain)
+    assert "topic: shop-LAMPS" in str(found.answer(command).rows)
+    assert found.catalog.sources == before
+
+
 def test_a_table_of_text_is_as_wide_as_its_values(asked: Path) -> None:
     assert ask(asked, "SHOW TABLES").stdout.splitlines() == [
         "Table Name  Kafka Topic  Key Format  Value Format  Windowed",
@@ -102,7 +119,7 @@ def test_a_table_of_text_is_as_wide_as_its_values(asked: Path) -> None:
         ("SELECT itme FROM orders", "Column 'ITME' cannot be resolved. (command:1:8)", "ITEM"),
         ("SELECT m FROM totals", "Column 'M' cannot be resolved. (command:1:8)", "N"),
         ("SHOW STREAMS DESCRIBE orders", "Unexpected 'DESCRIBE'", ""),
-        ("SELECT 'x", "cannot be read", ""),
+        ("SELECT 'x", "This quote is not closed (command:1:8)", ""),
         ("SET 'auto.offset.rest' = 'earliest'", "There is no property 'auto.offset.rest' here", "auto.offset.reset"),
         ("SET 'auto.offset.reset' = 'first'", "cannot be 'first'", "earliest or latest"),
         ("INSERT INTO orders SELECT * FROM lamps", "INSERT INTO takes VALUES here", "belongs in the file"),

@@ -298,6 +298,29 @@ def test_no_regular_expression_takes_more_than_linear_time(name: str, order: str
 
 
 @pytest.mark.parametrize(
+    ("pattern", "text", "group"),
+    [
+        ("<[^>]*>|<", "<" * 44_000, 0),
+        ("(" * 400 + "a" + ")" * 400, LONG, 400),
+        ("|".join(["(a)"] * 400), LONG, 400),
+        (f"(?:{'(a?)' * 400})*$", LONG, 1),
+        ("a.{1000}c", LONG * 100, 0),
+    ],
+)
+@pytest.mark.timeout(20)
+def test_a_regular_expression_that_takes_long_for_a_text_is_refused(pattern: str, text: str, group: int) -> None:
+    with pytest.raises(ValueError, match=r"matches a text of \d+ bytes too often|is too long for a text of \d+ bytes"):
+        call("REGEXP_EXTRACT_ALL", "STRING STRING INT", pattern, text, group)
+
+
+@pytest.mark.timeout(20)
+def test_groups_that_nobody_asks_for_cost_nothing() -> None:
+    pattern = "|".join(["(a)"] * 400)
+    assert call("REGEXP_EXTRACT", "STRING STRING", pattern, LONG) == "a"
+    assert call("REGEXP_REPLACE", "STRING STRING STRING", LONG[:10_000], pattern, "b") == "b" * 10_000
+
+
+@pytest.mark.parametrize(
     "pattern",
     [
         "(?=a)", "(?!a)", "(?<=a)b", "(?<!a)b", r"(a)\1", r"(?<n>a)\k<n>", "a++", "(?>a)", "[a-z&&[^b]]", "[a[b]]", "a{1001}",

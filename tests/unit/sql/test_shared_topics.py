@@ -176,13 +176,24 @@ BOTH = "CREATE STREAM oa AS SELECT * FROM a; CREATE STREAM ob AS SELECT * FROM b
         TWO.replace("id STRING KEY", "id BIGINT KEY") + BOTH,
         MIXED.replace("id STRING PRIMARY", "id BIGINT PRIMARY") + BOTH.replace("CREATE STREAM ob", "CREATE TABLE ob"),
         TWO.replace("y STRING) WITH (", "y STRING) WITH (TIMESTAMP = 'y', TIMESTAMP_FORMAT = 'yyyy', ") + BOTH,
+        TWO.replace("id STRING", "k STRING")
+        .replace("WITH (", "WITH (KEY_FORMAT = 'DELIMITED', ")
+        .replace("'DELIMITED'", "'DELIMITED', KEY_DELIMITER = '|'", 1)
+        + BOTH,
         "SET 'ksql.persistence.wrap.single.values' = 'true';" + TWO + BOTH,
         TWO.splitlines()[1]
         + "CREATE STREAM ob WITH (KAFKA_TOPIC = 'u') AS SELECT k, x FROM a;"
         + "CREATE STREAM c (k STRING KEY, y INT) WITH (KAFKA_TOPIC = 'u', VALUE_FORMAT = 'JSON');"
         + "CREATE STREAM oc AS SELECT * FROM c; CREATE STREAM od AS SELECT * FROM ob;",
     ],
-    ids=["other keys", "other keys of a table", "other times", "settings", "a topic that a query writes"],
+    ids=[
+        "other keys",
+        "other keys of a table",
+        "other times",
+        "other delimiters of keys",
+        "settings",
+        "a topic that a query writes",
+    ],
 )
 def test_streams_that_cannot_share_a_topic_are_refused(statements: str) -> None:
     with pytest.raises(SqlError, match=r"(A and B|C and OB) read topic (t|u) in different ways") as raised:

@@ -139,8 +139,8 @@ CASES = {
         [(None, {"D": False, "N": False}), (None, {"D": True, "N": True})],
     ),
     "keeps the other parts of a value of which one cannot be computed": Case(
-        f"{NUMBERS} CREATE STREAM o AS SELECT ARRAY[1, a / 0] AS l, STRUCT(x := a / 0, y := 2) AS s,"
-        " IFNULL(l[1], -1) AS i, COALESCE(a / 0, 3) AS c FROM sales;",
+        f"{NUMBERS} CREATE STREAM o AS SELECT ARRAY[1, a / (a - 1)] AS l, STRUCT(x := a / (a - 1), y := 2) AS s,"
+        " IFNULL(l[1], -1) AS i, COALESCE(a / (a - 1), 3) AS c FROM sales;",
         [(None, {"A": 1})],
         [(None, {"L": [1, None], "S": {"X": None, "Y": 2}, "I": -1, "C": 3})],
     ),

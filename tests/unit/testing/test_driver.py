@@ -349,10 +349,11 @@ def test_a_datetime_is_no_timestamp() -> None:
 LAST_MS = 2**63 - 1
 
 
-def test_a_time_beyond_64_bits_is_no_timestamp() -> None:
+@pytest.mark.parametrize(("timestamp", "problem"), [(LAST_MS + 1, "does not fit into 64 bits"), (-1, "is negative")])
+def test_a_time_that_no_record_can_have_is_no_timestamp(timestamp: int, problem: str) -> None:
     topology = counting(TimeWindows.of(timedelta(seconds=1)))
-    with TopologyTestDriver(topology) as driver, pytest.raises(StreamsError, match="does not fit into 64 bits"):
-        driver.input_topic("in", STRING, STRING).pipe_input("k", "v", timestamp=LAST_MS + 1)
+    with TopologyTestDriver(topology) as driver, pytest.raises(StreamsError, match=problem):
+        driver.input_topic("in", STRING, STRING).pipe_input("k", "v", timestamp=timestamp)
 
 
 @pytest.mark.parametrize("windows", [TimeWindows.of(timedelta(seconds=1)), SessionWindows.of(timedelta(seconds=1))])

@@ -25,8 +25,12 @@ LONGEST_PATTERN = 10_000
 """Greatest number of characters of a pattern."""
 # Between two `%` of LIKE with a `_` among them, each character may be compared at each place of a text.
 _LONGEST_BLANKS = 1000
-# RE2 is linear for one match, but each match of some patterns is sought up to the end of the text: so many bytes at most.
-_LONGEST_WAY = 1_000_000_000
+# RE2 is linear for one match, but each match of some patterns is sought up to the end of the text, and each byte of a
+# match may move all groups in all instructions: about a second in all.
+_LONGEST_WAY = 400_000_000
+_GROUPS_PER_STEP = 4
+# Without room for its automaton, RE2 follows all instructions at each byte: so many steps take some seconds.
+_MOST_STEPS = 10_000_000_000
 _Spans: TypeAlias = list[tuple[int, int]]
 _ANYWHERE = _re2.RE2.Anchor.UNANCHORED
 _POSIX = {
@@ -47,13 +51,17 @@ _REFERENCE = re.compile(r"\\(?P<escaped>.)|\$(?P<number>\d)|\$\{(?P<name>\w+)\}|
 
 # Few: each may take 8 MB when it has seen many texts, as RE2 builds its automaton while it matches.
 @lru_cache(maxsize=32)
-def _compiled(pattern: str) -> _re2.RE2:
-    """Compile a pattern of Java's; raise ValueError for one that takes more than linear time."""
+def _compiled(pattern: str, *, with_groups: bool = False) -> _re2.RE2:
+    """Compile a pattern of Java's; raise ValueError for one that takes more than linear time.
+
+    Groups cost much: without them only the span of the whole match is found.
+    """
     if len(pattern) > LONGEST_PATTERN:
         message = f"a regular expression may have {LONGEST_PATTERN} characters, not {len(pattern)}"
         raise ValueError(message)
     options = Options()
     options.log_errors = False
+    options.never_capture = not with_groups
     found = _re2.RE2(_translated(pattern).encode(), options)
     if not found.ok():
         reason = found.error().decode(errors="replace")
@@ -96,23 +104,28 @@ def _class(letter: str, name: str, text: str, *, is_within: bool) -> str:
     return known if is_within else f"[{known}]"
 
 
-def _matches(pattern: str, data: bytes) -> Iterator[_Spans]:
+def _matches(pattern: str, data: bytes, *, with_groups: bool) -> Iterator[_Spans]:
     """Yield the spans of each match, and of its groups, in bytes."""
-    match, at, end, way = _compiled(pattern).Match, 0, len(data), 0
+    compiled, at, end, way = _compiled(pattern), 0, len(data), 0
+    grouped = _compiled(pattern, with_groups=True) if with_groups else None
+    cost = 0 if grouped is None else grouped.NumberOfCapturingGroups() * grouped.ProgramSize()
     is_local = _LOCAL.fullmatch(pattern) is not None
+    if end * compiled.ProgramSize() > _MOST_STEPS:
+        message = f"the regular expression {pattern!r} is too long for a text of {end} bytes"
+        raise ValueError(message)
     for _ in range(MOST_ITEMS):
-        found: _Spans = match(_ANYWHERE, data, at, end)
+        found: _Spans = compiled.Match(_ANYWHERE, data, at, end)
         start, last = found[0]
         if start < 0:
             return
-        yield found
-        # An empty match at the end would be found again and again.
-        if at == end:
-            return
-        way += 0 if is_local else end - at
+        way += (0 if is_local else end - at) + (last - start + 1) * cost // _GROUPS_PER_STEP
         if way > _LONGEST_WAY:
             message = f"the regular expression {pattern!r} matches a text of {end} bytes too often"
             raise ValueError(message)
+        yield found if grouped is None else grouped.Match(_ANYWHERE, data, at, end)
+        # An empty match at the end would be found again and again.
+        if at == end:
+            return
         at = last if last > at else _next(data, at)
     message = f"more than {MOST_ITEMS} matches of a regular expression"
     raise ValueError(message)
@@ -147,7 +160,7 @@ _PATTERN = {"pattern": _compiled}
 def extracted(pattern: str, text: str, group: int = 0) -> str | None:
     """The first part that matches, or a group of it; NULL if nothing matches."""
     data = _encoded(text)
-    found: _Spans = _compiled(pattern).Match(_ANYWHERE, data, 0, len(data))
+    found = next(_matches(pattern, data, with_groups=group > 0), [])
     return _part(data, found[group]) if 0 <= group < len(found) else None
 
 
@@ -160,9 +173,9 @@ def extracted(pattern: str, text: str, group: int = 0) -> str | None:
 def all_extracted(pattern: str, text: str, group: int = 0) -> list[str | None] | None:
     """All parts that match, or a group of each."""
     data = _encoded(text)
-    if not 0 <= group <= _compiled(pattern).NumberOfCapturingGroups():
+    if not 0 <= group <= _compiled(pattern, with_groups=True).NumberOfCapturingGroups():
         return None
-    return [_part(data, found[group]) for found in _matches(pattern, data)]
+    return [_part(data, found[group]) for found in _matches(pattern, data, with_groups=group > 0)]
 
 
 @scalar(
@@ -170,11 +183,12 @@ def all_extracted(pattern: str, text: str, group: int = 0) -> list[str | None] |
 )
 def pattern_replaced(text: str, pattern: str, new: str) -> str:
     """The text with every part that matches replaced; `$1` is a group."""
-    data, template, compiled = _encoded(text), _template(new), _compiled(pattern)
-    names = dict(compiled.NamedCapturingGroups())
+    data, template = _encoded(text), _template(new)
+    names = dict(_compiled(pattern, with_groups=True).NamedCapturingGroups())
+    with_groups = any(isinstance(each, str) for each in template)
     parts: list[bytes] = []
     at = size = 0
-    for found in _matches(pattern, data):
+    for found in _matches(pattern, data, with_groups=with_groups):
         parts.append(data[at : found[0][0]])
         size += len(parts[-1])
         for each in template:
@@ -220,7 +234,7 @@ def pattern_split(text: str, pattern: str) -> list[str | None]:
         return list(within(text, MOST_ITEMS))
     data = _encoded(text)
     parts, at = [], 0
-    for found in _matches(pattern, data):
+    for found in _matches(pattern, data, with_groups=False):
         parts.append(_part(data, (at, found[0][0])))
         at = found[0][1]
     return [*parts, _part(data, (at, len(data)))]

@@ -6,6 +6,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import partial
+from itertools import product
 from typing import TYPE_CHECKING, Any
 
 from riverrun.dsl.options import Consumed, Materialized, Produced
@@ -35,6 +36,7 @@ from riverrun.sql.planning.shared_topics import (
     check_columns,
     check_replacement,
     mixed_topics,
+    path_between,
     row_of,
     rows_serde,
 )
@@ -94,6 +96,8 @@ class StatementPlan:
     tables: dict[str, KTable[Any, Any]] = field(default_factory=dict)
     placed: set[str] = field(default_factory=set)
     stores: set[str] = field(default_factory=set)
+    flows: dict[str, set[str]] = field(default_factory=dict)
+    """The topics to which queries write rows, by the topics that they read."""
     writes: bool = False
     properties: dict[str, str] = field(default_factory=dict)
     columns: Resolver = field(default_factory=Unknown)
@@ -137,7 +141,7 @@ class StatementPlan:
     def _note_places(self, query: Query) -> None:
         """Note the sources of a query that uses times or places of records, which affect how their tables are read."""
         if names_of(query) & set(PLACES):
-            self.placed |= {query.source.name, *(join.source.name for join in query.joins)}
+            self.placed |= {each.name for each in query.sources}
 
     def add(self, statement: Statement) -> None:
         """Plan one more statement."""
@@ -152,6 +156,8 @@ class StatementPlan:
                 self._insert(statement)
             else:
                 self._create(statement)
+            if isinstance(statement, CreateSource | InsertInto) and statement.query is not None:
+                self._check_circles(statement, statement.query)
         except SqlError as error:
             if error.start is None:
                 error.start = statement.start
@@ -162,6 +168,17 @@ class StatementPlan:
         except RecursionError:
             message = "The statement is nested too deeply"
             raise SqlError(message, statement.start) from None
+
+    def _check_circles(self, statement: CreateSource | InsertInto, query: Query) -> None:
+        """Make sure that no row of a query comes back to a topic that the query reads: it would go round for ever."""
+        written = [statement.name, *(each.name for each in query.late)]
+        for read, name in product(query.sources, written):
+            origin, topic = (self.catalog.find(each, statement.start).topic for each in (read.name, name))
+            self.flows.setdefault(origin, set()).add(topic)
+            circle = path_between(self.flows, topic, origin)
+            if circle:
+                message = f"Rows would go round for ever: {' -> '.join((origin, *circle))}"
+                raise SqlError(message, read.start, hint="Write the results to another topic.")
 
     def _set(self, statement: SetProperty) -> None:
         if statement.value is None:
@@ -217,8 +234,7 @@ class StatementPlan:
         """Make the stream of late rows of a query's source."""
         statement = CreateSource(into.name, is_table=False, start=into.start, properties=into.properties, query=query)
         check_replacement(statement, self.catalog.sources.get(into.name))
-        sources = (query.source, *(join.source for join in query.joins))
-        origin = next((each for each in sources if each.alias == into.source), query.source)
+        origin = next((each for each in query.sources if each.alias == into.source), query.source)
         given = checked_properties(statement, self.properties)
         first = self.catalog.find(origin.name, origin.start).layout
         self.catalog.sources[into.name] = self._made(statement, given, result, first)
@@ -327,8 +343,7 @@ class StatementPlan:
 
     def _relations(self, query: Query) -> list[Relation]:
         used = names_of(query)
-        sources = [query.source, *(join.source for join in query.joins)]
-        return [self._read(self.catalog.find(each.name, each.start), each.alias, used) for each in sources]
+        return [self._read(self.catalog.find(each.name, each.start), each.alias, used) for each in query.sources]
 
     def _read(self, source: Source, alias: str, used: set[str]) -> Relation:
         is_mixed = source.topic in self.shared.mixed

@@ -59,7 +59,7 @@ def used_columns(statements: Sequence[Statement]) -> Mapping[str, frozenset[str]
         names = names_of(query)
         # LATE INTO sends whole rows, like a star.
         has_star = bool(query.late) or any(item.expression is None for item in query.items)
-        for source in (query.source, *(join.source for join in query.joins)):
+        for source in query.sources:
             used.setdefault(source.name, set()).update(names)
             if has_star:
                 whole.add(source.name)

@@ -10,7 +10,7 @@ from riverrun.serde.api import Serde, needs_place, placed
 from riverrun.sql.statements import CreateSource, InsertInto, SqlError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from riverrun.serde.api import SerdePlace
     from riverrun.sql.catalog import RecordLayout, Source
@@ -94,10 +94,27 @@ def mixed_topics(statements: Sequence[Statement]) -> frozenset[str]:
     for statement in statements:
         query = statement.query if isinstance(statement, CreateSource | InsertInto) else None
         if query is not None:
-            names |= {query.source.name, *(join.source.name for join in query.joins)}
+            names |= {each.name for each in query.sources}
     sources = [made[name] for name in names if name in made]
     readers = Counter(each.topic for each in sources)
     return frozenset(each.topic for each in sources if each.is_table and readers[each.topic] > 1)
+
+
+def path_between(flows: Mapping[str, Collection[str]], first: str, last: str) -> tuple[str, ...]:
+    """Return a shortest path between topics, both included; empty if there is none.
+
+    >>> path_between({"a": ["b", "c"], "c": ["d"]}, "a", "d")
+    ('a', 'c', 'd')
+    """
+    paths: dict[str, tuple[str, ...]] = {first: (first,)}
+    ends = [first]
+    for topic in ends:
+        if topic == last:
+            return paths[topic]
+        later = sorted(set(flows.get(topic, ())) - paths.keys())
+        paths |= {each: (*paths[topic], each) for each in later}
+        ends += later
+    return ()
 
 
 def rows_serde(*serdes: Serde[Any]) -> Serde[tuple[Any, ...]]:
@@ -136,8 +153,9 @@ def _unwritten(_rows: Any) -> bytes:
 
 
 def _alike(one: RecordLayout, other: RecordLayout) -> bool:
-    # Serdes hold functions and cannot be compared; their names have formats and columns.
+    # Serdes hold functions and cannot be compared; their names have formats and columns, and nothing else that keys depend on.
+    options = [(each.key_delimiter, each.key_nullable, each.key_schema) for each in (one, other)]
     names = (one.serdes()[0].name, other.serdes()[0].name)
     windows = (one.window, one.window_ms) == (other.window, other.window_ms)
     times = (one.timestamp, one.timestamp_format) == (other.timestamp, other.timestamp_format)
-    return names[0] == names[1] and windows and times
+    return names[0] == names[1] and options[0] == options[1] and windows and times

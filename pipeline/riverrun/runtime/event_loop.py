@@ -262,5 +262,4 @@ def _run(loop: LookupLoop) -> None:
 # One for the process: tasks share the connections that users' functions open on the loop.
 LOOKUPS = EventLoopThread()
 
-if TYPE_CHECKING:
-    _conforms: type[LookupExecutor] = EventLoopThread
+_conforms: type[LookupExecutor] = EventLoopThread

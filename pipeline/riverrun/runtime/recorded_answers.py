@@ -277,6 +277,5 @@ def _shown(value: Any) -> str:
     return shortened(value, _SHOWN)
 
 
-if TYPE_CHECKING:
-    _conforms: type[LookupExecutor] = AnsweredLookups
-    _conforms_too: type[LookupExecutor] = RecordingLookups
+_conforms: type[LookupExecutor] = AnsweredLookups
+_conforms_too: type[LookupExecutor] = RecordingLookups

@@ -130,5 +130,4 @@ class VirtualLookups:
         self._more.set()
 
 
-if TYPE_CHECKING:
-    _conforms: type[LookupExecutor] = VirtualLookups
+_conforms: type[LookupExecutor] = VirtualLookups

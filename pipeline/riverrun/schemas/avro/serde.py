@@ -22,7 +22,7 @@ from riverrun.schemas.avro.types import schema_of, struct_of, tags_of, type_of
 from riverrun.schemas.avro.values import JsonForm, Tags
 from riverrun.schemas.avro.writing import generated_writer, writer_of
 from riverrun.schemas.framed import Texts, framed
-from riverrun.schemas.subjects import Reference, client_schema, json_text
+from riverrun.schemas.schema_text import Reference, client_schema, json_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -312,6 +312,5 @@ class KeyValueStateStore:
         return merged_scan(changed, self._table, lower, upper, reverse=reverse)
 
 
-if TYPE_CHECKING:
-    _store: type[StateStore] = KeyValueStateStore
-    _key_value: type[KeyValueStore[Any, Any]] = KeyValueStateStore
+_store: type[StateStore] = KeyValueStateStore
+_key_value: type[KeyValueStore[Any, Any]] = KeyValueStateStore

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from riverrun.runtime.times import ObservedTimes
 
 
-class Progress:
+class TaskOffsets:
     """The committed offsets of a task, and those to commit next."""
 
     def __init__(

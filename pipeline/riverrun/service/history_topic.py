@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from riverrun.records import RawFields
     from riverrun.service.history import History
-    from riverrun.service.metrics import Measured
+    from riverrun.service.metrics import MeasuredInstance
 
 log = logging.getLogger(__name__)
 
@@ -70,7 +70,7 @@ _read_minute: Callable[[bytes], Minute] = json_decoder(Minute).decode
 class HistoryTopic:
     """The topic of an instance's past. Instances and applications may share it: keys distinguish their records."""
 
-    def __init__(self, instance: Measured) -> None:
+    def __init__(self, instance: MeasuredInstance) -> None:
         self.topic = instance.application.config.streams.history_topic
         self._kafka = instance.application.kafka
         self._key = f"{instance.application.config.name}/{instance.id}".encode()

@@ -62,7 +62,7 @@ _RATIOS: Sequence[tuple[str, str, Sequence[str]]] = (
 _ILLEGAL = re.compile(r"[^A-Za-z0-9_]")
 
 
-class Measured(Protocol):
+class MeasuredInstance(Protocol):
     """An instance, as seen by its metrics (`StreamsInstance`)."""
 
     @property
@@ -84,7 +84,7 @@ class Measured(Protocol):
         ...
 
 
-def registry_of(host: Measured) -> CollectorRegistry:
+def registry_of(host: MeasuredInstance) -> CollectorRegistry:
     """Return a registry with the metrics of an instance, and those of its process."""
     registry = CollectorRegistry()
     registry.register(_Figures(host))
@@ -92,7 +92,7 @@ def registry_of(host: Measured) -> CollectorRegistry:
     return registry
 
 
-def families(host: Measured) -> Iterable[Metric]:
+def families(host: MeasuredInstance) -> Iterable[Metric]:
     """Return all metrics of an instance, with names, types and meanings, including those that have no values yet."""
     return _Figures(host).collect()
 
@@ -210,7 +210,7 @@ class _QuietHandler(WSGIRequestHandler):
 
 
 class _Figures(Collector):
-    def __init__(self, host: Measured) -> None:
+    def __init__(self, host: MeasuredInstance) -> None:
         self._host = host
         self._client = f"{host.application.id}-{host.id}"
         self._ratios = _Ratios()

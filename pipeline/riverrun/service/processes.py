@@ -18,7 +18,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from riverrun.service.query_computing import Following, Mistake, compute_queries
+from riverrun.service.query_computing import Mistake, PushQuery, compute_queries
 from riverrun.worker.spawning import start_child
 
 if TYPE_CHECKING:
@@ -198,7 +198,7 @@ class QueryProcess:
         self._is_following = True
         seconds = max(until - time.monotonic(), 0.001)
         try:
-            self._line.send_bytes(pickle.dumps((seconds, Following(text, start, self._streams.server_query_max_bytes))))
+            self._line.send_bytes(pickle.dumps((seconds, PushQuery(text, start, self._streams.server_query_max_bytes))))
             while True:
                 if not self._is_heard(text, until, beat_s):
                     yield None

@@ -80,7 +80,7 @@ class Mistake:
 
 
 @dataclass(frozen=True, slots=True)
-class Following:
+class PushQuery:
     """A push query: its text, where topics begin, and the greatest size of its rows."""
 
     text: str
@@ -103,7 +103,7 @@ def compute_queries(line: Connection, config: AppConfig, version: str, kafka: Ma
         seconds, question = pickle.loads(data)  # noqa: S301 - of the instance that has started this process
         # SIGALRM without a handler ends the process even in C code that never returns to the interpreter.
         signal.setitimer(signal.ITIMER_REAL, seconds + _LATER_SECONDS)
-        answer = follower.follow(question, line) if isinstance(question, Following) else computer.answer(question)
+        answer = follower.follow(question, line) if isinstance(question, PushQuery) else computer.answer(question)
         signal.setitimer(signal.ITIMER_REAL, 0)
         line.send_bytes(pickle.dumps(answer))
 
@@ -128,7 +128,7 @@ class _Follower:
         self._schema_registry = schema_registry
         self._kafka = kafka
 
-    def follow(self, asked: Following, line: Connection) -> Mistake | None:
+    def follow(self, asked: PushQuery, line: Connection) -> Mistake | None:
         """Send columns and rows as they come. Returns None at the end, or what is wrong."""
         from riverrun.sql.statements import SqlError  # noqa: PLC0415 - its parser is an extra
         from riverrun.transfers.selecting import Selecting  # noqa: PLC0415 - most processes answer no push query

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from riverrun.runtime.ports import Watch
-    from riverrun.state.access import CachedLookup
+    from riverrun.state.access import CachedGet
     from riverrun.state.api import StateStore, StoreBuilder
     from riverrun.state.folds import Fold
 
@@ -219,7 +219,7 @@ class WatchedStore:
         """Replace those methods that the store has."""
         makers: dict[str, Callable[[Any], Any]] = dict.fromkeys(_READING, self._reading)
         makers |= dict.fromkeys(_OF_ONE_KEY, self._reading_one_key)
-        makers |= {"put": self._putting, "cached_lookup": self._looking_up}
+        makers |= {"put": self._putting, "cached_get": self._looking_up}
         # Without this short cut, each value is put by a call of `put`, which is observed.
         makers |= {"cached_put": lambda _method: lambda: None}
         makers |= {"cached_fold": self._folding, "writing_fold": self._folding}
@@ -261,9 +261,9 @@ class WatchedStore:
 
         return put
 
-    def _looking_up(self, method: Callable[[], CachedLookup | None]) -> Callable[[], CachedLookup | None]:
+    def _looking_up(self, method: Callable[[], CachedGet | None]) -> Callable[[], CachedGet | None]:
         @wraps(method)
-        def cached_lookup() -> CachedLookup | None:
+        def cached_get() -> CachedGet | None:
             lookup = method()
             if lookup is None:
                 return None
@@ -276,7 +276,7 @@ class WatchedStore:
 
             return replace(lookup, find=find)
 
-        return cached_lookup
+        return cached_get
 
     def _folding(self, method: Callable[..., Any]) -> Callable[..., Any]:
         @wraps(method)

@@ -37,8 +37,8 @@ class ArchiveConfig:
     """One archive.
 
     Args:
-        name: Its name.
-        topics: The topics.
+        name: NAME of `[archives.NAME]`, by which commands address it.
+        topics: The topics to archive, at least one.
         url: Place of the archive: a path, or any URL of fsspec.
         engine: `local` for one process, `spark` for executors.
         skip_lost: Whether to go on behind records that were deleted before they were archived; otherwise that is an error.

@@ -52,7 +52,7 @@ class ExportConfig:
 
     Args:
         name: Its name, under which targets store offsets.
-        topic: The topic.
+        topic: The topic to follow from its first record, or from the end of `continues`.
         target: URL of a database (SQLAlchemy), or directory or URL of files (fsspec). Never printed: it may hold a password.
         table: Table of a database, with its schema if need be, or of Iceberg, with its namespace; none for files.
         catalog: Properties of the catalogue of a table of Iceberg, as pyiceberg takes them. Never printed: it may hold secrets.

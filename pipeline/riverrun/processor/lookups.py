@@ -54,8 +54,8 @@ class Retry:
 
     Args:
         attempts: Number of attempts in all, from 1 to 100.
-        backoff: The first wait.
-        longest_wait: The longest wait.
+        backoff: Wait after the first failure; defaults to 100 ms.
+        longest_wait: Upper bound of each wait; defaults to 5 s.
         on: Classes of exceptions after which to try again. An answer that does not come in time is a `TimeoutError`.
 
     Raises:

@@ -81,7 +81,7 @@ class DeadLetter:
         timestamp: Event time of the record, ms.
         key: The record's key as it was read.
         value: Its value as it was read.
-        headers: Its headers.
+        headers: Pairs of a name and bytes or None; those of the record, without the letter's own.
         error: Class of the exception.
         message: Message of the exception.
         trace: Its stack trace.

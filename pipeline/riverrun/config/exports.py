@@ -30,7 +30,7 @@ UNREADABLE = {
 }
 """Keys about records that cannot be read, with the settings of applications that they are like."""
 METRICS = ("metrics_server", "metrics_token")
-"""Keys of followers' figures."""
+"""Keys of followers' metrics."""
 OF_FILES = {"commit_seconds": 60, "commit_records": 1_000_000, "commit_bytes": 64_000_000}
 """Files are cut later than transactions: many small ones are slow to read."""
 COLUMN_TYPES = ("boolean", "bigint", "double", "string", "timestamp", "date", "json")
@@ -78,8 +78,8 @@ class ExportConfig:
             columns: `fail`, `continue`, or a handler as `module:attribute`.
         errors_dead_letter_queue_topic_name: Topic to which `fail` and `continue` copy such records; it has to exist. None if
             left out.
-        metrics_server: Address at which a follower serves its figures to Prometheus, `host:port`; none if left out.
-        metrics_token: The token that readers of figures send; needed unless only this machine reaches the address.
+        metrics_server: Address at which a follower serves metrics to Prometheus, `host:port`; none if left out.
+        metrics_token: The token that readers of metrics send; needed unless only this machine reaches the address.
         consumer: Properties of the consumer by librdkafka's names.
     """
 

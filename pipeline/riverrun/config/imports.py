@@ -93,8 +93,8 @@ class ImportConfig:
         commit_records: Number of records after which they are committed.
         commit_bytes: Size of keys and values after which they are committed.
         retry_seconds: How long to wait for a source, or for brokers, that do not answer.
-        metrics_server: Address at which the import serves its figures to Prometheus, `host:port`; none if left out.
-        metrics_token: The token that readers of figures send; needed unless only this machine reaches the address.
+        metrics_server: Address at which the import serves metrics to Prometheus, `host:port`; none if left out.
+        metrics_token: The token that readers of metrics send; needed unless only this machine reaches the address.
     """
 
     name: str

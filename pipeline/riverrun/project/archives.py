@@ -14,7 +14,7 @@ from riverrun.archive.upkeep import compact, compact_by_key, drop_before, leftov
 from riverrun.errors import ArchiveError, EngineError, StreamsError
 from riverrun.extras import require_extra
 from riverrun.hosting.process import SystemClock
-from riverrun.hosting.progress import tell
+from riverrun.hosting.progress import report_progress
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -193,7 +193,7 @@ class Archives:
                 by=self._cluster.by or "",
                 now_ms=SystemClock().now_ms(),
                 may_skip=may_skip,
-                on_offsets=partial(tell, f"archive {topic}"),
+                on_offsets=partial(report_progress, f"archive {topic}"),
             )
             for topic in chosen
         ]

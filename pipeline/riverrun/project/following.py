@@ -53,9 +53,9 @@ def reporting(
         yield on_report
         return
     require_extra("http")
-    from riverrun.service.metrics import FollowerFigures, serving
+    from riverrun.service.metrics import FollowerMetrics, serving
 
-    figures = FollowerFigures(kind, config.name)
+    figures = FollowerMetrics(kind, config.name)
     with serving(figures, ServerAddress.parse(config.metrics_server), config.metrics_token):
 
         def take(report: FollowReport) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from riverrun.config.checks import check_number
 from riverrun.errors import ConfigError
-from riverrun.hosting.progress import LOOK_SECONDS, telling
+from riverrun.hosting.progress import LOOK_SECONDS, reporting_progress
 from riverrun.releases.topology import build_topology
 
 if TYPE_CHECKING:
@@ -312,4 +312,4 @@ def followed(
     """Report records done and records in all of the work in this context to a function, if there is one."""
     if on_progress is None:
         return nullcontext()
-    return telling(lambda progress: on_progress(progress.done, progress.everything or 0), every_s)
+    return reporting_progress(lambda progress: on_progress(progress.done, progress.everything or 0), every_s)

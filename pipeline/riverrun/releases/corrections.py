@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from riverrun.errors import RangeError, TaskMigratedError, VersionConflictError
 from riverrun.hosting.kept_offsets import KeptOffsets, keep
-from riverrun.hosting.progress import counted_batches, tell
+from riverrun.hosting.progress import counted_batches, report_progress
 from riverrun.hosting.release import staging_name
 from riverrun.kafka.producer import LONGEST_TRANSACTION_MS, TransactionalProducer
 from riverrun.kafka.ranges import read_fields
@@ -320,8 +320,8 @@ def copied(
         if pending >= _TRANSACTION_RECORDS:
             commit(reached, sent)
             pending = 0
-            tell(f"publish {topic}", sent, everything)
+            report_progress(f"publish {topic}", sent, everything)
     if pending:
         commit(reached, sent)
-    tell(f"publish {topic}", sent, everything)
+    report_progress(f"publish {topic}", sent, everything)
     return sent

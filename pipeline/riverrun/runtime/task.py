@@ -253,9 +253,9 @@ class Task:
         """Return whether the task has reached a phase of the barrier that no commit has acknowledged yet."""
         return self._barrier.has_news()
 
-    def tell_next_times(self, *, tells: bool) -> None:
+    def report_next_times(self, *, reports: bool) -> None:
         """Set whether commits report the event time of each input's next record."""
-        self._progress.tells_next_times = tells
+        self._progress.reports_next_times = reports
 
     def next_times(self) -> dict[TopicPartition, int]:
         """Return the event time (ms) that each input reaches with its next record; inputs without one are left out."""

@@ -97,7 +97,7 @@ def families(host: MeasuredInstance) -> Iterable[Metric]:
     return _Figures(host).collect()
 
 
-class FollowerFigures(Collector):
+class FollowerMetrics(Collector):
     """The metrics of a process that follows topics into an export or an archive, or a source into a topic.
 
     Args:
@@ -151,7 +151,7 @@ class FollowerFigures(Collector):
 
 
 @contextmanager
-def serving(figures: FollowerFigures, address: ServerAddress, token: str) -> Iterator[int]:
+def serving(figures: FollowerMetrics, address: ServerAddress, token: str) -> Iterator[int]:
     """Serve metrics at `/metrics` within this context, with those of this process; yields the port.
 
     Args:
@@ -171,7 +171,7 @@ def serving(figures: FollowerFigures, address: ServerAddress, token: str) -> Ite
             return [b"A token is needed\n"]
         if environ["REQUEST_METHOD"] != "GET" or environ["PATH_INFO"] != "/metrics":
             start("404 Not Found", [("Content-Type", "text/plain")])
-            return [b"Figures are at /metrics\n"]
+            return [b"Metrics are at /metrics\n"]
         return app(environ, start)
 
     # wsgiref's server answers one request at a time and opens IPv4 sockets only.
@@ -179,7 +179,7 @@ def serving(figures: FollowerFigures, address: ServerAddress, token: str) -> Ite
     try:
         server = make_server(address.host, address.port, answer, kind, _QuietHandler)
     except OSError as error:
-        message = f"Figures cannot be served at {address}: {error.strerror or error}"
+        message = f"Metrics cannot be served at {address}: {error.strerror or error}"
         raise ConfigError(message, hint="Choose another address in metrics_server.") from error
     thread = threading.Thread(target=server.serve_forever, name="metrics", daemon=True)
     thread.start()

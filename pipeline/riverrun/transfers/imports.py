@@ -22,7 +22,7 @@ import msgspec
 
 from riverrun.errors import ConfigError, RangeError, StreamsError
 from riverrun.hosting.process import SystemClock
-from riverrun.hosting.progress import is_followed, looked_at
+from riverrun.hosting.progress import is_followed, polling_progress
 from riverrun.kafka.producer import LONGEST_TRANSACTION_MS, TransactionalProducer
 from riverrun.records import OffsetRange, TopicPartition
 from riverrun.spark.failures import another_attempt_may_help, describe_error, on_executor, rebuilt_error, text_row
@@ -64,7 +64,7 @@ def write_batch(
 
     everything = reading(spec, source.count) if is_followed() else 0
     written = _written_since_now(spec.topic, admin)
-    with looked_at(f"import {spec.id}", lambda: (min(written(), everything), everything)):
+    with polling_progress(f"import {spec.id}", lambda: (min(written(), everything), everything)):
         results = [json.loads(row.result) for row in reading(spec, rows.mapInArrow(process, _SCHEMA).collect)]
     for result in results:
         if "error" in result:

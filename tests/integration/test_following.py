@@ -356,7 +356,7 @@ def test_a_follower_waits_for_a_database_that_restarts(
         until(lambda: "trying again in" in caplog.text, "told that the database is away")
         database.server.start()
         until(lambda: database.count(project.topic) == writer.count, "written after the restart")
-    assert "answered again after" in caplog.text
+    assert "recovered after" in caplog.text
     assert following.end() is None
     assert database.rows(f"SELECT n FROM {project.topic} ORDER BY n") == [(n,) for n in range(writer.count)]
 

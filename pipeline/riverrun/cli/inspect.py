@@ -146,7 +146,7 @@ def suggest(
     output: Annotated[str, typer.Argument(help="The public topic.")],
     to: Annotated[
         Path | None,
-        typer.Option(help="File to write; a new one in the directory that quality names if left out, else in suites."),
+        typer.Option(help="File to write; defaults to a new one in the directory that quality names, else in suites."),
     ] = None,
     version: Version = None,
     sample: Annotated[
@@ -174,7 +174,7 @@ def console(
     server: Annotated[
         str | None,
         typer.Option(
-            help="Address of the page, host:port; application.server of [console] if left out, else 127.0.0.1:8091."
+            help="Address of the page, host:port; defaults to application.server of [console], else 127.0.0.1:8091."
         ),
     ] = None,
 ) -> None:

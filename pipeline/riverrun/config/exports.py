@@ -61,7 +61,7 @@ class ExportConfig:
         app: The application that reads or writes the topic, and has its serdes; none if serdes are named.
         key_serde: Serde of keys by name; none for that of the application, or text.
         value_serde: Serde of values by name; none for that of the application, or JSON.
-        window: Size of the windows of windowed keys, such as `5m`, where the application does not tell it.
+        window: Size of the windows of windowed keys, such as `5m`, if the application does not define it.
         mode: `upsert` replaces and deletes rows by key, `append` makes each record a row.
         key: Names of the columns of the key; none for those of the serde.
         columns: Types of columns of JSON values without a type, by name.

@@ -202,7 +202,7 @@ def _check_letters(path: Path, where: str, table: Mapping[str, Any]) -> None:
     letters = table.get(_LETTERS)
     if letters and letters == table["topic"]:
         message = f"{path}: {where}.{_LETTERS} is the topic of the records as well"
-        raise ConfigError(message, hint="Rows that cannot become records need a topic of their own.")
+        raise ConfigError(message, hint="Rows that cannot become records need their own topic.")
     if letters and table.get("deserialization_exception_handler") != "continue":
         message = f"{path}: {where}.{_LETTERS} has no effect, as the import ends at such a row"
         raise ConfigError(message, hint='Write deserialization_exception_handler = "continue".')

@@ -206,7 +206,7 @@ class StandbyTasks:
             return standby.apply(tp, batch, reached)
         except RangeError as error:
             task_id = standby.task.spec.id
-            log.warning("standby of task %s begins again: %s", task_id, error.message, extra={"task": str(task_id)})
+            log.warning("standby of task %s starts over: %s", task_id, error.message, extra={"task": str(task_id)})
             self._follow_again(task_id)
             return 0
         except CorruptStateError as error:

@@ -323,7 +323,7 @@ class FollowedExport:
         # Spark keeps its offsets elsewhere: under the same name, this export would write everything a second time.
         if has_batches(admin, self.name):
             message = f"Export {self.name} has batches that Spark has written, whose offsets are in a topic of Kafka's"
-            hint = f'continues = "{self.name}" begins behind the last one. Otherwise, choose another name.'
+            hint = f'continues = "{self.name}" begins after the last one. Otherwise, choose another name.'
             raise ConfigError(message, hint=hint)
         return {}
 

@@ -81,7 +81,7 @@ def _answer(line: bytes, where: str) -> LookupAnswer:
     try:
         found = _line(line)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        message = f"{where} is no answer: {error}"
+        message = f"{where} is not an answer: {error}"
         raise ConfigError(message, hint='Write {"node": ..., "argument": ..., "answer": ...}.') from error
     if (found.answer is _NO_ANSWER) == (found.error is None):
         message = f"{where} needs either answer or error"
@@ -226,9 +226,7 @@ def _recorded(flight: PendingLookup) -> LookupAnswer:
     with suppress(TypeError, ValueError, RecursionError):
         answer = msgspec.json.decode(encode_json(flight.result))
     if answer is _NO_ANSWER or not _is_alike(answer, flight):
-        message = (
-            f"The answer of node {flight.node} cannot be recorded: JSON makes something else of {_shown(flight.result)}"
-        )
+        message = f"The answer of node {flight.node} cannot be recorded: {_shown(flight.result)} does not survive JSON"
         hint = "Annotate what the function returns with a type that msgspec reads, such as a dataclass."
         raise ConfigError(message, hint=hint)
     return LookupAnswer(flight.node, argument, answer)

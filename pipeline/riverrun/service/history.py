@@ -169,7 +169,7 @@ class History:
                 await asyncio.to_thread(self.look)
             # The next poll may succeed, and requests are answered meanwhile.
             except Exception:
-                log.exception("the instance cannot be looked at")
+                log.exception("cannot inspect the instance")
             await asyncio.sleep(every_s)
 
     def _happened(self) -> Iterator[str]:

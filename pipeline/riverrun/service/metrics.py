@@ -311,7 +311,7 @@ class _Ratios:
 
 
 def _of_nodes(reports: Mapping[str, ThreadReport]) -> Iterable[Metric]:
-    text = "Time that a stream thread has spent at a node, as samples tell, s."
+    text = "Time that a stream thread has spent at a node, estimated from samples, s."
     spent = CounterMetricFamily(f"{_NODE}busy_seconds", text, labels=["thread_id", "processor_node_id"])
     for thread, report in reports.items():
         for node, seconds in report.nodes.items():

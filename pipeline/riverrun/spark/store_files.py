@@ -146,7 +146,7 @@ def _written(
     }
     schema = pa.schema([(column.name, column.kind) for column in columns], about)
     if target.exists() and (target.is_file() or any(target.iterdir())):
-        message = f"{target} is there already"
+        message = f"{target} already exists"
         raise ConfigError(message, hint="Name another file, or an empty directory.")
     is_file = target.suffix == PARQUET
     files = (

@@ -411,10 +411,10 @@ class Follower(Generic[Batch]):
         self._read_to_end.clear()
         self._records = self._bytes = 0
         if self._failing_since is not None:
-            log.warning("answered again after %.0f s", self._clock() - self._failing_since)
+            log.warning("recovered after %.0f s", self._clock() - self._failing_since)
         self._failing_since, self._next_pause = None, _FIRST_PAUSE_SECONDS
         for tp, offset in sorted(starts.items()):
-            log.info("follows %s from offset %d", tp, offset)
+            log.info("following %s from offset %d", tp, offset)
 
     def _read(self) -> None:
         """Read records and commit what is due; pause if there is no partition to read."""
@@ -444,7 +444,7 @@ class Follower(Generic[Batch]):
             try:
                 self._deletions.require_recent()
             except RangeError as error:
-                log.warning("follows again from the last commit: %s", error.message)
+                log.warning("resuming from the last commit: %s", error.message)
                 self._forget()
                 return
         for tp, records in polled.records.items():
@@ -577,7 +577,7 @@ class Follower(Generic[Batch]):
             raise error
         self._again_at = now + self._next_pause
         left = self._settings.retry_seconds - (now - since)
-        log.warning("%s; trying again in %.1f s, for %.0f s more at most", error.message, self._next_pause, left)
+        log.warning("%s; retrying in %.1f s, for at most %.0f s more", error.message, self._next_pause, left)
         self._next_pause = min(_LONGEST_PAUSE_SECONDS, 2 * self._next_pause)
 
 

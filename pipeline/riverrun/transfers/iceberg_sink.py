@@ -93,7 +93,7 @@ class IcebergSink:
                 self._next |= offsets
                 self._pending = []
                 return
-            message = f"Others have changed {self._name} at each of {counted(ATTEMPTS, 'attempt')} to write to it"
+            message = f"Gave up after {counted(ATTEMPTS, 'attempt')}: {self._name} keeps being modified concurrently"
             raise EngineError(message)
 
     def _append(self, table: Table, rows: pa.Table, offsets: Mapping[TopicPartition, int]) -> None:

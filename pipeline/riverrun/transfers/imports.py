@@ -218,7 +218,7 @@ def _check_no_place(spec: ImportSpec, progress: ImportProgress) -> None:
     place = progress.place()
     if place is not None:
         message = f"Import {spec.id} has taken {place.rows} rows of {place.file}, and not the rest"
-        raise ConfigError(message, hint=f"Let it go on where it stopped: riverrun import {spec.id}.")
+        raise ConfigError(message, hint=f"Let it resume where it stopped: riverrun import {spec.id}.")
 
 
 def _has_nothing_new(spec: ImportSpec, progress: ImportProgress, source: Path) -> bool:

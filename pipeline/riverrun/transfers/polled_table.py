@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 _MOST_COUNTED = 100_000
 _MICROSECOND = dt.timedelta(microseconds=1)
 _BACKWARDS_HINT = (
-    "If it was filled anew, rename the import, which imports everything."
+    "If it was refilled, rename the import, which imports everything."
     ' If its newest rows were deleted, write backwards = "ignore".'
 )
 

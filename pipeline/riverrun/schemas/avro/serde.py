@@ -96,7 +96,7 @@ def Avro(  # noqa: N802
             differ from `[schema_registry]`.
 
     Raises:
-        ConfigError: If the type has no Avro schema, or does not tell branches of a union apart, the schema is invalid, or a
+        ConfigError: If the type has no Avro schema, or does not distinguish branches of a union, the schema is invalid, or a
             setting is unknown.
         MissingExtraError: If the extra `schemas` is not installed.
     """

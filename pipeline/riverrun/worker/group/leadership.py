@@ -132,7 +132,7 @@ def _refusals(members: Mapping[str, SubscriptionInfo | None], application_id: st
         elif info.fingerprint != prevailing:
             refusals[member] = (
                 f"Instances of {application_id} run another topology (fingerprint {prevailing}, "
-                f"this one has {info.fingerprint}); a changed topology needs a version of its own"
+                f"this one has {info.fingerprint}); a changed topology needs its own version"
             )
         elif info.instance in seen:
             refusals[member] = (

@@ -223,7 +223,7 @@ class Alignment:
         if not self._groups:
             return
         now = self._clock()
-        self._leave_out_absence(now)
+        self._exclude_own_pauses(now)
         self._hear(now)
         self._is_answered = now - self._answered_at <= self._patience_s
         if self.is_catching_up:
@@ -234,7 +234,7 @@ class Alignment:
         self._ask_if_due(now)
         self._turn_at = now
 
-    def _leave_out_absence(self, now: float) -> None:
+    def _exclude_own_pauses(self, now: float) -> None:
         # While this thread waited, nothing could be seen to progress: that time is not a stall of others.
         away = now - self._turn_at
         if away > _ABSENT_SECONDS:

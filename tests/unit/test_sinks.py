@@ -418,7 +418,7 @@ def test_what_is_no_file_of_an_export_is_not_read(form: str, become: str, which:
             os.mkfifo(path)
         case _:
             path.mkdir()
-    with pytest.raises(ConfigError, match=r"no regular file|a symbolic link"):
+    with pytest.raises(ConfigError, match=r"not a regular file|a symbolic link"):
         sink.begin([TP])
 
 

@@ -547,7 +547,7 @@ MISTAKES = {
     "DISTINCT ON of groups": (
         "CREATE TABLE o AS SELECT DISTINCT ON (u) u, COUNT(*) AS c FROM clicks WITHIN 1 DAY GROUP BY u;",
         "GROUP BY makes groups",
-        "a statement of their own",
+        "an earlier statement",
     ),
     "DISTINCT ON of a table": (
         f"{TABLE}); CREATE TABLE o AS SELECT DISTINCT ON (n) * FROM t WITHIN 1 DAY;",

@@ -170,7 +170,7 @@ class TaskMigratedError(TaskError):
 
 
 class UnknownOutcomeError(TaskError):
-    """A commit got no answer. Its producer must be discarded; the committed offsets tell whether it happened."""
+    """A commit got no answer. Its producer must be discarded; the committed offsets show whether it happened."""
 
 
 class BrokerError(StreamsError):

@@ -44,7 +44,7 @@ def described(files: Any, root: str, place: str) -> dict[str, Any]:
     require_no_links(files, root, place)
     found: dict[str, Any] = files.info(place)
     if found["type"] != "file":
-        message = "it is no regular file"
+        message = "it is not a regular file"
         raise UnreadableError(message)
     return found
 

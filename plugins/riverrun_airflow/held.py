@@ -61,7 +61,7 @@ class HeldRunOperator(BaseOperator):
     def execute(self, context: Context) -> dict[str, Any]:
         """Act, and return the action with the run: `{"app": ..., "action": ..., "run": ..., "records": ...}`."""
         if self.action not in HELD_ACTIONS:
-            message = f"{self.action!r} is none of the actions {', '.join(HELD_ACTIONS)}"
+            message = f"{self.action!r} is not one of the actions {', '.join(HELD_ACTIONS)}"
             raise AirflowFailException(message)
         return acting(lambda: self._act(context))
 
@@ -97,7 +97,7 @@ class HeldRunOperator(BaseOperator):
         try:
             read, written = moved_by_step(project, self.app, version, "cut")  # a cut publishes likewise
         except StreamsError as error:
-            self.log.warning("OpenLineage is told of no topics: %s", error.message)
+            self.log.warning("OpenLineage gets no topics: %s", error.message)
             return
         facet = {"app": self.app, "version": version, "run": run}
         self.lineage = TopicLineage(project.kafka["bootstrap.servers"], read, written, facet)

@@ -87,11 +87,11 @@ class Overview:
             return f"Decide on the outputs that are held back: {app}__held."
         later = [each for each in self.runs if each.id > run.id and each.version == run.version]
         if any(each.state not in _UNFINISHED for each in later):
-            return "A later run has gone on from its last commit."
+            return "A later run has continued from its last commit."
         if later:
             return ""
         again = "Clear its task, or trigger" if run.by.startswith("airflow:") else "Trigger"
-        return f"{again} {app}__backfill: it goes on from the last commit."
+        return f"{again} {app}__backfill: it resumes from the last commit."
 
     @property
     def lag(self) -> int:

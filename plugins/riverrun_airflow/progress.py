@@ -143,11 +143,11 @@ class LoggedProgress:
 @contextmanager
 def following(progress: LoggedProgress) -> Iterator[LoggedProgress]:
     """Report the progress of the work in this context."""
-    from riverrun.hosting.progress import telling
+    from riverrun.hosting.progress import reporting_progress
 
     before = _of_this_task.set(progress)
     try:
-        with telling(progress.show, _LOOK_SECONDS):
+        with reporting_progress(progress.show, _LOOK_SECONDS):
             yield progress
     finally:
         _of_this_task.reset(before)

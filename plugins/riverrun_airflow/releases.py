@@ -158,7 +158,7 @@ class ReleaseOperator(BaseOperator):
         try:
             read, written = moved_by_step(project, self.app, version, self.step)
         except StreamsError as error:
-            self.log.warning("OpenLineage is told of no topics: %s", error.message)
+            self.log.warning("OpenLineage gets no topics: %s", error.message)
             return
         if written:
             facet = {"app": self.app, "version": version, "step": self.step}

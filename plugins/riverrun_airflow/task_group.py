@@ -180,7 +180,7 @@ def checked(operator_args: Mapping[str, Mapping[str, Any]], known: Iterable[str]
     """Return arguments of operators, after a check that their keys are known."""
     for key in operator_args:
         if key not in known:
-            message = f"operator_args has {key!r}, which is no step"
+            message = f"operator_args has {key!r}, which is not a step"
             raise ConfigError(message, hint=nearest(key, known))
     return operator_args
 

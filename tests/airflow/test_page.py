@@ -147,10 +147,10 @@ def test_after_a_failed_run_the_page_says_what_can_be_done() -> None:
     runs = (run(5, "died"), run(4, "failed", "airflow:own.run/m"), run(3, "done"), run(2, "failed"), run(1, "done"))
     found = Overview(Release("shop", "v1"), (), runs, ())
     assert [found.next_step(each) for each in runs] == [
-        "Trigger shop__backfill: it goes on from the last commit.",
+        "Trigger shop__backfill: it resumes from the last commit.",
         "",
         "",
-        "A later run has gone on from its last commit.",
+        "A later run has continued from its last commit.",
         "",
     ]
     last = Overview(Release("shop", "v1"), (), runs[1:], ())

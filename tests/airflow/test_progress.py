@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from riverrun.hosting.progress import Progress, looked_at, tell
+from riverrun.hosting.progress import Progress, polling_progress, report_progress
 from riverrun_airflow import progress as reporting
 from riverrun_airflow.progress import LoggedProgress, following, spark_has_started
 
@@ -82,11 +82,11 @@ def test_progress_never_ends_the_work(log: Log, monkeypatch: pytest.MonkeyPatch)
     log.is_full = True
     monkeypatch.setattr(reporting, "spark_page", no_page)
     with following(LoggedProgress(log)):
-        tell("run", 1, 2)
-        tell("judge", 1, 2)
+        report_progress("run", 1, 2)
+        report_progress("judge", 1, 2)
         spark_has_started()
         progress: Any = ("run", "many", "more")
-        with looked_at("run", lambda: progress):
+        with polling_progress("run", lambda: progress):
             pass
     assert log.lines == []
 
@@ -110,5 +110,5 @@ def test_sparks_page_is_shown_once_as_soon_as_it_has_started(log: Log, monkeypat
         spark_has_started()
         assert shown == [], "Airflow did not answer"
         for _ in range(2):
-            tell("run", 1, 2)
+            report_progress("run", 1, 2)
         assert (shown, progress.page) == (["http://spark:4040"], "http://spark:4040")

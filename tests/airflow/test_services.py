@@ -432,7 +432,7 @@ def test_users_see_and_do_what_airflow_lets_them(services: Services) -> None:
     scheduled = [run["dag_run_id"] for run in services.runs(f"{SHOP}__run") if run["run_type"] == "scheduled"]
     # Its schedule may begin another one while the tests run.
     assert any(f'href="/dags/{SHOP}__run/runs/{quote(run)}/tasks/run"' in viewed for run in scheduled)
-    assert "A later run has gone on from its last commit." in viewed, "of attempts that were killed"
+    assert "A later run has continued from its last commit." in viewed, "of attempts that were killed"
     assert services.ask("ann", "GET", "/riverrun/apps/second")[0] == 404
     extra = json.dumps({"project": str(services.directory / "second.toml")})
     services.done("/connections", "POST", {"connection_id": "second", "conn_type": "riverrun", "extra": extra})

@@ -157,9 +157,9 @@ def test_groups_have_the_tasks_of_the_projects_dags_in_dags_of_ones_own(tmp_path
         "The steps run, run name a step twice",
         "The step verdict is followed by approve and a further step",
         "The step settle is followed by retire, rollback, keep",
-        "operator_args has 'gat', which is no step",
+        "operator_args has 'gat', which is not a step",
         "The project has no application 'clicsk'",
-        "operator_args has 'clicks.gat', which is no step",
+        "operator_args has 'clicks.gat', which is not a step",
     ]
 
 

@@ -152,11 +152,11 @@ def test_a_run_waits_for_leaving_workers_and_is_refused_beside_staying_ones(
     until(lambda: bool(case.admin.group(case.app.id).members), "joined", turn=lambda: member.poll(0.5))
     with pytest.raises(UnderWayError, match="its group has members"):
         case.run()
-    assert "waiting for its end for 3 s, as it may have died" in caplog.text
+    assert "waiting up to 3 s for its end, as it may have died" in caplog.text
     caplog.clear()
     running = threading.Thread(target=case.run)
     running.start()
-    until(lambda: "waiting for its end" in caplog.text or not running.is_alive(), "waited for the member")
+    until(lambda: "for its end" in caplog.text or not running.is_alive(), "waited for the member")
     assert running.is_alive()
     member.close()
     running.join(120)

@@ -231,7 +231,7 @@ def test_commands_write_list_verify_compact_and_drop(broker: Broker, tmp_path: P
 
     broker.create(1, topic)
     assert ask("list") == (0, "nothing is archived\n")
-    assert "has nothing of topic" in ask("verify", topic)[1]
+    assert "has no records of topic" in ask("verify", topic)[1]
     assert "no engine 'flink'" in ask("write", topic, "--engine", "flink")[1]
     for first in (0, 10):
         broker.write(topic, [(b"k", b"v", 1_000 * n) for n in range(first, first + 10)], 0)

@@ -35,7 +35,7 @@ from riverrun import (
 )
 from riverrun.cli.project import INTERRUPTED
 from riverrun.errors import DeserializationError, RangeError, TopicError, UnsupportedByHostError
-from riverrun.hosting.progress import Progress, telling
+from riverrun.hosting.progress import Progress, reporting_progress
 from riverrun.spark.bounded_runs.job import run
 from riverrun.spark.options import RunOptions
 from riverrun.spark.ranges import resolve
@@ -355,7 +355,7 @@ def test_progress_in_records_is_seen_before_anything_is_committed(case: Case, tm
             open_counts.append((progress, admin.committed(f"{case.name}-v1", [tp])))
             seen.touch()
 
-    with telling(hear, every_s=0.1):
+    with reporting_progress(hear, every_s=0.1):
         assert case.run(held_back(case.name, seen), {"bounded_engine": engine}).processed == 3_000
     ((progress, committed),) = open_counts
     assert (progress.doing, progress.everything, committed) == (f"{case.name}-v1", 3_000, {})

@@ -15,7 +15,7 @@ from riverrun.kafka.producer import IdempotentProducer, TransactionalProducer
 from riverrun.kafka.ranges import read_fields
 from riverrun.records import RawRecord, TopicPartition
 from riverrun.releases.differ import Differ
-from riverrun.releases.difference import RowChange, Side
+from riverrun.releases.difference import KeyChange, Side
 from tests.presence import present
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ class Topics:
         with Differ(self.public, self.public, self.staging, self.directory, self.broker.admin()) as d:
             yield d
 
-    def compared(self) -> dict[str, RowChange]:
+    def compared(self) -> dict[str, KeyChange]:
         with self.differ() as differ:
             differ.advance(*differ.stable_ends())
             return changes(differ.rows())
@@ -62,7 +62,7 @@ class Topics:
         }
 
 
-def changes(pairs: Iterator[Pair]) -> dict[str, RowChange]:
+def changes(pairs: Iterator[Pair]) -> dict[str, KeyChange]:
     return {pair.key.decode(): pair.change for pair in pairs}
 
 
@@ -77,10 +77,10 @@ def test_a_differ_reads_only_what_is_new_and_only_up_to_the_given_ends(
     topics.write(topics.public, ann="1", bob="2", zoe="3")
     topics.write(topics.staging, ann="1", bob="0", cy="4")
     assert topics.compared() == {
-        "ann": RowChange.SAME,
-        "bob": RowChange.CHANGED,
-        "cy": RowChange.NEW,
-        "zoe": RowChange.GONE,
+        "ann": KeyChange.SAME,
+        "bob": KeyChange.CHANGED,
+        "cy": KeyChange.NEW,
+        "zoe": KeyChange.GONE,
     }
     with topics.differ() as differ:
         noted = differ.stable_ends()
@@ -94,9 +94,9 @@ def test_a_differ_reads_only_what_is_new_and_only_up_to_the_given_ends(
     monkeypatch.setattr(differ_module, "read_fields", watched)
     with topics.differ() as differ:
         differ.advance(*noted)
-        assert changes(differ.differences()) == {"bob": RowChange.CHANGED, "cy": RowChange.NEW, "zoe": RowChange.GONE}
+        assert changes(differ.differences()) == {"bob": KeyChange.CHANGED, "cy": KeyChange.NEW, "zoe": KeyChange.GONE}
         differ.advance(*differ.stable_ends())
-        assert changes(differ.differences()) == {"bob": RowChange.CHANGED, "zoe": RowChange.GONE}
+        assert changes(differ.differences()) == {"bob": KeyChange.CHANGED, "zoe": KeyChange.GONE}
         assert ranges == [{}, {topics.public: 2}]
         with pytest.raises(RangeError, match=rf"{topics.public}-0 was compared up to offset 4: what it held at 2"):
             differ.advance(*noted)
@@ -107,18 +107,18 @@ def test_an_index_of_recreated_or_truncated_topics_is_built_again(
 ) -> None:
     topics.write(topics.public, ann="1", bob="2")
     topics.write(topics.staging, ann="1")
-    assert topics.compared() == {"ann": RowChange.SAME, "bob": RowChange.GONE}
+    assert topics.compared() == {"ann": KeyChange.SAME, "bob": KeyChange.GONE}
     topics.broker.admin().delete_topics([topics.staging])
     topics.create()
     topics.write(topics.staging, bob="2")
-    assert topics.compared() == {"ann": RowChange.GONE, "bob": RowChange.SAME}
+    assert topics.compared() == {"ann": KeyChange.GONE, "bob": KeyChange.SAME}
     topics.broker.admin().delete_records({TopicPartition(topics.public, 0): 1})
-    assert topics.compared() == {"bob": RowChange.SAME}, "consumers do not find what was deleted"
+    assert topics.compared() == {"bob": KeyChange.SAME}, "consumers do not find what was deleted"
     compacted = {"cleanup.policy": "compact", "delete.retention.ms": "0"}
     topics.broker.configure(topics.staging, compacted)  # tombstones that were not read may be gone at once
     topics.write(topics.staging, cat="1", dan="2")
     with caplog.at_level("WARNING"):
-        assert topics.compared() == {"bob": RowChange.SAME, "cat": RowChange.NEW, "dan": RowChange.NEW}
+        assert topics.compared() == {"bob": KeyChange.SAME, "cat": KeyChange.NEW, "dan": KeyChange.NEW}
     assert "brokers keep deletions for 0 ms (delete.retention.ms): deletions may be missing" in caplog.text
 
 
@@ -129,17 +129,17 @@ def test_an_index_is_built_again_when_the_clock_was_set_back_since(
     topics.broker.configure(topics.staging, {"cleanup.policy": "compact", "delete.retention.ms": "60000"})
     earlier = SystemClock().now_ms() - 3_600_000
     with caplog.at_level("WARNING"):
-        assert topics.compared() == {"ann": RowChange.GONE}
+        assert topics.compared() == {"ann": KeyChange.GONE}
         assert "rebuilt" not in caplog.text
         topics.write(topics.staging, ann="1", bob="2")
         monkeypatch.setattr(BrokersClock, "now_ms", lambda _self: earlier)
-        assert topics.compared() == {"ann": RowChange.SAME, "bob": RowChange.NEW}
+        assert topics.compared() == {"ann": KeyChange.SAME, "bob": KeyChange.NEW}
     assert "is rebuilt" in caplog.text, "nothing says how old it is"
 
 
 def test_an_index_that_is_damaged_or_in_use_does_not_stop_anything(topics: Topics) -> None:
     topics.write(topics.public, ann="1")
-    expected = {"ann": RowChange.GONE}
+    expected = {"ann": KeyChange.GONE}
     assert topics.compared() == expected
     with topics.differ():
         assert topics.compared() == expected, "another process, or a thread, has an index of its own"

@@ -353,10 +353,10 @@ def test_a_follower_waits_for_a_database_that_restarts(
         caplog.clear()
         database.server.stop()
         writer.write(1_000)
-        until(lambda: "trying again in" in caplog.text, "told that the database is away")
+        until(lambda: "retrying in" in caplog.text, "told that the database is away")
         database.server.start()
         until(lambda: database.count(project.topic) == writer.count, "written after the restart")
-    assert "answered again after" in caplog.text
+    assert "recovered after" in caplog.text
     assert following.end() is None
     assert database.rows(f"SELECT n FROM {project.topic} ORDER BY n") == [(n,) for n in range(writer.count)]
 

@@ -16,7 +16,7 @@ import pytest
 
 from riverrun import JSON, LONG, STRING, Consumed, Grouped, Produced, Riverrun, StreamsBuilder
 from riverrun.errors import BrokerError, ConfigError, DeserializationError, EngineError, RangeError, TopicError
-from riverrun.hosting.progress import Progress, telling
+from riverrun.hosting.progress import Progress, reporting_progress
 from riverrun.partitioning import partition_for
 from riverrun.project.archives import Archives
 from riverrun.records import OffsetRange, TopicPartition
@@ -522,7 +522,7 @@ def test_progress_is_reported_while_transfers_run(
     write_lines(tmp_path / "in" / "a.json", rows(0, 50))
     reports: list[Progress] = []
     spec = ImportSpec(unique, str(tmp_path / "in"), "json", key=("id",))
-    with telling(reports.append, every_s=0.01):
+    with reporting_progress(reports.append, every_s=0.01):
         assert run_import(spec, broker.admin(), spark).written == 50
         export = ExportSpec(unique, str(tmp_path / "out"), "json")
         assert run_export(export, broker.admin(), spark).read == 50

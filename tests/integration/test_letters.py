@@ -232,7 +232,7 @@ def test_commands_list_show_mend_replay_and_discard(
     assert (code, 'value: {"amount":6,"count":0}' in text, "ZeroDivisionError" in text) == (0, True, True), text
     assert "value: 0xff" in riverrun("show", app.name, places[b"b"])[1]
     code, text = riverrun("replay", app.name)
-    assert (code, "Nothing says which letters are meant" in text) == (1, True), text
+    assert (code, "No letters are selected" in text) == (1, True), text
     assert "1 letter would be replayed" in riverrun("replay", app.name, "--error", "ZeroDivision", "--dry-run")[1]
     code, text = riverrun("replay", app.name, places[b"a"], "--value", '{"amount": 6, "count": 3}')
     assert (code, "1 letter replayed" in text) == (0, True), text

@@ -19,7 +19,7 @@ from riverrun.errors import ConfigError
 from riverrun.foreign_files import sealed
 from riverrun.hosting.application import Application
 from riverrun.hosting.process import SystemClock
-from riverrun.hosting.progress import Progress, telling
+from riverrun.hosting.progress import Progress, reporting_progress
 from riverrun.hosting.standby_tasks import publish_snapshots
 from riverrun.records import TopicPartition
 from riverrun.spark.bounded_runs.job import run
@@ -77,7 +77,7 @@ class Case:
         """Publish snapshots of all tasks, and return the logged messages."""
         connected, reports = self.broker.connected(self.app), list[Progress]()
         connected.prepare()
-        with telling(reports.append):
+        with reporting_progress(reports.append):
             publish_snapshots(connected, SystemClock())
         return reports
 

@@ -316,5 +316,5 @@ def test_commands_export_import_and_list_the_stores_of_sql(broker: Broker, uniqu
     told("run", unique, "--engine", "local")
     assert [record.value for record in broker.read(f"{unique}-out") if record.key == b"a"][-1] == b'{"N":3}'
     assert "takes all rows" in told("state", "accept", unique, store)
-    with pytest.raises(ConfigError, match="is there already"):
+    with pytest.raises(ConfigError, match="already exists"):
         told("state", "export", unique, store, "--to", str(before))

@@ -145,7 +145,7 @@ def test_an_attempt_whose_work_is_done_already_cannot_tell_how_much_it_was(
     assert run_task(case.work, case.build).read == RECORDS
     done = run_task(case.work, case.build)
     assert (done.read, done.commits, case.counts()) == (0, 0, [RECORDS])
-    assert "figures leave out the part of the range that it processed" in done.warnings[0]
+    assert "statistics leave out the part of the range that it processed" in done.warnings[0]
 
 
 def test_a_property_of_producers_that_is_wrong_is_refused_as_by_the_client(

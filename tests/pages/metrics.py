@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from riverrun.operators.lookups import latency_sensor
 from riverrun.processor.lookups import LookupCounts
 from riverrun.processor.metrics import StreamsMetrics
-from riverrun.service.metrics import FollowerFigures, families, sensor_name
+from riverrun.service.metrics import FollowerMetrics, families, sensor_name
 from riverrun.worker.states import InstanceStatus, WorkerState, WorkerSummary
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ class _Example:
 
 def page() -> str:
     """Return the page, as Markdown."""
-    instance, follower = families(_Example()), FollowerFigures("export", "totals").collect()
+    instance, follower = families(_Example()), FollowerMetrics("export", "totals").collect()
     parts = [*_rows(instance), _LOOKUPS, *_of_lookups(), _FOLLOWERS, *_rows(follower)]
     return _HEAD + "\n".join(parts) + "\n"
 

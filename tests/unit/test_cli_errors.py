@@ -126,9 +126,9 @@ def test_no_token_is_shown_in_an_error(riverrun: Riverrun, tmp_path: Path, token
     [
         (["--instances", "3"], "--instances says how to run on Spark"),
         (["--master", "local[2]"], "--master says how to run on Spark"),
-        (["--until-caught-up", "--on", "spark"], "--on does not go with --until-caught-up"),
-        (["--until-caught-up", "--threads", "2"], "--threads does not go with --until-caught-up"),
-        (["--until-caught-up", "--server", "127.0.0.1:0"], "--server does not go with --until-caught-up"),
+        (["--until-caught-up", "--on", "spark"], "--on cannot be combined with --until-caught-up"),
+        (["--until-caught-up", "--threads", "2"], "--threads cannot be combined with --until-caught-up"),
+        (["--until-caught-up", "--server", "127.0.0.1:0"], "--server cannot be combined with --until-caught-up"),
     ],
 )
 def test_options_of_a_worker_that_would_do_nothing_are_refused(

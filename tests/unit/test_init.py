@@ -39,7 +39,7 @@ def test_a_directory_that_is_not_empty_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "mine" / "notes").touch()
     refused = init(tmp_path, "mine")
     assert refused.returncode == 1
-    assert "mine exists already, and is not empty" in refused.stderr
+    assert "mine already exists, and is not empty" in refused.stderr
     assert [file.name for file in (tmp_path / "mine").iterdir()] == ["notes"]
 
 

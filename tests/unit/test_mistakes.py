@@ -75,7 +75,7 @@ def test_an_application_of_the_file_is_not_declared_again(tmp_path: Path) -> Non
 
 def test_a_schema_registry_is_passed_with_clients_properties_only(tmp_path: Path) -> None:
     (tmp_path / "streams.toml").write_text(FILE)
-    with pytest.raises(ConfigError, match="schema_registry does not go with a file"):
+    with pytest.raises(ConfigError, match="schema_registry cannot be combined with a file"):
         Riverrun(tmp_path / "streams.toml", schema_registry={"url": "http://127.0.0.1:1"})
 
 

@@ -377,7 +377,7 @@ def foreign_parquet() -> bytes:
 def test_a_damaged_end_of_a_chain_is_named_at_once(form: str, damaged: bytes, tmp_path: Path) -> None:
     name = f"sink-checks-0-{0:020}.{form}"
     (tmp_path / name).write_bytes(damaged)
-    with pytest.raises(ConfigError, match=f"{name} in .* does not tell"):
+    with pytest.raises(ConfigError, match=f"{name} in .* does not state"):
         FileSink(sink_table(), str(tmp_path), form).begin([TP])
 
 
@@ -420,7 +420,7 @@ def test_a_last_line_that_cannot_follow_the_one_before_is_refused(line: bytes, t
     written(sink, batch(sink_table().schema, {"n": 1}, {"n": 2}, start=7))
     (path,) = tmp_path.glob("sink-checks-*")
     path.write_bytes(path.read_bytes().splitlines(keepends=True)[0] + line)
-    with pytest.raises(ConfigError, match="does not tell its last offset"):
+    with pytest.raises(ConfigError, match="does not state its last offset"):
         sink.begin([TP])
 
 
@@ -439,7 +439,7 @@ def test_what_is_no_file_of_an_export_is_not_read(form: str, become: str, which:
             os.mkfifo(path)
         case _:
             path.mkdir()
-    with pytest.raises(ConfigError, match=r"no regular file|a symbolic link"):
+    with pytest.raises(ConfigError, match=r"not a regular file|a symbolic link"):
         sink.begin([TP])
 
 

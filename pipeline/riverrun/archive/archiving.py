@@ -206,7 +206,7 @@ def _require_whole(
         count = counted(sum(start - end for end, start in lost.values()), "offset")
         message = f"Topic {manifest.topic} has lost {count} since it was archived: {places}"
         hint = (
-            "Archive more often than records are deleted. --skip-lost goes on behind them; what needs records from before then"
+            "Archive more often than records are deleted. --skip-lost continues after them; what needs earlier records"
             " is refused."
         )
         raise ArchiveError(message, hint=hint)

@@ -175,7 +175,7 @@ class TopicManifest:
                 tp = TopicPartition(self.topic, one.partition)
                 message = f"Files of {tp} overlap: {one.range} and {other.range}"
                 raise ArchiveError(
-                    message, hint="Another archiver has written them: look again (riverrun archive list)."
+                    message, hint="Another archiver has written them: check again (riverrun archive list)."
                 )
         return replace(self, files=tuple(files), _by_partition={})
 
@@ -285,7 +285,7 @@ class ArchiveStore:
         if written is None:
             self.remove(manifest.topic, [file.name for file in added if file.name])
             message = f"Another archiver has written manifest {manifest.number + 1} of {manifest.topic} at {self.url}"
-            raise ArchiveError(message, hint="Let one archiver work at a time, and start this one again.")
+            raise ArchiveError(message, hint="Run one archiver at a time, and start this one again.")
         return written
 
     def commit_unless_taken(self, manifest: TopicManifest) -> TopicManifest | None:
@@ -314,7 +314,7 @@ class ArchiveStore:
                 self.files.rm_file(self._place(topic, _MANIFESTS, name))
         # The manifest is written. Archivers may lack the right to delete, and more files do no harm.
         except Exception as error:  # noqa: BLE001 - every kind of file store has different errors
-            log.warning("earlier manifests of %s at %s stay: %s", topic, self.url, error)
+            log.warning("cannot delete earlier manifests of %s at %s: %s", topic, self.url, error)
 
     def upload(self, local: str, topic: str, name: str) -> None:
         """Upload a finished file to its place below a topic's data."""

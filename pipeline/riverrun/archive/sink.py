@@ -187,7 +187,9 @@ class ArchiveSink:
                 self._known[topic] = written.number
                 return
         self._store.remove(topic, [file.name for file in files if file.name])
-        message = f"The manifest of {topic} was taken by others {counted(_ATTEMPTS, 'time')}"
+        message = (
+            f"Gave up after {counted(_ATTEMPTS, 'attempt')}: the manifest of {topic} keeps being modified concurrently"
+        )
         raise EngineError(message, hint="Let fewer processes archive a topic.")
 
     def _discard(self) -> None:

@@ -25,7 +25,7 @@ app = typer.Typer(help="Archive topics, so that what retention deletes can still
 Topics = Annotated[list[str], typer.Argument(help="Names of topics.")]
 Url = Annotated[
     str | None,
-    typer.Option(help="Place of the archive: a path, or a URL of fsspec. The one of streams.toml if left out."),
+    typer.Option(help="Place of the archive: a path, or a URL of fsspec. Defaults to that of streams.toml."),
 ]
 AsJson = Annotated[bool, typer.Option("--json", metavar="", help="Print JSON, one object per line.")]
 _MEBIBYTE = 2**20
@@ -36,7 +36,7 @@ def write(
     context: typer.Context,
     topics: Annotated[
         list[str] | None,
-        typer.Argument(help="Names of [archives.NAME] in streams.toml, all of them if left out; or names of topics."),
+        typer.Argument(help="Names of [archives.NAME] in streams.toml, by default all, or names of topics."),
     ] = None,
     url: Url = None,
     engine: Annotated[
@@ -45,7 +45,7 @@ def write(
     master: Master = None,
     *,
     skip_lost: Annotated[
-        bool, typer.Option("--skip-lost", metavar="", help="Go on behind records that are lost for good.")
+        bool, typer.Option("--skip-lost", metavar="", help="Continue after records that are lost for good.")
     ] = False,
     follow: Annotated[
         bool,
@@ -126,7 +126,7 @@ def list_topics(
 def verify(context: typer.Context, topics: Topics, url: Url = None) -> None:
     """Read all files of topics, and compare their bytes and records with the manifest. Exits with 1 if one is damaged.
 
-    Names files that no manifest lists, too: they are of killed archivers, or of archivers at work.
+    Names files that no manifest lists, too: they are of killed archivers, or of running archivers.
     """
     archives, is_damaged = _archives(context, url), False
     for topic in topics:

@@ -19,15 +19,15 @@ def backfill(
     start: Annotated[str, typer.Option("--from", help="Event time at which the interval begins.")],
     end: Annotated[str, typer.Option("--to", help="Event time at which the interval ends; not included.")],
     version: Annotated[
-        str | None, typer.Option(help="Version whose code recomputes processed rows; the live one if left out.")
+        str | None, typer.Option(help="Version whose code recomputes processed rows; defaults to the live one.")
     ] = None,
     topic: Annotated[list[str] | None, typer.Option(help="Recompute only this public table.")] = None,
     gate: Annotated[
         bool | None,
         typer.Option(
             "--gate/--no-gate",
-            help="Judge outputs of records that are not processed yet before they are public. Left out, the setting gate of"
-            " streams.toml decides. Recomputed rows are always judged.",
+            help="Judge outputs of records that are not processed yet before they are public. Defaults to gate in"
+            " streams.toml. Recomputed rows are always judged.",
         ),
     ] = None,
     approve: Annotated[str, typer.Option(help="Id of a verdict on recomputed rows whose warnings to approve.")] = "",

@@ -21,7 +21,7 @@ Port = Annotated[
     typer.Option(
         min=1,
         max=65_534,
-        help="Port on the loopback interface; the broker takes the next one as well. Left out, it is that of bootstrap.servers"
+        help="Port on the loopback interface; the broker takes the next one as well. Defaults to that of bootstrap.servers"
         " in streams.toml, or 19092 without such a file.",
     ),
 ]

@@ -16,7 +16,7 @@ def console(
     server: Annotated[
         str | None,
         typer.Option(
-            help="Address of the page, host:port; application.server of [console] if left out, else 127.0.0.1:8091."
+            help="Address of the page, host:port; defaults to application.server of [console], else 127.0.0.1:8091."
         ),
     ] = None,
 ) -> None:

@@ -25,7 +25,7 @@ That took {seconds:.1f} s, without a broker: topics were lists in memory. Worker
 bounded runs have the same task; they commit in transactions of Kafka.
 
   riverrun init shop   makes a project with such a topology, and its test
-  make demo            in a checkout, goes on: a year of real flights on Kafka,
+  make demo            in a checkout, continues: a year of real flights on Kafka,
                        live, bounded on Spark, released, and rolled back
 """
 

@@ -43,7 +43,7 @@ def dev(
     context: typer.Context,
     app: App,
     version: Version = None,
-    state_dir: Annotated[Path | None, typer.Option(help="Directory of the local state; state.dir if left out.")] = None,
+    state_dir: Annotated[Path | None, typer.Option(help="Directory of the local state; defaults to state.dir.")] = None,
     tests: Annotated[
         Path | None,
         typer.Option(help="Tests for pytest, such as tests/. The worker starts if they pass, also after each save."),

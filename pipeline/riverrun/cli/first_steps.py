@@ -125,7 +125,7 @@ _NEXT = """Created {directory}. Its test runs in memory; a worker runs on the em
 def init(
     name: Annotated[str, typer.Argument(help="Name of the application, and of the new directory.")],
     directory: Annotated[
-        Path | None, typer.Option(help="Directory to create; it has the application's name if left out.")
+        Path | None, typer.Option(help="Directory to create; defaults to the application's name.")
     ] = None,
 ) -> None:
     """Create a project that runs: streams.toml, a topology, its test, a DAG file and .gitignore."""
@@ -136,7 +136,7 @@ def init(
         raise ConfigError(message, hint=hint)
     target = directory or Path(name)
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
-        message = f"{target} exists already, and is not empty"
+        message = f"{target} already exists, and is not empty"
         raise ConfigError(message, hint="Choose another name, or --directory. Nothing was changed.")
     if _is_taken(module):
         message = f"The module of application {name} would hide the existing Python module {module}"

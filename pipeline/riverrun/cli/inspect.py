@@ -144,7 +144,7 @@ def suggest(
     output: Annotated[str, typer.Argument(help="The public topic.")],
     to: Annotated[
         Path | None,
-        typer.Option(help="File to write; a new one in the directory that quality names if left out, else in suites."),
+        typer.Option(help="File to write; defaults to a new one in the directory that quality names, else in suites."),
     ] = None,
     version: Version = None,
     sample: Annotated[

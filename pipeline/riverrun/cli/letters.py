@@ -22,7 +22,7 @@ app = typer.Typer(
 
 Places = Annotated[list[str] | None, typer.Argument(help="Places of letters, as list shows them: orders-dead-0@3.")]
 Topic = Annotated[
-    str | None, typer.Option(help="Topic of the letters; errors.dead.letter.queue.topic.name if left out.")
+    str | None, typer.Option(help="Topic of the letters; defaults to errors.dead.letter.queue.topic.name.")
 ]
 Dry = Annotated[bool, typer.Option("--dry-run", metavar="", help="Show the letters, and change nothing.")]
 Everything = Annotated[bool, typer.Option("--all", metavar="", help="Take all letters, if no other option chooses.")]
@@ -160,7 +160,7 @@ def _chosen(
     context: typer.Context, name: str, topic: str | None, wanted: LetterFilter, *, everything: bool
 ) -> list[DeadLetter]:
     if wanted.is_everything and not everything:
-        message = "Nothing says which letters are meant"
+        message = "No letters are selected"
         raise ConfigError(message, hint="Name places, choose by --error, --origin, --from or --to, or take --all.")
     return _found(context, name, topic, wanted)
 
@@ -177,7 +177,7 @@ def _found(context: typer.Context, name: str, topic: str | None, wanted: LetterF
 
 def _mended(value: str | None, file: Path | None) -> bytes | None:
     if value is not None and file is not None:
-        message = "--value and --value-file do not go together"
+        message = "--value and --value-file cannot be combined"
         raise ConfigError(message, hint="Leave one of them out.")
     if file is None:
         return None if value is None else value.encode()

@@ -15,7 +15,7 @@ from riverrun.records import TopicPartition, counted, whole_number
 
 Yes = Annotated[bool, typer.Option("--yes", "-y", metavar="", help="Delete without asking first.")]
 Store = Annotated[str, typer.Argument(help="Name of the store.")]
-Server = Annotated[str | None, typer.Option(help="Address of an instance, host:port; application.server if left out.")]
+Server = Annotated[str | None, typer.Option(help="Address of an instance, host:port; defaults to application.server.")]
 
 state_app = typer.Typer(
     help="Export and import the stores of an application, and look at the forms of their rows.", no_args_is_help=True
@@ -114,7 +114,7 @@ def clean_up(
     context: typer.Context,
     app: App,
     version: Version = None,
-    state_dir: Annotated[Path | None, typer.Option(help="Directory of the local state; state.dir if left out.")] = None,
+    state_dir: Annotated[Path | None, typer.Option(help="Directory of the local state; defaults to state.dir.")] = None,
     *,
     yes: Yes = False,
 ) -> None:

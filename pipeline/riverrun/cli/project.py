@@ -104,11 +104,11 @@ def _say(error: StreamsError) -> None:
 
 
 App = Annotated[str, typer.Argument(help="Name of the application in streams.toml.")]
-Version = Annotated[str | None, typer.Option(help="Version of the application; the live one if left out.")]
+Version = Annotated[str | None, typer.Option(help="Version of the application; defaults to the live one.")]
 Master = Annotated[
     str | None,
     typer.Option(
-        help="Spark's master URL, or sc://host:port of a Spark Connect server; that of streams.toml if left out."
+        help="Spark's master URL, or sc://host:port of a Spark Connect server; defaults to that of streams.toml."
     ),
 ]
 

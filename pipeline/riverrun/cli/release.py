@@ -248,7 +248,7 @@ def wait(
     app: App,
     max_lag: Annotated[int, typer.Option(min=0, max=2**63 - 1, help="Maximum lag of an input, in offsets.")] = 1000,
     timeout: Annotated[
-        float | None, typer.Option(min=0, max=31_536_000, help="Give up after this many seconds; never if left out.")
+        float | None, typer.Option(min=0, max=31_536_000, help="Give up after this many seconds; defaults to never.")
     ] = None,
     *,
     as_json: AsJson = False,
@@ -298,7 +298,7 @@ def repair(
 def retire(
     context: typer.Context,
     app: App,
-    version: Annotated[str, typer.Option(help="Version to delete; the one that was replaced last if left out.")] = "",
+    version: Annotated[str, typer.Option(help="Version to delete; defaults to the one that was replaced last.")] = "",
     *,
     dry_run: Dry = False,
     as_json: AsJson = False,

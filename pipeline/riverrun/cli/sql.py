@@ -170,7 +170,7 @@ class _Shell:
             raise
 
     def _answer(self, command: Command) -> None:
-        from riverrun.sql.commands import DeleteRows, InsertValues, Print, Select
+        from riverrun.sql.commands import DeleteRows, InsertValues, PrintTopic, Select
         from riverrun.sql.statements import SetProperty
 
         if isinstance(command, SetProperty):
@@ -179,8 +179,8 @@ class _Shell:
         if isinstance(command, InsertValues | DeleteRows):
             self._selecting.write(command)
             return
-        if isinstance(command, Print | Select):
-            found = self._selecting.printed(command) if isinstance(command, Print) else self._selected(command)
+        if isinstance(command, PrintTopic | Select):
+            found = self._selecting.printed(command) if isinstance(command, PrintTopic) else self._selected(command)
             self._print(found.columns, found.rows)
             return
         answer = self.statements.answer(command)

@@ -36,7 +36,7 @@ Topic = Annotated[str, typer.Argument(help="Name of the topic.")]
 class _Serdes:
     """Options that name serdes."""
 
-    key_serde: Annotated[str | None, typer.Option(help=f"Serde of keys: {_SERDES}. string if left out.")] = None
+    key_serde: Annotated[str | None, typer.Option(help=f"Serde of keys: {_SERDES}. Defaults to string.")] = None
     value_serde: Annotated[str | None, typer.Option(help="Serde of values, by the names of --key-serde.")] = None
 
 
@@ -48,7 +48,7 @@ class _OfApp:
         str | None, typer.Option("--app", help="Use the serdes of this application, which reads or writes the topic.")
     ] = None
     version: Annotated[
-        str | None, typer.Option(help="Version of the application in --app; the live one if left out.")
+        str | None, typer.Option(help="Version of the application in --app; defaults to the live one.")
     ] = None
 
 
@@ -100,7 +100,7 @@ def read(
         str, typer.Option("--from", help="Where to start: earliest, latest, a vector (topic-0@12,topic-1@7) or a time.")
     ] = "earliest",
     end: Annotated[
-        str | None, typer.Option("--to", help="Where to end, in the forms of --from; latest if left out.")
+        str | None, typer.Option("--to", help="Where to end, in the forms of --from; defaults to latest.")
     ] = None,
     limit: Annotated[
         int | None, typer.Option("--limit", "-n", min=1, max=10**12, help="Stop after this many records.")
@@ -117,7 +117,7 @@ def read(
     from riverrun.transfers.topic_records import TopicReader
 
     if follow and end is not None:
-        message = "--to does not go with --follow, which has no end"
+        message = "--to cannot be combined with --follow, which has no end"
         raise ConfigError(message, hint="Leave one of them out.")
     serdes = _serdes(context, topic, named, of, window)
     reader = TopicReader(settings_of(context).project().cluster.admin, topic, *serdes)
@@ -132,7 +132,7 @@ def write(
     context: typer.Context,
     topic: Topic,
     file: Annotated[
-        Path | None, typer.Argument(help="File with the lines to write; the standard input if left out.")
+        Path | None, typer.Argument(help="File with the lines to write; defaults to the standard input.")
     ] = None,
     *,
     named: _Serdes,
@@ -140,11 +140,13 @@ def write(
     key: Annotated[str | None, typer.Option(help="Field of JSON values that is also the key.")] = None,
     timestamp: Annotated[
         str | None,
-        typer.Option(help="Field of JSON values with the event time, in ms or as text. Left out, the time is now."),
+        typer.Option(help="Field of JSON values with the event time, in ms or as text. Defaults to the present time."),
     ] = None,
     separator: Annotated[
         str | None,
-        typer.Option(help="Separator between the key and the value of a line. Nothing behind it is a tombstone."),
+        typer.Option(
+            help="Separator between the key and the value of a line. A line that ends with it is a tombstone."
+        ),
     ] = None,
     records: Annotated[
         bool,
@@ -160,7 +162,7 @@ def write(
     from riverrun.transfers.topic_records import LineFormat, RecordFormat, write_lines
 
     if records and (key or timestamp or separator):
-        message = "--records goes with none of --key, --timestamp and --separator: the lines have all of it"
+        message = "--records cannot be combined with --key, --timestamp or --separator: the lines have all of these"
         raise ConfigError(message, hint="Leave these out.")
     if not (of.of_app or named.value_serde):
         named = replace(named, value_serde="json")
@@ -249,15 +251,15 @@ class _ImportOptions:
     options: Annotated[list[str] | None, _OPTIONS] = None
     schema: Annotated[str | None, typer.Option(help="Schema of the rows as DDL.")] = None
     key: Annotated[list[str] | None, typer.Option(help="Column of keys. Several make a JSON object.")] = None
-    value: Annotated[str | None, typer.Option(help="Column of values; each row becomes a JSON object if left out.")] = (
+    value: Annotated[str | None, typer.Option(help="Column of values; by default, each row becomes a JSON object.")] = (
         None
     )
-    timestamp: Annotated[str | None, typer.Option(help="Column of event times. Left out, the time is now.")] = None
+    timestamp: Annotated[str | None, typer.Option(help="Column of event times. Defaults to the present time.")] = None
     incremental: Annotated[
         str | None,
         typer.Option(help="Column whose values only rise. The import takes rows above the highest value so far."),
     ] = None
-    name: Annotated[str, typer.Option(help="Name of the import and its progress; the topic if left out.")] = ""
+    name: Annotated[str, typer.Option(help="Name of the import and its progress; defaults to the topic.")] = ""
     missing_timestamp: Annotated[
         str, typer.Option(help="How to treat rows without an event time in that column: fail, or now.")
     ] = "fail"
@@ -278,7 +280,7 @@ def import_topic(
     ],
     topic: Annotated[
         str | None,
-        typer.Argument(help="Topic to write to; it must exist. Left out, [imports.NAME] has it."),
+        typer.Argument(help="Topic to write to; it must exist. Defaults to that of [imports.NAME]."),
     ] = None,
     *,
     options: _ImportOptions,
@@ -325,7 +327,7 @@ class _ExportOptions:
     format: Annotated[str, _FORMAT] = "parquet"
     options: Annotated[list[str] | None, _OPTIONS] = None
     schema: Annotated[str | None, typer.Option(help="Schema of JSON values as DDL. Fields become columns.")] = None
-    name: Annotated[str, typer.Option(help="Name of the export and its progress; the topic if left out.")] = ""
+    name: Annotated[str, typer.Option(help="Name of the export and its progress; defaults to the topic.")] = ""
     key: Annotated[
         list[str] | None, typer.Option(help="With jdbc, the column by which rows are replaced (PostgreSQL).")
     ] = None
@@ -343,7 +345,7 @@ class _OfStore:
         str, typer.Option(help="State of the store to export: latest, an offset vector, or the id of a run.")
     ] = "latest"
     version: Annotated[
-        str | None, typer.Option(help="With --store, the version of the application; the live one if left out.")
+        str | None, typer.Option(help="With --store, the version of the application; defaults to the live one.")
     ] = None
 
 
@@ -359,7 +361,7 @@ def export_topic(
     ],
     target: Annotated[
         str | None,
-        typer.Argument(help="Directory to write, or the table of a jdbc target. Left out, [exports.NAME] has it."),
+        typer.Argument(help="Directory to write, or the table of a jdbc target. Defaults to that of [exports.NAME]."),
     ] = None,
     *,
     options: _ExportOptions,

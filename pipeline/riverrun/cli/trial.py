@@ -30,7 +30,7 @@ def try_out(
     whole: Annotated[
         list[str] | None, typer.Option(help="Topic to read from its first archived record, such as that of a table.")
     ] = None,
-    output: Annotated[list[str] | None, typer.Option(help="Topic to show; all outputs if left out.")] = None,
+    output: Annotated[list[str] | None, typer.Option(help="Topic to show; defaults to all outputs.")] = None,
     limit: Annotated[
         int | None, typer.Option("--limit", "-n", min=1, max=10**12, help="Stop after this many records.")
     ] = None,

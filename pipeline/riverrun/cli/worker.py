@@ -46,26 +46,26 @@ def worker(
     state_dir: Annotated[
         Path | None,
         typer.Option(
-            help="Directory of the local state; state.dir if left out. Each instance on a machine needs its own."
+            help="Directory of the local state; defaults to state.dir. Each instance on a machine needs its own."
         ),
     ] = None,
     threads: Annotated[
         int | None,
-        typer.Option(min=1, max=MOST_THREADS, help="Number of stream threads; num.stream.threads if left out."),
+        typer.Option(min=1, max=MOST_THREADS, help="Number of stream threads; defaults to num.stream.threads."),
     ] = None,
     server: Annotated[
-        str | None, typer.Option(help="Address of the HTTP interface, host:port; application.server if left out.")
+        str | None, typer.Option(help="Address of the HTTP interface, host:port; defaults to application.server.")
     ] = None,
     on: Annotated[
         WorkerHost | None,
-        typer.Option("--on", help="Run instances on a Spark cluster. Left out, this process is the instance."),
+        typer.Option("--on", help="Run instances on a Spark cluster. Defaults to one instance in this process."),
     ] = None,
     instances: Annotated[
         int | None,
         typer.Option(
             min=1,
             max=MOST_INSTANCES,
-            help="With --on spark, the number of instances; one if left out. Each takes a core.",
+            help="With --on spark, the number of instances; defaults to one. Each takes a core.",
         ),
     ] = None,
     master: Master = None,
@@ -87,9 +87,9 @@ def worker(
         _refuse({"--instances": instances, "--master": master}, "says how to run on Spark", "Add --on spark.")
     if until_caught_up or in_process:
         flag = "--until-caught-up" if until_caught_up else "--in-process"
-        _refuse({"--on": on}, f"does not go with {flag}", "A bounded run on Spark: riverrun run.")
+        _refuse({"--on": on}, f"cannot be combined with {flag}", "A bounded run on Spark: riverrun run.")
         alone = {"--threads": threads, "--server": server}
-        _refuse(alone, f"does not go with {flag}, which runs all tasks in one process", "Leave it out.")
+        _refuse(alone, f"cannot be combined with {flag}, which runs all tasks in one process", "Leave it out.")
     chosen = settings_of(context).project(master).app(app, version=version)
     if on is WorkerHost.SPARK:
         deployment = chosen.deployment(

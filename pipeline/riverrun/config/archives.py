@@ -37,16 +37,16 @@ class ArchiveConfig:
     """One archive.
 
     Args:
-        name: Its name.
-        topics: The topics.
+        name: NAME of `[archives.NAME]`, by which commands address it.
+        topics: The topics to archive, at least one.
         url: Place of the archive: a path, or any URL of fsspec.
         engine: `local` for one process, `spark` for executors.
         skip_lost: Whether to go on behind records that were deleted before they were archived; otherwise that is an error.
         commit_seconds: Time after which a follower completes files.
         commit_bytes: Size of keys and values after which it completes them.
         retry_seconds: How long a follower waits for an archive that does not answer.
-        metrics_server: Address at which a follower serves its figures to Prometheus, `host:port`; none if left out.
-        metrics_token: The token that readers of figures send; needed unless only this machine reaches the address.
+        metrics_server: Address at which a follower serves metrics to Prometheus, `host:port`; none if left out.
+        metrics_token: The token that readers of metrics send; needed unless only this machine reaches the address.
         consumer: Properties of a follower's consumer by librdkafka's names.
         schedule: Cron expression of its DAG in Airflow; none if it is triggered by hand.
         schedule_timezone: The time zone of the schedule, by its name in the IANA database.

@@ -134,7 +134,7 @@ def call_attribute(reference: str | PickledFunction, *arguments: object) -> Any:
 
     Raises:
         ConfigError: If the function does not exist or raises. The hint names the line of the user's code.
-        StreamsError: If the function raises one, such as a `TopologyError`. Without a hint of its own, it gets that line.
+        StreamsError: If the function raises one, such as a `TopologyError`. If it has no hint, it gets that line.
     """
     function = load_attribute(reference)
     kind = type(function).__name__
@@ -159,7 +159,7 @@ def _refuse_main(reference: str, module_name: str, attribute: str) -> None:
     # `__main__` is another module in processes that run tasks.
     if module_name == "__main__":
         message = f"{reference} is defined in a script or notebook, which other processes cannot import"
-        raise ConfigError(message, hint=f"Move it to a file of its own, my_module.py, and name my_module:{attribute}.")
+        raise ConfigError(message, hint=f"Move it to its own file, my_module.py, and name my_module:{attribute}.")
 
 
 def _refuse_shadow() -> None:

@@ -30,7 +30,7 @@ UNREADABLE = {
 }
 """Keys about records that cannot be read, with the settings of applications that they are like."""
 METRICS = ("metrics_server", "metrics_token")
-"""Keys of followers' figures."""
+"""Keys of followers' metrics."""
 OF_FILES = {"commit_seconds": 60, "commit_records": 1_000_000, "commit_bytes": 64_000_000}
 """Files are cut later than transactions: many small ones are slow to read."""
 COLUMN_TYPES = ("boolean", "bigint", "double", "string", "timestamp", "date", "json")
@@ -52,7 +52,7 @@ class ExportConfig:
 
     Args:
         name: Its name, under which targets store offsets.
-        topic: The topic.
+        topic: The topic to follow from its first record, or from the end of `continues`.
         target: URL of a database (SQLAlchemy), or directory or URL of files (fsspec). Never printed: it may hold a password.
         table: Table of a database, with its schema if need be, or of Iceberg, with its namespace; none for files.
         catalog: Properties of the catalogue of a table of Iceberg, as pyiceberg takes them. Never printed: it may hold secrets.
@@ -61,7 +61,7 @@ class ExportConfig:
         app: The application that reads or writes the topic, and has its serdes; none if serdes are named.
         key_serde: Serde of keys by name; none for that of the application, or text.
         value_serde: Serde of values by name; none for that of the application, or JSON.
-        window: Size of the windows of windowed keys, such as `5m`, where the application does not tell it.
+        window: Size of the windows of windowed keys, such as `5m`, if the application does not define it.
         mode: `upsert` replaces and deletes rows by key, `append` makes each record a row.
         key: Names of the columns of the key; none for those of the serde.
         columns: Types of columns of JSON values without a type, by name.
@@ -78,8 +78,8 @@ class ExportConfig:
             columns: `fail`, `continue`, or a handler as `module:attribute`.
         errors_dead_letter_queue_topic_name: Topic to which `fail` and `continue` copy such records; it has to exist. None if
             left out.
-        metrics_server: Address at which a follower serves its figures to Prometheus, `host:port`; none if left out.
-        metrics_token: The token that readers of figures send; needed unless only this machine reaches the address.
+        metrics_server: Address at which a follower serves metrics to Prometheus, `host:port`; none if left out.
+        metrics_token: The token that readers of metrics send; needed unless only this machine reaches the address.
         consumer: Properties of the consumer by librdkafka's names.
     """
 

@@ -94,8 +94,8 @@ class ImportConfig:
         commit_records: Number of records after which they are committed.
         commit_bytes: Size of keys and values after which they are committed.
         retry_seconds: How long to wait for a source, or for brokers, that do not answer.
-        metrics_server: Address at which the import serves its figures to Prometheus, `host:port`; none if left out.
-        metrics_token: The token that readers of figures send; needed unless only this machine reaches the address.
+        metrics_server: Address at which the import serves metrics to Prometheus, `host:port`; none if left out.
+        metrics_token: The token that readers of metrics send; needed unless only this machine reaches the address.
     """
 
     name: str
@@ -203,7 +203,7 @@ def _check_letters(path: Path, where: str, table: Mapping[str, Any]) -> None:
     letters = table.get(_LETTERS)
     if letters and letters == table["topic"]:
         message = f"{path}: {where}.{_LETTERS} is the topic of the records as well"
-        raise ConfigError(message, hint="Rows that cannot become records need a topic of their own.")
+        raise ConfigError(message, hint="Rows that cannot become records need their own topic.")
     if letters and table.get("deserialization_exception_handler") != "continue":
         message = f"{path}: {where}.{_LETTERS} has no effect, as the import ends at such a row"
         raise ConfigError(message, hint='Write deserialization_exception_handler = "continue".')

@@ -429,7 +429,7 @@ def _check_catchup(path: Path, where: str, since: str, schedule: str) -> None:
         message = f"{path}: {where}.{_CATCHUP} is {since!r}, which is not a time"
         raise ConfigError(message, hint="For example 2026-01-01T00:00:00, in the time zone of the schedule.") from error
     if not schedule.strip() or schedule.strip() in _WITHOUT_INTERVALS:
-        message = f"{path}: {where}.{_CATCHUP} needs {where}.schedule, whose intervals it is about"
+        message = f"{path}: {where}.{_CATCHUP} needs {where}.schedule, whose intervals it selects"
         raise ConfigError(message, hint='For example schedule = "@daily".')
 
 

@@ -40,7 +40,7 @@ class AppConfig:
             of a file of SQL, such as `orders.sql`, or of a kind that an add-on loads.
         version: Version that goes live first. Afterwards releases decide.
         schedule: Cron expression of bounded runs, for Airflow; none if left out.
-        catchup_from: Time since when Airflow makes a run of its own for each interval of the schedule, which ends where the
+        catchup_from: Time since when Airflow makes a separate run for each interval of the schedule, which ends where the
             interval does; none if left out.
         quality: Function that returns the expectations of the gate, as `module:attribute`; that function; or the path of suites
             in JSON, a file or a directory.

@@ -20,7 +20,7 @@ def console(project: Riverrun, server: str | None = None, token: str = "") -> It
     """Serve within this context, and yield the address of the page.
 
     Args:
-        project: The project.
+        project: Its applications are shown.
         server: `host:port`; defaults to the address in `[console]`.
         token: Token that callers must show if `[console]` names none.
     """

@@ -239,7 +239,7 @@ Key = tuple[str, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class KeyComparison:
     """Result of a comparison: the number of keys, and up to ten that differ."""
 
     compared: int
@@ -295,8 +295,8 @@ def expected(*, cancelled_count_as_on_time: bool, days: int | None = None) -> di
     }
 
 
-def compare(found: Mapping[Key, Stats], wanted: Mapping[Key, Stats]) -> Comparison:
+def compare(found: Mapping[Key, Stats], wanted: Mapping[Key, Stats]) -> KeyComparison:
     """Compare two tables key by key."""
     keys = found.keys() | wanted.keys()
     differing = sorted(key for key in keys if found.get(key) != wanted.get(key))
-    return Comparison(len(keys), tuple(differing[:10]))
+    return KeyComparison(len(keys), tuple(differing[:10]))

@@ -79,7 +79,7 @@ _SCENES: tuple[tuple[str, str, int, str], ...] = (
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class SavedTask:
     """The part of a task that outlives it, which brokers have otherwise.
 
     Args:
@@ -95,7 +95,7 @@ class Progress:
     late: int
 
 
-BEGINNING = Progress({}, (), {}, 0)
+BEGINNING = SavedTask({}, (), {}, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +124,7 @@ def clicks(first: int, behind: int) -> Iterator[tuple[str, str, int]]:
         yield f"user-{n * 7919 % 500}", _PAGES[n * 31 % 7 % 4], _TEN_MS + n * 36 - behind_ms
 
 
-def processed(until: int, before: Progress = BEGINNING, directory: Path | None = None) -> Progress:
+def processed(until: int, before: SavedTask = BEGINNING, directory: Path | None = None) -> SavedTask:
     """Process clicks up to number `until` (exclusive) with a task, as its hosts do: restore, start, process, commit.
 
     `directory` is that of a RocksDB for the state; None keeps the state in memory.
@@ -156,10 +156,10 @@ def processed(until: int, before: Progress = BEGINNING, directory: Path | None =
     task.close()
     close()
     counts = {**before.counts, **_table(topics.logs.get(_COUNTS, ()))}
-    return Progress(offsets, tuple(topics.logs[changelog.topic]), counts, before.late + late)
+    return SavedTask(offsets, tuple(topics.logs[changelog.topic]), counts, before.late + late)
 
 
-def continued(until: int, before: Progress) -> Progress:
+def continued(until: int, before: SavedTask) -> SavedTask:
     """Process the other clicks in another process, whose state is in RocksDB, restored from the changelog."""
     # `spawn`: the process gets nothing of this one but its arguments.
     own = multiprocessing.get_context("spawn")
@@ -241,7 +241,7 @@ class FirstAct:
         shown.add_column("clicks", justify="right")
         shown.add_column("seconds", justify="right")
 
-        def timed(name: str, clicks: int, work: Callable[[], Progress]) -> Progress:
+        def timed(name: str, clicks: int, work: Callable[[], SavedTask]) -> SavedTask:
             begun = time.perf_counter()
             done = work()
             shown.add_row(name, f"{clicks:,}", f"{time.perf_counter() - begun:.1f}")

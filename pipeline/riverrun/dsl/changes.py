@@ -70,7 +70,7 @@ def table_of_changes(
         return replace(found, _repartition_required=repartition).to_table(options, named=named("table"))
     store = options.name
     if store is None:
-        message = "A table that truncations empty needs a name of its store"
+        message = "A table that handles truncations needs a named store"
         raise TopologyError(message, hint="Materialized(name=...)")
     node = plan.processor_name("KSTREAM-PROCESSOR-", consumed.name and f"{consumed.name}-rows")
     # In two steps: the processor reads the table's store, which the table below it adds only later.

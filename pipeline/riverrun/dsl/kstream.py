@@ -51,8 +51,8 @@ from riverrun.operators.stateless import (
     Filter,
     FlatMap,
     FlatMapValues,
-    Map,
     MapKey,
+    MapPair,
     MapValues,
     PassThrough,
     Peek,
@@ -135,7 +135,7 @@ class KStream(Generic[K, V]):
     @checked(mapper=function("key, value"))
     def map(self, mapper: Callable[[K, V], tuple[K2, V2]], *, named: Named | None = None) -> KStream[K2, V2]:
         """Replace each record by `mapper(key, value) -> (key, value)`. May change the key; discards the serdes."""
-        node = self._append("KSTREAM-MAP-", named, lambda: Map(mapper), mapper)
+        node = self._append("KSTREAM-MAP-", named, lambda: MapPair(mapper), mapper)
         return self._rekeyed(node, None, None)
 
     @overload

@@ -50,7 +50,7 @@ class NamedAggregates:
     ) -> NamedAggregates:
         """Check the arguments of a call; each of `own`, the functions of an unnamed aggregate, must be None."""
         if any(each is not None for each in own):
-            message = f"aggregate() cannot have an own aggregator and named ones: {', '.join(given)}"
+            message = f"aggregate() takes an aggregator or named aggregates, not both: {', '.join(given)}"
             raise TopologyError(message, hint=_OWN)
         for name, function in given.items():
             _check(name, function)

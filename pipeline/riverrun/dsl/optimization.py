@@ -72,7 +72,7 @@ class SelfJoin:
 
 
 @dataclass(slots=True)
-class Changes:
+class Effects:
     """Effects of nodes on records.
 
     Args:
@@ -89,7 +89,7 @@ class Changes:
 
 
 def merge_repartitions(
-    topology: Topology, changes: Changes, new: Callable[[str, Repartition], tuple[Repartition, ProcessorNode]]
+    topology: Topology, changes: Effects, new: Callable[[str, Repartition], tuple[Repartition, ProcessorNode]]
 ) -> Topology:
     """Merge the repartition topics below a change of keys into one, if values do not change in between.
 
@@ -148,7 +148,7 @@ class _Graph:
     parents: dict[str, dict[str, None]] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, topology: Topology, changes: Changes) -> _Graph:
+    def of(cls, topology: Topology, changes: Effects) -> _Graph:
         inner = {name for r in changes.repartitions.values() for name in (r.filter, r.sink)}
         writers: dict[str, list[str]] = {}
         for node in topology.nodes.values():
@@ -167,7 +167,7 @@ class _Graph:
                 graph.parents[node.name] = dict.fromkeys(above)
         return graph
 
-    def below_changes(self, changes: Changes) -> dict[str, list[Repartition]]:
+    def below_changes(self, changes: Effects) -> dict[str, list[Repartition]]:
         """Return the repartitions that can be merged, by the node directly above the replacing topic."""
         below: dict[str, list[Repartition]] = {name: [] for name in changes.of_keys}
         for source, repartition in changes.repartitions.items():
@@ -178,7 +178,7 @@ class _Graph:
         self._raise_to_merges(below, changes.merges)
         return {name: repartitions for name, repartitions in below.items() if repartitions}
 
-    def _key_change_above(self, source: str, changes: Changes) -> str | None:
+    def _key_change_above(self, source: str, changes: Effects) -> str | None:
         any_change = self._find(source, lambda name: name in changes.of_keys or name in changes.of_values)
         # If a node that changes values comes first, the topic must not move above it.
         key_change = self._find(source, lambda name: name in changes.of_keys)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from riverrun.arguments import users_line
 from riverrun.config import Optimization
-from riverrun.dsl.optimization import Changes, Repartition, merge_repartitions, rewrite_self_joins
+from riverrun.dsl.optimization import Effects, Repartition, merge_repartitions, rewrite_self_joins
 from riverrun.errors import TopologyError
 from riverrun.operators.stateless import Filter, has_key
 from riverrun.processor.suppliers import connected_stores
@@ -96,7 +96,7 @@ class Plan:
     keeps_null_keys: frozenset[str] = frozenset()
     """Nodes upstream of those joins; known during a build."""
     optimization: frozenset[Optimization] = frozenset()
-    changes: Changes = field(default_factory=Changes)
+    changes: Effects = field(default_factory=Effects)
     unnamed: Unnamed = field(default_factory=Unnamed)
     self_joins: list[SelfJoin] = field(default_factory=list)
     topics: dict[str, str] = field(default_factory=dict)

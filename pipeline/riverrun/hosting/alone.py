@@ -229,7 +229,7 @@ def _wait(check: Callable[[], None], session: int) -> None:
                 raise
             if not is_logged:
                 is_logged = True
-                log.warning("%s; waiting for its end for %d s, as it may have died", error.message, session // 1000)
+                log.warning("%s; waiting up to %d s for its end, as it may have died", error.message, session // 1000)
         else:
             return
         # Nothing announces the end of a dead member's session, so it is polled for.

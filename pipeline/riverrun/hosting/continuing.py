@@ -53,7 +53,7 @@ def _forgotten(
     places = OffsetVector({tp: max(commit.offset, first[tp]) for tp, commit in known.items()})
     message = (
         f"Brokers have deleted committed offsets of {config.application_id(version)}, which has run before. The worker that"
-        " took its tasks over ended without letting them go, so how far it came is not known: at least to"
+        " took its tasks over ended without releasing them, so its progress is unknown: at least to"
         f" {places}"
     )
     hint = (
@@ -132,7 +132,7 @@ def expiry_warning(admin: Admin, config: AppConfig, version: str) -> str | None:
     except BrokerError as error:
         if error.retriable:
             raise
-        return f"Whether brokers may delete committed offsets of {application_id} is not known: {error.message}"
+        return f"Cannot determine whether brokers may delete committed offsets of {application_id}: {error.message}"
     unknown = {tp: commit for tp, commit in kept.items() if not is_last(commit)}
     existing = admin.partitions({tp.topic for tp in unknown})
     unknown = {tp: commit for tp, commit in unknown.items() if tp.topic in existing}
@@ -144,7 +144,7 @@ def expiry_warning(admin: Admin, config: AppConfig, version: str) -> str | None:
         return str(_forgotten(admin, config, version, lost))
     wait = f"{_RETENTION} = {admin.broker_config(_RETENTION)}"
     return (
-        f"No worker of {application_id} runs, and the last one ended without letting its tasks go. Brokers delete its committed"
-        f" offsets when its group has had no members for {wait}; where it stood is then unknown. Start a worker, or a bounded"
+        f"No worker of {application_id} runs, and the last one ended without releasing its tasks. Brokers delete its committed"
+        f" offsets when its group has had no members for {wait}; its position is then unknown. Start a worker, or a bounded"
         f" run (riverrun run {config.name}), before that."
     )

@@ -62,7 +62,7 @@ _APART_SECONDS = 0.1
 _TRUSTED_SECONDS = 600.0
 BEAT_SECONDS = 15.0
 """Interval at which the process that works on a switch shows that it is alive."""
-_CONFLICT_HINT = "Look at `riverrun release status`, then decide again."
+_CONFLICT_HINT = "Check `riverrun release status`, then decide again."
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,7 +275,7 @@ class ReleaseRegistry:
             except VersionConflictError:
                 return
             except StreamsError as error:
-                log.warning("cannot record that the switch of %s is still at work: %s", release.app, error.message)
+                log.warning("cannot record that the switch of %s is still running: %s", release.app, error.message)
 
     def paused_ms(self, release: Release) -> int:
         """Return how long publication has paused for a switch that is under way, in all its attempts, ms."""

@@ -1,7 +1,7 @@
 """Reports the progress of long operations, in records, to the caller that started them.
 
-A program that follows the progress starts the operation within `telling`. The operation reports with `tell`, or lets
-`looked_at` poll it. Both do nothing without a listener.
+A program that follows the progress starts the operation within `reporting_progress`. The operation calls `report_progress`, or
+lets `polling_progress` poll it. Both do nothing without a listener.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _listener: ContextVar[_Listener | None] = ContextVar("progress", default=None)
 
 
 @contextmanager
-def telling(on_progress: Callable[[Progress], None] | None, every_s: float = LOOK_SECONDS) -> Iterator[None]:
+def reporting_progress(on_progress: Callable[[Progress], None] | None, every_s: float = LOOK_SECONDS) -> Iterator[None]:
     """Report to `on_progress`, also from other threads, how far operations are that begin in the body, in this thread."""
     before = _listener.set(None if on_progress is None else _Listener(on_progress, every_s))
     try:
@@ -58,7 +58,7 @@ def is_followed() -> bool:
     return _listener.get() is not None
 
 
-def tell(doing: str, done: int, everything: int | None = None) -> None:
+def report_progress(doing: str, done: int, everything: int | None = None) -> None:
     """Report progress in records."""
     listener = _listener.get()
     if listener is not None:
@@ -68,11 +68,11 @@ def tell(doing: str, done: int, everything: int | None = None) -> None:
 def counted_batches(doing: str, batches: Iterable[T], everything: int | None = None) -> Iterator[T]:
     """Pass batches on, and report the number of records after each."""
     done = 0
-    tell(doing, done, everything)
+    report_progress(doing, done, everything)
     for batch in batches:
         yield batch
         done += len(batch[1])
-        tell(doing, done, everything)
+        report_progress(doing, done, everything)
 
 
 def counted_rows(doing: str, rows: Iterable[R], everything: int | None = None) -> Iterator[R]:
@@ -82,12 +82,12 @@ def counted_rows(doing: str, rows: Iterable[R], everything: int | None = None) -
         yield row
         done += 1
         if done % _ROWS == 0:
-            tell(doing, done, everything)
-    tell(doing, done, everything)
+            report_progress(doing, done, everything)
+    report_progress(doing, done, everything)
 
 
 @contextmanager
-def looked_at(doing: str, look: Callable[[], tuple[int, int | None]]) -> Iterator[None]:
+def polling_progress(doing: str, look: Callable[[], tuple[int, int | None]]) -> Iterator[None]:
     """Poll the progress of the body repeatedly, from another thread."""
     listener = _listener.get()
     if listener is None:

@@ -221,7 +221,7 @@ class Release:
             lines.append(str(self.carry))
         if self.barrier is not None:
             since, by = _text_of(self.barrier.since_ms), self.barrier.by
-            lines.append(f"publication has been paused since {since}, for {by}; last at work: {self.changed_by}")
+            lines.append(f"publication has been paused since {since}, for {by}; last active: {self.changed_by}")
         return "\n".join(lines)
 
     @property

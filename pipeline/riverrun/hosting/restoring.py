@@ -1,7 +1,4 @@
-"""Brings the state of tasks to the committed point from their changelogs, one slice at a time.
-
-It finds which records the local state lacks, and warns of those that were deleted although their stores still need them.
-"""
+"""Restores the state of tasks to the committed point from their changelogs, one slice at a time."""
 
 from __future__ import annotations
 
@@ -20,14 +17,25 @@ from riverrun.runtime.times import OffsetMetadata
 from riverrun.state.api import WINDOWED, StoreKind
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from riverrun.kafka.admin import Admin, CommittedOffset
+    from riverrun.kafka.consumer import MessageBatch
     from riverrun.records import Whole
     from riverrun.runtime.layout import TaskSpec
+    from riverrun.runtime.task import Task
     from riverrun.state.api import StateBackend, StoreBuilder
 
+    OnRestore = Callable[[TopicPartition, int, int], None]
+
 log = logging.getLogger(__name__)
+# Records of a slice when there is nothing else to do: smaller slices cost more per record.
+WHOLE_SLICE = 10_000
+_POLL_SECONDS = 1.0
+_SILENT_SECONDS = 10.0
+"""After this time without any record or end, checks whether the brokers answer and the records exist."""
+_LOST_SECONDS = 120.0
+"""After this time no more records are expected, even if the brokers answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,76 +115,22 @@ def _why_foreign(tp: TopicPartition, start: int, first: int, last: int, *, is_sa
     return None
 
 
-def lost_history(
-    admin: Admin, missing: Missing, spec: TaskSpec, committed: Iterable[CommittedOffset], now_ms: int
-) -> Iterator[str]:
-    """Yield warnings about stores to be restored that may lack rows, open windows, or versions within their history."""
-    # Where a store's `log_config` sets `retention.ms` or `min.compaction.lag.ms`, as Kafka Streams does for all windows and
-    # versions, brokers compare event times with their own clock. When old records are processed again, they then delete
-    # records that are still needed, and a task without local state cannot restore them.
-    changelogs = spec.own_changelogs
-    reached_ms = max((OffsetMetadata.decode(found.metadata).partition_time for found in committed), default=-1)
-    for store in spec.sub_topology.stores:
-        tp = changelogs.get(store.name)
-        if tp is None:
-            continue
-        known, wanted = missing.backend.positions().get(tp, 0), missing.ranges[tp]
-        if store.kind not in WINDOWED and known < wanted.start:
-            yield (
-                f"Rows of store {store.name} may be lost: {tp} begins at offset {wanted.start}, and what stood before it was"
-                " deleted. Leave cleanup.policy out of the store's log_config, and delete no records of changelogs;"
-                " a new version computes them again"
-            )
-        if reached_ms < 0:
-            continue
-        needed_ms = now_ms - (reached_ms - store.retention_ms)
-        reached = _shown(reached_ms)
-        if store.kind in WINDOWED and known < wanted.start:
-            kept_ms = int(admin.topic_config(tp.topic)["retention.ms"])
-            if 0 <= kept_ms < needed_ms:
-                yield (
-                    f"Open windows of store {store.name} may be lost: event time is at {reached}, and brokers have deleted"
-                    f" what is older than {kept_ms} ms (retention.ms) from {tp}, which begins at offset {wanted.start}."
-                    " Leave retention.ms out of the store's log_config; a new version computes them again"
-                )
-        elif _is_compacted_early(admin, store, tp.topic, needed_ms) and known < wanted.end:
-            yield (
-                f"Versions of store {store.name} may be lost: event time is at {reached}, and brokers keep one per key of what"
-                f" is older than min.compaction.lag.ms in {tp}, which is restored from offset {wanted.start}."
-                " Leave min.compaction.lag.ms out of the store's log_config; a new version computes them again"
-            )
+def silently(_changelog: TopicPartition, _done: int, _expected: int) -> None:
+    """Show no progress."""
 
 
-def _is_compacted_early(admin: Admin, store: StoreBuilder, topic: str, needed_ms: int) -> bool:
-    """Return whether brokers may compact versions as old as `needed_ms`, by their clock."""
-    return store.kind is StoreKind.VERSIONED and int(admin.topic_config(topic)["min.compaction.lag.ms"]) < needed_ms
-
-
-def _shown(time_ms: int) -> str:
-    """Return an event time as text; committed ones may be later than any date."""
+def restore(
+    task: Task, missing: Missing, admin: Admin, kafka: Mapping[str, str], on_restore: OnRestore = silently
+) -> int:
+    """Apply all records that the state of a task lacks."""
+    reader = StoreChangelogReader(admin, kafka)
     try:
-        return datetime.fromtimestamp(time_ms / 1000, UTC).isoformat(timespec="seconds")
-    except (OverflowError, ValueError, OSError):
-        return f"{time_ms} ms"
-
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
-
-    from riverrun.kafka.admin import Admin
-    from riverrun.kafka.consumer import MessageBatch
-    from riverrun.runtime.task import Task
-
-    OnRestore = Callable[[TopicPartition, int, int], None]
-
-
-# Records of a slice when there is nothing else to do: smaller slices cost more per record.
-WHOLE_SLICE = 10_000
-_POLL_SECONDS = 1.0
-_SILENT_SECONDS = 10.0
-"""After this time without any record or end, checks whether the brokers answer and the records exist."""
-_LOST_SECONDS = 120.0
-"""After this time no more records are expected, even if the brokers answer."""
+        reader.add(task, missing, on_restore)
+        while reader.is_busy:
+            reader.run_once(WHOLE_SLICE, _POLL_SECONDS)
+        return reader.restored
+    finally:
+        reader.close()
 
 
 @dataclass(slots=True)
@@ -324,19 +278,54 @@ class StoreChangelogReader:
         return self._consumer
 
 
-def silently(_changelog: TopicPartition, _done: int, _expected: int) -> None:
-    """Show no progress."""
+def lost_history(
+    admin: Admin, missing: Missing, spec: TaskSpec, committed: Iterable[CommittedOffset], now_ms: int
+) -> Iterator[str]:
+    """Yield warnings about stores to be restored that may lack rows, open windows, or versions within their history."""
+    # Where a store's `log_config` sets `retention.ms` or `min.compaction.lag.ms`, as Kafka Streams does for all windows and
+    # versions, brokers compare event times with their own clock. When old records are processed again, they then delete
+    # records that are still needed, and a task without local state cannot restore them.
+    changelogs = spec.own_changelogs
+    reached_ms = max((OffsetMetadata.decode(found.metadata).partition_time for found in committed), default=-1)
+    for store in spec.sub_topology.stores:
+        tp = changelogs.get(store.name)
+        if tp is None:
+            continue
+        known, wanted = missing.backend.positions().get(tp, 0), missing.ranges[tp]
+        if store.kind not in WINDOWED and known < wanted.start:
+            yield (
+                f"Rows of store {store.name} may be lost: {tp} begins at offset {wanted.start}, and what stood before it was"
+                " deleted. Leave cleanup.policy out of the store's log_config, and delete no records of changelogs;"
+                " a new version computes them again"
+            )
+        if reached_ms < 0:
+            continue
+        needed_ms = now_ms - (reached_ms - store.retention_ms)
+        reached = _shown(reached_ms)
+        if store.kind in WINDOWED and known < wanted.start:
+            kept_ms = int(admin.topic_config(tp.topic)["retention.ms"])
+            if 0 <= kept_ms < needed_ms:
+                yield (
+                    f"Open windows of store {store.name} may be lost: event time is at {reached}, and brokers have deleted"
+                    f" what is older than {kept_ms} ms (retention.ms) from {tp}, which begins at offset {wanted.start}."
+                    " Leave retention.ms out of the store's log_config; a new version computes them again"
+                )
+        elif _is_compacted_early(admin, store, tp.topic, needed_ms) and known < wanted.end:
+            yield (
+                f"Versions of store {store.name} may be lost: event time is at {reached}, and brokers keep one per key of what"
+                f" is older than min.compaction.lag.ms in {tp}, which is restored from offset {wanted.start}."
+                " Leave min.compaction.lag.ms out of the store's log_config; a new version computes them again"
+            )
 
 
-def restore(
-    task: Task, missing: Missing, admin: Admin, kafka: Mapping[str, str], on_restore: OnRestore = silently
-) -> int:
-    """Apply all records that the state of a task lacks."""
-    reader = StoreChangelogReader(admin, kafka)
+def _is_compacted_early(admin: Admin, store: StoreBuilder, topic: str, needed_ms: int) -> bool:
+    """Return whether brokers may compact versions as old as `needed_ms`, by their clock."""
+    return store.kind is StoreKind.VERSIONED and int(admin.topic_config(topic)["min.compaction.lag.ms"]) < needed_ms
+
+
+def _shown(time_ms: int) -> str:
+    """Return an event time as text; committed ones may be later than any date."""
     try:
-        reader.add(task, missing, on_restore)
-        while reader.is_busy:
-            reader.run_once(WHOLE_SLICE, _POLL_SECONDS)
-        return reader.restored
-    finally:
-        reader.close()
+        return datetime.fromtimestamp(time_ms / 1000, UTC).isoformat(timespec="seconds")
+    except (OverflowError, ValueError, OSError):
+        return f"{time_ms} ms"

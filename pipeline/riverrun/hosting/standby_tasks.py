@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from riverrun.errors import BrokerError, CorruptStateError, RangeError
 from riverrun.hosting.process import monotonic_ms
-from riverrun.hosting.progress import tell
+from riverrun.hosting.progress import report_progress
 from riverrun.hosting.snapshots import has_snapshots, publish_checkpoint, take_checkpoint
 from riverrun.hosting.task_start import begin_task, inputs_whole
 from riverrun.kafka.consumer import MessageBatch, RecordConsumer
@@ -206,7 +206,7 @@ class StandbyTasks:
             return standby.apply(tp, batch, reached)
         except RangeError as error:
             task_id = standby.task.spec.id
-            log.warning("standby of task %s begins again: %s", task_id, error.message, extra={"task": str(task_id)})
+            log.warning("standby of task %s starts over: %s", task_id, error.message, extra={"task": str(task_id)})
             self._follow_again(task_id)
             return 0
         except CorruptStateError as error:
@@ -322,7 +322,9 @@ def _publish_from_log(connected: ConnectedApplication, task_id: TaskId, clock: C
     elsewhere = connected.in_directory(directory)
     begun = begin_task(elsewhere, task_id, clock)
     try:
-        begun.restored(on_restore=lambda _tp, done, expected: tell(f"restore {task_id}", done, expected)).close()
+        begun.restored(
+            on_restore=lambda _tp, done, expected: report_progress(f"restore {task_id}", done, expected)
+        ).close()
         offsets = {tp: found.offset for tp, found in begun.point.commits.items()}
         return publish_checkpoint(take_checkpoint(elsewhere, task_id, clock, begun.backend, offsets))
     finally:

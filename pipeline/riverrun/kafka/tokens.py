@@ -202,7 +202,7 @@ class Tokens:
             except (BrokerError, ConfigError) as error:
                 if self._held is None or self._held.expires_s <= now_s:
                     raise
-                log.warning("the login's token is kept, as there is no new one: %s", error)
+                log.warning("keeping the login's token, as no new one was issued: %s", error)
             return self._held
 
     def _fetched(self, now_s: float) -> Token:

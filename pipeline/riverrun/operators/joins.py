@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from riverrun.processor.operator import EmitContext, OperatorContext, TupleValue
     from riverrun.records import Headers, RecordMetadata
     from riverrun.serde.api import Serde
-    from riverrun.state.access import CachedLookup
+    from riverrun.state.access import CachedGet
     from riverrun.state.store_types import KeyValueStore
 
 
@@ -124,7 +124,7 @@ class StreamTableLeftJoin:
 class _Lookup:
     """Looks up records' own keys in the cache of a table's store, and processes the values it finds."""
 
-    cached: CachedLookup
+    cached: CachedGet
     steps: tuple[Callable[[Any, Any], Any], ...]
 
     def lines(self, at: EmitContext, found: str, *, is_left: bool) -> tuple[str, TupleValue | None]:
@@ -160,7 +160,7 @@ def _lookup(at: EmitContext, join: StreamTableJoin | StreamTableLeftJoin) -> _Lo
         steps.insert(0, getter.compute)
         getter = getter.open_parent
     store = at.stores.get(getter.store) if isinstance(getter, StoreGetter) else None
-    cached = store.cached_lookup() if isinstance(store, LooksUpInParts) else None
+    cached = store.cached_get() if isinstance(store, LooksUpInParts) else None
     return None if cached is None else _Lookup(cached, tuple(steps))
 
 

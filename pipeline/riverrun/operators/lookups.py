@@ -9,7 +9,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from riverrun.processor.lookups import Flight, LookupCounts
+from riverrun.processor.lookups import LookupCounts, PendingLookup
 from riverrun.processor.metrics import MetricName
 from riverrun.processor.stats import Measured, MeasuredTotal
 
@@ -54,7 +54,7 @@ class PendingRecord:
     headers: Headers
     place: RecordMetadata | None
     stream_time: int
-    flight: Flight
+    flight: PendingLookup
 
 
 @dataclass(slots=True)
@@ -130,7 +130,7 @@ class StreamLookup:
         """Start the look-up of a record."""
         order, context = self._order, self._context
         order.made += 1
-        flight = Flight(self.lookup, key, value, self._threads, self._counts, self._name)
+        flight = PendingLookup(self.lookup, key, value, self._threads, self._counts, self._name)
         record = PendingRecord(
             (order.record, order.made),
             key,
@@ -207,7 +207,7 @@ class StreamLookup:
     def _waiting(self) -> Iterable[PendingRecord]:
         return [*self._queue, *(record for lane in self._lanes.by_key.values() for record in lane)]
 
-    def _landing(self, record: PendingRecord) -> Callable[[Flight], None]:
+    def _landing(self, record: PendingRecord) -> Callable[[PendingLookup], None]:
         return lambda _flight: self._lanes.landed.append(record)
 
 

@@ -124,7 +124,7 @@ class Filter:
 
 
 @dataclass(slots=True)
-class Map:
+class MapPair:
     """Forwards the pair that the mapper makes of key and value (`KStreamMap`)."""
 
     mapper: Callable[[Any, Any], tuple[Any, Any]]

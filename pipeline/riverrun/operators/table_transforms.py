@@ -143,7 +143,7 @@ class TableMapValues:
     def lines(self, at: EmitContext) -> str:
         """Return the lines of `process`."""
         if self.rows_in is not None or self._send_old_values:
-            message = "its table is kept, or tells what an update replaced"
+            message = "its table is kept, or forwards what an update replaced"
             raise NotFused(message)
         given, new, written = at.own("given"), at.own("new"), written_as(at, self._mapper)
         if written is None:

@@ -112,7 +112,7 @@ def _shown(name: str, of: Field) -> str:
 
 def _finite(name: str, of: Field, total: Any) -> Any:
     if isinstance(total, float) and not math.isfinite(total):
-        message = f"{_shown(name, of)} is too large for a number"
+        message = f"{_shown(name, of)} overflows a 64-bit float"
         raise ProcessingError(message)
     return total
 

@@ -383,7 +383,7 @@ def _test(operand: Expression) -> Expression:
     """Return an operand of & | ~; refuse what can be no test."""
     is_odd = operand.kind == "literal" and operand.parts[0] is not None and not isinstance(operand.parts[0], bool)
     if is_odd or operand.kind in _ARITHMETIC:
-        message = f"{_plainly(operand) if is_odd else repr(operand)} is no test"
+        message = f"{_plainly(operand) if is_odd else repr(operand)} is not a test"
         raise TopologyError(message, hint=_USES)
     return operand
 

@@ -54,8 +54,8 @@ class Retry:
 
     Args:
         attempts: Number of attempts in all, from 1 to 100.
-        backoff: The first wait.
-        longest_wait: The longest wait.
+        backoff: Wait after the first failure; defaults to 100 ms.
+        longest_wait: Upper bound of each wait; defaults to 5 s.
         on: Classes of exceptions after which to try again. An answer that does not come in time is a `TimeoutError`.
 
     Raises:
@@ -187,8 +187,8 @@ COUNTS: ContextVar[LookupCounts | None] = ContextVar("riverrun_lookup_counts", d
 
 
 @dataclass(slots=True, eq=False)
-class Flight:
-    """A look-up on its way.
+class PendingLookup:
+    """A look-up in flight.
 
     Args:
         threads: Where blocking functions are called.
@@ -202,7 +202,7 @@ class Flight:
     threads: Executor
     counts: LookupCounts = field(default_factory=LookupCounts)
     node: str = ""
-    landed: Callable[[Flight], None] | None = None
+    landed: Callable[[PendingLookup], None] | None = None
     latency_ms: float = 0.0
     is_done: bool = False
     result: Any = None
@@ -219,7 +219,7 @@ class LookupExecutor(Protocol):
         """Number of look-ups that have finished so far."""
         ...
 
-    def start(self, flight: Flight) -> None:
+    def start(self, flight: PendingLookup) -> None:
         """Start a look-up."""
         ...
 
@@ -227,7 +227,7 @@ class LookupExecutor(Protocol):
         """Wait until more look-ups have finished than `seen`, or the time (s) is up."""
         ...
 
-    def cancel(self, flights: Iterable[Flight]) -> None:
+    def cancel(self, flights: Iterable[PendingLookup]) -> None:
         """Cancel look-ups, and wait briefly for their cleanup."""
         ...
 

@@ -14,7 +14,7 @@ from riverrun.archive.upkeep import compact, compact_by_key, drop_before, leftov
 from riverrun.errors import ArchiveError, EngineError, StreamsError
 from riverrun.extras import require_extra
 from riverrun.hosting.process import SystemClock
-from riverrun.hosting.progress import tell
+from riverrun.hosting.progress import report_progress
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -193,7 +193,7 @@ class Archives:
                 by=self._cluster.by or "",
                 now_ms=SystemClock().now_ms(),
                 may_skip=may_skip,
-                on_offsets=partial(tell, f"archive {topic}"),
+                on_offsets=partial(report_progress, f"archive {topic}"),
             )
             for topic in chosen
         ]
@@ -244,7 +244,7 @@ class Archives:
             hint = f"It has {known}."
             if self._store.data(name):
                 hint = f"{hint} Files of {name} that no manifest lists: riverrun archive verify {name}"
-            message = f"The archive at {self.url} has nothing of topic {name}"
+            message = f"The archive at {self.url} has no records of topic {name}"
             raise ArchiveError(message, hint=hint)
         return found
 
@@ -287,7 +287,7 @@ class Archives:
             hours: Age that a file must have; younger ones may be those of running archivers.
 
         Raises:
-            ArchiveError: If there is nothing of the topic, another archiver is at work, or the archive refuses.
+            ArchiveError: If there is nothing of the topic, another archiver is running, or the archive refuses.
         """
         now_ms, by = SystemClock().now_ms(), self._cluster.by or ""
         before_ms = now_ms - round(hours * 3_600_000)
@@ -301,7 +301,7 @@ class Archives:
             below: Size of a small file, bytes.
 
         Raises:
-            ArchiveError: If a file is damaged, another archiver is at work, or the archive refuses.
+            ArchiveError: If a file is damaged, another archiver is running, or the archive refuses.
         """
         now_ms, by = SystemClock().now_ms(), self._cluster.by or ""
         found = compact(self._store, self.topic(name), below=below, now_ms=now_ms, by=by)
@@ -316,7 +316,7 @@ class Archives:
 
         Raises:
             ArchiveError: If brokers do not compact the topic, so that each record counts. Or if a file is damaged, another
-                archiver is at work, or the archive refuses.
+                archiver is running, or the archive refuses.
             TopicError: If the topic does not exist.
             BrokerError: If brokers do not answer.
         """
@@ -339,7 +339,7 @@ class Archives:
             before_ms: Time before which all records of a file must lie, ms since the epoch; None for the whole topic.
 
         Raises:
-            ArchiveError: If there is nothing of the topic, another archiver is at work, or the archive refuses.
+            ArchiveError: If there is nothing of the topic, another archiver is running, or the archive refuses.
         """
         manifest = self.topic(name)
         if before_ms is None:

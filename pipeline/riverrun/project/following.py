@@ -53,9 +53,9 @@ def reporting(
         yield on_report
         return
     require_extra("http")
-    from riverrun.service.metrics import FollowerFigures, serving
+    from riverrun.service.metrics import FollowerMetrics, serving
 
-    figures = FollowerFigures(kind, config.name)
+    figures = FollowerMetrics(kind, config.name)
     with serving(figures, ServerAddress.parse(config.metrics_server), config.metrics_token):
 
         def take(report: FollowReport) -> None:
@@ -323,7 +323,7 @@ class FollowedExport:
         # Spark keeps its offsets elsewhere: under the same name, this export would write everything a second time.
         if has_batches(admin, self.name):
             message = f"Export {self.name} has batches that Spark has written, whose offsets are in a topic of Kafka's"
-            hint = f'continues = "{self.name}" begins behind the last one. Otherwise, choose another name.'
+            hint = f'continues = "{self.name}" begins after the last one. Otherwise, choose another name.'
             raise ConfigError(message, hint=hint)
         return {}
 

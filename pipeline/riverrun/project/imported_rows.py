@@ -50,7 +50,7 @@ def parquet_files(source: Path) -> list[Path]:
         raise ConfigError(message, hint=_HINT)
     for path in found:
         if path.exists() and not path.is_file():
-            message = f"{path} is no regular file"
+            message = f"{path} is not a regular file"
             raise ConfigError(message, hint=_HINT)
     check_sums(source, found)
     return found

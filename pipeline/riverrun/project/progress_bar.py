@@ -18,7 +18,7 @@ from rich.progress import (
 )
 from rich.text import Text
 
-from riverrun.hosting.progress import telling
+from riverrun.hosting.progress import reporting_progress
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -88,5 +88,5 @@ def progress_bar(console: Console | None = None) -> Iterator[Console]:
         transient=True,
         speed_estimate_period=_SPEED_PERIOD_SECONDS,
     )
-    with bar, telling(_Shown(bar).show):
+    with bar, reporting_progress(_Shown(bar).show):
         yield bar.console

@@ -62,7 +62,7 @@ class Riverrun:
         on_wait: Called once with the brokers, if they take longer than a moment to answer.
 
     Raises:
-        ConfigError: If the file cannot be read, has an error, or an argument does not go with the others.
+        ConfigError: If the file cannot be read, has an error, or arguments cannot be combined.
     """
 
     def __init__(
@@ -92,7 +92,7 @@ class Riverrun:
         directory: str | Path | None,
     ) -> ProjectConfig:
         if schema_registry is not None and kafka is None:
-            message = "schema_registry does not go with a file"
+            message = "schema_registry cannot be combined with a file"
             raise ConfigError(message, hint="Write it into the file's [schema_registry], or pass kafka as well.")
         if isinstance(config, ProjectConfig):
             return config

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from riverrun.errors import ConfigError
-from riverrun.hosting.progress import LOOK_SECONDS, telling
+from riverrun.hosting.progress import LOOK_SECONDS, reporting_progress
 from riverrun.releases.topology import build_topology
 from riverrun.spark.options import MAX_RECORDS_PER_SLICE, RunOptions
 
@@ -291,4 +291,4 @@ def followed(
     """Report records done and records in all of the work in this context to a function, if there is one."""
     if on_progress is None:
         return nullcontext()
-    return telling(lambda progress: on_progress(progress.done, progress.everything or 0), every_s)
+    return reporting_progress(lambda progress: on_progress(progress.done, progress.everything or 0), every_s)

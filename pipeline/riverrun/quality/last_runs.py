@@ -57,7 +57,7 @@ class ExpectColumnStatisticToBeNearLastRuns(BatchExpectation):  # type: ignore[m
     """Expect a statistic of a column to be near its median in the last runs.
 
     Args:
-        column: Name of the column.
+        column: Column of the rows to judge; statistics of earlier runs are found under it.
         statistic: `nulls`, `null_share`, `distinct`, or of numbers `min`, `max` or `mean`.
         runs: Number of earlier runs; with fewer that have the statistic, it passes.
         within: The largest distance from the median, as a share of it.

@@ -24,7 +24,7 @@ from riverrun.hosting.carry import Carry
 from riverrun.hosting.connected import ConnectedApplication
 from riverrun.hosting.kept_offsets import commit_and_keep
 from riverrun.hosting.ownership import fence_owners, owning
-from riverrun.hosting.progress import tell
+from riverrun.hosting.progress import report_progress
 from riverrun.hosting.state_schemas import copy_records
 from riverrun.hosting.topic_ids import found_ids, ids_to_commit
 from riverrun.processor.handlers import error_handlers
@@ -179,7 +179,7 @@ class Carrying:
         """Copy the changelogs of carried stores up to the mark."""
         before, after = live.topology.parts().stores, new.topology.parts().stores
         for done, store in enumerate(plan.taken):
-            tell(f"carry state to {new.id}", done, len(plan.taken))
+            report_progress(f"carry state to {new.id}", done, len(plan.taken))
             source, target = changelog_name(live.id, store), changelog_name(new.id, store)
             ends = {tp: end for tp, end in mark.ends.items() if tp.topic == source}
             function = plan.functions.get(store)
@@ -193,7 +193,7 @@ class Carrying:
         # Notes of serdes are true of rows that are copied as they are, not of those that a function has made.
         equal = (store for store in plan.taken if store not in plan.functions)
         copy_records(live.admin, {changelog_name(live.id, store): changelog_name(new.id, store) for store in equal})
-        tell(f"carry state to {new.id}", len(plan.taken), len(plan.taken))
+        report_progress(f"carry state to {new.id}", len(plan.taken), len(plan.taken))
 
     def _compute(
         self, new: ConnectedApplication, plan: CarryPlan, mark: Mark, carry: Carry

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from riverrun.errors import RangeError, TaskMigratedError, VersionConflictError
 from riverrun.hosting.kept_offsets import KeptOffsets, keep
-from riverrun.hosting.progress import counted_batches, tell
+from riverrun.hosting.progress import counted_batches, report_progress
 from riverrun.hosting.release import staging_name
 from riverrun.kafka.producer import LONGEST_TRANSACTION_MS, TransactionalProducer
 from riverrun.kafka.ranges import read_fields
@@ -131,7 +131,7 @@ class Corrections:
         """
         create_staging(old)
         for topic in tables(old.application):
-            self._brought(old, topic, _keeper(old, topic), mine, Side.NEW, is_settled=is_settled)
+            self._brought(old, topic, _staging_transactional_id(old, topic), mine, Side.NEW, is_settled=is_settled)
 
     def fill(self, new: ConnectedApplication, mine: Release, topics: Iterable[str]) -> None:
         """Copy the rows that are public at present to staging tables of a candidate. Others may change them meanwhile."""
@@ -142,7 +142,7 @@ class Corrections:
             # What an earlier call has begun can only be compared, which builds an index on disk, key by key. That takes as long
             # as computing the table, so an empty one is filled while the public one is read.
             if any(new.admin.written_offsets(tps).values()):
-                self._brought(new, topic, _keeper(new, topic), mine, Side.NEW, is_settled=False)
+                self._brought(new, topic, _staging_transactional_id(new, topic), mine, Side.NEW, is_settled=False)
             else:
                 with _conflicts(mine):
                     self._filled(new, topic, staging, mine)
@@ -153,7 +153,10 @@ class Corrections:
         rows: dict[tuple[int, bytes], RawFields] = {}
         tps = [TopicPartition(topic, n) for n in range(admin.partitions([topic])[topic])]
         producer = TransactionalProducer(
-            admin.kafka, _keeper(new, topic), transaction_timeout_ms=LONGEST_TRANSACTION_MS, admin=admin
+            admin.kafka,
+            _staging_transactional_id(new, topic),
+            transaction_timeout_ms=LONGEST_TRANSACTION_MS,
+            admin=admin,
         )
 
         def write() -> None:
@@ -216,7 +219,7 @@ def ends_of_staged_logs(version: ConnectedApplication) -> dict[str, int]:
     return found
 
 
-def _keeper(version: ConnectedApplication, topic: str) -> str:
+def _staging_transactional_id(version: ConnectedApplication, topic: str) -> str:
     """Return the transactional id of the producer that copies public rows to a staging table."""
     return f"{version.id}-keep-{topic}"
 
@@ -320,8 +323,8 @@ def copied(
         if pending >= _TRANSACTION_RECORDS:
             commit(reached, sent)
             pending = 0
-            tell(f"publish {topic}", sent, everything)
+            report_progress(f"publish {topic}", sent, everything)
     if pending:
         commit(reached, sent)
-    tell(f"publish {topic}", sent, everything)
+    report_progress(f"publish {topic}", sent, everything)
     return sent

@@ -40,7 +40,7 @@ class Side(Enum):
     NEW = "new"
 
 
-class RowChange(Enum):
+class KeyChange(Enum):
     """Comparison of a key's new row to its old one."""
 
     SAME = "same"
@@ -66,13 +66,13 @@ class Pair(NamedTuple):
     new: TableRow | None
 
     @property
-    def change(self) -> RowChange:
+    def change(self) -> KeyChange:
         """How the rows compare. Equal values with different times or headers count as equal."""
         if self.old is None:
-            return RowChange.NEW
+            return KeyChange.NEW
         if self.new is None:
-            return RowChange.GONE
-        return RowChange.SAME if self.old.value == self.new.value else RowChange.CHANGED
+            return KeyChange.GONE
+        return KeyChange.SAME if self.old.value == self.new.value else KeyChange.CHANGED
 
 
 @dataclass(frozen=True, slots=True)

@@ -190,8 +190,8 @@ class Gate:
         """Judge a candidate's outputs, and their difference from the public ones, at a point.
 
         Args:
-            live: The live version.
-            candidate: The candidate.
+            live: The version whose outputs are public.
+            candidate: The version to judge, which writes into staging topics.
             point: From `point`, or from a barrier of running versions.
             scope: The only rows of tables to judge; defaults to all outputs, stores and runs.
             check: Identifies the check in Data Docs.

@@ -93,7 +93,7 @@ class Migration:
         try:
             response = decision_of(self.handler, "processing", where, record, error)
         except ProcessingError as fatal:
-            message = f"A row of store {self.before.name} cannot be decided about: {fatal.message}"
+            message = f"A row of store {self.before.name} could not be migrated: {fatal.message}"
             raise ReleaseError(message) from fatal
         if response.result is not Result.RESUME:
             self._stop(fields, error)

@@ -286,7 +286,7 @@ class Repairer:
         known = release.digests.get(live.version)
         if known and known != live.topology.fingerprint():
             message = f"{release.app}: the code of {live.version} has changed since it was released"
-            raise ReleaseError(message, hint="Give the new code a version of its own, and release that.")
+            raise ReleaseError(message, hint="Give the new code its own version, and release that.")
 
     def _settled(self) -> Release:
         release = known_release(self._registry, self._config, self._admin)

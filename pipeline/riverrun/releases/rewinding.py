@@ -23,7 +23,7 @@ from riverrun.hosting.inputs import reset_offsets
 from riverrun.hosting.kept_offsets import commit_and_keep
 from riverrun.hosting.ownership import owning
 from riverrun.hosting.process import SystemClock
-from riverrun.hosting.progress import tell
+from riverrun.hosting.progress import report_progress
 from riverrun.hosting.release import staging_name
 from riverrun.hosting.topic_ids import found_ids, ids_to_commit
 from riverrun.kafka.admin import TopicSpec
@@ -111,9 +111,9 @@ def rewind(connected: ConnectedApplication, mark: Mark, name: str) -> None:
     for topic in timed.values():
         _create_again(connected, topic, mark, _copy_of(connected, topic.name, name))
     for done, task_id in enumerate(tasks):
-        tell(doing, done, len(tasks))
+        report_progress(doing, done, len(tasks))
         _rewind_task(connected, task_id, mark, timed)
-    tell(doing, len(tasks), len(tasks))
+    report_progress(doing, len(tasks), len(tasks))
 
 
 def delete_copies(connected: ConnectedApplication) -> None:

@@ -124,7 +124,7 @@ def require_same_keys(one: Application, other: Application) -> None:
                 f"{one.config.name}: {topic} has keys of {mine} in {one.version} and of {theirs[topic]} in {other.version}:"
                 " a row of one version would never replace a row of the other"
             )
-            raise ReleaseError(message, hint=f"Let {other.version} write to a topic of its own.")
+            raise ReleaseError(message, hint=f"Let {other.version} write to its own topic.")
 
 
 def require_known(config: AppConfig, topologies: Iterable[Topology]) -> None:

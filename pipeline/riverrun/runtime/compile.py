@@ -28,25 +28,21 @@ from riverrun.state.values import shown
 from riverrun.topology.nodes import ProcessorNode, SinkNode, SourceNode
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from riverrun.processor.timestamps import TimestampExtractor
-    from riverrun.topology.nodes import SubTopology
-    from riverrun.topology.topology import Topology
-
-if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from riverrun.processor.operator import EmitContext, Operator, OperatorContext
+    from riverrun.processor.timestamps import TimestampExtractor
     from riverrun.records import Headers, Send
     from riverrun.runtime.ports import RecordCollector, Watch
     from riverrun.topology.nodes import SubTopology
+    from riverrun.topology.topology import Topology
 
     Forward = Callable[[Any, Any, int, Headers], None]
 
-
 # Key, value, timestamp, headers: a user's processor takes one record instead.
 OPERATOR_ARGUMENTS = 4
+_PLAIN = "a handler for processing or production records takes records one by one"
+_NO_HANDLERS = ErrorHandlers()
 
 
 @dataclass(slots=True)
@@ -369,10 +365,6 @@ def refused_text(node: SinkNode, topic: str, key: Any, error: Exception, *value:
     if value:
         part, serde = f"{type(value[0]).__name__} of key {shown(key)}", node.value_serde
     return f"Sink {node.name} cannot write the {part} to {topic}: {refusal(serde, error)}"
-
-
-_PLAIN = "a handler for processing or production records takes records one by one"
-_NO_HANDLERS = ErrorHandlers()
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,7 @@ from riverrun.processor.lookups import COUNTS
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from riverrun.processor.lookups import Flight, LookupExecutor
+    from riverrun.processor.lookups import LookupExecutor, PendingLookup
 
 log = logging.getLogger(__name__)
 
@@ -92,7 +92,7 @@ class LookupLoop(asyncio.SelectorEventLoop):
         return super().run_in_executor(executor or self._daemons, func, *args)
 
 
-async def attempts(flight: Flight) -> Any:
+async def attempts(flight: PendingLookup) -> Any:
     """Look up, with as many attempts as allowed, and return the result; raise the failure of the last attempt."""
     attempt, loop = 1, asyncio.get_running_loop()
     while True:
@@ -113,7 +113,7 @@ async def attempts(flight: Flight) -> Any:
         flight.counts.retries += 1
 
 
-async def _attempt(flight: Flight) -> Any:
+async def _attempt(flight: PendingLookup) -> Any:
     lookup, key, value = flight.lookup, flight.key, flight.value
     limit = asyncio.timeout(lookup.timeout_s)
     try:
@@ -139,13 +139,13 @@ async def _attempt(flight: Flight) -> Any:
         raise ProcessingError(message) from error
 
 
-def begin(flight: Flight, loop: asyncio.AbstractEventLoop, finished: Callable[[], None]) -> None:
+def begin(flight: PendingLookup, loop: asyncio.AbstractEventLoop, finished: Callable[[], None]) -> None:
     """Begin a look-up, in the thread of the event loop; `finished` is called at its end."""
     if not flight.is_cancelled:
         flight.task = loop.create_task(_fly(flight, finished))
 
 
-async def end(flights: Iterable[Flight]) -> None:
+async def end(flights: Iterable[PendingLookup]) -> None:
     """Cancel look-ups, in the thread of the event loop, and wait briefly for their cleanup."""
     tasks = []
     for flight in flights:
@@ -157,7 +157,7 @@ async def end(flights: Iterable[Flight]) -> None:
         await asyncio.wait(tasks, timeout=_GOODBYE_SECONDS)
 
 
-async def _fly(flight: Flight, finished: Callable[[], None]) -> None:
+async def _fly(flight: PendingLookup, finished: Callable[[], None]) -> None:
     counts, loop = flight.counts, asyncio.get_running_loop()
     # A `CachedLookup` that the function calls counts there.
     COUNTS.set(counts)
@@ -198,11 +198,11 @@ class EventLoopThread:
         self._news = threading.Condition()
         self._starting = threading.Lock()
         self._loop: LookupLoop | None = None
-        self._new: deque[Flight] = deque()
+        self._new: deque[PendingLookup] = deque()
         self._is_woken = False
         self._is_blocked = False
 
-    def start(self, flight: Flight) -> None:
+    def start(self, flight: PendingLookup) -> None:
         """Start a look-up."""
         if self._loop is None:
             self._begin()
@@ -217,7 +217,7 @@ class EventLoopThread:
         with self._news:
             self._news.wait_for(lambda: self.finished != seen, timeout_s)
 
-    def cancel(self, flights: Iterable[Flight]) -> None:
+    def cancel(self, flights: Iterable[PendingLookup]) -> None:
         """Cancel look-ups, and wait briefly for their cleanup."""
         if self._loop is not None:
             ending = asyncio.run_coroutine_threadsafe(end(list(flights)), self._running)
@@ -264,5 +264,4 @@ def _run(loop: LookupLoop) -> None:
 # One for the process: tasks share the connections that users' functions open on the loop.
 LOOKUPS = EventLoopThread()
 
-if TYPE_CHECKING:
-    _conforms: type[LookupExecutor] = EventLoopThread
+_conforms: type[LookupExecutor] = EventLoopThread

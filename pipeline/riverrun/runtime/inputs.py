@@ -18,12 +18,7 @@ from riverrun.serde.api import hint_of
 from riverrun.windows import MAX_TIME_MS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-
-    from riverrun.records import TopicPartition
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from riverrun.processor.timestamps import TimestampExtractor
     from riverrun.records import Headers, RawFields, TopicPartition

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from riverrun.runtime.times import ObservedTimes
 
 
-class Progress:
+class TaskOffsets:
     """The committed offsets of a task, and those to commit next."""
 
     def __init__(
@@ -36,7 +36,7 @@ class Progress:
         barrier: BarrierHandler,
         dropped: Callable[[], Counter[str]],
     ) -> None:
-        self.tells_next_times = False
+        self.reports_next_times = False
         self.wholes: Mapping[TopicPartition, Whole | None] = MappingProxyType({})
         self._inputs = inputs
         self._context = context
@@ -91,7 +91,7 @@ class Progress:
                 kept,
                 taken,
                 times,
-                queue.next_time() if self.tells_next_times else -1,
+                queue.next_time() if self.reports_next_times else -1,
                 barrier=barrier,
                 topics=self._topics.get(tp, {}),
                 dropped=dropped,
@@ -109,7 +109,7 @@ class Progress:
             queue = self._queues.of(tp)
             assert queue is not None, "each input has a queue"  # noqa: S101 - see `Task`
             # Before the offset is taken: looking for the next time skips records that cannot be decoded.
-            if self.tells_next_times:
+            if self.reports_next_times:
                 queue.next_time()
             offset = queue.committable_offset()
             if offset >= 0:

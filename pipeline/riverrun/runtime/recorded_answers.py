@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from typing import TextIO
 
-    from riverrun.processor.lookups import Flight, Lookup, LookupExecutor
+    from riverrun.processor.lookups import Lookup, LookupExecutor, PendingLookup
 
 _SHOWN = 200
 _NO_ANSWER = object()
@@ -81,7 +81,7 @@ def _answer(line: bytes, where: str) -> LookupAnswer:
     try:
         found = _line(line)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        message = f"{where} is no answer: {error}"
+        message = f"{where} is not an answer: {error}"
         raise ConfigError(message, hint='Write {"node": ..., "argument": ..., "answer": ...}.') from error
     if (found.answer is _NO_ANSWER) == (found.error is None):
         message = f"{where} needs either answer or error"
@@ -117,7 +117,7 @@ class AnsweredLookups:
         if self._missing is not None:
             raise self._missing
 
-    def start(self, flight: Flight) -> None:
+    def start(self, flight: PendingLookup) -> None:
         """Finish a look-up."""
         try:
             self._finish(flight)
@@ -129,7 +129,7 @@ class AnsweredLookups:
         if flight.landed is not None:
             flight.landed(flight)
 
-    def _finish(self, flight: Flight) -> None:
+    def _finish(self, flight: PendingLookup) -> None:
         argument = _argument(flight)
         known = self._answers.get((flight.node, _told(argument, flight.node)))
         if known is None:
@@ -146,7 +146,7 @@ class AnsweredLookups:
     def wait(self, seen: int, timeout_s: float) -> None:
         """Return at once: replayed look-ups never wait."""
 
-    def cancel(self, flights: Iterable[Flight]) -> None:
+    def cancel(self, flights: Iterable[PendingLookup]) -> None:
         """Do nothing: replayed look-ups never wait."""
 
     def close(self) -> None:
@@ -180,11 +180,11 @@ class RecordingLookups:
         if self._refused is not None:
             raise self._refused
 
-    def start(self, flight: Flight) -> None:
+    def start(self, flight: PendingLookup) -> None:
         """Start a look-up."""
         landed = flight.landed
 
-        def recorded(done: Flight) -> None:
+        def recorded(done: PendingLookup) -> None:
             self._record(done)
             if landed is not None:
                 landed(done)
@@ -196,7 +196,7 @@ class RecordingLookups:
         """Wait until more look-ups have finished than `seen`, or the time (s) is up."""
         self._lookups.wait(seen, timeout_s)
 
-    def cancel(self, flights: Iterable[Flight]) -> None:
+    def cancel(self, flights: Iterable[PendingLookup]) -> None:
         """Cancel look-ups, and wait briefly for their cleanup."""
         self._lookups.cancel(flights)
 
@@ -204,7 +204,7 @@ class RecordingLookups:
         """Complete the file. Idempotent."""
         self._file.close()
 
-    def _record(self, flight: Flight) -> None:
+    def _record(self, flight: PendingLookup) -> None:
         if flight.is_cancelled:
             return
         try:
@@ -214,7 +214,7 @@ class RecordingLookups:
             flight.error = error
 
 
-def _recorded(flight: Flight) -> LookupAnswer:
+def _recorded(flight: PendingLookup) -> LookupAnswer:
     argument = msgspec.json.decode(_told(_argument(flight), flight.node))
     if flight.error is not None:
         text = f"{type(flight.error).__name__}: {flight.error}"
@@ -226,22 +226,20 @@ def _recorded(flight: Flight) -> LookupAnswer:
     with suppress(TypeError, ValueError, RecursionError):
         answer = msgspec.json.decode(encode_json(flight.result))
     if answer is _NO_ANSWER or not _is_alike(answer, flight):
-        message = (
-            f"The answer of node {flight.node} cannot be recorded: JSON makes something else of {_shown(flight.result)}"
-        )
+        message = f"The answer of node {flight.node} cannot be recorded: {_shown(flight.result)} does not survive JSON"
         hint = "Annotate what the function returns with a type that msgspec reads, such as a dataclass."
         raise ConfigError(message, hint=hint)
     return LookupAnswer(flight.node, argument, answer)
 
 
-def _is_alike(answer: Any, flight: Flight) -> bool:
+def _is_alike(answer: Any, flight: PendingLookup) -> bool:
     try:
         return bool(_fitted(answer, flight) == flight.result)
     except (ValueError, ConfigError):
         return False
 
 
-def _argument(flight: Flight) -> Any:
+def _argument(flight: PendingLookup) -> Any:
     return [flight.key, flight.value] if flight.lookup.takes_key else flight.value
 
 
@@ -253,7 +251,7 @@ def _told(argument: Any, node: str) -> bytes:
         raise ConfigError(message, hint="Answers are found by arguments as JSON.") from error
 
 
-def _fitted(answer: Any, flight: Flight) -> Any:
+def _fitted(answer: Any, flight: PendingLookup) -> Any:
     """Return an answer as an object of the type that the function is annotated to return."""
     convert = _converter(flight.lookup)
     try:
@@ -277,6 +275,5 @@ def _shown(value: Any) -> str:
     return shortened(value, _SHOWN)
 
 
-if TYPE_CHECKING:
-    _conforms: type[LookupExecutor] = AnsweredLookups
-    _conforms_too: type[LookupExecutor] = RecordingLookups
+_conforms: type[LookupExecutor] = AnsweredLookups
+_conforms_too: type[LookupExecutor] = RecordingLookups

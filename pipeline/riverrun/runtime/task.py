@@ -32,7 +32,7 @@ from riverrun.runtime.layout import full_name
 from riverrun.runtime.lookups import PendingLookups, lookups_of
 from riverrun.runtime.packs import PackedInput, unguarded_records
 from riverrun.runtime.processing import Processing
-from riverrun.runtime.progress import Progress
+from riverrun.runtime.progress import TaskOffsets
 from riverrun.runtime.serde_places import KeyBytes, teller
 from riverrun.runtime.state_manager import ProcessorStateManager
 from riverrun.runtime.times import ObservedTimes
@@ -102,7 +102,7 @@ class Task:
         lookups = lookups_of(self._nodes)
         self._lookups = self._pending(lookups) if lookups else None
         self._barrier = BarrierHandler(self._queues, self._packs.__contains__)
-        self._progress = Progress(
+        self._progress = TaskOffsets(
             spec.inputs,
             self._context,
             queues=self._queues,
@@ -253,9 +253,9 @@ class Task:
         """Return whether the task has reached a phase of the barrier that no commit has acknowledged yet."""
         return self._barrier.has_news()
 
-    def tell_next_times(self, *, tells: bool) -> None:
+    def report_next_times(self, *, reports: bool) -> None:
         """Set whether commits report the event time of each input's next record."""
-        self._progress.tells_next_times = tells
+        self._progress.reports_next_times = reports
 
     def next_times(self) -> dict[TopicPartition, int]:
         """Return the event time (ms) that each input reaches with its next record; inputs without one are left out."""

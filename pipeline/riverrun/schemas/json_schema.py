@@ -13,7 +13,7 @@ from riverrun.decoders import json_decoder
 from riverrun.errors import ConfigError, SchemaError
 from riverrun.extras import require_extra
 from riverrun.schemas.framed import HEAD_BYTES, Payload, Texts, framed
-from riverrun.schemas.subjects import Reference, check_depth, client_schema, is_same_json, json_text
+from riverrun.schemas.schema_text import Reference, check_depth, client_schema, is_same_json, json_text
 from riverrun.serde.serdes import JSON
 
 if TYPE_CHECKING:

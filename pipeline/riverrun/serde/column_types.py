@@ -68,7 +68,7 @@ def _time(micros_of: Callable[[int], tuple[int, str]]) -> Convert:
     def convert(value: int) -> str:
         micros, nanos = micros_of(value)
         if not 0 <= micros < _DAY_MICROS:
-            message = f"{value} is no time of a day"
+            message = f"{value} is not a time of day"
             raise ValueError(message)
         return _with_nanos((_EPOCH + timedelta(microseconds=micros)).time().isoformat(), nanos)
 

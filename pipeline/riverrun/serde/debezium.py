@@ -233,7 +233,7 @@ def _reader(
     def change(envelope: _Envelope, converters: _Converters) -> RowChange[Any]:
         if envelope.op not in _OPERATIONS:
             found = "there is no op" if envelope.op is None else f"its op is {envelope.op!r}"
-            message = f"this is no change of Debezium: {found}. {_NO_ENVELOPE_HINT}"
+            message = f"this is not a Debezium change: {found}. {_NO_ENVELOPE_HINT}"
             raise ValueError(message)
         after, unavailable = _available(envelope.after)
         return RowChange(

@@ -215,7 +215,7 @@ def _read(data: bytes, at: int) -> tuple[bytes | None, int]:
     (length,) = _INT.unpack_from(data, at)
     at += _INT.size
     if length > len(data) - at:
-        message = f"{length} bytes do not follow at byte {at} of {len(data)}"
+        message = f"truncated: expected {length} bytes at byte {at}, but only {len(data) - at} are left"
         raise ValueError(message)
     return (None, at) if length < 0 else (data[at : at + length], at + length)
 

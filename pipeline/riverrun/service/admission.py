@@ -1,15 +1,8 @@
-"""Admits or refuses callers of the HTTP interface. This check comes before all others.
-
-Instances show each other that they know the token without sending it: brokers say which members are in the group, and a
-member may name any address as its own. So a question to another instance carries a signature instead of a token. It is valid
-for that question, to that address, for some minutes. The answer carries a signature that is valid for that question alone.
-"""
+"""Admits or refuses callers of the HTTP interface. This check comes before all others."""
 
 from __future__ import annotations
 
 import asyncio
-import hashlib
-import hmac
 import logging
 import secrets
 from dataclasses import dataclass, field
@@ -21,67 +14,7 @@ from starlette.responses import Response
 
 from riverrun.config.address import ServerAddress, is_loopback
 from riverrun.service.answering import PATHS
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-log = logging.getLogger(__name__)
-
-SIGNATURE = "X-Riverrun-Signature"
-"""Header of a question: its time, a nonce, and the signature. Of an answer: the signature."""
-POSITION = "X-Riverrun-Position"
-"""The point in history of an answer: `topic-partition@offset`, of inputs or, if a standby answers, of changelogs."""
-ROLE = "X-Riverrun-Role"
-"""Role of the task that answered: `active`, or `standby`."""
-
-MAX_AGE_MS = 300_000
-"""Maximum age of a question, and maximum difference of two machines' clocks."""
-# Deriving the key takes about 50 ms, which makes guessing tokens from a recorded signature slow.
-_SCRYPT = {"n": 2**14, "r": 8, "p": 1}
-
-
-@dataclass(frozen=True, slots=True)
-class Signatures:
-    """Signs and checks with a key derived from a token."""
-
-    key: bytes = field(repr=False)
-
-    @classmethod
-    def of(cls, token: str, application_id: str) -> Signatures:
-        """Return the signatures of all instances of an application."""
-        salt = f"riverrun {application_id}".encode()
-        return cls(hashlib.scrypt(token.encode(), salt=salt, dklen=32, **_SCRYPT))
-
-    def question(self, server: str, target: bytes, now_ms: int) -> str:
-        """Sign a question: `server` is the asked instance as it calls itself, `target` path and parameters as they are sent."""
-        return self._question(server, target, f"{now_ms}.{secrets.token_hex(16)}")
-
-    def is_question(self, shown: str, server: str, target: bytes, now_ms: int) -> bool:
-        """Return whether a question was signed with this key, for this instance, and not long ago."""
-        at, _, rest = shown.partition(".")
-        nonce = rest.partition(".")[0]
-        # The caller may have sent any text, and Python's int() raises an error for thousands of digits.
-        if not (shown.isascii() and at.isdecimal() and len(at) < len(str(MAX_AGE_MS)) + 12):
-            return False
-        expected = self._question(server, target, f"{at}.{nonce}")
-        return abs(now_ms - int(at)) <= MAX_AGE_MS and hmac.compare_digest(shown, expected)
-
-    def answer(self, question: str, status: int, headers: Mapping[str, str], body: bytes) -> str:
-        """Sign an answer. Its position and role are part of the signature; other headers are not."""
-        said = "\n".join(("answer", question, str(status), headers.get(POSITION, ""), headers.get(ROLE, ""), ""))
-        return self._signed(said.encode() + body)
-
-    def is_answer(self, shown: str, question: str, status: int, headers: Mapping[str, str], body: bytes) -> bool:
-        """Return whether an answer to a question was signed with this key."""
-        return hmac.compare_digest(shown.encode(), self.answer(question, status, headers, body).encode())
-
-    def _question(self, server: str, target: bytes, stamp: str) -> str:
-        said = f"question\n{server}\n{stamp}\n".encode() + target
-        return f"{stamp}.{self._signed(said)}"
-
-    def _signed(self, said: bytes) -> str:
-        return hmac.new(self.key, said, hashlib.sha256).hexdigest()
-
+from riverrun.service.signatures import SIGNATURE, Signatures
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, MutableMapping
@@ -95,6 +28,7 @@ if TYPE_CHECKING:
     Send = Callable[[Message], Awaitable[None]]
     App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
+log = logging.getLogger(__name__)
 
 OPEN_PATHS = frozenset({"/health", "/ready"}) | PATHS
 """Paths that need no token, since they reveal no data. The console's files are equal everywhere."""
@@ -107,7 +41,6 @@ _OF_OBSERVERS = frozenset({"/status", "/tasks"})
 """Paths that project consoles and checks request from instances."""
 _MAX_BODY_BYTES = 64 * 1024
 """Maximum size of a request's body; only SQL queries have one."""
-
 _BODY_SECONDS = 10.0
 """Maximum time in which a body arrives."""
 _CLOSES = {"Connection": "close"}

@@ -15,7 +15,7 @@ from riverrun.config.secrets import redacted
 from riverrun.config.streams import MOST_THREADS
 from riverrun.hosting.process import SystemClock
 from riverrun.runtime.context import GLOBAL_TASK
-from riverrun.service.admission import POSITION, ROLE, Access, Admission
+from riverrun.service.admission import Access, Admission
 from riverrun.service.answering import FILES, as_events, as_json, content, serve_files, show_errors
 from riverrun.service.browsing import Browsed, Browsing, browse
 from riverrun.service.history import History, Watched
@@ -26,6 +26,7 @@ from riverrun.service.peers import FORWARDED, Peers
 from riverrun.service.push_queries import push_router
 from riverrun.service.reading import Bookmark, Host, LiveReferral, RefusedError, ShownRows, StoreReader, StoreRequest
 from riverrun.service.rendering import key_bytes, prefix_bytes
+from riverrun.service.signatures import POSITION, ROLE
 from riverrun.service.statements import query_function, query_processes, sql_router
 from riverrun.state.api import StoreKind
 from riverrun.windows import MAX_TIME_MS

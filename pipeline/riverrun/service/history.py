@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from riverrun.config.secrets import redacted
 from riverrun.hosting.process import SystemClock
 from riverrun.service.measuring import Measuring
-from riverrun.service.metrics import Measured
+from riverrun.service.metrics import MeasuredInstance
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Collection, Iterator, Mapping
@@ -42,7 +42,7 @@ _MOST_NAMES = 20
 _UNKNOWN = math.nan
 
 
-class Watched(Measured, Protocol):
+class Watched(MeasuredInstance, Protocol):
     """An instance, as seen by its history (`StreamsInstance`)."""
 
     @property
@@ -169,7 +169,7 @@ class History:
                 await asyncio.to_thread(self.look)
             # The next poll may succeed, and requests are answered meanwhile.
             except Exception:
-                log.exception("the instance cannot be looked at")
+                log.exception("cannot inspect the instance")
             await asyncio.sleep(every_s)
 
     def _happened(self) -> Iterator[str]:

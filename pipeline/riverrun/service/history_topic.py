@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from riverrun.records import RawFields
     from riverrun.service.history import History
-    from riverrun.service.metrics import Measured
+    from riverrun.service.metrics import MeasuredInstance
 
 log = logging.getLogger(__name__)
 
@@ -70,7 +70,7 @@ _read_minute: Callable[[bytes], Minute] = json_decoder(Minute).decode
 class HistoryTopic:
     """The topic of an instance's past. Instances and applications may share it: keys distinguish their records."""
 
-    def __init__(self, instance: Measured) -> None:
+    def __init__(self, instance: MeasuredInstance) -> None:
         self.topic = instance.application.config.streams.history_topic
         self._kafka = instance.application.kafka
         self._key = f"{instance.application.config.name}/{instance.id}".encode()
@@ -106,7 +106,7 @@ class HistoryTopic:
             self._producer.flush()
         except Exception as error:  # noqa: BLE001 - whatever it is: the instance works without
             if not self._is_broken:
-                log.warning("the past of this instance is not written to %s for now: %s", self.topic, error)
+                log.warning("the history of this instance is not written to %s for now: %s", self.topic, error)
             self._is_broken = True
             # A librdkafka producer does not recover from a fatal error: the next minute gets another one.
             self.__dict__.pop("_producer", None)
@@ -141,7 +141,7 @@ class HistoryTopic:
         admin = Admin(self._kafka)
         if not admin.partitions([self.topic]):
             admin.create_topics([TopicSpec(self.topic, 1, _KEPT)])
-            log.info("created %s, which keeps the past of instances for a week (retention.ms)", self.topic)
+            log.info("created %s, which keeps the history of instances for a week (retention.ms)", self.topic)
         return IdempotentProducer(self._kafka, _PRODUCER)
 
     def _batches(self, since_ms: int) -> Iterator[list[RawFields]]:
@@ -214,7 +214,7 @@ class _Read:
         try:
             self.minutes.append(_read_minute(value))
         except msgspec.MsgspecError:
-            log.debug("a record of the past cannot be read: %r", value[:100])
+            log.debug("a record of the history cannot be read: %r", value[:100])
 
 
 def folded(name: str, values: Sequence[float | None]) -> float | None:

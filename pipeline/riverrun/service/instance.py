@@ -176,7 +176,8 @@ def new_instance(
 
 
 def _access(streams: StreamsConfig, token: str, name: str, application_id: str) -> Access:
-    from riverrun.service.admission import Access, Signatures  # noqa: PLC0415 - as above
+    from riverrun.service.admission import Access  # noqa: PLC0415 - as above
+    from riverrun.service.signatures import Signatures  # noqa: PLC0415 - as above
 
     shared = token or streams.server_read_token
     signatures = Signatures.of(shared, application_id) if shared else None

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from riverrun.hosting.application import Application
     from riverrun.records import TaskId
-    from riverrun.service.metrics import Measured
+    from riverrun.service.metrics import MeasuredInstance
     from riverrun.topology.nodes import SubTopology
     from riverrun.worker.states import TaskFigures, ThreadSeconds
     from riverrun.worker.stream_thread.protocol import ThreadReport
@@ -133,7 +133,7 @@ class _Look:
 class Measuring:
     """Compares an instance's statistics with those a few seconds earlier."""
 
-    def __init__(self, instance: Measured) -> None:
+    def __init__(self, instance: MeasuredInstance) -> None:
         self._instance = instance
         self._clock = SystemClock()
         self._looks: deque[_Look] = deque()
@@ -331,14 +331,14 @@ _SIZES_EVERY_SECONDS = 10.0
 
 
 def instance_events(
-    instance: Measured, status: Callable[[], dict[str, Any]], every_s: float = _EVERY_SECONDS
+    instance: MeasuredInstance, status: Callable[[], dict[str, Any]], every_s: float = _EVERY_SECONDS
 ) -> Streams:
     """Return the streams of an instance's events."""
     return Streams(_States(instance, status, every_s).event, every_s)
 
 
 class _States:
-    def __init__(self, instance: Measured, status: Callable[[], dict[str, Any]], every_s: float) -> None:
+    def __init__(self, instance: MeasuredInstance, status: Callable[[], dict[str, Any]], every_s: float) -> None:
         self._instance = instance
         self._status = status
         self._every_s = every_s

@@ -62,7 +62,7 @@ _RATIOS: Sequence[tuple[str, str, Sequence[str]]] = (
 _ILLEGAL = re.compile(r"[^A-Za-z0-9_]")
 
 
-class Measured(Protocol):
+class MeasuredInstance(Protocol):
     """An instance, as seen by its metrics (`StreamsInstance`)."""
 
     @property
@@ -84,7 +84,7 @@ class Measured(Protocol):
         ...
 
 
-def registry_of(host: Measured) -> CollectorRegistry:
+def registry_of(host: MeasuredInstance) -> CollectorRegistry:
     """Return a registry with the metrics of an instance, and those of its process."""
     registry = CollectorRegistry()
     registry.register(_Figures(host))
@@ -92,12 +92,12 @@ def registry_of(host: Measured) -> CollectorRegistry:
     return registry
 
 
-def families(host: Measured) -> Iterable[Metric]:
+def families(host: MeasuredInstance) -> Iterable[Metric]:
     """Return all metrics of an instance, with names, types and meanings, including those that have no values yet."""
     return _Figures(host).collect()
 
 
-class FollowerFigures(Collector):
+class FollowerMetrics(Collector):
     """The metrics of a process that follows topics into an export or an archive, or a source into a topic.
 
     Args:
@@ -151,7 +151,7 @@ class FollowerFigures(Collector):
 
 
 @contextmanager
-def serving(figures: FollowerFigures, address: ServerAddress, token: str) -> Iterator[int]:
+def serving(figures: FollowerMetrics, address: ServerAddress, token: str) -> Iterator[int]:
     """Serve metrics at `/metrics` within this context, with those of this process; yields the port.
 
     Args:
@@ -171,7 +171,7 @@ def serving(figures: FollowerFigures, address: ServerAddress, token: str) -> Ite
             return [b"A token is needed\n"]
         if environ["REQUEST_METHOD"] != "GET" or environ["PATH_INFO"] != "/metrics":
             start("404 Not Found", [("Content-Type", "text/plain")])
-            return [b"Figures are at /metrics\n"]
+            return [b"Metrics are at /metrics\n"]
         return app(environ, start)
 
     # wsgiref's server answers one request at a time and opens IPv4 sockets only.
@@ -179,7 +179,7 @@ def serving(figures: FollowerFigures, address: ServerAddress, token: str) -> Ite
     try:
         server = make_server(address.host, address.port, answer, kind, _QuietHandler)
     except OSError as error:
-        message = f"Figures cannot be served at {address}: {error.strerror or error}"
+        message = f"Metrics cannot be served at {address}: {error.strerror or error}"
         raise ConfigError(message, hint="Choose another address in metrics_server.") from error
     thread = threading.Thread(target=server.serve_forever, name="metrics", daemon=True)
     thread.start()
@@ -210,7 +210,7 @@ class _QuietHandler(WSGIRequestHandler):
 
 
 class _Figures(Collector):
-    def __init__(self, host: Measured) -> None:
+    def __init__(self, host: MeasuredInstance) -> None:
         self._host = host
         self._client = f"{host.application.id}-{host.id}"
         self._ratios = _Ratios()
@@ -311,7 +311,7 @@ class _Ratios:
 
 
 def _of_nodes(reports: Mapping[str, ThreadReport]) -> Iterable[Metric]:
-    text = "Time that a stream thread has spent at a node, as samples tell, s."
+    text = "Time that a stream thread has spent at a node, estimated from samples, s."
     spent = CounterMetricFamily(f"{_NODE}busy_seconds", text, labels=["thread_id", "processor_node_id"])
     for thread, report in reports.items():
         for node, seconds in report.nodes.items():

@@ -15,8 +15,8 @@ import msgspec
 
 from riverrun.config.address import ServerAddress
 from riverrun.hosting.process import SystemClock
-from riverrun.service.admission import SIGNATURE, Signatures
 from riverrun.service.connections import client_tls
+from riverrun.service.signatures import SIGNATURE, Signatures
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -77,7 +77,7 @@ class Mistake:
 
 
 @dataclass(frozen=True, slots=True)
-class Following:
+class PushQuery:
     """A push query: its text, where topics begin, and the greatest size of its rows."""
 
     text: str
@@ -245,7 +245,7 @@ class QueryProcess:
         self._is_following = True
         seconds = max(until - time.monotonic(), 0.001)
         try:
-            self._line.send_bytes(pickle.dumps((seconds, Following(text, start, self._streams.server_query_max_bytes))))
+            self._line.send_bytes(pickle.dumps((seconds, PushQuery(text, start, self._streams.server_query_max_bytes))))
             while True:
                 if not self._is_heard(text, until, beat_s):
                     yield None

@@ -15,7 +15,7 @@ from riverrun.dsl.builder import StreamsBuilder
 from riverrun.errors import StreamsError
 from riverrun.kafka.admin import Admin
 from riverrun.runtime.serde_places import with_places
-from riverrun.service.processes import Following, Mistake, Planned
+from riverrun.service.processes import Mistake, Planned, PushQuery
 from riverrun.service.rendering import from_base64
 from riverrun.state.api import StoreKind
 from riverrun.windows import Window
@@ -54,7 +54,7 @@ def compute_queries(line: Connection, config: AppConfig, version: str, kafka: Ma
         seconds, question = pickle.loads(data)  # noqa: S301 - of the instance that has started this process
         # SIGALRM without a handler ends the process even in C code that never returns to the interpreter.
         signal.setitimer(signal.ITIMER_REAL, seconds + _LATER_SECONDS)
-        answer = follower.follow(question, line) if isinstance(question, Following) else computer.answer(question)
+        answer = follower.follow(question, line) if isinstance(question, PushQuery) else computer.answer(question)
         signal.setitimer(signal.ITIMER_REAL, 0)
         line.send_bytes(pickle.dumps(answer))
 
@@ -79,7 +79,7 @@ class _Follower:
         self._schema_registry = schema_registry
         self._kafka = kafka
 
-    def follow(self, asked: Following, line: Connection) -> Mistake | None:
+    def follow(self, asked: PushQuery, line: Connection) -> Mistake | None:
         """Send columns and rows as they come. Returns None at the end, or what is wrong."""
         from riverrun.sql.statements import SqlError  # noqa: PLC0415 - its parser is an extra
         from riverrun.transfers.selecting import Selecting  # noqa: PLC0415 - most processes answer no push query

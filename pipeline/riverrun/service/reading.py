@@ -19,10 +19,10 @@ from riverrun.decoders import json_decoder
 from riverrun.errors import StreamsError
 from riverrun.kafka.admin import Admin
 from riverrun.records import OffsetVector, shortened
-from riverrun.service.admission import POSITION, ROLE
 from riverrun.service.peers import NoAnswerError
 from riverrun.service.rendering import row_object
 from riverrun.service.routing import Here, key_query_metadata, route, store_places
+from riverrun.service.signatures import POSITION, ROLE
 from riverrun.worker.group.protocol import servers_of
 from riverrun.worker.queries import Reason, Refusal, RowPlace, StoreQuery
 

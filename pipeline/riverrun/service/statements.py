@@ -14,10 +14,11 @@ from pydantic import BaseModel, ConfigDict, Field
 from riverrun.config import load_attribute
 from riverrun.decoders import json_decoder
 from riverrun.records import shortened
-from riverrun.service.admission import POSITION, QUERY_PATH, ROLE, refused
+from riverrun.service.admission import QUERY_PATH, refused
 from riverrun.service.processes import QueryProcesses, QueryRefusedError
 from riverrun.service.reading import Bookmark, ShownRows, StoreRequest
 from riverrun.service.rendering import from_base64, to_base64
+from riverrun.service.signatures import POSITION, ROLE
 from riverrun.state.api import StoreKind
 from riverrun.windows import MAX_TIME_MS
 from riverrun.worker.answers import MAX_ROWS

@@ -111,7 +111,7 @@ def connected(spark: Any, options: Mapping[str, str]) -> Iterator[Database]:
         beginning = next((sql for prefix, sql in _BEGINNINGS.items() if url.startswith(prefix)), None)
         if beginning is None:
             message = f"Spark Connect can write tables in PostgreSQL and H2 only, not at {shown(url)}"
-            raise UnsupportedByHostError(message, hint="Use a session with a driver of its own: --master spark://...")
+            raise UnsupportedByHostError(message, hint="Use a session with its own driver: --master spark://...")
         database = _ByReading(spark, options, beginning)
         # The server connects at the first read only: an address that is wrong should fail here.
         with spark_failures(doing):

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from riverrun.errors import RangeError, UnsupportedByHostError
-from riverrun.hosting.progress import looked_at
+from riverrun.hosting.progress import polling_progress
 from riverrun.records import OffsetRange
 from riverrun.runtime.recorded_answers import AnsweredLookups
 from riverrun.spark.columns import TIME, FrameColumn, columns_of, micros, spark_schema, with_variants
@@ -84,7 +84,7 @@ def dry_run(
     with closing(counts):
         for level in range(len(course.levels)):
             doing = f"{connected.id}, dry run, level {level + 1} of {len(course.levels)}"
-            with looked_at(doing, course.look(level, counts)):
+            with polling_progress(doing, course.look(level, counts)):
                 frames.append(run_level(spark, course.parts(level), frames, build, f"do a dry run of {connected.id}"))
     outputs = frames[0]
     for frame in frames[1:]:

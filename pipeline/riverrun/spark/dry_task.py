@@ -290,5 +290,5 @@ def _check_committed(dry_task: DryTask, connected: ConnectedApplication) -> None
     for tp, found in connected.committed(inputs).items():
         # Offset and metadata: within a pack, a worker's commit changes the metadata alone.
         if found != dry_task.committed.get(tp):
-            message = f"{connected.id} went on to offset {found.offset} of {tp} during the dry run"
-            raise RangeError(message, hint="Stop its worker, or wait for the run that goes on, and try again.")
+            message = f"{connected.id} advanced to offset {found.offset} of {tp} during the dry run"
+            raise RangeError(message, hint="Stop its worker, or wait for the end of its run, and try again.")

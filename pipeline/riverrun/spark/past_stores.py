@@ -186,7 +186,7 @@ def _check_policies(past: _Past, found: _Cut) -> None:
     elsewhere = sorted(topic for topic in topics if policies[topic].strategy is not ResetStrategy.EARLIEST)
     if elsewhere:
         what = ", ".join(elsewhere)
-        message = f"Where {past.connected.id} began to read {what} is not known: its reset policy is not earliest"
+        message = f"The start offset of {past.connected.id} in {what} is unknown: its reset policy is not earliest"
         raise RangeError(message, hint="Bounded runs with snapshots (snapshot.url) record such points.")
 
 

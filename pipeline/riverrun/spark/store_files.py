@@ -149,7 +149,7 @@ def _written(
     is_file = target.suffix == PARQUET
     left = [*target.iterdir()] if target.is_dir() else []
     if target.is_file() or any(each.suffix != _UNFINISHED and each.name != _SUMS for each in left):
-        message = f"{target} is there already"
+        message = f"{target} already exists"
         raise ConfigError(message, hint="Name another file, or an empty directory.")
     files = (
         {target: [*parts.values()]}

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from riverrun.errors import ConfigError, InvalidStateStoreError, RangeError
 from riverrun.hosting.inputs import input_lags
-from riverrun.hosting.progress import looked_at
+from riverrun.hosting.progress import polling_progress
 from riverrun.hosting.snapshots import usable_snapshots
 from riverrun.records import OffsetVector, TopicPartition
 from riverrun.runtime.layout import changelog_name
@@ -104,7 +104,7 @@ def export_store(
     counts = Counts(connected.admin, group)
     places = frozenset(_changelogs(connected.resolved(), _builder(connected.topology, store)).values())
     frame = read_store(connected, store, spark, build, at=at, progress=group)
-    with closing(counts), looked_at(f"{connected.id}, store {store}", lambda: (counts.of(places, 0), None)):
+    with closing(counts), polling_progress(f"{connected.id}, store {store}", lambda: (counts.of(places, 0), None)):
         return to(frame)
 
 

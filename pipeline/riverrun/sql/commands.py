@@ -76,7 +76,7 @@ class Explain:
 
 
 @dataclass(frozen=True, slots=True)
-class Print:
+class PrintTopic:
     """PRINT: records of a topic, from the beginning or new ones only, each `interval`th one, up to a `limit`."""
 
     topic: str
@@ -115,7 +115,7 @@ class DeleteRows:
 
 
 Command: TypeAlias = (
-    "Show | Describe | DescribeFunction | Explain | Print | Select | SetProperty | InsertValues | DeleteRows"
+    "Show | Describe | DescribeFunction | Explain | PrintTopic | Select | SetProperty | InsertValues | DeleteRows"
 )
 
 
@@ -179,7 +179,7 @@ class _CommandParser(KsqlParser):
             return Explain(replace(self.query(), needs_key=False), None, start)
         return Explain(None, self.name()[0], start)
 
-    def _print(self) -> Print:
+    def _print(self) -> PrintTopic:
         token = self._curr
         if token and token.token_type.name == "STRING":
             topic = str(token.text)
@@ -190,7 +190,7 @@ class _CommandParser(KsqlParser):
         from_beginning = self.word("FROM", "BEGINNING")
         interval = self.number() if self.word("INTERVAL") or self.word("SAMPLE") else 1
         limit = self.number() if self.word("LIMIT") else None
-        return Print(topic, from_beginning, max(interval, 1), limit)
+        return PrintTopic(topic, from_beginning, max(interval, 1), limit)
 
     def _insert(self) -> InsertValues:
         name, start = self.name()

@@ -236,7 +236,7 @@ class Operators:
         try:
             target = common_type(operands)
         except IncompatibleTypes as error:
-            message = f"{what} has values that do not fit together: {error}"
+            message = f"{what} has values of incompatible types: {error}"
             raise SqlError(message, hint="CAST(... AS ...) makes them of one type.") from None
         return [self._fitted(code, each, target) for code, each in zip(codes, operands, strict=True)]
 

@@ -112,7 +112,7 @@ class CachedPut:
 
 
 @dataclass(frozen=True, slots=True)
-class CachedLookup:
+class CachedGet:
     """Look-ups of values in a cached store with timestamps, in parts: without a call for each.
 
     Args:
@@ -213,7 +213,7 @@ class KeepsForwarded(Protocol):
 class LooksUpInParts(Protocol):
     """A store that lets generated functions look values up in its cache."""
 
-    def cached_lookup(self) -> CachedLookup | None:
+    def cached_get(self) -> CachedGet | None:
         """Return look-ups in parts; None if the store has to be called."""
         ...
 

@@ -139,8 +139,8 @@ class Stores:
 
         Args:
             name: Name of the store, or a supplier, which then decides where the store is kept instead of `persistent`.
-            key_serde: Serde of the keys.
-            value_serde: Serde of the values.
+            key_serde: Writes keys, in the state and in the changelog.
+            value_serde: Writes values, in the state and in the changelog.
             persistent: RocksDB if true, else memory.
             caching: Whether to hold back updates and forward one per key and commit.
             logging: Whether to write changes to a changelog topic.
@@ -221,8 +221,8 @@ class Stores:
 
         Args:
             name: Name of the store; part of the name of its changelog.
-            key_serde: Serde of the keys.
-            value_serde: Serde of the values.
+            key_serde: Writes keys, in the state and in the changelog.
+            value_serde: Writes values, in the state and in the changelog.
             retention: How long to keep a window behind the store's highest time.
             window_size: Length of a window.
             persistent: RocksDB if true, else memory.
@@ -294,8 +294,8 @@ class Stores:
 
         Args:
             name: Name of the store; part of the name of its changelog.
-            key_serde: Serde of the keys.
-            value_serde: Serde of the values.
+            key_serde: Writes keys, in the state and in the changelog.
+            value_serde: Writes values, in the state and in the changelog.
             retention: How long to keep a session behind the highest end of a session in the store.
             persistent: RocksDB if true, else memory.
             caching: Whether to hold back updates and forward one per key and commit.
@@ -334,8 +334,8 @@ class Stores:
 
         Args:
             name: Name of the store; part of the name of its changelog.
-            key_serde: Serde of the keys.
-            value_serde: Serde of the values.
+            key_serde: Writes keys, in the state and in the changelog.
+            value_serde: Writes values, in the state and in the changelog.
             history_retention: How far back values can be looked up, and how late a put may be.
             persistent: RocksDB if true, else memory.
             logging: Whether to write changes to a changelog topic.

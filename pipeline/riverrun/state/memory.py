@@ -136,6 +136,5 @@ class MemoryBackend:
         self._whole = None
 
 
-if TYPE_CHECKING:
-    _backend: type[StateBackend] = MemoryBackend
-    _table: type[Table] = MemoryTable
+_backend: type[StateBackend] = MemoryBackend
+_table: type[Table] = MemoryTable

@@ -373,6 +373,5 @@ def _options(memtable_bloom_ratio: float = _MEMTABLE_BLOOM_RATIO) -> Options:
     return options
 
 
-if TYPE_CHECKING:
-    _backend: type[StateBackend] = RocksDbBackend
-    _table: type[Table] = RocksDbTable
+_backend: type[StateBackend] = RocksDbBackend
+_table: type[Table] = RocksDbTable

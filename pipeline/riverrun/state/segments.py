@@ -14,72 +14,12 @@ if TYPE_CHECKING:
 
     from riverrun.state.api import Puts, StateBackend, Table
 
-
-class Retention:
-    """The times of kept entries: those above the highest time ever put, less a span.
-
-    Readers and writers of an entry with `first <= time < end` need not call any method here. A writer that knows `first` may
-    call `reach` for times from `end` on.
-
-    Attributes:
-        first: The first time (ms) that is kept; above `end` as long as it is unknown.
-        end: Times from here on (ms) are kept as well, and move `first`.
-        refused: Number of times that `takes` has refused.
-    """
-
-    __slots__ = ("_resumed", "_segments", "_span_ms", "end", "first", "refused")
-
-    def __init__(self, segments: Segments, span_ms: int) -> None:
-        # Segments are read at the first use (`find_first`), as the changelog may be restored until then.
-        self._segments = segments
-        self._span_ms = span_ms
-        self._resumed = -1
-        self.refused = 0
-        self.forget()
-
-    def find_first(self) -> int:
-        """Return the first time (ms) that is kept; reads the segments after the store was opened or restored."""
-        if self.first > self.end:
-            self.reach(max(self._segments.highest_time(), self._resumed))
-        return self.first
-
-    @property
-    def highest(self) -> int:
-        """The highest time ever put, ms; -1 if unknown."""
-        return self._resumed if self.first > self.end else self.end - 1
-
-    def resume(self, highest: int) -> None:
-        """Continue from the highest time (ms) ever put in an earlier owner's store."""
-        # The entry of that time may have been deleted since, so the segments alone do not show it.
-        self._resumed = highest
-        self.forget()
-
-    def takes(self, time: int) -> bool:
-        """Return whether an entry of a time (ms) may be written; refusals are counted."""
-        if time < self.find_first():
-            self.refused += 1
-            return False
-        if time >= self.end:
-            self.reach(time)
-        return True
-
-    def forget(self) -> None:
-        """Forget the highest time, after a restore: it is determined again."""
-        self.first, self.end = 0, -1
-
-    def reach(self, highest: int) -> None:
-        """Continue from a time (ms) above all before; `first` must be known."""
-        self.end = highest + 1
-        self.first = self.end - self._span_ms
-
-
 # As `Stores.defaultSegmentInterval` of Kafka Streams.
 MIN_SEGMENT_MS = 60_000
 # Shorter segments share tables of this length: creating and dropping one in RocksDB takes as long as a thousand writes.
 _TABLE_MS = 3_600_000
 # A time (ms) within an entry's key. In a shared table, the segment's first time precedes keys (`LogicalKeyValueSegment`).
 _TIME = struct.Struct(">q")
-
 # Unsigned, for ends of ranges: such a time (ms) may be above the highest one.
 _END = struct.Struct(">Q")
 
@@ -87,25 +27,6 @@ _END = struct.Struct(">Q")
 def segment_length_ms(retention_ms: int) -> int:
     """Return the length of a segment, ms: half the retention, at least a minute (`SegmentedBytesStore`)."""
     return max(retention_ms // 2, MIN_SEGMENT_MS)
-
-
-class _SharedTable:
-    """The entries of one segment in a table that several segments share."""
-
-    def __init__(self, table: Table, start: int, end: int) -> None:
-        self._table = table
-        self._lowest, self._end = _TIME.pack(start), _END.pack(end)
-
-    def get(self, key: bytes) -> bytes | None:
-        """Return the value, or None."""
-        return self._table.get(self._lowest + key)
-
-    def scan(self, lower: bytes | None, upper: bytes | None, *, reverse: bool = False) -> Iterator[tuple[bytes, bytes]]:
-        """Yield entries with `lower <= key < upper`."""
-        first = self._lowest + (lower or b"")
-        end = self._end if upper is None else self._lowest + upper
-        rows = self._table.scan(first, end, reverse=reverse)
-        return ((key[_TIME.size :], data) for key, data in rows)
 
 
 class Segments:
@@ -251,5 +172,81 @@ class Segments:
         return f"{self._name}.{segment // self._table_ms * self._table_ms}"
 
 
-if TYPE_CHECKING:
-    _table: type[Table] = _SharedTable
+class _SharedTable:
+    """The entries of one segment in a table that several segments share."""
+
+    def __init__(self, table: Table, start: int, end: int) -> None:
+        self._table = table
+        self._lowest, self._end = _TIME.pack(start), _END.pack(end)
+
+    def get(self, key: bytes) -> bytes | None:
+        """Return the value, or None."""
+        return self._table.get(self._lowest + key)
+
+    def scan(self, lower: bytes | None, upper: bytes | None, *, reverse: bool = False) -> Iterator[tuple[bytes, bytes]]:
+        """Yield entries with `lower <= key < upper`."""
+        first = self._lowest + (lower or b"")
+        end = self._end if upper is None else self._lowest + upper
+        rows = self._table.scan(first, end, reverse=reverse)
+        return ((key[_TIME.size :], data) for key, data in rows)
+
+
+class Retention:
+    """The times of kept entries: those above the highest time ever put, less a span.
+
+    Readers and writers of an entry with `first <= time < end` need not call any method here. A writer that knows `first` may
+    call `reach` for times from `end` on.
+
+    Attributes:
+        first: The first time (ms) that is kept; above `end` as long as it is unknown.
+        end: Times from here on (ms) are kept as well, and move `first`.
+        refused: Number of times that `takes` has refused.
+    """
+
+    __slots__ = ("_resumed", "_segments", "_span_ms", "end", "first", "refused")
+
+    def __init__(self, segments: Segments, span_ms: int) -> None:
+        # Segments are read at the first use (`find_first`), as the changelog may be restored until then.
+        self._segments = segments
+        self._span_ms = span_ms
+        self._resumed = -1
+        self.refused = 0
+        self.forget()
+
+    def find_first(self) -> int:
+        """Return the first time (ms) that is kept; reads the segments after the store was opened or restored."""
+        if self.first > self.end:
+            self.reach(max(self._segments.highest_time(), self._resumed))
+        return self.first
+
+    @property
+    def highest(self) -> int:
+        """The highest time ever put, ms; -1 if unknown."""
+        return self._resumed if self.first > self.end else self.end - 1
+
+    def resume(self, highest: int) -> None:
+        """Continue from the highest time (ms) ever put in an earlier owner's store."""
+        # The entry of that time may have been deleted since, so the segments alone do not show it.
+        self._resumed = highest
+        self.forget()
+
+    def takes(self, time: int) -> bool:
+        """Return whether an entry of a time (ms) may be written; refusals are counted."""
+        if time < self.find_first():
+            self.refused += 1
+            return False
+        if time >= self.end:
+            self.reach(time)
+        return True
+
+    def forget(self) -> None:
+        """Forget the highest time, after a restore: it is determined again."""
+        self.first, self.end = 0, -1
+
+    def reach(self, highest: int) -> None:
+        """Continue from a time (ms) above all before; `first` must be known."""
+        self.end = highest + 1
+        self.first = self.end - self._span_ms
+
+
+_table: type[Table] = _SharedTable

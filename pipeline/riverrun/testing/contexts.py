@@ -293,6 +293,5 @@ def _given(time_ms: int | None, what: str, setter: str) -> int:
     return time_ms
 
 
-if TYPE_CHECKING:
-    _serves_processors: Callable[[], ProcessorContext] = MockProcessorContext
-    _serves_fixed_key_processors: Callable[[], FixedKeyProcessorContext] = MockProcessorContext
+_serves_processors: Callable[[], ProcessorContext] = MockProcessorContext
+_serves_fixed_key_processors: Callable[[], FixedKeyProcessorContext] = MockProcessorContext

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from concurrent.futures import Executor
 
-    from riverrun.processor.lookups import Flight, LookupExecutor
+    from riverrun.processor.lookups import LookupExecutor, PendingLookup
     from riverrun.runtime.ports import Clock
 
 # Each event loop watches a connection to itself, through which other threads wake it.
@@ -84,9 +84,9 @@ class VirtualLookups:
         self._loop: _VirtualLoop | None = None
         # A thread cannot run two event loops, and the test may already run one.
         self._thread = ThreadPoolExecutor(1, "look-ups")
-        self._new: list[Flight] = []
+        self._new: list[PendingLookup] = []
 
-    def start(self, flight: Flight) -> None:
+    def start(self, flight: PendingLookup) -> None:
         """Start a look-up, when a task waits."""
         self._new.append(flight)
 
@@ -95,7 +95,7 @@ class VirtualLookups:
         if self.finished == seen:
             self._run(self._until_more(seen))
 
-    def cancel(self, flights: Iterable[Flight]) -> None:
+    def cancel(self, flights: Iterable[PendingLookup]) -> None:
         """Cancel look-ups, and wait until their functions have ended."""
         self._run(self._end(list(flights)))
 
@@ -121,7 +121,7 @@ class VirtualLookups:
         if self.finished == seen:
             await self._more.wait()
 
-    async def _end(self, flights: list[Flight]) -> None:
+    async def _end(self, flights: list[PendingLookup]) -> None:
         self._more = asyncio.Event()
         await end(flights)
 
@@ -130,5 +130,4 @@ class VirtualLookups:
         self._more.set()
 
 
-if TYPE_CHECKING:
-    _conforms: type[LookupExecutor] = VirtualLookups
+_conforms: type[LookupExecutor] = VirtualLookups

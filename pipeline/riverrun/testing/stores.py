@@ -133,6 +133,5 @@ def _pairs(entries: Iterator[tuple[Any, ValueAndTimestamp[Any]]]) -> Iterator[tu
     return ((key, stored.value) for key, stored in entries)
 
 
-if TYPE_CHECKING:
-    _key_value: type[KeyValueStore[Any, Any]] = PlainKeyValueStore
-    _window: type[WindowStore[Any, Any]] = PlainWindowStore
+_key_value: type[KeyValueStore[Any, Any]] = PlainKeyValueStore
+_window: type[WindowStore[Any, Any]] = PlainWindowStore

@@ -94,7 +94,7 @@ class ArchiveTable:
                 except ArchiveError:
                     if self._store.manifest(self._topic) == manifest:
                         raise
-        message = f"Others have changed {self.name} at each of {counted(ATTEMPTS, 'attempt')} to show the archive in it"
+        message = f"Gave up after {counted(ATTEMPTS, 'attempt')}: {self.name} keeps being modified concurrently"
         raise EngineError(message)
 
     def _changed(self, table: Table, manifest: TopicManifest, summary: str) -> Shown:

@@ -18,7 +18,7 @@ import pyarrow as pa
 from riverrun.decoders import UnreadableError, foreign_decoder
 from riverrun.errors import ConfigError, DeserializationError, RangeError
 from riverrun.hosting.control_topic import ControlTopic
-from riverrun.hosting.progress import is_followed, looked_at
+from riverrun.hosting.progress import is_followed, polling_progress
 from riverrun.kafka.ranges import check_ranges, read_range
 from riverrun.kafka.tombstones import whole_now, why_incomplete
 from riverrun.records import OffsetRange, TopicPartition, Whole
@@ -327,7 +327,7 @@ def _write(
     records = records_of(spec, batch, dict(kafka), spark, counted)
     offsets = RunRange(batch.ranges).size
     with (
-        looked_at(f"export {spec.id}", lambda: (counted.value if counted else 0, offsets)),
+        polling_progress(f"export {spec.id}", lambda: (counted.value if counted else 0, offsets)),
         _told(spec, batch, records),
     ):
         written = _into_table(spec, batch, records) if spec.has_tables else _into_files(spec, batch, records)

@@ -130,7 +130,7 @@ class FileSink:
         batch = next(filter(_BATCH_OF_SPARK.fullmatch, names), None)
         if batch is not None:
             message = f"{self._target} has {batch}, which a batch export by Spark has written"
-            hint = 'Choose another directory. continues = "NAME" begins behind the last batch of that export.'
+            hint = 'Choose another directory. continues = "NAME" begins after the last batch of that export.'
             raise ConfigError(message, hint=hint)
 
     def _check_manifest(self) -> None:
@@ -182,10 +182,10 @@ class FileSink:
                 else self._told_in_row(name, size, partition)
             )
         except (KeyError, TypeError, ValueError) as error:
-            message = f"{name} in {self._target} does not tell its last offset: {error}"
+            message = f"{name} in {self._target} does not state its last offset: {error}"
             raise ConfigError(message, hint=_DAMAGED) from error
         if end <= start:
-            message = f"{name} in {self._target} does not tell its last offset: {end - 1} is before its first one"
+            message = f"{name} in {self._target} does not state its last offset: {end - 1} is before its first one"
             raise ConfigError(message, hint=_DAMAGED)
         return end
 
@@ -197,7 +197,7 @@ class FileSink:
         ending = self._files.cat_file(path, start=max(0, size - 8), end=size)
         length = int.from_bytes(ending[:4], "little")
         if ending[4:] != b"PAR1" or length > min(size - 12, _LONGEST_FOOTER):
-            message = "it is no complete file of Parquet"
+            message = "it is not a complete Parquet file"
             raise ValueError(message)
         footer = self._files.cat_file(path, start=size - 8 - length, end=size - 8)
         # In Thrift's compact form, a name is followed by 0x18 and the value, with its length in a byte.

@@ -411,7 +411,7 @@ class Follower(Generic[Batch]):
         self._read_to_end.clear()
         self._records = self._bytes = 0
         for tp, offset in sorted(starts.items()):
-            log.info("follows %s from offset %d", tp, offset)
+            log.info("following %s from offset %d", tp, offset)
 
     def _read(self) -> None:
         """Read records and commit what is due; pause if there is no partition to read."""
@@ -438,7 +438,7 @@ class Follower(Generic[Batch]):
     def _note_answer(self, polled: Polled) -> None:
         """End a series of failures: whatever was read is written, and not only begun."""
         if self._failing_since is not None and not self._records and (polled.records or polled.ends):
-            log.warning("answered again after %.0f s", self._clock() - self._failing_since)
+            log.warning("recovered after %.0f s", self._clock() - self._failing_since)
             self._failing_since, self._next_pause = None, _FIRST_PAUSE_SECONDS
 
     def _take(self, polled: Polled) -> None:
@@ -448,7 +448,7 @@ class Follower(Generic[Batch]):
             try:
                 self._deletions.require_recent()
             except RangeError as error:
-                log.warning("follows again from the last commit: %s", error.message)
+                log.warning("resuming from the last commit: %s", error.message)
                 self._forget()
                 return
         for tp, records in polled.records.items():
@@ -581,7 +581,7 @@ class Follower(Generic[Batch]):
             raise error
         self._again_at = now + self._next_pause
         left = self._settings.retry_seconds - (now - since)
-        log.warning("%s; trying again in %.1f s, for %.0f s more at most", error.message, self._next_pause, left)
+        log.warning("%s; retrying in %.1f s, for at most %.0f s more", error.message, self._next_pause, left)
         self._next_pause = min(_LONGEST_PAUSE_SECONDS, 2 * self._next_pause)
 
 

@@ -31,7 +31,7 @@ _ID = re.compile(r"-?\d+: ")
 _LONGEST = 2**22
 
 
-class Progress(msgspec.Struct, frozen=True):
+class ExportedOffsets(msgspec.Struct, frozen=True):
     """The offsets of an export, as JSON in a table.
 
     Args:
@@ -43,7 +43,7 @@ class Progress(msgspec.Struct, frozen=True):
     offsets: dict[Small, Natural]
 
 
-_decode = foreign_decoder(Progress, _LONGEST)
+_decode = foreign_decoder(ExportedOffsets, _LONGEST)
 
 
 class IcebergSink:
@@ -93,7 +93,7 @@ class IcebergSink:
                 self._next |= offsets
                 self._pending = []
                 return
-            message = f"Others have changed {self._name} at each of {counted(ATTEMPTS, 'attempt')} to write to it"
+            message = f"Gave up after {counted(ATTEMPTS, 'attempt')}: {self._name} keeps being modified concurrently"
             raise EngineError(message)
 
     def _append(self, table: Table, rows: pa.Table, offsets: Mapping[TopicPartition, int]) -> None:
@@ -104,7 +104,9 @@ class IcebergSink:
                 message = f"Another follower of export {self._table.export} has taken over {tp}"
                 raise TaskMigratedError(message)
         reached = found | {tp.partition: offset for tp, offset in offsets.items()}
-        offsets_there = msgspec.json.encode(Progress(self._table.topic_id, dict(sorted(reached.items())))).decode()
+        offsets_there = msgspec.json.encode(
+            ExportedOffsets(self._table.topic_id, dict(sorted(reached.items())))
+        ).decode()
         # pyiceberg's own repetition would add the rows after those of another owner, without comparing the offsets.
         transaction = without_retries(table)
         transaction.append(rows, snapshot_properties={self._key: offsets_there})

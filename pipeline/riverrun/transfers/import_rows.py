@@ -331,7 +331,7 @@ class RowForm:
             )
         except Exception as error:  # a serde may raise anything
             message = f"{row.place} cannot become a record: {error}"
-            hint = "Correct the row, or let the import go on without such rows: deserialization_exception_handler."
+            hint = "Correct the row, or let the import skip such rows: deserialization_exception_handler."
             raise SerializationError(message, hint=hint) from error
 
     def shown(self, row: SourceRow) -> bytes:

@@ -22,7 +22,7 @@ import msgspec
 
 from riverrun.errors import ConfigError, RangeError, StreamsError
 from riverrun.hosting.process import SystemClock
-from riverrun.hosting.progress import is_followed, looked_at
+from riverrun.hosting.progress import is_followed, polling_progress
 from riverrun.kafka.producer import LONGEST_TRANSACTION_MS, TransactionalProducer
 from riverrun.records import OffsetRange, TopicPartition
 from riverrun.spark.failures import another_attempt_may_help, describe_error, on_executor, rebuilt_error, text_row
@@ -64,7 +64,7 @@ def write_batch(
 
     everything = reading(spec, source.count) if is_followed() else 0
     written = _written_since_now(spec.topic, admin)
-    with looked_at(f"import {spec.id}", lambda: (min(written(), everything), everything)):
+    with polling_progress(f"import {spec.id}", lambda: (min(written(), everything), everything)):
         results = [json.loads(row.result) for row in reading(spec, rows.mapInArrow(process, _SCHEMA).collect)]
     for result in results:
         if "error" in result:
@@ -218,7 +218,7 @@ def _check_no_place(spec: ImportSpec, progress: ImportProgress) -> None:
     place = progress.place()
     if place is not None:
         message = f"Import {spec.id} has taken {place.rows} rows of {place.file}, and not the rest"
-        raise ConfigError(message, hint=f"Let it go on where it stopped: riverrun import {spec.id}.")
+        raise ConfigError(message, hint=f"Let it resume where it stopped: riverrun import {spec.id}.")
 
 
 def _has_nothing_new(spec: ImportSpec, progress: ImportProgress, source: Path) -> bool:

@@ -105,7 +105,7 @@ class JdbcTarget:
             message = (
                 f"Export {found[0]} follows a topic into table {self.table}: a batch would write its records again"
             )
-            raise ConfigError(message, hint=f"Without Spark, riverrun export {found[0]} goes on behind them.")
+            raise ConfigError(message, hint=f"Without Spark, riverrun export {found[0]} continues after them.")
 
     def _save(self, frame: Any, table: str) -> None:
         frame.write.format("jdbc").options(**self._all_options).option("dbtable", table).mode("append").save()

@@ -81,7 +81,7 @@ class DeadLetter:
         timestamp: Event time of the record, ms.
         key: The record's key as it was read.
         value: Its value as it was read.
-        headers: Its headers.
+        headers: Pairs of a name and bytes or None; those of the record, without the letter's own.
         error: Class of the exception.
         message: Message of the exception.
         trace: Its stack trace.
@@ -235,8 +235,8 @@ class DeadLetters:
                     producer.send(LETTERS_TOPIC, letter.name.encode(), text, note.at_ms, (), 0)
                 producer.commit({}, "")
         except TaskMigratedError as error:
-            message = f"Another user decides about letters of {self.topic} at this moment"
-            raise UnderWayError(message, hint="Look at what is left, then repeat the command.") from error
+            message = f"Another user is deciding about letters of {self.topic}"
+            raise UnderWayError(message, hint="Check what is left, then repeat the command.") from error
         finally:
             producer.close()
         return len(left)

@@ -40,7 +40,7 @@ _MOST_ALIKE = 1_000_000
 _LONGEST_AHEAD = dt.timedelta(days=1)
 _MICROSECOND = dt.timedelta(microseconds=1)
 _BACKWARDS_HINT = (
-    "If it was filled anew, rename the import, which imports everything."
+    "If it was refilled, rename the import, which imports everything."
     ' If its newest rows were deleted, write backwards = "ignore".'
 )
 

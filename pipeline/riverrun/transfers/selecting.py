@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from riverrun.records import RawFields
     from riverrun.sql.answers import WrittenRow
     from riverrun.sql.catalog import Catalog, Source
-    from riverrun.sql.commands import InsertValues, Print, Select
+    from riverrun.sql.commands import InsertValues, PrintTopic, Select
     from riverrun.sql.planning.planner import Selection
     from riverrun.sql.statements import Query
     from riverrun.testing import TestInputTopic
@@ -164,7 +164,7 @@ class Selecting:
         )
         write(found, self.brokers(), self.schema_registry)
 
-    def printed(self, command: Print) -> Rows:
+    def printed(self, command: PrintTopic) -> Rows:
         """Return the records of a topic, decoded as its source declares; as bytes without a source."""
         source = next((each for each in self.catalog.sources.values() if each.topic == command.topic), None)
         reader = TopicReader(self.brokers(), command.topic, BYTES, BYTES)
@@ -236,6 +236,6 @@ def _last(selection: Selection, updates: Iterator[tuple[bytes | None, bytes | No
     return (selection.row(key, value) for key, value in last.items())
 
 
-def _end(command: Print) -> int | None:
+def _end(command: PrintTopic) -> int | None:
     # The last record to show is also the last one to read: no further one is awaited.
     return None if command.limit is None else (command.limit - 1) * command.interval + 1

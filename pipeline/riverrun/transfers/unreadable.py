@@ -24,7 +24,6 @@ class ReadableRows:
     """Makes rows of the records that can be read, and asks a handler about the others.
 
     Args:
-        export: Name of the export.
         rows: Makes rows of records, or raises `DeserializationError`.
         handler: Decides about a record; None to stop at it.
         write: Writes dead letters, and waits until they have arrived.

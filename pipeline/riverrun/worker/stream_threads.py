@@ -290,7 +290,7 @@ class StreamThreads:
             silent_s = time.monotonic() - stream.heard_at
             if silent_s > self.tries.limit_s:
                 text = "replacing stream thread %d, which has not reported for %.0f s: %s"
-                log.warning(text, stream.number, silent_s, stream.stuck or "it does not tell where it is")
+                log.warning(text, stream.number, silent_s, stream.stuck or "it does not report where it is")
                 stream.is_silent = True
                 stream.process.kill()
             elif silent_s > named_after_s(self.tries.limit_s):

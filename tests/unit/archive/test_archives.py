@@ -267,7 +267,7 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 def test_what_killed_archivers_have_left_of_a_topic_without_a_manifest_is_swept(place: str, config: Path) -> None:
     project, store = Archives(Riverrun(config).cluster, place), ArchiveStore(place)
-    with pytest.raises(ArchiveError, match="has nothing of topic orders"):
+    with pytest.raises(ArchiveError, match="has no records of topic orders"):
         project.drop_leftovers("orders")
     written = archived(store, [(b"k", b"v", 1, 0, ())], 1).files
     assert (project.topics(), project.unlisted()) == ([], ["orders"])
@@ -299,8 +299,8 @@ def test_commands_show_and_drop_leftovers_of_a_topic_without_a_manifest(tmp_path
     os.utime(store.path("orders", left.name), (0, 0))
     assert ask("drop", "orders", "--leftovers") == "orders: 1 leftover file dropped, 0.0 MiB\n"
     assert ask("verify", "orders") == verified
-    assert "has nothing of topic others" in ask("verify", "others")
-    assert "has nothing of topic orders" in ask("drop", "orders", "--yes")
+    assert "has no records of topic others" in ask("verify", "others")
+    assert "has no records of topic orders" in ask("drop", "orders", "--yes")
 
 
 def test_an_archiver_that_lists_its_first_files_meanwhile_refuses_a_sweep(place: str) -> None:

@@ -13,9 +13,9 @@ from riverrun.hosting.progress import (
     counted_batches,
     counted_rows,
     is_followed,
-    looked_at,
-    tell,
-    telling,
+    polling_progress,
+    report_progress,
+    reporting_progress,
 )
 
 if TYPE_CHECKING:
@@ -26,12 +26,12 @@ _SECONDS = 30.0
 
 def test_work_tells_the_listener_that_began_it() -> None:
     heard: list[Progress] = []
-    with telling(heard.append):
+    with reporting_progress(heard.append):
         assert is_followed()
-        tell("import", 1, 3)
+        report_progress("import", 1, 3)
         assert list(counted_batches("compare", [("a", [1, 2]), ("b", [3])], 3)) == [("a", [1, 2]), ("b", [3])]
         assert list(counted_rows("judge", range(1_001))) == list(range(1_001))
-    tell("later", 1)
+    report_progress("later", 1)
     assert heard == [
         ("import", 1, 3),
         *(("compare", done, 3) for done in (0, 2, 3)),
@@ -42,8 +42,8 @@ def test_work_tells_the_listener_that_began_it() -> None:
 
 def test_threads_have_listeners_of_their_own() -> None:
     heard: list[Progress] = []
-    with telling(heard.append):
-        other = threading.Thread(target=lambda: tell("other", 1))
+    with reporting_progress(heard.append):
+        other = threading.Thread(target=lambda: report_progress("other", 1))
         other.start()
         other.join()
     assert heard == []
@@ -63,7 +63,7 @@ def test_work_is_looked_at_while_brokers_are_away_now_and_then() -> None:
         heard.append(progress)
         is_reported.set()
 
-    with telling(hear, every_s=0.01), looked_at("run", look):
+    with reporting_progress(hear, every_s=0.01), polling_progress("run", look):
         assert is_reported.wait(_SECONDS)
     assert heard[0] == ("run", 3, 7)
 
@@ -78,7 +78,7 @@ def test_an_interrupted_run_does_not_wait_for_a_look_that_takes_long() -> None:
         return 0, 1
 
     def run() -> None:
-        with telling(lambda _progress: None, every_s=0.01), looked_at("run", look):
+        with reporting_progress(lambda _progress: None, every_s=0.01), polling_progress("run", look):
             assert looking.wait(_SECONDS)
             raise KeyboardInterrupt
 

@@ -689,9 +689,9 @@ def test_mistakes_have_clear_errors() -> None:
         (lambda: stream.filter(wide > 1), "operations in all"),
         (lambda: col("a") < None, "null in every row"),
         (lambda: 1 + col("a") * None, "null in every row"),
-        (lambda: col("a") > 1 & col("b"), "1 is no test"),
-        (lambda: (col("a") > 1) | (col("b") + 1), r"\(col\('b'\) \+ 1\) is no test"),
-        (lambda: ~(col("a") * 2), "is no test"),
+        (lambda: col("a") > 1 & col("b"), "1 is not a test"),
+        (lambda: (col("a") > 1) | (col("b") + 1), r"\(col\('b'\) \+ 1\) is not a test"),
+        (lambda: ~(col("a") * 2), "is not a test"),
         (lambda: col("a") > 1 and col("b") > 1, "neither true nor false"),
         (lambda: 1 < col("a") < 3, "neither true nor false"),
         (lambda: col("a") == None, "null in every row"),  # noqa: E711

@@ -74,5 +74,5 @@ def test_without_a_registry_the_first_record_says_what_is_missing(tmp_path: Path
 
 
 def test_a_registry_is_not_given_beside_a_file() -> None:
-    with pytest.raises(ConfigError, match="does not go with a file"):
+    with pytest.raises(ConfigError, match="cannot be combined with a file"):
         Riverrun("streams.toml", schema_registry={"url": "http://127.0.0.1:8081"})

@@ -286,7 +286,7 @@ class Wrapped(msgspec.Struct):
     ],
 )
 def test_types_that_hide_a_branch_are_refused_when_the_topology_is_built(type_: Any, schema: Any) -> None:
-    with pytest.raises(ConfigError, match="does not tell") as refused:
+    with pytest.raises(ConfigError, match="does not distinguish") as refused:
         Avro(type_, schema=schema)
     assert "Hint" in str(refused.value)
 

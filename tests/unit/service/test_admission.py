@@ -11,8 +11,9 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.testclient import TestClient
 
-from riverrun.service.admission import MAX_AGE_MS, POSITION, ROLE, SIGNATURE, Access, Admission, Signatures
+from riverrun.service.admission import Access, Admission
 from riverrun.service.peers import NoAnswerError, Peers
+from riverrun.service.signatures import MAX_AGE_MS, POSITION, ROLE, SIGNATURE, Signatures
 
 if TYPE_CHECKING:
     from starlette.requests import Request

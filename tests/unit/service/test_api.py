@@ -38,12 +38,13 @@ from riverrun.runtime.context import GLOBAL_TASK
 from riverrun.runtime.layout import Layout, plan_layout
 from riverrun.runtime.times import Lateness
 from riverrun.service import reading
-from riverrun.service.admission import Access, Signatures
+from riverrun.service.admission import Access
 from riverrun.service.api import Parameters, new_api
 from riverrun.service.instance import bound, name_of, serving
 from riverrun.service.peers import Peers
 from riverrun.service.reading import Bookmark, RefusedError, StoreReader, StoreRequest
 from riverrun.service.routing import Here, KeyQueryMetadata, There, route, store_places
+from riverrun.service.signatures import Signatures
 from riverrun.worker.group.protocol import AssignmentInfo
 from riverrun.worker.queries import AnswerPage, KeyQuery, RangeQuery, Reason, Refusal, RowPlace, StoreQuery, StoreRow
 from riverrun.worker.states import InstanceStatus, TaskFigures, ThreadSeconds, Waiting, WorkerState, WorkerSummary

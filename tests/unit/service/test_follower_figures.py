@@ -12,7 +12,7 @@ from riverrun.config.address import ServerAddress
 from riverrun.errors import ConfigError
 from riverrun.hosting.process import SystemClock
 from riverrun.records import TopicPartition
-from riverrun.service.metrics import FollowerFigures, serving
+from riverrun.service.metrics import FollowerMetrics, serving
 from riverrun.transfers.follower import FollowReport
 from tests.brokers import free_port
 
@@ -20,7 +20,7 @@ HERE = ServerAddress("127.0.0.1", 0)
 
 
 def test_figures_are_those_of_the_last_report() -> None:
-    figures = FollowerFigures("archive", "shop")
+    figures = FollowerMetrics("archive", "shop")
     lags = {TopicPartition("orders", 0): 7, TopicPartition("orders", 3): 0}
     with serving(figures, HERE, "") as port:
         assert "process_cpu_seconds_total" in scraped(port)
@@ -39,7 +39,7 @@ def test_figures_are_those_of_the_last_report() -> None:
 
 
 def test_callers_need_the_token_and_find_nothing_else() -> None:
-    with serving(FollowerFigures("export", "totals"), HERE, "secret") as port:
+    with serving(FollowerMetrics("export", "totals"), HERE, "secret") as port:
         url = f"http://127.0.0.1:{port}"
         known = {"Authorization": "Bearer secret"}
         assert httpx.get(f"{url}/metrics").status_code == 401
@@ -50,12 +50,12 @@ def test_callers_need_the_token_and_find_nothing_else() -> None:
 
 
 def test_an_address_in_use_is_told_and_one_is_free_again_afterwards() -> None:
-    figures = FollowerFigures("export", "totals")
+    figures = FollowerMetrics("export", "totals")
     with socket.socket() as taken:
         address = ServerAddress("127.0.0.1", free_port())  # clients of other processes do not get it meanwhile
         taken.bind(address)
         taken.listen()
-        with pytest.raises(ConfigError, match=rf"Figures cannot be served at {address}: Address already in use"):
+        with pytest.raises(ConfigError, match=rf"Metrics cannot be served at {address}: Address already in use"):
             serving(figures, address, "").__enter__()
     for _ in range(2):
         with serving(figures, address, "") as port:

@@ -88,7 +88,7 @@ CHANGES: dict[str, tuple[Callable[[Path], object], str]] = {
         lambda path: path.write_bytes(path.with_name("partition-00000.parquet").read_bytes()),
         "partition-00001.parquet has other bytes",
     ),
-    "a pipe": (piped, "is no regular file"),
+    "a pipe": (piped, "is not a regular file"),
     "other sums": (
         lambda path: path.with_name("_SHA256SUMS").write_text("nothing\n"),
         "does not list the sums",

@@ -80,5 +80,5 @@ def test_state_in_use_and_other_directories_are_refused(tmp_path: Path) -> None:
     running.close()
     assert not target.exists()
     export_local_rows(app, "counts", target, directory)
-    with pytest.raises(ConfigError, match="is there already"):
+    with pytest.raises(ConfigError, match="already exists"):
         export_local_rows(app, "counts", target, directory)

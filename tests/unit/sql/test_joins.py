@@ -123,7 +123,7 @@ def test_joined_rows_have_the_columns_of_all_sources(case: str) -> None:
         ("SELECT o.id, city FROM orders o JOIN customers c ON o.id > c.id", "must have the form a = b"),
         ("SELECT amount, city FROM orders o JOIN customers c ON o.customer = c.id", "Key missing from projection"),
         ("SELECT id, city FROM orders o JOIN customers c ON o.customer = c.id", "'ID' is ambiguous"),
-        ("SELECT o.id FROM orders o JOIN customers o ON o.customer = o.id", "a name of its own"),
+        ("SELECT o.id FROM orders o JOIN customers o ON o.customer = o.id", "its own name"),
         ("SELECT o.id, x FROM orders o JOIN nowhere n ON o.id = n.id", "NOWHERE does not exist"),
     ],
 )

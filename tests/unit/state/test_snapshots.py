@@ -185,7 +185,7 @@ def test_a_file_that_cannot_be_the_one_of_the_manifest_is_not_downloaded(
             become, place.mkdir
         )()
     monkeypatch.setattr(LocalFileSystem, "get_file", None)
-    with pytest.raises(SnapshotError, match=r"has 1099511627776 bytes, not 7|symbolic link|no regular file"):
+    with pytest.raises(SnapshotError, match=r"has 1099511627776 bytes, not 7|symbolic link|not a regular file"):
         store.fetch(found, tmp_path / "fetched")
     assert not (tmp_path / "fetched").exists()
 

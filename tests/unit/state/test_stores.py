@@ -80,7 +80,7 @@ def test_a_value_that_cannot_be_read_is_not_taken_for_none_afterwards(
 def test_what_was_looked_up_is_forgotten_with_all_else_that_was_read(reopen: Callable[[], StateBackend]) -> None:
     backend = reopen()
     store: Any = open_store(key_value(caching=True), backend, Context())
-    lookup = store.cached_lookup()
+    lookup = store.cached_get()
     store.put("a", vt(1))
     commit(store, backend)
     assert lookup.find(b"a", "a") == 1

@@ -116,10 +116,10 @@ def test_an_answer_that_json_changes_is_not_recorded(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("{", "answers, line 1 is no answer: "),
+        ("{", "answers, line 1 is not an answer: "),
         ('\n{"node": "priced", "argument": 1}', "answers, line 2 needs either answer or error"),
         ('{"node": "priced", "argument": 1, "answer": 1, "error": "x"}', "needs either answer or error"),
-        ('{"node": "priced", "arguments": 1, "answer": 1}', "is no answer: "),
+        ('{"node": "priced", "arguments": 1, "answer": 1}', "is not an answer: "),
         ('{"node": "price", "argument": 1, "answer": 1}', "node price, which looks nothing up"),
         (
             '{"node": "priced", "argument": "fig", "answer": {"product": 1}}',

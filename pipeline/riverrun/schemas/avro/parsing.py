@@ -6,7 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from riverrun.errors import ConfigError
-from riverrun.schemas.subjects import check_depth
+from riverrun.schemas.schema_text import check_depth
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

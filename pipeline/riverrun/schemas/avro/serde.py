@@ -22,7 +22,7 @@ from riverrun.schemas.avro.types import schema_of, struct_of, tags_of, type_of
 from riverrun.schemas.avro.values import JsonForm, Tags
 from riverrun.schemas.avro.writing import generated_writer, writer_of
 from riverrun.schemas.framed import Texts, framed
-from riverrun.schemas.subjects import Reference, client_schema, json_text
+from riverrun.schemas.schema_text import Reference, client_schema, json_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -96,7 +96,7 @@ def Avro(  # noqa: N802
             differ from `[schema_registry]`.
 
     Raises:
-        ConfigError: If the type has no Avro schema, or does not tell branches of a union apart, the schema is invalid, or a
+        ConfigError: If the type has no Avro schema, or does not distinguish branches of a union, the schema is invalid, or a
             setting is unknown.
         MissingExtraError: If the extra `schemas` is not installed.
     """

@@ -106,7 +106,7 @@ class _Tagging:
             for each in kinds:
                 if isinstance(each, inspect.DictType):
                     return each
-        message = f"{self._type} does not tell {branch.name} from the other branches of its union"
+        message = f"{self._type} does not distinguish {branch.name} from the other branches of its union"
         hint = "Give each record of the union a msgspec.Struct with its name and tag=True, or read plain values: Avro(schema=)."
         raise ConfigError(message, hint=hint)
 
@@ -160,7 +160,7 @@ class _Fitting:
     def _struct(self, kind: inspect.StructType, schema: Any) -> MadeRecord:
         cls = kind.cls
         if kind.tag is not None or kind.array_like or kind.forbid_unknown_fields or hasattr(cls, "__post_init__"):
-            message = f"{cls.__name__} has rules of its own"
+            message = f"{cls.__name__} has custom rules"
             raise NotGenerated(message)
         if cls in self._open:
             message = f"{cls.__name__} contains itself"

@@ -146,7 +146,7 @@ def _time(per_second: int) -> Logical:
     def read(number: int) -> dt.time:
         number *= step
         if not 0 <= number < whole:
-            message = f"{number // step} is not a time of a day"
+            message = f"{number // step} is not a time of day"
             raise ValueError(message)
         seconds, micros = divmod(number, 1_000_000)
         return dt.time(seconds // 3600, seconds // 60 % 60, seconds % 60, micros)

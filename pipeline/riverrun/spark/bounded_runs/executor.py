@@ -43,10 +43,10 @@ if TYPE_CHECKING:
 _PREDECESSOR_SECONDS = 60.0
 _RETRY_SECONDS = 0.5
 _ELSEWHERE = (
-    "If --from was not given, another run or a worker has gone on with the task meanwhile: riverrun runs and riverrun status"
+    "If --from was not given, another run or a worker has continued the task meanwhile: riverrun runs and riverrun status"
     f" show it. Wait for its end, or stop it, and start again without --from. {AGAIN}"
 )
-_DONE_BEFORE = "an attempt died after its commit: figures leave out the part of the range that it processed"
+_DONE_BEFORE = "an attempt died after its commit: statistics leave out the part of the range that it processed"
 
 
 def run_task(work: SliceWork, build: Callable[[Job], Topology], admin: Admin | None = None) -> TaskResult:

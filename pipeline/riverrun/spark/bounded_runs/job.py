@@ -14,7 +14,7 @@ from riverrun.hosting.continuing import keep_committed
 from riverrun.hosting.inputs import warn_of_narrow_times
 from riverrun.hosting.kept_offsets import KeptOffsets
 from riverrun.hosting.ownership import fence_owners, settled_offsets
-from riverrun.hosting.progress import looked_at, tell
+from riverrun.hosting.progress import polling_progress, report_progress
 from riverrun.hosting.state_schemas import StateSchemas
 from riverrun.hosting.topic_ids import found_ids
 from riverrun.records import OffsetRange, TaskId, TopicPartition, counted
@@ -257,9 +257,9 @@ class _Run:
         self._engine = chosen_engine(wanted, self._wanted, left)
         counts = Counts(self._connected.admin, group)
         self._progress = RunProgress(counts, max(everything, left), max(0, everything - left))
-        with closing(counts), looked_at(self._connected.id, self._progress.look):
+        with closing(counts), polling_progress(self._connected.id, self._progress.look):
             results = self._take_all(levels, slices)
-        tell(self._connected.id, everything, everything)
+        report_progress(self._connected.id, everything, everything)
         return results
 
     def _take_all(self, levels: Levels, slices: Sequence[Slice]) -> list[TaskResult]:

@@ -205,5 +205,5 @@ _OF_TEXTS: dict[SqlType, Callable[[str], int]] = {
 
 
 def _unwritten(_row: Any) -> bytes:
-    message = "Changes of Debezium are only read"
+    message = "Debezium changes are read-only"
     raise TypeError(message)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from riverrun.errors import SchemaError
 from riverrun.extras import require_extra
 from riverrun.schemas.framed import HEAD_BYTES, Payload, framed
-from riverrun.schemas.subjects import is_same_json
+from riverrun.schemas.schema_text import is_same_json
 from riverrun.sql.formats.json_rows import json_functions
 from riverrun.sql.schema_types import as_registered
 from riverrun.sql.types import Array, Columns, Decimal, Map, Primitive, SqlType, Struct, columns_text

@@ -48,7 +48,7 @@ _FULL = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class FormatField:
     """A run of one letter, with the function that writes it and the pattern that reads it.
 
     As in Java, reading never goes back, so that it takes linear time whatever the text is.
@@ -71,7 +71,7 @@ class Literal:
 class DateFormat:
     """A parsed pattern."""
 
-    pieces: tuple[Piece | Literal, ...]
+    pieces: tuple[FormatField | Literal, ...]
     reader: re.Pattern[str]
 
     def write(self, moment: dt.datetime) -> str:
@@ -86,8 +86,8 @@ class DateFormat:
             raise ValueError(message)
         fields: dict[str, Any] = {}
         for number, piece in enumerate(self.pieces):
-            value = found[f"p{number}"] if isinstance(piece, Piece) else None
-            if isinstance(piece, Piece) and value is not None:
+            value = found[f"p{number}"] if isinstance(piece, FormatField) else None
+            if isinstance(piece, FormatField) and value is not None:
                 fields |= piece.read(value)
         return fields
 
@@ -134,7 +134,7 @@ def _check(pattern: str, parts: Sequence[re.Match[str]], letters: frozenset[str]
         raise ValueError(message)
 
 
-def _piece(found: re.Match[str]) -> Piece | Literal:
+def _piece(found: re.Match[str]) -> FormatField | Literal:
     if found["text"] is not None:
         text = found["text"].replace("''", "'") or "'"
         return Literal(text, re.escape(text))
@@ -146,51 +146,53 @@ def _piece(found: re.Match[str]) -> Piece | Literal:
     return _LETTERS[found["letters"][0]](len(found["letters"]))
 
 
-def _number(name: str, value: Callable[[dt.datetime], int], read: Callable[[int], int] = int) -> Callable[[int], Piece]:
-    def make(count: int) -> Piece:
+def _number(
+    name: str, value: Callable[[dt.datetime], int], read: Callable[[int], int] = int
+) -> Callable[[int], FormatField]:
+    def make(count: int) -> FormatField:
         digits = r"\d{1,9}+" if count == 1 else rf"\d{{{count}}}"
-        return Piece(lambda moment: f"{value(moment):0{count}}", digits, lambda text: {name: read(int(text))})
+        return FormatField(lambda moment: f"{value(moment):0{count}}", digits, lambda text: {name: read(int(text))})
 
     return make
 
 
-def _year(count: int) -> Piece:
+def _year(count: int) -> FormatField:
     if count == 2:  # noqa: PLR2004 - two digits
-        return Piece(lambda at: f"{at.year % 100:02}", r"\d{2}", lambda text: {"year": 2000 + int(text)})
+        return FormatField(lambda at: f"{at.year % 100:02}", r"\d{2}", lambda text: {"year": 2000 + int(text)})
     digits = r"\d{1,9}+" if count == 1 else rf"\d{{{count}}}"
-    return Piece(lambda at: f"{at.year:0{count}}", digits, lambda text: {"year": int(text)})
+    return FormatField(lambda at: f"{at.year:0{count}}", digits, lambda text: {"year": int(text)})
 
 
-def _named(name: str, names: tuple[str, ...], value: Callable[[dt.datetime], int]) -> Callable[[int], Piece]:
+def _named(name: str, names: tuple[str, ...], value: Callable[[dt.datetime], int]) -> Callable[[int], FormatField]:
     """Return the maker of names, in full or as their first three letters."""
 
-    def make(count: int) -> Piece:
+    def make(count: int) -> FormatField:
         shown = [each if count == _FULL else each[:3] for each in names]
         known = {each.lower(): number for number, each in enumerate(shown, 1)}
-        return Piece(lambda at: shown[value(at) - 1], "|".join(shown), lambda text: {name: known[text.lower()]})
+        return FormatField(lambda at: shown[value(at) - 1], "|".join(shown), lambda text: {name: known[text.lower()]})
 
     return make
 
 
-def _month(count: int) -> Piece:
+def _month(count: int) -> FormatField:
     make = _number("month", lambda at: at.month)
     return make(count) if count < _SHORT else _named("month", MONTHS, lambda at: at.month)(count)
 
 
-def _weekday(count: int) -> Piece:
+def _weekday(count: int) -> FormatField:
     return _named("weekday", WEEKDAYS, lambda at: at.isoweekday())(count)
 
 
-def _fraction(count: int) -> Piece:
-    return Piece(
+def _fraction(count: int) -> FormatField:
+    return FormatField(
         lambda at: f"{at.microsecond:06}000"[:count].ljust(count, "0"),
         rf"\d{{{count}}}",
         lambda text: {"microsecond": int(text[:6].ljust(6, "0"))},
     )
 
 
-def _half(count: int) -> Piece:  # noqa: ARG001 - one letter or more, all alike
-    return Piece(
+def _half(count: int) -> FormatField:  # noqa: ARG001 - one letter or more, all alike
+    return FormatField(
         lambda at: "AM" if at.hour < _NOON else "PM", "AM|PM", lambda text: {"afternoon": text.upper() == "PM"}
     )
 
@@ -201,10 +203,10 @@ def _offset_text(moment: dt.datetime, separator: str, *, minutes: bool = True) -
     return f"{sign}{hours:02}{separator}{rest:02}" if minutes or rest else f"{sign}{hours:02}"
 
 
-def _offset(zero: str | None, colons: tuple[str, ...]) -> Callable[[int], Piece]:
+def _offset(zero: str | None, colons: tuple[str, ...]) -> Callable[[int], FormatField]:
     """Return the maker of offsets like X, x and Z, with or without a colon, by the number of letters."""
 
-    def make(count: int) -> Piece:
+    def make(count: int) -> FormatField:
         separator = colons[min(count, len(colons)) - 1]
 
         def write(moment: dt.datetime) -> str:
@@ -212,7 +214,7 @@ def _offset(zero: str | None, colons: tuple[str, ...]) -> Callable[[int], Piece]
                 return zero
             return _offset_text(moment, separator, minutes=count > 1 or colons is _ZONE_COLONS)
 
-        return Piece(write, r"Z|[+-]\d{2}(?::?\d{2})?", lambda text: {"zone": zone(text)})
+        return FormatField(write, r"Z|[+-]\d{2}(?::?\d{2})?", lambda text: {"zone": zone(text)})
 
     return make
 
@@ -221,18 +223,18 @@ _COLONS = ("", "", ":", "", ":")
 _ZONE_COLONS = ("", "", "", "", ":")
 
 
-def _zone(count: int) -> Piece:  # noqa: ARG001 - VV is the only run there is
-    return Piece(
+def _zone(count: int) -> FormatField:  # noqa: ARG001 - VV is the only run there is
+    return FormatField(
         lambda at: str(at.tzinfo), r"[A-Za-z][A-Za-z0-9/_+:-]*+|[+-]\d{2}:?\d{2}", lambda text: {"zone": zone(text)}
     )
 
 
-def _zone_name(count: int) -> Piece:  # noqa: ARG001 - short names only
-    return Piece(lambda at: at.tzname() or "", r"[A-Za-z][A-Za-z0-9/_+:-]*+", lambda text: {"zone": zone(text)})
+def _zone_name(count: int) -> FormatField:  # noqa: ARG001 - short names only
+    return FormatField(lambda at: at.tzname() or "", r"[A-Za-z][A-Za-z0-9/_+:-]*+", lambda text: {"zone": zone(text)})
 
 
-def _localized(count: int) -> Piece:  # noqa: ARG001 - both lengths alike
-    return Piece(
+def _localized(count: int) -> FormatField:  # noqa: ARG001 - both lengths alike
+    return FormatField(
         lambda at: f"GMT{_offset_text(at, ':')}" if at.utcoffset() else "GMT",
         r"GMT(?:[+-]\d{1,2}(?::?\d{2})?)?",
         lambda text: {"zone": zone(text)},
@@ -243,7 +245,7 @@ def _day_milliseconds(moment: dt.datetime) -> int:
     return ((moment.hour * 60 + moment.minute) * 60 + moment.second) * 1000 + moment.microsecond // 1000
 
 
-_LETTERS: dict[str, Callable[[int], Piece]] = {
+_LETTERS: dict[str, Callable[[int], FormatField]] = {
     "y": _year,
     "u": _year,
     "M": _month,

@@ -207,7 +207,7 @@ def pi() -> float:
 
 @scalar("RANDOM() -> DOUBLE", theme=THEME, is_late=True)
 def random_number() -> float:
-    """A number by chance, from 0 to below 1; another one when a record is processed again."""
+    """A random number in [0, 1). Not deterministic: reprocessing a record yields a different one."""
     return random.random()  # noqa: S311 - no secret
 
 

@@ -210,13 +210,13 @@ def md5(text: str) -> str:
 
 @scalar("UUID() -> STRING", theme=THEME, is_late=True)
 def random_uuid() -> str:
-    """A UUID by chance, or one of 16 bytes; one by chance changes when a record is processed again."""
+    """A random UUID, different when a record is reprocessed; or the UUID of 16 given bytes."""
     return str(uuid.uuid4())
 
 
 @scalar("UUID(data BYTES) -> STRING", theme=THEME)
 def uuid_of(data: bytes) -> str | None:
-    """A UUID by chance, or one of 16 bytes; one by chance changes when a record is processed again."""
+    """A random UUID, different when a record is reprocessed; or the UUID of 16 given bytes."""
     return str(uuid.UUID(bytes=data)) if len(data) == 16 else None  # noqa: PLR2004 - the length of a UUID
 
 

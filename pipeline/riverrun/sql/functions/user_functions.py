@@ -70,7 +70,7 @@ def udtf(function: F) -> F:
     """
     hints = _hints(function, function.__name__)
     if get_origin(hints["return"]) is not list:
-        message = f"{function.__name__} makes rows, but it returns no list"
+        message = f"{function.__name__} is a table function and must return a list"
         raise TopologyError(message, hint="Annotate its result as list[X].")
     _declare("table", function, _parameters(function, hints), get_args(hints["return"])[0], function, nulls=True)
     return function

@@ -68,7 +68,7 @@ def joined_all(relations: Sequence[Relation], joins: Sequence[Join], late: LateO
 def _joined(left: Relation, right: Relation, join: Join, late: LateOfJoin) -> Relation:
     start = join.source.start
     if any(each.source == right.name for each in left.fields):
-        message = f"Each source of a join needs a name of its own: there are two {right.name}"
+        message = f"Each source of a join needs its own name: there are two {right.name}"
         raise SqlError(message, start, hint="Give one of them an alias: JOIN ... AS other.")
     mine, theirs = _sides(left, right, join)
     _check_windowed(mine, theirs, start)

@@ -108,7 +108,7 @@ def _check_clauses(query: Query) -> None:
         message = "SELECT DISTINCT ON takes at least one column"
         if query.group_by:
             message = "SELECT DISTINCT ON drops repetitions of rows, and GROUP BY makes groups of them"
-        hint = "Drop repetitions in a statement of their own, and group its result." if query.group_by else None
+        hint = "Drop repetitions in an earlier statement, and group its result." if query.group_by else None
         raise SqlError(message, query.distinct.start, hint=hint)
 
 

@@ -254,6 +254,5 @@ def _read(data: bytes, at: int) -> tuple[bytes | None, int]:
     return (None, at) if length == _NULL else (data[at : at + length], at + length)
 
 
-if TYPE_CHECKING:
-    _store: type[StateStore] = SuppressionBuffer
-    _buffer: type[ChangeBuffer[Any, Any]] = SuppressionBuffer
+_store: type[StateStore] = SuppressionBuffer
+_buffer: type[ChangeBuffer[Any, Any]] = SuppressionBuffer

@@ -174,5 +174,4 @@ class ExpiringKeyValueStore(KeyValueStateStore):
             yield store_key, _TIME.unpack(known)[0]
 
 
-if TYPE_CHECKING:
-    _store: type[StateStore] = ExpiringKeyValueStore
+_store: type[StateStore] = ExpiringKeyValueStore

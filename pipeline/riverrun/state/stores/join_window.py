@@ -34,137 +34,11 @@ if TYPE_CHECKING:
     )
     from riverrun.state.entries import Entry
 
-
-class ListValueStateStore:
-    """A store of one task: keys to the values added to them, in order of serialized keys (`ListValueStore`)."""
-
-    def __init__(self, builder: StoreBuilder, backend: StateBackend, context: UpdateContext) -> None:
-        self.name = builder.name
-        self.expired_puts = 0  # this store expires nothing
-        self._keys, self._values = stored_keys(builder), stored_values(builder)
-        self._table = backend.table(builder.name)
-        self._core = StoreCore(PlainCodec(self._values), self._table.get, context)
-        # Keys of pending values, sorted.
-        self._live: list[bytes] = []
-        # No entry is below; None: there is no entry at all. Most deletions are at the front, and a scan should not step over
-        # all of them.
-        self._floor: bytes | None = b""
-
-    def add(self, key: Any, value: Any, timestamp: int) -> None:
-        """Append a value to the key's list. `timestamp` is the time of the change for the changelog, ms."""
-        store_key = self._keys.written(key)
-        known = self._core.stored(store_key)
-        if self._core.pending.get(store_key) is None:
-            insort(self._live, store_key)
-        entries = [*(decode_list(known) if known is not None else ()), self._values.written(key.key, value)]
-        self._core.write(store_key, encode_list(entries), timestamp)
-        self._floor = store_key if self._floor is None else min(self._floor, store_key)
-
-    def delete(self, key: Any, timestamp: int) -> None:
-        """Delete the key's list, if it has one. `timestamp` is the time of the change for the changelog, ms."""
-        store_key = self._keys.written(key)
-        if self._floor is None or store_key < self._floor or self._core.stored(store_key) is None:
-            return
-        if self._core.pending.get(store_key) is not None:
-            del self._live[bisect_left(self._live, store_key)]
-        # Written and deleted within one commit: no reader of the changelog knows it.
-        if self._table.get(store_key) is None:
-            del self._core.pending[store_key], self._core.times[store_key]
-        else:
-            self._core.write(store_key, None, timestamp)
-
-    def all(self) -> Iterator[tuple[Any, Any]]:
-        """Yield `(key, value)` of all values of all lists. Entries already yielded may be deleted meanwhile."""
-        first = True
-        for store_key, data in self._entries():
-            if first:
-                self._floor, first = store_key, False
-            key = self._keys.read(store_key)
-            for entry in decode_list(data):
-                yield key, self._values.read(store_key, entry)
-        if first:
-            self._floor = None
-
-    def set_flush_listener(self, listener: FlushListener, *, send_old_values: bool) -> bool:
-        """Forward held-back updates to `listener`; return False without a cache."""
-        return self._core.set_flush_listener(listener, send_old_values=send_old_values)
-
-    def flush(self) -> None:
-        """Pass held-back updates to the listener."""
-        self._core.flush()
-
-    def held_back_bytes(self) -> int:
-        """Return the estimated size of the updates since the last commit, bytes."""
-        return self._core.held_back_bytes()
-
-    def changelog(self) -> Iterator[ChangelogRecord]:
-        """Return one record per key written since the last commit."""
-        return self._core.changelog()
-
-    def pending(self) -> Puts:
-        """Return the pending writes in the backend's form."""
-        return {self.name: self._core.pending} if self._core.pending else {}
-
-    def committed(self) -> None:
-        """Forget the pending writes, which are in the backend."""
-        self._core.committed()
-        self._live = []
-
-    def restore(self, batch: ChangelogBatch) -> Puts:
-        """Convert changelog records to the backend's form."""
-        self._floor = b""
-        return {self.name: dict(self._core.restored(batch))}
-
-    def _entries(self) -> Iterator[tuple[bytes, bytes]]:
-        """Yield stored and pending entries in order of keys, from the floor on."""
-        if self._floor is None:
-            return
-        at: bytes | None = self._next_live(self._floor, bisect_left)
-        for key, data in self._table.scan(self._floor, None):
-            while at is not None and at <= key:
-                live = self._core.pending.get(at)
-                if live is not None:
-                    yield at, live
-                at = self._next_live(at, bisect_right)
-            if key not in self._core.pending:
-                yield key, data
-        while at is not None:
-            live = self._core.pending.get(at)
-            if live is not None:
-                yield at, live
-            at = self._next_live(at, bisect_right)
-
-    def _next_live(self, key: bytes, find: Callable[[list[bytes], bytes], int]) -> bytes | None:
-        index = find(self._live, key)
-        return self._live[index] if index < len(self._live) else None
-
-
-if TYPE_CHECKING:
-    _list_store: type[StateStore] = ListValueStateStore
-
-
 # Time and sequence number after the key (`WindowKeySchema`). The number distinguishes values of equal key and time, and keeps
 # them in order of arrival.
 JOIN_SUFFIX = struct.Struct(">qi")
 _STATE_KEY = b"state"
 _LAST_SEQUENCE = 0x7FFFFFFF
-
-
-@dataclass(frozen=True, slots=True)
-class _TimesInKeys:
-    """Changelog records of values with their times in their keys."""
-
-    time_of: Callable[[bytes], int]
-
-    def to_changelog(
-        self, writes: Mapping[bytes, bytes | None], _times: Mapping[bytes, int]
-    ) -> Iterator[ChangelogRecord]:
-        """Return one record per value, at its own time, in the order of the puts."""
-        return (ChangelogRecord(key, data, self.time_of(key)) for key, data in writes.items())
-
-    def from_changelog(self, batch: ChangelogBatch) -> Iterable[bytes | None]:
-        """Return the bytes unchanged."""
-        return batch.values()
 
 
 class JoinWindowStateStore:
@@ -304,5 +178,126 @@ class JoinWindowStateStore:
         return self._observed - self._retention_ms + 1
 
 
-if TYPE_CHECKING:
-    _store: type[StateStore] = JoinWindowStateStore
+@dataclass(frozen=True, slots=True)
+class _TimesInKeys:
+    """Changelog records of values with their times in their keys."""
+
+    time_of: Callable[[bytes], int]
+
+    def to_changelog(
+        self, writes: Mapping[bytes, bytes | None], _times: Mapping[bytes, int]
+    ) -> Iterator[ChangelogRecord]:
+        """Return one record per value, at its own time, in the order of the puts."""
+        return (ChangelogRecord(key, data, self.time_of(key)) for key, data in writes.items())
+
+    def from_changelog(self, batch: ChangelogBatch) -> Iterable[bytes | None]:
+        """Return the bytes unchanged."""
+        return batch.values()
+
+
+class ListValueStateStore:
+    """A store of one task: keys to the values added to them, in order of serialized keys (`ListValueStore`)."""
+
+    def __init__(self, builder: StoreBuilder, backend: StateBackend, context: UpdateContext) -> None:
+        self.name = builder.name
+        self.expired_puts = 0  # this store expires nothing
+        self._keys, self._values = stored_keys(builder), stored_values(builder)
+        self._table = backend.table(builder.name)
+        self._core = StoreCore(PlainCodec(self._values), self._table.get, context)
+        # Keys of pending values, sorted.
+        self._live: list[bytes] = []
+        # No entry is below; None: there is no entry at all. Most deletions are at the front, and a scan should not step over
+        # all of them.
+        self._floor: bytes | None = b""
+
+    def add(self, key: Any, value: Any, timestamp: int) -> None:
+        """Append a value to the key's list. `timestamp` is the time of the change for the changelog, ms."""
+        store_key = self._keys.written(key)
+        known = self._core.stored(store_key)
+        if self._core.pending.get(store_key) is None:
+            insort(self._live, store_key)
+        entries = [*(decode_list(known) if known is not None else ()), self._values.written(key.key, value)]
+        self._core.write(store_key, encode_list(entries), timestamp)
+        self._floor = store_key if self._floor is None else min(self._floor, store_key)
+
+    def delete(self, key: Any, timestamp: int) -> None:
+        """Delete the key's list, if it has one. `timestamp` is the time of the change for the changelog, ms."""
+        store_key = self._keys.written(key)
+        if self._floor is None or store_key < self._floor or self._core.stored(store_key) is None:
+            return
+        if self._core.pending.get(store_key) is not None:
+            del self._live[bisect_left(self._live, store_key)]
+        # Written and deleted within one commit: no reader of the changelog knows it.
+        if self._table.get(store_key) is None:
+            del self._core.pending[store_key], self._core.times[store_key]
+        else:
+            self._core.write(store_key, None, timestamp)
+
+    def all(self) -> Iterator[tuple[Any, Any]]:
+        """Yield `(key, value)` of all values of all lists. Entries already yielded may be deleted meanwhile."""
+        first = True
+        for store_key, data in self._entries():
+            if first:
+                self._floor, first = store_key, False
+            key = self._keys.read(store_key)
+            for entry in decode_list(data):
+                yield key, self._values.read(store_key, entry)
+        if first:
+            self._floor = None
+
+    def set_flush_listener(self, listener: FlushListener, *, send_old_values: bool) -> bool:
+        """Forward held-back updates to `listener`; return False without a cache."""
+        return self._core.set_flush_listener(listener, send_old_values=send_old_values)
+
+    def flush(self) -> None:
+        """Pass held-back updates to the listener."""
+        self._core.flush()
+
+    def held_back_bytes(self) -> int:
+        """Return the estimated size of the updates since the last commit, bytes."""
+        return self._core.held_back_bytes()
+
+    def changelog(self) -> Iterator[ChangelogRecord]:
+        """Return one record per key written since the last commit."""
+        return self._core.changelog()
+
+    def pending(self) -> Puts:
+        """Return the pending writes in the backend's form."""
+        return {self.name: self._core.pending} if self._core.pending else {}
+
+    def committed(self) -> None:
+        """Forget the pending writes, which are in the backend."""
+        self._core.committed()
+        self._live = []
+
+    def restore(self, batch: ChangelogBatch) -> Puts:
+        """Convert changelog records to the backend's form."""
+        self._floor = b""
+        return {self.name: dict(self._core.restored(batch))}
+
+    def _entries(self) -> Iterator[tuple[bytes, bytes]]:
+        """Yield stored and pending entries in order of keys, from the floor on."""
+        if self._floor is None:
+            return
+        at: bytes | None = self._next_live(self._floor, bisect_left)
+        for key, data in self._table.scan(self._floor, None):
+            while at is not None and at <= key:
+                live = self._core.pending.get(at)
+                if live is not None:
+                    yield at, live
+                at = self._next_live(at, bisect_right)
+            if key not in self._core.pending:
+                yield key, data
+        while at is not None:
+            live = self._core.pending.get(at)
+            if live is not None:
+                yield at, live
+            at = self._next_live(at, bisect_right)
+
+    def _next_live(self, key: bytes, find: Callable[[list[bytes], bytes], int]) -> bytes | None:
+        index = find(self._live, key)
+        return self._live[index] if index < len(self._live) else None
+
+
+_store: type[StateStore] = JoinWindowStateStore
+_list_store: type[StateStore] = ListValueStateStore

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from riverrun.state.access import CachedFold, CachedLookup, CachedPut
+from riverrun.state.access import CachedFold, CachedGet, CachedPut
 from riverrun.state.api import idle
 from riverrun.state.codec import TimestampedCodec, codec_of, stored_keys
 from riverrun.state.entries import MemoryLRUCache, merged_scan, prefix_end
@@ -171,7 +171,7 @@ class KeyValueStateStore:
 
         return CachedPut(index, find, cache)
 
-    def cached_lookup(self) -> CachedLookup | None:
+    def cached_get(self) -> CachedGet | None:
         """Return look-ups in parts; None without a cache or timestamps, or with `max_entries`."""
         cache, codec, key_bytes = self._cache, self._codec, self._keys.written
         if cache is None or self._lru is not None or not isinstance(codec, TimestampedCodec):
@@ -202,7 +202,7 @@ class KeyValueStateStore:
                 changeable[store_key] = data[8:]
             return value
 
-        return CachedLookup(values, find)
+        return CachedGet(values, find)
 
     def writing_fold(self, fold: Fold, *, tells_old: bool) -> Callable[[Any, Any, int], Folded] | None:
         """Return a function of key, value and timestamp (ms) that aggregates a record and returns the result to forward.
@@ -312,6 +312,5 @@ class KeyValueStateStore:
         return merged_scan(changed, self._table, lower, upper, reverse=reverse)
 
 
-if TYPE_CHECKING:
-    _store: type[StateStore] = KeyValueStateStore
-    _key_value: type[KeyValueStore[Any, Any]] = KeyValueStateStore
+_store: type[StateStore] = KeyValueStateStore
+_key_value: type[KeyValueStore[Any, Any]] = KeyValueStateStore

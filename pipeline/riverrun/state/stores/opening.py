@@ -46,5 +46,4 @@ def open_store(
             return KeyValueStateStore(builder, backend, context, pause)
 
 
-if TYPE_CHECKING:
-    _opens: StoreOpener = open_store
+_opens: StoreOpener = open_store

@@ -302,6 +302,5 @@ def _session_end(entry: CacheEntry) -> int:
     return end
 
 
-if TYPE_CHECKING:
-    _store: type[StateStore] = SessionStateStore
-    _session: type[SessionStore[Any, Any]] = SessionStateStore
+_store: type[StateStore] = SessionStateStore
+_session: type[SessionStore[Any, Any]] = SessionStateStore

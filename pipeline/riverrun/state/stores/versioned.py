@@ -240,6 +240,5 @@ def _row_key(raw: bytes, timestamp: int) -> bytes:
     return _LENGTH.pack(len(raw)) + raw + _TIME.pack(timestamp)
 
 
-if TYPE_CHECKING:
-    _store: type[StateStore] = VersionedStateStore
-    _versioned: type[VersionedKeyValueStore[Any, Any]] = VersionedStateStore
+_store: type[StateStore] = VersionedStateStore
+_versioned: type[VersionedKeyValueStore[Any, Any]] = VersionedStateStore

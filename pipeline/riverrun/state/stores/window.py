@@ -294,6 +294,5 @@ class WindowStateStore:
         return {key: cache.encoded(key) if key in cache.dirty else pending.get(key) for key in store_keys}
 
 
-if TYPE_CHECKING:
-    _store: type[StateStore] = WindowStateStore
-    _window: type[WindowStore[Any, Any]] = WindowStateStore
+_store: type[StateStore] = WindowStateStore
+_window: type[WindowStore[Any, Any]] = WindowStateStore

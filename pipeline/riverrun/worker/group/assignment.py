@@ -18,7 +18,7 @@ from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING, TypeAlias
 
-from riverrun.worker.group.protocol import RUNNING, Instance, Lags, Plan
+from riverrun.worker.group.protocol import RUNNING, Instance, InstanceTasks, Lags
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -384,7 +384,9 @@ class _Copies:
         return sum(map(self._present[task].__getitem__, self._tags[name]))
 
 
-def assign(instances: Collection[Instance], tasks: Mapping[TaskId, bool], config: AssignmentConfig) -> dict[str, Plan]:
+def assign(
+    instances: Collection[Instance], tasks: Mapping[TaskId, bool], config: AssignmentConfig
+) -> dict[str, InstanceTasks]:
     """Return the plan of each instance, by its id. Each task is active exactly once; `tasks` says whether it has state."""
     capacity = {instance.id: instance.capacity for instance in instances}
     lags = Lags(instances, config.acceptable_recovery_lag)
@@ -400,7 +402,8 @@ def assign(instances: Collection[Instance], tasks: Mapping[TaskId, bool], config
     runs = _by_place((task, {owner}) for task, owner in active.items())
     follows, warms = _by_place(now.copies.items()), _by_place(now.warm_ups.items())
     return {
-        name: Plan(frozenset(runs[name]), frozenset(follows[name]), frozenset(warms[name])) for name in sorted(capacity)
+        name: InstanceTasks(frozenset(runs[name]), frozenset(follows[name]), frozenset(warms[name]))
+        for name in sorted(capacity)
     }
 
 
@@ -497,7 +500,7 @@ class _Present:
         self._load[name] += 1
 
 
-def withhold(plans: Mapping[str, Plan], instances: Collection[Instance]) -> dict[str, Plan]:
+def withhold(plans: Mapping[str, InstanceTasks], instances: Collection[Instance]) -> dict[str, InstanceTasks]:
     """Return the plans without active tasks that another instance still runs (cooperative rebalancing)."""
     # The instance that runs such a task sees that its plan no longer has it, commits, closes it and reports that. Only
     # then does the next instance receive it. Until then the next instance keeps following its changelog, if it does.

@@ -15,7 +15,7 @@ from riverrun.worker.group.protocol import (
     AssignmentConfig,
     AssignmentInfo,
     Instance,
-    Plan,
+    InstanceTasks,
     SubscriptionInfo,
     addresses_of,
     in_order,
@@ -132,7 +132,7 @@ def _refusals(members: Mapping[str, SubscriptionInfo | None], application_id: st
         elif info.fingerprint != prevailing:
             refusals[member] = (
                 f"Instances of {application_id} run another topology (fingerprint {prevailing}, "
-                f"this one has {info.fingerprint}); a changed topology needs a version of its own"
+                f"this one has {info.fingerprint}); a changed topology needs its own version"
             )
         elif info.instance in seen:
             refusals[member] = (
@@ -145,7 +145,7 @@ def _refusals(members: Mapping[str, SubscriptionInfo | None], application_id: st
 
 def _plans(
     subscriptions: Iterable[SubscriptionInfo], tasks: Mapping[TaskId, bool], config: AssignmentConfig
-) -> dict[str, Plan]:
+) -> dict[str, InstanceTasks]:
     instances = [_instance(info, tasks) for info in subscriptions]
     return withhold(assign(instances, tasks, config), instances) if instances else {}
 
@@ -164,11 +164,11 @@ def _instance(info: SubscriptionInfo, tasks: Mapping[TaskId, bool]) -> Instance:
     )
 
 
-def _active_servers(plans: Mapping[str, Plan], servers: Mapping[str, str]) -> dict[str, str]:
+def _active_servers(plans: Mapping[str, InstanceTasks], servers: Mapping[str, str]) -> dict[str, str]:
     return {str(task): servers[owner] for owner, plan in plans.items() if owner in servers for task in plan.active}
 
 
-def _standby_servers(plans: Mapping[str, Plan], servers: Mapping[str, str]) -> dict[str, list[str]]:
+def _standby_servers(plans: Mapping[str, InstanceTasks], servers: Mapping[str, str]) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     for owner, plan in plans.items():
         if owner in servers:

@@ -189,7 +189,7 @@ class Membership:
         elif member.has_joined:
             message = (
                 "brokers have not counted this instance as a member of group %s for %.0f s: it keeps joining, and its tasks "
-                "go on until others take them over"
+                "continue until others take them over"
             )
             log.warning(message, group, lost_s)
 
@@ -259,7 +259,7 @@ class Membership:
         try:
             seen, before = self._connected.admin.partitions(self._found), self._seen
         except BrokerError as error:
-            log.debug("known topics cannot be looked at: %s", error)
+            log.debug("known topics cannot be checked: %s", error)
             return False
         self._seen = seen
         # Twice in a row, as a broker that was just started may not know all topics.

@@ -65,8 +65,8 @@ class AssignmentConfig:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
-    """The plan of one instance.
+class InstanceTasks:
+    """The tasks that one instance is to have.
 
     Args:
         warm_up: The standbys that are warming up: once these have caught up, tasks can move to their intended places.

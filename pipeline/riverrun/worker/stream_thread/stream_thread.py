@@ -23,7 +23,7 @@ from riverrun.records import TopicPartition
 from riverrun.worker.states import TaskCounts
 from riverrun.worker.stream_thread.figures import Figures, GlobalTables, OpenStores
 from riverrun.worker.stream_thread.upkeep import RegularSnapshots, Upkeep, topics_in_use
-from riverrun.worker.tasks.aligned_tasks import LateRecords, aligned_tasks, drift_of
+from riverrun.worker.tasks.aligned_tasks import LateShare, aligned_tasks, drift_of
 from riverrun.worker.tasks.alignment import PATIENCE_SECONDS, Alignment, BrokerProgress
 from riverrun.worker.tasks.fetching import ENOUGH, AbsentBrokers, Fetching, Interruptions, Undisturbed
 from riverrun.worker.tasks.known_topics import KnownTopics, TopicWatch
@@ -372,7 +372,7 @@ def new_stream_thread(
             manager,
             snapshots=RegularSnapshots(application, streams.snapshot_interval_ms),
             purge=Purge(admin, streams.repartition_purge_interval_ms),
-            late=LateRecords(manager.running, counts.processed_by),
+            late=LateShare(manager.running, counts.processed_by),
             watch=watch,
         ),
         stores=OpenStores(application.topology, tables, manager, standbys),

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from riverrun.records import TaskId, TopicPartition
     from riverrun.state.snapshots import Digests
     from riverrun.worker.stream_thread.figures import GlobalTables
-    from riverrun.worker.tasks.aligned_tasks import LateRecords
+    from riverrun.worker.tasks.aligned_tasks import LateShare
     from riverrun.worker.tasks.known_topics import KnownTopics, TopicWatch
     from riverrun.worker.tasks.task_manager import TaskManager
 
@@ -105,7 +105,7 @@ class Upkeep:
         *,
         snapshots: RegularSnapshots,
         purge: Purge,
-        late: LateRecords,
+        late: LateShare,
         watch: TopicWatch,
     ) -> None:
         self._topics = topics

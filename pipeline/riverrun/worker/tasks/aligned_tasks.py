@@ -133,7 +133,7 @@ class CountingTask(Protocol):
         ...
 
 
-class LateRecords:
+class LateShare:
     """Compares the number of late records with the number of processed ones, interval by interval."""
 
     def __init__(

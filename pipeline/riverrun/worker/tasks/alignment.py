@@ -65,7 +65,7 @@ class AlignedTask(Protocol):
         """Hold back records with later event times (ms)."""
         ...
 
-    def tell_next_times(self, *, tells: bool) -> None:
+    def report_next_times(self, *, reports: bool) -> None:
         """Set whether commits include the event times of the next records."""
         ...
 
@@ -223,7 +223,7 @@ class Alignment:
         if not self._groups:
             return
         now = self._clock()
-        self._leave_out_absence(now)
+        self._exclude_own_pauses(now)
         self._hear(now)
         self._is_answered = now - self._answered_at <= self._patience_s
         if self.is_catching_up:
@@ -234,7 +234,7 @@ class Alignment:
         self._ask_if_due(now)
         self._turn_at = now
 
-    def _leave_out_absence(self, now: float) -> None:
+    def _exclude_own_pauses(self, now: float) -> None:
         # While this thread waited, nothing could be seen to progress: that time is not a stall of others.
         away = now - self._turn_at
         if away > _ABSENT_SECONDS:
@@ -277,7 +277,7 @@ class Alignment:
         self._ask_at = now + _REST_SECONDS
         for task_id in set(self._owners.values()) & self._tasks.keys():
             self._tasks[task_id].task.process_until(MAX_TIME_MS)
-            self._tasks[task_id].task.tell_next_times(tells=False)
+            self._tasks[task_id].task.report_next_times(reports=False)
 
     def _ask_if_due(self, now: float) -> None:
         if self._asked is not None or now < self._ask_at:
@@ -444,7 +444,7 @@ class Alignment:
         """Set the limit of a task here. Returns whether the limit holds it back."""
         task = self._tasks[task_id].task
         task.process_until(limit)
-        task.tell_next_times(tells=True)
+        task.report_next_times(reports=True)
         if task_id in self._resting:
             return task_id in self.held_back
         times = task.next_times()

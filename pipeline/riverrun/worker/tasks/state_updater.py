@@ -136,7 +136,7 @@ class _Update:
     is_released: bool = False
 
 
-class Refused(NamedTuple):
+class RefusedTask(NamedTuple):
     """A task that cannot be taken over; it is closed."""
 
     task_id: TaskId
@@ -147,7 +147,7 @@ class Updated(NamedTuple):
     """The tasks whose state is complete, and those that cannot be taken over."""
 
     complete: list[ActiveTask]
-    refused: list[Refused]
+    refused: list[RefusedTask]
 
 
 class StateUpdater:
@@ -297,7 +297,7 @@ class StateUpdater:
 
         return _Opening(self._openers.submit(take_over))
 
-    def _go_on(self, update: _Update, *, gives_up: bool) -> Refused | None:
+    def _go_on(self, update: _Update, *, gives_up: bool) -> RefusedTask | None:
         """Take the next step of taking a task over, if there is one."""
         match update.phase:
             case _Waiting(until) if time.monotonic() >= until:
@@ -329,7 +329,7 @@ class StateUpdater:
     def _complete(self, restored: Task) -> ActiveTask:
         return next(phase.active for _, phase in self._restoring() if phase.active.task is restored)
 
-    def _start_over(self, *, gives_up: bool) -> list[Refused]:
+    def _start_over(self, *, gives_up: bool) -> list[RefusedTask]:
         refused = []
         for update, phase in self._restoring():
             self._reader.remove(phase.active.task)
@@ -339,17 +339,17 @@ class StateUpdater:
                 refused.append(self._failed(update, error, gives_up=gives_up))
         return [each for each in refused if each is not None]
 
-    def _fail_all(self, error: StreamsError, *, gives_up: bool) -> list[Refused]:
+    def _fail_all(self, error: StreamsError, *, gives_up: bool) -> list[RefusedTask]:
         failed = (self._failed(update, error, gives_up=gives_up) for update, _ in self._restoring())
         return [refused for refused in failed if refused is not None]
 
-    def _failed(self, update: _Update, error: StreamsError, *, gives_up: bool) -> Refused | None:
+    def _failed(self, update: _Update, error: StreamsError, *, gives_up: bool) -> RefusedTask | None:
         now, task_id = time.monotonic(), update.claim.id
         update.deadline = update.deadline or now + self._timeout_s
         may_help = isinstance(error, RECOVERABLE) and (not isinstance(error, BrokerError) or error.retriable)
         if not may_help or gives_up or now > update.deadline:
             self._end(update)
-            return Refused(task_id, error)
+            return RefusedTask(task_id, error)
         self._close(update.phase)
         log.warning("task %s: %s", task_id, error, extra={"task": str(task_id)})
         update.again, update.phase = True, _Waiting(now + _RETRY_SECONDS)

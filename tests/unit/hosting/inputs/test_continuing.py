@@ -48,7 +48,7 @@ def test_who_may_not_read_copies_of_commits_is_told_so(admin: Any) -> None:
 
     admin.topic_ids = denied
     config: Any = SimpleNamespace(application_id=lambda version: f"app-{version}", name="app")
-    assert "is not known: Topic authorization failed" in (expiry_warning(admin, config, "v1") or "")
+    assert "committed offsets of app-v1: Topic authorization failed" in (expiry_warning(admin, config, "v1") or "")
 
 
 @pytest.mark.parametrize(

@@ -92,7 +92,7 @@ def test_a_handler_that_cannot_decide_stops(answer: Callable[[str], Any], why: s
     def handler(_where: ErrorHandlerContext, _record: object, _error: Exception) -> Any:
         return answer("decision")
 
-    with pytest.raises(ReleaseError, match=f"^A row of store counts cannot be decided about: {why}"):
+    with pytest.raises(ReleaseError, match=f"^A row of store counts could not be migrated: {why}"):
         migration(handler)(TP, row(0))
 
 

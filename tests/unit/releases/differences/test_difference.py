@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from riverrun.errors import CorruptStateError, ReleaseError, StateError
 from riverrun.records import TopicPartition
-from riverrun.releases.difference import DifferenceIndex, Pair, RowChange, Side, TableRow
+from riverrun.releases.difference import DifferenceIndex, KeyChange, Pair, Side, TableRow
 from riverrun.state.memory import MemoryBackend
 from riverrun.state.rocksdb import RocksDbBackend
 from tests.full_disk import full_disk
@@ -62,7 +62,7 @@ def test_rows_and_differences_are_those_of_two_dictionaries(written: list[Writte
         for where in sorted(old.keys() | new.keys())
     ]
     assert list(index.rows()) == expected
-    assert list(index.differences()) == [pair for pair in expected if pair.change is not RowChange.SAME]
+    assert list(index.differences()) == [pair for pair in expected if pair.change is not KeyChange.SAME]
     digests = index.digests()
     assert (digests.of(Side.OLD) == digests.of(Side.NEW)) is (old == new)
     assert bool(digests.unequal) is (old != new)
@@ -87,7 +87,7 @@ def test_equal_values_at_other_times_are_the_same() -> None:
     index = DifferenceIndex(MemoryBackend())
     index.apply(Side.OLD, TopicPartition("public", 0), [record(b"ann", b"5", 1)], 1)
     index.apply(Side.NEW, TopicPartition("staging", 0), [record(b"ann", b"5", 2)], 1)
-    assert [pair.change for pair in index.rows()] == [RowChange.SAME]
+    assert [pair.change for pair in index.rows()] == [KeyChange.SAME]
     assert list(index.differences()) == []
 
 
@@ -132,7 +132,7 @@ def test_an_index_goes_on_where_it_stood(tmp_path: Path) -> None:
     index = DifferenceIndex(backend)
     assert index.positions() == {TopicPartition("public", 0): 1, TopicPartition("staging", 1): 2}
     fed(index, (Side.NEW, 0, b"ann", b"1"), (Side.OLD, 1, b"bob", b"3"))
-    assert [(pair.key, pair.change) for pair in index.rows()] == [(b"ann", RowChange.SAME), (b"bob", RowChange.CHANGED)]
+    assert [(pair.key, pair.change) for pair in index.rows()] == [(b"ann", KeyChange.SAME), (b"bob", KeyChange.CHANGED)]
     assert [pair.key for pair in index.differences()] == [b"bob"]
     backend.close()
 

@@ -96,7 +96,7 @@ def test_versions_that_write_other_keys_to_one_topic_are_refused(one: Serde[Any]
     with pytest.raises(ReleaseError) as raised:
         require_same_keys(keyed("v1", one), keyed("v2", other))
     assert f"out has keys of {one.name} in v1 and of {other.name} in v2" in str(raised.value)
-    assert "a topic of its own" in str(raised.value)
+    assert "its own topic" in str(raised.value)
     require_same_keys(keyed("v1", one), keyed("v2", other, topic="other"))
 
 

@@ -146,7 +146,7 @@ def test_what_cannot_be_typed_is_refused() -> None:
     refused: tuple[tuple[Callable[[Any], Any], object, str], ...] = (
         (udf, bare, "bare has no annotation for value, return"),
         (udf, exact, "decimal.Decimal without precision"),
-        (udtf, single, "returns no list"),
+        (udtf, single, "must return a list"),
         (udaf, Half, "has no initial and no add and no merge"),
     )
     for decorate, declared, message in refused:

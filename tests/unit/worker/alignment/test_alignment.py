@@ -102,7 +102,7 @@ class Simulated:
     def process_until(self, latest_ms: int) -> None:
         self.latest_ms = latest_ms
 
-    def tell_next_times(self, *, tells: bool) -> None:
+    def report_next_times(self, *, reports: bool) -> None:
         pass
 
     def next_times(self) -> dict[TopicPartition, int]:

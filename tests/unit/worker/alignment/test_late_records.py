@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from riverrun.records import TaskId
-from riverrun.worker.tasks.aligned_tasks import LateRecords
+from riverrun.worker.tasks.aligned_tasks import LateShare
 
 TASK = TaskId(1, 0)
 
@@ -25,7 +25,7 @@ def test_a_large_share_of_late_records_is_worth_one_warning(
 ) -> None:
     now = [0.0]
     task = Counting()
-    watch = LateRecords({TASK: task}, counts := {TASK: 0}, lambda: now[0])
+    watch = LateShare({TASK: task}, counts := {TASK: 0}, lambda: now[0])
     for stretch in (1, 2):
         task.dropped, counts[TASK] = {"late": late * stretch}, processed * stretch
         now[0] += 60

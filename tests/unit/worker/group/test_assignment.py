@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from riverrun.records import TaskId
 from riverrun.worker.group.assignment import assign, withhold
-from riverrun.worker.group.protocol import AssignmentConfig, Instance, Plan
+from riverrun.worker.group.protocol import AssignmentConfig, Instance, InstanceTasks
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -26,11 +26,11 @@ def owning(name: str, *tasks: int, capacity: int = 1, follows: tuple[int, ...] =
     return Instance(name, capacity, tags, ids, dict.fromkeys(ids | standby, END), standby=standby)
 
 
-def actives(plans: dict[str, Plan]) -> dict[str, list[int]]:
+def actives(plans: dict[str, InstanceTasks]) -> dict[str, list[int]]:
     return {name: sorted(task.partition for task in plan.active) for name, plan in plans.items()}
 
 
-def obedient(instance: Instance, plan: Plan, tasks: dict[TaskId, bool]) -> Instance:
+def obedient(instance: Instance, plan: InstanceTasks, tasks: dict[TaskId, bool]) -> Instance:
     """An instance that has done as planned, and is caught up with all that it follows; what it had before lies there still."""
     caught_up = {task: END for task in plan.active | plan.standby if tasks[task]}
     positions = {**instance.positions, **caught_up}
@@ -39,9 +39,9 @@ def obedient(instance: Instance, plan: Plan, tasks: dict[TaskId, bool]) -> Insta
 
 def steps(
     instances: list[Instance], config: AssignmentConfig, tasks: dict[TaskId, bool]
-) -> Iterator[tuple[list[Instance], dict[str, Plan]]]:
+) -> Iterator[tuple[list[Instance], dict[str, InstanceTasks]]]:
     """Repeat the assignment, to instances that follow it, until it is stable."""
-    before: dict[str, Plan] = {}
+    before: dict[str, InstanceTasks] = {}
     for _ in range(100):
         plans = withhold(assign(instances, tasks, config), instances)
         instances = [obedient(instance, plans[instance.id], tasks) for instance in instances]
@@ -52,7 +52,7 @@ def steps(
     pytest.fail("the assignment does not settle")
 
 
-def settled(instances: list[Instance], config: AssignmentConfig, tasks: dict[TaskId, bool]) -> dict[str, Plan]:
+def settled(instances: list[Instance], config: AssignmentConfig, tasks: dict[TaskId, bool]) -> dict[str, InstanceTasks]:
     """The final assignment, once all instances have followed it and warmed up often enough."""
     *_, (_, plans) = steps(instances, config, tasks)
     return plans
@@ -170,7 +170,7 @@ def test_standbys_are_even_when_an_instance_with_many_threads_joins() -> None:
 
 def test_a_single_instance_has_no_standbys_of_its_own_tasks() -> None:
     plans = assign([owning("a", 0)], {TaskId(0, 0): True}, AssignmentConfig(num_standby_replicas=2))
-    assert plans["a"] == Plan(frozenset({TaskId(0, 0)}))
+    assert plans["a"] == InstanceTasks(frozenset({TaskId(0, 0)}))
 
 
 kinds = {TaskId(sub, partition): sub != 1 for sub in range(3) for partition in range(4)}

@@ -30,7 +30,7 @@ from riverrun.worker.group.protocol import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from riverrun.worker.group.protocol import Plan
+    from riverrun.worker.group.protocol import InstanceTasks
 
 SUB_TOPOLOGIES = 7
 POSITION = 1000
@@ -64,13 +64,13 @@ class Group:
         random.Random(1).shuffle(self.instances)
         del self.instances[: len(self.instances) // 3]
 
-    def rebalance(self) -> dict[str, Plan]:
+    def rebalance(self) -> dict[str, InstanceTasks]:
         plans = assign(self.instances, self.tasks, self.config)
         self.instances = [following(each, plans[each.id]) for each in self.instances]
         return plans
 
 
-def following(instance: Instance, plan: Plan) -> Instance:
+def following(instance: Instance, plan: InstanceTasks) -> Instance:
     positions = dict.fromkeys(plan.active | plan.standby, POSITION)
     return replace(instance, active=plan.active, standby=plan.standby, positions=positions)
 

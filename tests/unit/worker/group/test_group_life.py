@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from riverrun.records import TaskId
 from riverrun.worker.group.assignment import assign, withhold
-from riverrun.worker.group.protocol import AssignmentConfig, Instance, Plan
+from riverrun.worker.group.protocol import AssignmentConfig, Instance, InstanceTasks
 
 END = 1_000_000
 EVENTS = ["joins", "dies", "restarts", "loses its state", "has other threads", "other replicas", "a partition more"]
@@ -26,7 +26,7 @@ class Group:
     config: AssignmentConfig
     tasks: dict[TaskId, bool]
     instances: dict[str, Instance]
-    plans: dict[str, Plan]
+    plans: dict[str, InstanceTasks]
     joined: int = 0
 
     def happen(self, event: str) -> None:

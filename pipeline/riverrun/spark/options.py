@@ -30,14 +30,14 @@ class RunOptions:
         str | None,
         Meta(
             description="How to treat wall-clock punctuation: refuse, once (at the end of each slice) or never."
-            " Left out, the setting bounded.wall.clock.punctuation decides."
+            " Defaults to the setting bounded.wall.clock.punctuation."
         ),
     ] = None
     engine: Annotated[
         str | None,
         Meta(
             description="What processes the tasks: spark; local, this process without Spark; or auto, which is local if there"
-            " are few records and Spark would run on this machine. Left out, the setting bounded.engine decides."
+            " are few records and Spark would run on this machine. Defaults to the setting bounded.engine."
         ),
     ] = None
     max_records_per_slice: Annotated[
@@ -47,8 +47,8 @@ class RunOptions:
     gate: Annotated[
         bool | None,
         Meta(
-            description="Judge the outputs by the application's expectations before they are public. Left out, the setting gate"
-            " of streams.toml decides."
+            description="Judge the outputs by the application's expectations before they are public. Defaults to gate in"
+            " streams.toml."
         ),
     ] = None
 

@@ -42,7 +42,7 @@ class Planned:
 
     Args:
         columns: Names and types of its rows.
-        store: Name of the store.
+        store: The store that it reads, by its name in the topology.
         keys: The keys to look up; None for all keys between the bounds.
         lower: First key; None if there is no lower bound.
         upper: Last key; None if there is no upper bound.

@@ -55,7 +55,7 @@ class TestInputTopic(Generic[K, V]):
         Args:
             key: Key of the record; None if it has none.
             value: Value of the record; None deletes the row of a table.
-            timestamp: Event time, ms since the epoch; defaults to the topic's time, which then advances.
+            timestamp: Event time, ms since the epoch, or -1 for none; defaults to the topic's time, which then advances.
             headers: Pairs of name and bytes (or None), in order; defaults to none.
 
         Raises:
@@ -66,7 +66,8 @@ class TestInputTopic(Generic[K, V]):
         if not isinstance(timestamp, int | None):
             message = f"timestamp must be ms since the epoch, an int, not {timestamp!r}"
             raise StreamsError(message, hint="Use round(moment.timestamp() * 1000) for a datetime with a time zone.")
-        if timestamp is not None and not 0 <= timestamp <= MAX_TIME_MS:
+        # Records that old clients wrote have no timestamp: brokers return -1.
+        if timestamp is not None and not -1 <= timestamp <= MAX_TIME_MS:
             message = f"timestamp {timestamp} {'is negative' if timestamp < 0 else 'does not fit into 64 bits'}"
             raise StreamsError(message, hint="Times are ms since the epoch.")
         at = timestamp

@@ -135,5 +135,5 @@ def test_an_export_that_dies_leaves_nothing_that_looks_whole(store: StoreBuilder
         "partition-00001.parquet",
     }
     assert len(imported(store, target)) == 2
-    with pytest.raises(ConfigError, match="is there already"):
+    with pytest.raises(ConfigError, match="already exists"):
         exported(store, target)

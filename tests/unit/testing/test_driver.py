@@ -349,7 +349,7 @@ def test_a_datetime_is_no_timestamp() -> None:
 LAST_MS = 2**63 - 1
 
 
-@pytest.mark.parametrize(("timestamp", "problem"), [(LAST_MS + 1, "does not fit into 64 bits"), (-1, "is negative")])
+@pytest.mark.parametrize(("timestamp", "problem"), [(LAST_MS + 1, "does not fit into 64 bits"), (-2, "is negative")])
 def test_a_time_that_no_record_can_have_is_no_timestamp(timestamp: int, problem: str) -> None:
     topology = counting(TimeWindows.of(timedelta(seconds=1)))
     with TopologyTestDriver(topology) as driver, pytest.raises(StreamsError, match=problem):

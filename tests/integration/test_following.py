@@ -356,7 +356,7 @@ def test_a_follower_waits_for_a_database_that_restarts(
         until(lambda: "retrying in" in caplog.text, "told that the database is away")
         database.server.start()
         until(lambda: database.count(project.topic) == writer.count, "written after the restart")
-    assert "recovered after" in caplog.text
+    until(lambda: "recovered after" in caplog.text, "told that it answers")
     assert following.end() is None
     assert database.rows(f"SELECT n FROM {project.topic} ORDER BY n") == [(n,) for n in range(writer.count)]
 

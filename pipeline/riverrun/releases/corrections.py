@@ -254,12 +254,12 @@ def copy_partitions(
     A call with another `attempt` starts from the beginning. One with the same `name` fences this one.
     """
     producer = TransactionalProducer(admin.kafka, name, transaction_timeout_ms=LONGEST_TRANSACTION_MS, admin=admin)
-    note, filled = f"{name}:{attempt}", {tp: TopicPartition(target, tp.partition) for tp in ends}
+    note = f"{name}:{attempt}"
     try:
         producer.init()
         now = whole_now(admin, {tp.topic for tp in ends})
-        noted = KeptOffsets(admin, application_id).noted(note, filled.values())
-        done = {tp: noted[to] for tp, to in filled.items() if to in noted}
+        # By source: the target may be an input of the application, and have committed offsets.
+        done = KeptOffsets(admin, application_id).noted(note, ends)
         starts = admin.beginning_offsets(ends) | {tp: found.offset for tp, found in done.items()}
         begun = _continued(admin, target, done, ends, now)
         ranges = {tp: OffsetRange(min(starts[tp], end), end) for tp, end in ends.items()}
@@ -267,8 +267,7 @@ def copy_partitions(
         def commit(reached: Mapping[TopicPartition, int], _sent: int) -> None:
             # Brokers may have removed tombstones while this took long: the copy would keep deleted rows.
             require_recent(admin, begun)
-            where = {filled[tp]: (offset, f"{note}:{begun.encode()}") for tp, offset in reached.items()}
-            keep(producer, application_id, where)
+            keep(producer, application_id, {tp: (at, f"{note}:{begun.encode()}") for tp, at in reached.items()})
             producer.commit({}, "")
 
         copied(admin, ranges, target, commit, producer.send, 0, changed=changed)

@@ -10,10 +10,8 @@ import pytest
 from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment, ConsumerProtocolSubscription
 
 from riverrun import STRING, Consumed, Produced, Riverrun
-from riverrun.decoders import UnreadableError
-from riverrun.kafka.coordinators import COUNT_BYTES
 from riverrun.kafka.membership import GroupMember
-from riverrun.worker.group.protocol import assignment_info_of, subscription_info_of
+from riverrun.worker.group.protocol import assignment_info_of
 from tests.waiting import until
 
 if TYPE_CHECKING:
@@ -135,7 +133,7 @@ def test_members_that_cannot_be_understood_are_refused_by_a_leader_that_goes_on(
                 assert assignment_info_of(rogue.plans[-1]).refusal
                 processes(broker, app, number)
             known = len(rogue.plans)
-            _says_bytes(monkeypatch)
+            _says_bytes(monkeypatch, rogue._place)
             rogue.rejoin()
             until(lambda: len(rogue.plans) > known, "was refused for a broken subscription")
             processes(broker, app, len(FOREIGN) + 2)
@@ -144,19 +142,16 @@ def test_members_that_cannot_be_understood_are_refused_by_a_leader_that_goes_on(
     assert worker.wait().processed == len(FOREIGN) + 2
 
 
-def _says_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Lets members join with bytes that are no subscription; the worker has joined, and does not encode its own again."""
-    original = GroupMember._join_request
+def _says_bytes(monkeypatch: pytest.MonkeyPatch, member: GroupMember) -> None:
+    """Let a member join with bytes that are no subscription."""
+    original = member._join_request
 
-    def request(self: GroupMember, said: bytes) -> Any:
-        found = original(self, said)
-        try:
-            subscription_info_of(said[COUNT_BYTES:])
-        except UnreadableError:  # what the rogue said last
-            found.protocols[0].metadata = Broken().encode()
+    def request(said: bytes) -> Any:
+        found = original(said)
+        found.protocols[0].metadata = Broken().encode()
         return found
 
-    monkeypatch.setattr(GroupMember, "_join_request", request)
+    monkeypatch.setattr(member, "_join_request", request)
 
 
 def test_a_worker_keeps_its_place_under_a_leader_that_cannot_be_understood(

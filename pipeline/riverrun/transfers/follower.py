@@ -423,7 +423,8 @@ class Follower(Generic[Batch]):
                 polled = self._reader.poll(_POLLED, _POLL_SECONDS)
                 try:
                     self._take(polled)
-                    self._note_answer(polled)
+                    if polled.ends and not self._records:
+                        self._note_recovery()
                 except BrokerError:
                     # The batch may be written in part: read it again from the last commit.
                     self._forget()
@@ -435,9 +436,9 @@ class Follower(Generic[Batch]):
             log.warning("%s", error.message)
             self._pause(_POLL_SECONDS)
 
-    def _note_answer(self, polled: Polled) -> None:
+    def _note_recovery(self) -> None:
         """End a series of failures: whatever was read is written, and not only begun."""
-        if self._failing_since is not None and not self._records and (polled.records or polled.ends):
+        if self._failing_since is not None:
             log.warning("recovered after %.0f s", self._clock() - self._failing_since)
             self._failing_since, self._next_pause = None, _FIRST_PAUSE_SECONDS
 
@@ -522,6 +523,7 @@ class Follower(Generic[Batch]):
         self._swept.clear()
         # During a sweep, the target may still have rows that were deleted, so no time can be noted.
         self._share.note(moved, "" if self._sweeps else self._deletions.note())
+        self._note_recovery()
 
     def _is_caught_up(self) -> bool:
         """Return whether all partitions have been read to their ends, after a commit of what was read."""

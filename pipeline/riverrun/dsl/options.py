@@ -51,7 +51,7 @@ class EmitStrategy(Enum):
 
 @dataclass(frozen=True, slots=True)
 class JoinKind:
-    """Whether each side appears in the result without a partner."""
+    """True if each side appears in the result without a partner."""
 
     # The repr is part of fingerprints: names and order of the fields must stay.
     left_outer: bool
@@ -279,7 +279,7 @@ class Materialized(Generic[K, V]):
 
     @property
     def is_versioned(self) -> bool:
-        """Whether the store keeps the history of each key."""
+        """True if the store keeps the history of each key."""
         return self.history_retention is not None
 
 

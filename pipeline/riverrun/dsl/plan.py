@@ -88,7 +88,7 @@ class Plan:
     counter: int = 0
     closing_ms: dict[str, int] = field(default_factory=dict)
     is_persistent: bool = True
-    """Whether stores are in RocksDB unless their options say otherwise (`default.dsl.store`)."""
+    """True if stores are in RocksDB unless their options say otherwise (`default.dsl.store`)."""
     null_key_joins: set[str] = field(default_factory=set)
     """Nodes of left and outer joins, which use records without a key."""
     join_repartitions: dict[str, str] = field(default_factory=dict)
@@ -218,7 +218,7 @@ class TableNode:
 
     @property
     def looks_up_versions(self) -> bool:
-        """Whether a lookup may take a time, because its store is versioned (`KTableValueGetter.isVersioned`)."""
+        """True if a lookup may take a time, because its store is versioned (`KTableValueGetter.isVersioned`)."""
         if self.parents and not self.is_materialized:
             return not self.is_join and self.parents[0].looks_up_versions
         return self.is_versioned

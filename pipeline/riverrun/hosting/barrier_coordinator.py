@@ -188,7 +188,7 @@ class _Attempt:
 
     @property
     def is_open(self) -> bool:
-        """Whether its first phase was written."""
+        """True if its first phase was written."""
         return self.release.barrier is not None and self.release.barrier.id == self._barrier.id
 
     def _missing(self, version: ConnectedApplication, tps: frozenset[TopicPartition]) -> list[TopicPartition]:

@@ -63,7 +63,7 @@ def dropped_so_far(connected: ConnectedApplication) -> Counter[str]:
     committed, total = connected.committed(), Counter[str]()
     for inputs in connected.layout.tasks.values():
         found: Counter[str] = Counter()
-        # Each input has the counts of the whole task, as of its own last commit: the highest ones are the newest.
+        # Each input has the counts of the whole task, as of the last commit of that input: the highest ones are the newest.
         for tp in committed.keys() & set(inputs):
             found |= Counter(OffsetMetadata.decode(committed[tp].metadata).dropped)
         total += found

@@ -113,7 +113,7 @@ class GroupMember:
             connection(kafka)
             coordinator = CoordinatorConnection(kafka, client_id, group_id)
         self.is_refused = False
-        """Whether brokers have refused the record of the group's messages since the last plan."""
+        """True if brokers have refused the record of the group's messages since the last plan."""
         self.has_joined = False
         self.is_fenced = False
         """True once another process has joined with this `group_instance_id`, which ends this membership for good."""

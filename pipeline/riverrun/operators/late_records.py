@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class Refused:
-    """Whether an aggregation has refused the current record, wholly or for one of its windows."""
+    """True if an aggregation has refused the current record, wholly or for one of its windows."""
 
     __slots__ = ("is_late",)
 

@@ -223,7 +223,7 @@ class EmitContext(Protocol):
 
     @property
     def is_row(self) -> bool:
-        """Whether the value is taken apart, and never None."""
+        """True if the value is taken apart, and never None."""
         ...
 
     @property
@@ -262,7 +262,7 @@ class EmitContext(Protocol):
 
     @property
     def is_alone(self) -> bool:
-        """Whether the function has this operator alone: it is called, calls what is below, and takes no value apart."""
+        """True if the function has this operator alone: it is called, calls what is below, and takes no value apart."""
         ...
 
     @property
@@ -318,7 +318,7 @@ class ReadsColumns(Protocol):
 
     @property
     def passes_values(self) -> bool:
-        """Whether it forwards the values that it gets."""
+        """True if it forwards the values that it gets."""
         ...
 
     def columns_read(self) -> tuple[str, ...] | None:

@@ -163,7 +163,7 @@ class FunctionWriter:
     is_flush: bool = False
     is_alone: bool = False
     has_lines: bool = False
-    """Whether the function contains more than calls."""
+    """True if the function contains more than calls."""
     entered: dict[str, str] = field(default_factory=dict)
     """Functions that this one calls: by name, the node that each contains with those below it (`Fusion.entry`)."""
     placed: list[str] = field(default_factory=list)
@@ -174,7 +174,7 @@ class FunctionWriter:
 
     @property
     def only_calls(self) -> bool:
-        """Whether the function contains calls of plain functions alone."""
+        """True if the function contains calls of plain functions alone."""
         return not (self.has_lines or self.entered)
 
     def below(self, node: str, given: RecordVars) -> str:

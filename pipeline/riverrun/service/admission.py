@@ -68,7 +68,7 @@ class Access:
 
     @property
     def wants_token(self) -> bool:
-        """Whether callers without a token are refused."""
+        """True if callers without a token are refused."""
         return bool(self.token or self.read_token)
 
     def is_own_host(self, host: str) -> bool:

@@ -47,7 +47,7 @@ class Streams:
 
     @property
     def is_full(self) -> bool:
-        """Whether the maximum number of streams is open."""
+        """True if the maximum number of streams is open."""
         return self.open_streams >= MAX_STREAMS
 
     def end(self) -> None:

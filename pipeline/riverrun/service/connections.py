@@ -162,7 +162,7 @@ class LimitedConnection(asyncio.Protocol):
 
     @property
     def is_waited_for(self) -> bool:
-        """Whether the server waits for the other side to send something, or to take an answer."""
+        """True if the server waits for the other side to send something, or to take an answer."""
         cycle = self._inner.cycle
         return cycle is None or cycle.response_complete
 

@@ -217,7 +217,7 @@ class QueryProcess:
 
     @property
     def is_alive(self) -> bool:
-        """Whether it can compute."""
+        """True if it can compute."""
         return self._child.is_alive()
 
     def end(self) -> None:

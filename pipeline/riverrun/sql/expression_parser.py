@@ -63,7 +63,7 @@ class ExpressionParser(Parser):
     }
     custom_types: dict[str, SqlType]
     is_within: bool
-    """Whether the parser is within an expression: the height is checked once, for the outermost one."""
+    """True if the parser is within an expression: the height is checked once, for the outermost one."""
 
     def begin(self, text: str, tokens: list[Token]) -> None:
         """Begin a text."""

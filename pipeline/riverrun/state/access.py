@@ -148,13 +148,13 @@ class CachedFold:
 
     @property
     def is_shared(self) -> bool:
-        """Whether aggregates are of a class that is kept without encoding, whatever the record."""
+        """True if aggregates are of a class that is kept without encoding, whatever the record."""
         code = self.fold.code
         return code is not None and code.kind in self.cache.codec.values.serde.immutable_types
 
     @property
     def reads_records(self) -> bool:
-        """Whether it needs keys and values of records; if not, it needs each key once, as that of its entry."""
+        """True if it needs keys and values of records; if not, it needs each key once, as that of its entry."""
         code = self.fold.code
         return code is None or code.reads_records or not self.is_shared
 

@@ -249,7 +249,7 @@ class UpdateContext(Protocol):
 
     @property
     def keeps_sources(self) -> bool:
-        """Whether the input records of held-back updates may be needed."""
+        """True if the input records of held-back updates may be needed."""
         ...
 
     @property

@@ -23,7 +23,7 @@ class FoldCode(Protocol):
 
     @property
     def reads_records(self) -> bool:
-        """Whether the result depends on keys or values."""
+        """True if the result depends on keys or values."""
         ...
 
     def expressions(self, named: Named, item: Callable[[int], str]) -> tuple[str, str]:

@@ -268,7 +268,7 @@ class MockProcessorContext:
         self._committed = True
 
     def committed(self) -> bool:
-        """Whether the processor has asked for a commit since the beginning, or since `reset_commit`."""
+        """True if the processor has asked for a commit since the beginning, or since `reset_commit`."""
         self._tell_changes()
         return self._committed
 

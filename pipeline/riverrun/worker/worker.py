@@ -47,7 +47,7 @@ class Worker:
     ) -> None:
         self.state = WorkerState.CREATED
         self.has_begun = False
-        """Whether it has taken tasks; before that it only reads, and has nothing to release."""
+        """True if it has taken tasks; before that it only reads, and has nothing to release."""
         self._application = application
         self._connected = ConnectedApplication(application, Admin(application.kafka))
         self._on_state = on_state

@@ -133,7 +133,7 @@ _LOGGING = """<Configuration><Appenders><Console name="out"><PatternLayout patte
 
 @dataclass(frozen=True, slots=True)
 class BrokerStatus:
-    """Whether the broker runs, as which process, and where clients find it."""
+    """The state of the broker: running or not, its process, and the address for clients."""
 
     is_running: bool
     pid: int | None

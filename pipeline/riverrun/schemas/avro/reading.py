@@ -185,7 +185,7 @@ class _Reader:
     """Records whose fields are being written: the lines of one within itself would not end."""
     depth: int = 0
     touches_end: bool = False
-    """Whether the last byte so far was read by its position, so that reading past the end fails."""
+    """True if the last byte so far was read by its position, so that reading past the end fails."""
 
     def value(self, written: Any, wanted: Any, made: MadeRecord | None) -> str:
         """Write the lines that read a value, and return the name of the variable, or an expression of such names."""

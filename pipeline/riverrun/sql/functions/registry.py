@@ -50,7 +50,7 @@ class Scalar:
     checks: tuple[Check | None, ...] = ()
     """For each argument, the function that refuses constants that never have a result; None for none."""
     is_late: bool = False
-    """Whether planning never computes it, even with constants only: it may be slow, random, a user's, or have large results."""
+    """True if planning never computes it, even with constants only: it may be slow, random, a user's, or have large results."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -91,7 +91,7 @@ class GroupClient:
         self.assignment: AssignmentInfo | None = None
         """The last assignment that applies; None before the first."""
         self.is_current = False
-        """Whether it still holds: not once another owner has taken over a task."""
+        """True if it still holds: not once another owner has taken over a task."""
         self.is_told_to_end = False
         self._tasks = tasks
         self._capacity = capacity

@@ -194,7 +194,7 @@ class Alignment:
         self._asked: Future[FoundProgress] | None = None
         self._ask_at = self._turn_at = 0.0
         self.is_catching_up = False
-        """Whether tasks are aligned at present."""
+        """True if tasks are aligned at present."""
         self.held_back: frozenset[TaskId] = frozenset()
         """The tasks here that have buffered records, but wait for others."""
         self.held_back_s: dict[TaskId, float] = {}

@@ -41,7 +41,7 @@ class AbsentBrokers:
         self, admin: Admin, task_timeout_ms: int, interruptions: Interruptions, topics: Callable[[], Iterable[str]]
     ) -> None:
         self.are_there = True
-        """Whether they answered the last request."""
+        """True if they answered the last request."""
         self.gives_up = False
         """Set to end all waits with the error of the next attempt."""
         self._admin = admin

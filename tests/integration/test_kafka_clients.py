@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import socket
 import sys
+import time
 from concurrent.futures import ThreadPoolExecutor
 from random import Random
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from confluent_kafka import Consumer
+from confluent_kafka import Consumer, Producer
 from confluent_kafka import TopicPartition as ClientTopicPartition
 from confluent_kafka.admin import AdminClient
 
@@ -118,6 +119,36 @@ def test_an_open_transaction_holds_the_last_stable_offset(broker: Broker, unique
     producer.abort()
     assert admin.settled_end_offsets([tp]) == {tp: 4}
     assert read(broker, tp, 0, 4) == ["plain"]
+
+
+def test_new_producers_do_not_wait_for_a_timer_of_the_library(broker: Broker, unique: str) -> None:
+    tp = new_topic(broker, unique)
+
+    def seconds(write: Callable[[int], None]) -> float:
+        began = time.monotonic()
+        for number in range(10):
+            write(number)
+        return time.monotonic() - began
+
+    def by_the_library(number: int) -> None:
+        producer = Producer({**broker.kafka, "enable.idempotence": True})
+        producer.produce(tp.topic, b"v", partition=0)
+        assert producer.flush(DEADLINE_S) == 0
+
+    def in_a_transaction(number: int) -> None:
+        producer = TransactionalProducer(broker.kafka, f"{unique}-0_{number}")
+        producer.init()
+        send(producer, tp, "v")
+        producer.commit({}, "")
+
+    def without_transactions(number: int) -> None:
+        producer = IdempotentProducer(broker.kafka)
+        producer.send(tp.topic, b"k", b"v", 1, (), 0)
+        producer.flush()
+
+    in_a_transaction(10)  # the first one waits for the broker's topic of transactions
+    assert seconds(in_a_transaction) < seconds(by_the_library) / 2
+    assert seconds(without_transactions) < seconds(by_the_library) / 2
 
 
 def test_a_take_over_fences_the_predecessor_for_good(broker: Broker, unique: str) -> None:

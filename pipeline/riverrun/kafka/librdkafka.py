@@ -18,8 +18,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 # All clients reconnect to lost brokers every second, as Java's clients do, instead of every ten. They push no metrics to
-# brokers (KIP-714): a client that does may wait a second when it ends, for a signal that was sent already.
-CLIENT = {"reconnect.backoff.max.ms": 1000, "enable.metrics.push": False}
+# brokers (KIP-714): a client that does may wait a second when it ends, for a signal that was sent already. Each new client
+# connects twice, to the bootstrap address and to the broker behind it, or to its coordinator. The library takes that for a
+# lost connection, and waits for `reconnect.backoff.ms`: with 100, the default, this is most of the time of a short request.
+CLIENT = {"reconnect.backoff.ms": 10, "reconnect.backoff.max.ms": 1000, "enable.metrics.push": False}
 
 quiet = logging.getLogger("riverrun.kafka.client")
 """Receives the client library's log lines, which are hidden unless a handler is set."""

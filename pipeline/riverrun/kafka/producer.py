@@ -32,6 +32,9 @@ LONGEST_TRANSACTION_MS = 15 * 60 * 1000
 # cluster (librdkafka issues 5456 and 5511).
 _WATCHDOG_SECONDS = _COMMIT_SECONDS + 5
 _FLUSH_SECONDS = 90.0
+# Kafka's topic of transactions, which brokers have or make: an answer about one topic is short.
+_TRANSACTIONS = "__transaction_state"
+_LOOK_SECONDS = 2.0
 _FAILED_BEFORE = frozenset({librdkafka.STATE, librdkafka.FATAL})
 _PURGED = frozenset({librdkafka.PURGE_QUEUE, librdkafka.PURGE_INFLIGHT})
 
@@ -85,6 +88,7 @@ class TransactionalProducer:
     def init(self) -> None:
         """Take the transactional id over: abort the open transaction of an earlier owner, and fence that owner for good."""
         with mapped_errors(f"take over {self.transactional_id} at {self._servers}"):
+            self._client.ask_for(_TRANSACTIONS, _LOOK_SECONDS)
             self._client.producer.init_transactions(_COMMIT_SECONDS)
 
     def flush(self) -> None:

@@ -298,12 +298,15 @@ class SendingClient:
             return RefusedRecordError(f"Cannot write to {topic}: {error.str()}", hint=_TOO_LARGE)
         return self._explain(error, topic)
 
-    def ask_for(self, topic: str) -> None:
+    def ask_for(self, topic: str, seconds: float = _METADATA_SECONDS) -> None:
         """Make the library look up a topic's partitions. Without an answer, the library retries."""
         # By its own timer, it may look them up a second after the first record: most of the time of a task that writes little.
         if topic not in self._known:
             with suppress(KafkaException):
-                self.producer.list_topics(topic, _METADATA_SECONDS)
+                # The first answer comes over the connection to the bootstrap address, which the library then replaces. If there
+                # is none while it wants an id for this producer, it waits for half a second.
+                for _ in range(1 if self._known else 2):
+                    self.producer.list_topics(topic, seconds)
             self._known.add(topic)
 
     def name_missing(self, failure: StreamsError, topics: Iterable[str]) -> None:

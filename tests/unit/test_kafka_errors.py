@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import OFFSET_END, KafkaError, KafkaException
 
 from riverrun.errors import BrokerError, ConfigError, StreamsError, TaskMigratedError, TopicError
-from riverrun.kafka.errors import mapped_errors, streams_error
+from riverrun.kafka.errors import BUSY, UNREACHABLE, mapped_errors, streams_error
+from riverrun.kafka.requests import Leaders, Requests
 from riverrun.kafka.sending import SendingClient
+from riverrun.records import TopicPartition
 
 
 @pytest.mark.parametrize(
@@ -50,6 +53,34 @@ def test_waiting_helps_against_absence_and_not_against_refusal(code: int, may_he
     error = streams_error(KafkaError(code), "write to orders")
     assert isinstance(error, BrokerError)
     assert error.retriable is may_help
+
+
+@pytest.mark.parametrize("code", sorted(BUSY | UNREACHABLE))
+@pytest.mark.parametrize("is_raised", [True, False])
+def test_a_look_up_of_offsets_waits_for_leaders_that_are_not_ready(code: int, is_raised: bool) -> None:
+    tp, error = TopicPartition("orders", 0), KafkaError(code)
+    found: Any = {"orders": SimpleNamespace(partitions={0: None})}
+    refusals = [error, error]
+
+    class NotReady:
+        def offsets_for_times(self, request: Any, _seconds: float) -> Any:
+            if not refusals:
+                return [SimpleNamespace(topic="orders", partition=0, offset=7, error=None)]
+            refused = refusals.pop()
+            if is_raised:
+                raise KafkaException(refused)
+            return [SimpleNamespace(topic="orders", partition=0, offset=-1, error=refused)]
+
+        def list_topics(self, timeout: float) -> Any:
+            return SimpleNamespace(topics=found)
+
+        def close(self) -> None:
+            pass
+
+    requests: Any = Requests({"bootstrap.servers": "127.0.0.1:1"})
+    requests.consumer = lambda *_arguments, **_properties: NotReady()
+    assert Leaders(requests).offsets([tp], OFFSET_END) == {tp: 7}
+    assert not refusals
 
 
 def test_a_refused_login_says_which_settings_to_look_at() -> None:

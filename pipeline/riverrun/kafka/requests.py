@@ -21,7 +21,15 @@ from confluent_kafka.admin import AdminClient
 
 from riverrun.errors import BrokerError, ConfigError, TopicError
 from riverrun.kafka import librdkafka
-from riverrun.kafka.errors import MISSING_HINT, MISSING_TOPIC, REFUSED_LOGIN, UNREACHABLE, mapped_errors, streams_error
+from riverrun.kafka.errors import (
+    BUSY,
+    MISSING_HINT,
+    MISSING_TOPIC,
+    REFUSED_LOGIN,
+    UNREACHABLE,
+    mapped_errors,
+    streams_error,
+)
 from riverrun.kafka.librdkafka import CLIENT, end_in_background, quiet
 from riverrun.kafka.tokens import client_properties
 from riverrun.records import TopicPartition, counted
@@ -45,13 +53,7 @@ _ANSWER_SECONDS = 3.0
 # Brokers learn of new topics at different times, so one may deny for so long that a topic exists.
 _MISSING_SECONDS = 5.0
 # The topic was just created, or its broker just started or died.
-_NO_LEADER = frozenset(
-    {
-        KafkaError.NOT_LEADER_FOR_PARTITION,
-        KafkaError.LEADER_NOT_AVAILABLE,
-        librdkafka.NOENT,
-    }
-)
+_NO_LEADER = BUSY | UNREACHABLE | MISSING_TOPIC | {librdkafka.NOENT}
 
 
 class Requests:
@@ -191,7 +193,7 @@ class Leaders:
 
         Until `missing_at`, a topic that a broker does not know is such an error, too.
         """
-        if error.code() not in _NO_LEADER | UNREACHABLE | MISSING_TOPIC:
+        if error.code() not in _NO_LEADER:
             raise self._requests.error(error, f"look up offsets of {tp.topic}-{tp.partition}")
         try:
             self._check_exists(asker, TopicPartition(tp.topic, tp.partition))

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import random
-import threading
 import time
 import uuid
 from contextlib import contextmanager
@@ -37,6 +36,7 @@ from riverrun.hosting.release import (
     release_in,
     staging_name,
 )
+from riverrun.intervals import repeating
 from riverrun.kafka.admin import TopicSpec
 from riverrun.kafka.producer import IdempotentProducer, TransactionalProducer
 from riverrun.kafka.ranges import read_range
@@ -256,26 +256,20 @@ class ReleaseRegistry:
     @contextmanager
     def working_on(self, release: Release) -> Iterator[None]:
         """Show in the record, at intervals, that a process works on a switch. Without a sign, a worker completes it."""
-        ends = threading.Event()
-        beating = threading.Thread(target=self._beat, args=(release, ends), name="working-on-switch", daemon=True)
-        beating.start()
-        try:
+        with repeating(lambda: self._has_lost(release), BEAT_SECONDS, "working-on-switch"):
             yield
-        finally:
-            ends.set()
-            beating.join()
 
-    def _beat(self, release: Release, ends: threading.Event) -> None:
-        while not ends.wait(BEAT_SECONDS):
-            # The same revision, without a record of a change: nothing has changed but the time.
-            at_work = encoded(replace(release, changed_ms=self.now_ms()))
-            try:
-                self._notes.write(release.app, at_work, lambda: self.require(release))
-            # Another process has written the record: the switch is no longer this one's.
-            except VersionConflictError:
-                return
-            except StreamsError as error:
-                log.warning("cannot record that the switch of %s is still running: %s", release.app, error.message)
+    def _has_lost(self, release: Release) -> bool:
+        """Show that this process works on the switch. Return True if another one has written the record meanwhile."""
+        # The same revision, without a record of a change: nothing has changed but the time.
+        at_work = encoded(replace(release, changed_ms=self.now_ms()))
+        try:
+            self._notes.write(release.app, at_work, lambda: self.require(release))
+        except VersionConflictError:
+            return True
+        except StreamsError as error:
+            log.warning("cannot record that the switch of %s is still running: %s", release.app, error.message)
+        return False
 
     def paused_ms(self, release: Release) -> int:
         """Return how long publication has paused for a switch that is under way, in all its attempts, ms."""

@@ -7,10 +7,11 @@ lets `polling_progress` poll it. Both do nothing without a listener.
 from __future__ import annotations
 
 import logging
-import threading
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, NamedTuple
+
+from riverrun.intervals import repeating
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sized
@@ -93,21 +94,14 @@ def polling_progress(doing: str, look: Callable[[], tuple[int, int | None]]) -> 
     if listener is None:
         yield
         return
-    ended = threading.Event()
 
     def follow() -> None:
-        while not ended.wait(listener.every_s):
-            try:
-                listener.on_progress(Progress(doing, *look()))
-            # Any poll may fail, as when brokers do not answer or an engine is still loading. An error that matters also ends
-            # the body.
-            except Exception:
-                log.debug("progress of %r is not known at this moment", doing, exc_info=True)
+        try:
+            listener.on_progress(Progress(doing, *look()))
+        # Any poll may fail, as when brokers do not answer or an engine is still loading. An error that matters also ends
+        # the body.
+        except Exception:
+            log.debug("progress of %r is not known at this moment", doing, exc_info=True)
 
-    thread = threading.Thread(target=follow, name="progress", daemon=True)
-    thread.start()
-    try:
+    with repeating(follow, listener.every_s, "progress", last_s=_LAST_LOOK_SECONDS):
         yield
-    finally:
-        ended.set()
-        thread.join(_LAST_LOOK_SECONDS)

@@ -12,6 +12,7 @@ from opcode import opmap
 from typing import TYPE_CHECKING
 
 from riverrun.generated import owner_before, owner_of
+from riverrun.intervals import repeating
 from riverrun.records import RAW_OFFSET, TopicPartition
 from riverrun.runtime.failures import Failures
 from riverrun.runtime.inputs import RecordQueue
@@ -131,23 +132,19 @@ def named_if_stuck(node_of: Callable[[object], str]) -> Iterator[None]:
     Args:
         node_of: Returns the node whose operator or queue an object is (`Task.node_of`).
     """
-    over, thread = threading.Event(), threading.get_ident()
+    thread = threading.get_ident()
+    last: StuckRecord | None = None
+    since, named_after_s = 0.0, NAMED_SECONDS
 
     def look() -> None:
-        last, since, named_after_s = None, 0.0, NAMED_SECONDS
-        while not over.wait(_LOOK_SECONDS):
-            found, now = stuck_at(sys._current_frames().get(thread), node_of), time.monotonic()  # noqa: SLF001
-            # Without a record, two looks may be at two calls of one punctuation.
-            if found is None or not found.topic or last is None or not found.is_at(last):
-                last, since, named_after_s = found, now, NAMED_SECONDS
-            elif now - since >= named_after_s:
-                log.warning("a function has not returned for %.0f s: %s", now - since, found)
-                named_after_s *= 2
+        nonlocal last, since, named_after_s
+        found, now = stuck_at(sys._current_frames().get(thread), node_of), time.monotonic()  # noqa: SLF001
+        # Without a record, two looks may be at two calls of one punctuation.
+        if found is None or not found.topic or last is None or not found.is_at(last):
+            last, since, named_after_s = found, now, NAMED_SECONDS
+        elif now - since >= named_after_s:
+            log.warning("a function has not returned for %.0f s: %s", now - since, found)
+            named_after_s *= 2
 
-    watch = threading.Thread(target=look, name="stuck-records", daemon=True)
-    watch.start()
-    try:
+    with repeating(look, _LOOK_SECONDS, "stuck-records"):
         yield
-    finally:
-        over.set()
-        watch.join()

@@ -20,6 +20,7 @@ from fastapi import APIRouter, Query, Response
 from riverrun.decoders import json_decoder
 from riverrun.errors import StreamsError
 from riverrun.hosting.process import SystemClock
+from riverrun.intervals import repeating
 from riverrun.kafka.admin import Admin, TopicSpec
 from riverrun.kafka.producer import IdempotentProducer
 from riverrun.kafka.ranges import read_fields
@@ -80,21 +81,17 @@ class HistoryTopic:
     @contextmanager
     def kept(self, history: History, every_s: float = MINUTE_MS / 1000) -> Iterator[None]:
         """Write the past of each minute within this context."""
-        over = threading.Event()
+        written = self._clock.now_ms()
 
-        def run() -> None:
-            written = self._clock.now_ms()
-            while not over.wait(every_s):
-                past = history.since(written)
-                written = past["looked_at"]
-                self.write(past)
+        def write_past() -> None:
+            nonlocal written
+            past = history.since(written)
+            written = past["looked_at"]
+            self.write(past)
 
-        # A daemon, and not joined: a broker that does not answer must not keep the process from ending.
-        threading.Thread(target=run, name="history", daemon=True).start()
-        try:
+        # Without a wait: a broker that does not answer must not keep the process from ending.
+        with repeating(write_past, every_s, "history", last_s=0):
             yield
-        finally:
-            over.set()
 
     def write(self, past: Mapping[str, Any]) -> None:
         """Write a stretch of the past (`History.since`) as one record. A failure is logged, once until it works again."""

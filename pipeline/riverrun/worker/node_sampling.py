@@ -11,12 +11,12 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections import defaultdict
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from typing import TYPE_CHECKING
 
+from riverrun.intervals import repeating
 from riverrun.runtime.stuck_records import node_at
 
 if TYPE_CHECKING:
@@ -124,19 +124,10 @@ def clocked(interval_ms: int) -> Iterator[None]:
 @contextmanager
 def signalled(interval_ms: int, processes: Callable[[], Iterable[ChildProcess]]) -> Iterator[None]:
     """Signal stream threads at an interval within this context, from a thread."""
-    over = threading.Event()
 
-    def run() -> None:
-        while not over.wait(interval_ms / 1000):
-            for process in processes():
-                process.signal(SIGNAL)
+    def signal_all() -> None:
+        for process in processes():
+            process.signal(SIGNAL)
 
-    thread = threading.Thread(target=run, name="node-samples", daemon=True)
-    if interval_ms:
-        thread.start()
-    try:
+    with repeating(signal_all, interval_ms / 1000, "node-samples") if interval_ms else nullcontext():
         yield
-    finally:
-        over.set()
-        if interval_ms:
-            thread.join()

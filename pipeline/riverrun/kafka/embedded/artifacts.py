@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from riverrun.errors import EmbeddedBrokerError
+from riverrun.intervals import repeating
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -97,21 +98,15 @@ def resolve(
 @contextmanager
 def _measured(scratch: Path, megabytes: int | None, on_step: Callable[[str], None]) -> Iterator[None]:
     """Report size, rate and remaining time of a download while the block runs."""
-    ended, begun = threading.Event(), time.monotonic()
+    begun = time.monotonic()
 
     def look() -> None:
-        while not ended.wait(_LOOK_SECONDS):
-            done = _size(scratch / _CACHE) / _MEGABYTE
-            if done >= 1:
-                on_step(progress(done, megabytes, time.monotonic() - begun))
+        done = _size(scratch / _CACHE) / _MEGABYTE
+        if done >= 1:
+            on_step(progress(done, megabytes, time.monotonic() - begun))
 
-    looking = threading.Thread(target=look, daemon=True)
-    looking.start()
-    try:
+    with repeating(look, _LOOK_SECONDS, "download"):
         yield
-    finally:
-        ended.set()
-        looking.join()
 
 
 def progress(done: float, total: int | None, seconds: float) -> str:

@@ -8,13 +8,13 @@ progress.
 from __future__ import annotations
 
 import logging
-import threading
 import uuid
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from riverrun.errors import StreamsError
 from riverrun.hosting.progress import is_followed
+from riverrun.intervals import repeating
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator
@@ -82,25 +82,19 @@ def reporting(
     if not (group and inputs):
         yield
         return
-    place, ended = place_of(inputs), threading.Event()
+    place, said = place_of(inputs), 0
 
     def report() -> None:
-        said = 0
-        while not ended.wait(_EVERY_SECONDS):
-            counted = count()
-            if counted == said:
-                continue
-            try:
-                admin.alter_offsets(group, {place: turn * _COUNTS + counted})
-                said = counted
-            except StreamsError as error:
-                # Dropped: the next report has a higher count, and progress must not end a task.
-                log.debug("progress cannot be reported: %s", error)
+        nonlocal said
+        counted = count()
+        if counted == said:
+            return
+        try:
+            admin.alter_offsets(group, {place: turn * _COUNTS + counted})
+            said = counted
+        except StreamsError as error:
+            # Dropped: the next report has a higher count, and progress must not end a task.
+            log.debug("progress cannot be reported: %s", error)
 
-    thread = threading.Thread(target=report, name="reporting", daemon=True)
-    thread.start()
-    try:
+    with repeating(report, _EVERY_SECONDS, "reporting", last_s=_LAST_SECONDS):
         yield
-    finally:
-        ended.set()
-        thread.join(_LAST_SECONDS)

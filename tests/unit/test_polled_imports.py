@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import bz2
 import datetime as dt
 import gzip
+import io
 import json
+import lzma
 import sqlite3
 import uuid
+import zipfile
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from pathlib import Path
@@ -561,12 +565,29 @@ def test_a_damaged_file_ends_the_import(tmp_path: Path) -> None:
         files_in(tmp_path, format="parquet", complete="at_once").catch_up()
 
 
+def zipped(data: bytes) -> bytes:
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("a.json", data)
+    return file.getvalue()
+
+
 @pytest.mark.parametrize(
-    "damage", [lambda data: data[:-9], lambda data: data[:12] + b"xx" + data[14:], lambda _data: b"none"]
+    "damage",
+    [
+        lambda data: data[:-9],
+        lambda data: data[: len(data) // 2 - 4] + bytes(8) + data[len(data) // 2 + 4 :],
+        lambda _data: b"none",
+    ],
 )
-def test_a_damaged_compressed_file_ends_the_import(damage: Callable[[bytes], bytes], tmp_path: Path) -> None:
-    (tmp_path / "a.json.gz").write_bytes(damage(gzip.compress(b'{"n":1}\n' * 9)))
-    with pytest.raises(DeserializationError, match=r"Cannot read .*a\.json\.gz in"):
+@pytest.mark.parametrize(
+    ("ending", "compress"), [("gz", gzip.compress), ("bz2", bz2.compress), ("xz", lzma.compress), ("zip", zipped)]
+)
+def test_a_damaged_compressed_file_ends_the_import(
+    ending: str, compress: Callable[[bytes], bytes], damage: Callable[[bytes], bytes], tmp_path: Path
+) -> None:
+    (tmp_path / f"a.json.{ending}").write_bytes(damage(compress(b'{"n":1}\n' * 9)))
+    with pytest.raises(DeserializationError, match=rf"Cannot read .*a\.json\.{ending} in"):
         files_in(tmp_path).catch_up()
 
 

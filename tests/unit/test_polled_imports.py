@@ -36,6 +36,8 @@ from riverrun.transfers.import_rows import RowForm, SourceRow
 from riverrun.transfers.import_source import OnlyShare, PolledReader
 from riverrun.transfers.polled_files import PolledFiles
 from riverrun.transfers.polled_table import PolledTable
+from tests.brokers import free_port
+from tests.postgresql import running_postgres
 from tests.waiting import until
 
 if TYPE_CHECKING:
@@ -712,3 +714,33 @@ def test_a_topic_has_each_row_once_whatever_happens(of_files: bool, actions: lis
             assert ids(world.topic.values()) == list(range(len(world.topic.records)))
         world.topic.fails.clear()
         assert ids(world.catch_up()) == list(range(count))
+
+
+@pytest.fixture(scope="module")
+def postgres() -> Iterator[str]:
+    with running_postgres(free_port(), "test") as server:
+        yield f"postgresql+psycopg2://test@127.0.0.1:{server.port}/postgres"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("backwards", ["stop", "ignore"])
+@pytest.mark.parametrize("kind", ["timestamp", "timestamptz", "date"])
+@pytest.mark.parametrize("value", ["infinity", "-infinity", "10000-01-01", "0044-03-15 BC"])
+def test_times_of_postgresql_that_python_does_not_have_are_named(
+    value: str, kind: str, backwards: str, postgres: str
+) -> None:
+    engine = sa.create_engine(postgres, poolclass=sa.NullPool)
+    with engine.begin() as connection:
+        for statement in (
+            "DROP TABLE IF EXISTS orders",
+            f"CREATE TABLE orders (id int, at {kind})",
+            f"INSERT INTO orders VALUES (1, '2026-01-01'), (2, '{value}')",
+        ):
+            connection.exec_driver_sql(statement)
+    config = replace(ORDERS, source=postgres, incremental=("at",), backwards=backwards)
+    with pytest.raises(ConfigError, match=r"is infinite|cannot be read: year") as refused:
+        World(config).catch_up()
+    assert "isfinite(at)" in str(refused.value)
+    with engine.begin() as connection:
+        connection.exec_driver_sql("DELETE FROM orders WHERE id = 2")
+    assert ids(World(config).catch_up()) == [1]

@@ -107,7 +107,7 @@ class IcebergSink:
                 message = f"Another follower of export {self._table.export} has taken over {tp}"
                 raise TaskMigratedError(message)
         reached = found | {tp.partition: offset for tp, offset in offsets.items()}
-        sequence = table.metadata.last_sequence_number + 1
+        sequence = table.metadata.next_sequence_number()
         known = ExportedOffsets(self._table.topic_id, dict(sorted(reached.items())), sequence)
         offsets_there = msgspec.json.encode(known).decode()
         # pyiceberg's own repetition would add the rows after those of another owner, without comparing the offsets.
@@ -139,7 +139,9 @@ class IcebergSink:
             message = f"Topic {self._table.topic} was recreated after export {self._table.export} had begun"
             raise RangeError(message, hint="Its offsets now mean other records. Export it to another table.")
         if is_copy and oldest is not None and _is_ahead(found, oldest, table):
-            message = f"{self._name} was rolled back, and the snapshots with the offsets of export {self._table.export} have expired"
+            message = (
+                f"{self._name} was rolled back, and snapshots with the offsets of {self._table.export} have expired"
+            )
             hint = "Roll forward to a snapshot of the export, or export to another table: records would be missing."
             raise RangeError(message, hint=hint)
         return found.offsets
@@ -192,7 +194,7 @@ def _is_ahead(copy: ExportedOffsets, oldest: Snapshot, table: Table) -> bool:
     if copy.sequence is not None:
         return copy.sequence >= oldest.sequence_number
     current = table.current_snapshot()
-    return current is not None and current.sequence_number != table.metadata.last_sequence_number
+    return current is not None and current.sequence_number != table.metadata.next_sequence_number() - 1
 
 
 def _shape(kind: Any) -> str:

@@ -147,7 +147,7 @@ def is_equal(found: Any, value: Any) -> bool:
 
 
 def holds_or_refuses(place: Place, dialect: str, column: str) -> list[str]:
-    """What a table has in a column of a type, in place of the values that were written."""
+    """Return the values that a column of a type has changed."""
     wrong = []
     moment = {"sqlite": "TEXT"}.get(dialect, "TIMESTAMP")
     for kind, values in KINDS:
@@ -170,7 +170,13 @@ def test_sqlite_has_each_value_or_refuses_it(column: str, tmp_path: Path) -> Non
     assert holds_or_refuses(Place(URLS["sqlite"].format(tmp_path)), "sqlite", column) == []
 
 
-@pytest.mark.parametrize("column", COLUMNS["duckdb"])
+@pytest.mark.parametrize(
+    "column",
+    [
+        pytest.param(each, marks=[] if each in {"BIGINT", "DECIMAL(10, 2)", "TIMESTAMP"} else pytest.mark.slow)
+        for each in COLUMNS["duckdb"]
+    ],
+)
 def test_duckdb_has_each_value_or_refuses_it(column: str, tmp_path: Path) -> None:
     assert holds_or_refuses(Place(URLS["duckdb"].format(tmp_path)), "duckdb", column) == []
 
@@ -212,7 +218,7 @@ def test_types_are_read_as_databases_write_them(text: str, kind: str, digits: in
 NAMES = st.text(st.characters(exclude_categories=["Cs"]) | st.sampled_from("\"'\\\n\r\0%():.[]`?$ "), max_size=12)
 
 
-@settings(max_examples=40)
+@settings(max_examples=12, deadline=None)
 @given(NAMES, st.booleans())
 def test_columns_have_any_name_or_are_refused_before_anything_is_made(name: str, is_upsert: bool) -> None:
     for _, place in places():

@@ -103,9 +103,11 @@ def column_types(connection: sa.Connection, table: sa.Table) -> Mapping[str, str
     dialect = connection.dialect
     if dialect.name == "duckdb":
         # duckdb-engine describes tables by queries of PostgreSQL that DuckDB does not have.
-        query = "SELECT column_name, data_type FROM information_schema.columns WHERE table_name = :name"
-        within = " AND table_schema = :schema" if table.schema else ""
-        found = connection.execute(sa.text(query + within), {"name": table.name, "schema": table.schema})
+        query = sa.text(
+            "SELECT column_name, data_type FROM information_schema.columns WHERE table_name = :name"
+            " AND table_schema = coalesce(:schema, current_schema()) AND table_catalog = current_database()"
+        )
+        found = connection.execute(query, {"name": table.name, "schema": table.schema})
         return {name: str(type_) for name, type_ in found}
     columns = sa.inspect(connection).get_columns(table.name, table.schema)
     return {each["name"]: _written(each["type"], dialect) for each in columns}

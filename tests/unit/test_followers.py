@@ -349,3 +349,15 @@ def test_another_version_ends_the_follower_after_a_commit() -> None:
 
     assert follower.follow(tick, is_outdated=lambda: world.now > 20)
     assert world.target.rows[TPS[0]] == [1, 2]
+
+
+@pytest.mark.parametrize("failure", ["begin", "write", "commit", "answer"])
+@pytest.mark.parametrize("failures", [1, 3])
+def test_a_failure_at_the_end_is_not_taken_for_the_end(failure: str, failures: int) -> None:
+    world = World(commit_records=1_000)
+    world.log.ends = dict.fromkeys(TPS, 20)
+    for tp in TPS:
+        world.group.give(tp, 0)
+    world.failures += [failure] * failures
+    world.followers[0].follow(lambda: False, until_caught_up=True)
+    assert {tp: world.place.rows_of(tp) for tp in TPS} == {tp: world.log.offsets(tp) for tp in TPS}

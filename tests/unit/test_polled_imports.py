@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import bz2
 import datetime as dt
 import gzip
+import io
 import json
+import lzma
 import sqlite3
 import uuid
+import zipfile
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from pathlib import Path
@@ -32,6 +36,8 @@ from riverrun.transfers.import_rows import RowForm, SourceRow
 from riverrun.transfers.import_source import OnlyShare, PolledReader
 from riverrun.transfers.polled_files import PolledFiles
 from riverrun.transfers.polled_table import PolledTable
+from tests.brokers import free_port
+from tests.postgresql import running_postgres
 from tests.waiting import until
 
 if TYPE_CHECKING:
@@ -561,12 +567,29 @@ def test_a_damaged_file_ends_the_import(tmp_path: Path) -> None:
         files_in(tmp_path, format="parquet", complete="at_once").catch_up()
 
 
+def zipped(data: bytes) -> bytes:
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("a.json", data)
+    return file.getvalue()
+
+
 @pytest.mark.parametrize(
-    "damage", [lambda data: data[:-9], lambda data: data[:12] + b"xx" + data[14:], lambda _data: b"none"]
+    "damage",
+    [
+        lambda data: data[:-9],
+        lambda data: data[: len(data) // 2 - 4] + bytes(8) + data[len(data) // 2 + 4 :],
+        lambda _data: b"none",
+    ],
 )
-def test_a_damaged_compressed_file_ends_the_import(damage: Callable[[bytes], bytes], tmp_path: Path) -> None:
-    (tmp_path / "a.json.gz").write_bytes(damage(gzip.compress(b'{"n":1}\n' * 9)))
-    with pytest.raises(DeserializationError, match=r"Cannot read .*a\.json\.gz in"):
+@pytest.mark.parametrize(
+    ("ending", "compress"), [("gz", gzip.compress), ("bz2", bz2.compress), ("xz", lzma.compress), ("zip", zipped)]
+)
+def test_a_damaged_compressed_file_ends_the_import(
+    ending: str, compress: Callable[[bytes], bytes], damage: Callable[[bytes], bytes], tmp_path: Path
+) -> None:
+    (tmp_path / f"a.json.{ending}").write_bytes(damage(compress(b'{"n":1}\n' * 9)))
+    with pytest.raises(DeserializationError, match=rf"Cannot read .*a\.json\.{ending} in"):
         files_in(tmp_path).catch_up()
 
 
@@ -691,3 +714,33 @@ def test_a_topic_has_each_row_once_whatever_happens(of_files: bool, actions: lis
             assert ids(world.topic.values()) == list(range(len(world.topic.records)))
         world.topic.fails.clear()
         assert ids(world.catch_up()) == list(range(count))
+
+
+@pytest.fixture(scope="module")
+def postgres() -> Iterator[str]:
+    with running_postgres(free_port(), "test") as server:
+        yield f"postgresql+psycopg2://test@127.0.0.1:{server.port}/postgres"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("backwards", ["stop", "ignore"])
+@pytest.mark.parametrize("kind", ["timestamp", "timestamptz", "date"])
+@pytest.mark.parametrize("value", ["infinity", "-infinity", "10000-01-01", "0044-03-15 BC"])
+def test_times_of_postgresql_that_python_does_not_have_are_named(
+    value: str, kind: str, backwards: str, postgres: str
+) -> None:
+    engine = sa.create_engine(postgres, poolclass=sa.NullPool)
+    with engine.begin() as connection:
+        for statement in (
+            "DROP TABLE IF EXISTS orders",
+            f"CREATE TABLE orders (id int, at {kind})",
+            f"INSERT INTO orders VALUES (1, '2026-01-01'), (2, '{value}')",
+        ):
+            connection.exec_driver_sql(statement)
+    config = replace(ORDERS, source=postgres, incremental=("at",), backwards=backwards)
+    with pytest.raises(ConfigError, match=r"is infinite|cannot be read: year") as refused:
+        World(config).catch_up()
+    assert "isfinite(at)" in str(refused.value)
+    with engine.begin() as connection:
+        connection.exec_driver_sql("DELETE FROM orders WHERE id = 2")
+    assert ids(World(config).catch_up()) == [1]

@@ -569,6 +569,38 @@ def test_a_rollback_of_iceberg_takes_the_offsets_back(tmp_path: Path) -> None:
     assert sorted(row["n"] for row in rows_of_iceberg(tmp_path)) == [0, 1, 2]
 
 
+@pytest.mark.parametrize("is_appended", [False, True])
+@pytest.mark.parametrize("has_numbers", [False, True])
+@pytest.mark.parametrize("is_expired", [False, True])
+def test_a_rollback_of_iceberg_behind_expired_snapshots_is_refused(
+    is_expired: bool, has_numbers: bool, is_appended: bool, tmp_path: Path
+) -> None:
+    table = sink_table()
+    other = pa.Table.from_pylist([{"n": 100, PARTITION: 9, OFFSET: 9}], table.schema)
+    for start in range(3):
+        written(lake(tmp_path), batch(table.schema, {"n": start}, start=start))
+        if start:
+            table_of_iceberg(tmp_path).append(other)
+    target = table_of_iceberg(tmp_path)
+    key = "riverrun-export-checks"
+    if not has_numbers:
+        copy = {name: value for name, value in json.loads(target.properties[key]).items() if name != "sequence"}
+        with target.transaction() as transaction:
+            transaction.set_properties({key: json.dumps(copy)})
+    ours = [each for each in target.snapshots() if each.summary and key in each.summary.additional_properties]
+    others = [each for each in target.snapshots() if each not in ours]
+    target.manage_snapshots().rollback_to_snapshot(others[0].snapshot_id).commit()
+    if is_appended:
+        table_of_iceberg(tmp_path).append(other)
+    if not is_expired:
+        assert lake(tmp_path).begin([TP]) == {TP: 2}
+        return
+    table_of_iceberg(tmp_path).maintenance.expire_snapshots().by_ids([each.snapshot_id for each in ours]).commit()
+    if has_numbers or not is_appended:
+        with pytest.raises(RangeError, match=r"lake\.rows was rolled back"):
+            lake(tmp_path).begin([TP])
+
+
 def test_an_owner_of_iceberg_adds_nothing_to_a_table_that_changes_as_it_commits(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -74,8 +74,8 @@ class ExportConfig:
         commit_records: Number of records after which they are committed.
         commit_bytes: Size of keys and values after which they are committed.
         retry_seconds: How long to wait for a target that does not answer.
-        deserialization_exception_handler: Treatment of records that the serdes cannot read, or whose values do not fit their
-            columns: `fail`, `continue`, or a handler as `module:attribute`.
+        deserialization_exception_handler: Treatment of records that the serdes cannot read, whose values do not fit their
+            columns, or that the target refuses: `fail`, `continue`, or a handler as `module:attribute`.
         errors_dead_letter_queue_topic_name: Topic to which `fail` and `continue` copy such records; it has to exist. None if
             left out.
         metrics_server: Address at which a follower serves metrics to Prometheus, `host:port`; none if left out.

@@ -8,7 +8,7 @@ from itertools import combinations
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from riverrun.config import Optimization, TopologyConfig, parse_optimization
-from riverrun.dsl.changes import table_of_changes
+from riverrun.dsl.changes import changes_read, table_of_changes
 from riverrun.dsl.kinds import checked
 from riverrun.dsl.kstream import KStream
 from riverrun.dsl.ktable import GlobalKTable, KTable
@@ -169,6 +169,7 @@ class StreamsBuilder:
         *,
         repartition: bool = True,
         truncates: bool = False,
+        keeps_unlogged: bool = False,
     ) -> KTable[K, V]:
         """Read changes of rows as the table that they come from: the row after the last change of a key counts.
 
@@ -190,14 +191,22 @@ class StreamsBuilder:
                 that are joined by key with tables of the connector alone can do without.
             truncates: Whether a truncation deletes all rows of the partition that it is written to. A connector writes it
                 to one, so the topic must have a single partition, and is not repartitioned. The store needs a name.
+            keeps_unlogged: Whether columns that the database did not log keep the values that the row has in the table. The
+                store needs a name. Changes, and not rows, are sent through the repartition topic `NAME-changes`.
 
         Raises:
             TopologyError: If the options do not read changes, or a name is missing. At `build()`, if the topic has another
                 source.
         """
-        changes = self.stream(topic, consumed)
+        read = changes_read(consumed) if keeps_unlogged else consumed
         return table_of_changes(
-            self._plan, changes, consumed, materialized, repartition=repartition, truncates=truncates
+            self._plan,
+            self.stream(topic, read),
+            read,
+            materialized,
+            repartition=repartition,
+            truncates=truncates,
+            keeps_unlogged=keeps_unlogged,
         )
 
     @checked()

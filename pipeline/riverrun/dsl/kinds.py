@@ -208,6 +208,7 @@ BY_NAME: dict[str, Kind] = {
     "timestamp_extractor": EXTRACTOR,
     "topic": TEXT,
     "truncates": FLAG,
+    "keeps_unlogged": FLAG,
     "ttl": optional(DURATION),
     "topics": TOPICS,
     "value_serde": optional(SERDE),

@@ -13,6 +13,7 @@ from riverrun.errors import TopologyError
 from riverrun.records import MOST_PARTITIONS, is_legal_topic
 from riverrun.serde.debezium import changes_serde, key_serde
 from riverrun.serde.serdes import JSON
+from riverrun.serde.unlogged import UNAVAILABLE
 from riverrun.state.api import StoreKind
 
 if TYPE_CHECKING:
@@ -116,6 +117,7 @@ class Consumed(Generic[K, V]):
         types: Mapping[str, str] | None = None,
         keys: Serde[Any] = JSON,
         envelopes: Serde[Any] = JSON,
+        placeholder: str = UNAVAILABLE,
         timestamp_extractor: Callable[[ConsumerRecord[Any, Any], int], int] | None = None,
         offset_reset_policy: AutoOffsetReset | None = None,
         name: str | None = None,
@@ -135,6 +137,7 @@ class Consumed(Generic[K, V]):
                 `{"born": "io.debezium.time.Date", "price": "org.apache.kafka.connect.data.Decimal(2)"}`.
             keys: Reads keys that are not JSON as dicts: `Avro()`.
             envelopes: Reads values that are not JSON as dicts: `Avro()`.
+            placeholder: The connector's `unavailable.value.placeholder`.
             timestamp_extractor: As of `Consumed`. The time of a change in the database is `source["ts_ms"]`; tombstones have
                 no value.
             offset_reset_policy: As of `Consumed`.
@@ -144,7 +147,7 @@ class Consumed(Generic[K, V]):
             TopologyError: If a type does not exist, or the name is illegal.
         """
         try:
-            serdes = key_serde(key, types, keys), changes_serde(row, types, envelopes)
+            serdes = key_serde(key, types, keys), changes_serde(row, types, envelopes, placeholder)
         except (ValueError, TypeError) as error:
             raise TopologyError(str(error)) from error
         return Consumed(*serdes, timestamp_extractor, offset_reset_policy, name=name)

@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
+from riverrun.errors import ConfigError
+
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
@@ -65,6 +67,22 @@ class SinkBatch:
         return found
 
 
+class RefusedRecordsError(ConfigError):
+    """A target refuses records for what is in them, such as a text that is too long: others may be written.
+
+    Args:
+        message: The first of the reasons.
+        reasons: Why each record is refused, in the words of the target.
+    """
+
+    def __init__(
+        self, message: str, reasons: Mapping[tuple[TopicPartition, int], str], *, hint: str | None = None
+    ) -> None:
+        """Store the records."""
+        super().__init__(message, hint=hint)
+        self.reasons = reasons
+
+
 @runtime_checkable
 class RemovesRows(Protocol):
     """Removes rows whose deletion the topic no longer shows; a sink may offer this in addition to `Sink`."""
@@ -82,8 +100,8 @@ class Sink(Protocol):
     """Writes records to a target, together with offsets. One thread calls all three methods.
 
     A call may raise `EngineError` if the target does not answer. The follower then waits and calls `begin`, so the sink itself
-    repeats nothing. A call raises `TaskMigratedError` if another owner has taken over a partition. Every other error ends the
-    follower.
+    repeats nothing. A call raises `TaskMigratedError` if another owner has taken over a partition. After `RefusedRecordsError`,
+    the follower asks its handler about these records, and writes the others again. Every other error ends it.
     """
 
     def begin(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:

@@ -208,6 +208,7 @@ class FollowedExport:
                     starts,
                     _settings(config),
                     skipped=lambda: readable.skipped,
+                    refuse=readable.refuse,
                     deletions=self._deletions(sink),
                 )
                 is_outdated = follower.follow(

@@ -7,6 +7,7 @@ dates and times as ISO 8601, decimals as text with all digits. A class of rows t
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
@@ -16,6 +17,7 @@ from riverrun.decoders import converter, json_decoder
 from riverrun.serde.api import PLAIN, Serde, immutable_types
 from riverrun.serde.column_types import Convert, Schema, column_converter, declared_converters
 from riverrun.serde.serdes import JSON
+from riverrun.serde.unlogged import UNAVAILABLE, Placeholder, not_sent
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -23,17 +25,20 @@ if TYPE_CHECKING:
 V = TypeVar("V")
 C = TypeVar("C")
 
-UNAVAILABLE = "__debezium_unavailable_value"
-"""In place of a value that the database did not write to its log (`unavailable.value.placeholder`)."""
 TRUNCATE = "t"
 _OPERATIONS = frozenset({"c", "u", "d", "r", "t", "m"})
 # A topic rarely has more than one schema, but each text is kept: foreign records must not fill the memory.
 _MOST_SCHEMAS = 64
 # The schema of what these serdes write: columns have been converted already, and must not be once more.
 _AS_IT_IS = {"type": "struct"}
+# Dates and times that databases have, and Python has not, as columns have them (`column_types`).
+_BEYOND = re.compile(r"-?infinity|([+-]\d+|0000)-\d\d-\d\d(T.*)?|-\d+:\d\d:.*|(2[4-9]|[3-9]\d|\d{3,}):\d\d:.*")
 _NO_ENVELOPE_HINT = (
-    "Rows that ExtractNewRecordState has taken out of their envelopes are read as any others: Consumed(..., JSON)."
+    "Rows that ExtractNewRecordState has taken out of their envelopes are read as any others: Consumed(..., JSON). "
+    "Those with __deleted are read as changes."
 )
+# Of rows without an envelope: `delete.tombstone.handling.mode` is `rewrite`. `add.fields` have such names as well.
+_DELETED, _ADDED = "__deleted", "__"
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +92,7 @@ class _Key(msgspec.Struct):
 
 
 _decode_envelope = json_decoder(_Envelope).decode
+_to_envelope = converter(_Envelope)
 _decode_key = json_decoder(_Key).decode
 _decode = msgspec.json.decode
 _decode_schema = json_decoder(Schema).decode
@@ -98,6 +104,7 @@ class _Converters:
 
     before: Convert | None
     after: Convert | None
+    row: Convert | None
 
 
 class _Schemas(Generic[C]):
@@ -118,30 +125,43 @@ class _Schemas(Generic[C]):
 
 def _of_envelope(schema: Schema) -> _Converters:
     rows = {each.field: column_converter(each) for each in schema.fields if each.field in {"before", "after"}}
-    return _Converters(rows.get("before"), rows.get("after"))
+    return _Converters(rows.get("before"), rows.get("after"), column_converter(schema))
 
 
 Types: TypeAlias = "Mapping[str, str] | tuple[tuple[str, str], ...] | None"
 """Types by column, or pairs of both; the pairs are a part of fingerprints."""
 
 
-def changes_serde(row: Any = None, types: Types = None, envelopes: Serde[Any] = JSON) -> Serde[RowChange[Any]]:
+def changes_serde(
+    row: Any = None,
+    types: Types = None,
+    envelopes: Serde[Any] = JSON,
+    placeholder: str = UNAVAILABLE,
+    keeps_columns: bool = False,  # noqa: FBT001, FBT002 - `remake` has no names
+) -> Serde[RowChange[Any]]:
     """Return the serde of changes.
 
     Args:
         row: Type of the rows, which msgspec can make of their columns; None for dicts.
         types: Types of columns without a schema, as `declared_converters` takes them.
         envelopes: Reads envelopes that are not JSON as dicts.
+        placeholder: The connector's `unavailable.value.placeholder`.
+        keeps_columns: Whether `after` is a dict of columns, and no row, if the database did not log some.
     """
     declared = declared_converters(dict(types or {}))
+    unlogged = Placeholder.of(placeholder)
     name = f"debezium[{getattr(row, '__name__', row)}]" if row is not None else "debezium"
+    # Fingerprints contain these arguments, so defaults are left out.
+    given: tuple[Any, ...] = (row, _pairs(types), envelopes)
+    if keeps_columns or placeholder != UNAVAILABLE:
+        given = (*given, placeholder, keeps_columns)
     return Serde(
         name,
-        _written,
-        _reader(_row_reader(row), declared, envelopes),
-        remake=(changes_serde, (row, _pairs(types), envelopes)),
+        lambda change: JSON.serialize({"schema": _AS_IT_IS, "payload": _plain(change, unlogged)}),
+        _Reader(_row_reader(row), _Converters(declared, declared, declared), envelopes, unlogged, keeps_columns).read,
+        remake=(changes_serde, given),
         value_type=Any,
-        plain=_plain,
+        plain=lambda change: _plain(change, unlogged),
     )
 
 
@@ -187,12 +207,39 @@ def key_serde(key: Any = None, types: Types = None, keys: Serde[Any] = JSON) -> 
 
 def rows_serdes(keys: Serde[Any], changes: Serde[Any]) -> tuple[Serde[Any], Serde[Any]]:
     """Return the serdes of the keys and rows of a table, for the serdes of its changes: JSON."""
+    row = _arguments(changes)[0]
+    key = keys.remake[1][0] if keys.remake and keys.remake[0] is key_serde else None
+    return JSON if key is None else JSON(key), JSON if row is None else JSON(row)
+
+
+def _arguments(changes: Serde[Any]) -> tuple[Any, ...]:
     function, arguments = changes.remake or (None, ())
     if function is not changes_serde:
         message = f"{changes.name} does not read changes of rows: use Consumed.debezium()"
         raise TypeError(message)
-    row, key = arguments[0], keys.remake[1][0] if keys.remake and keys.remake[0] is key_serde else None
-    return JSON if key is None else JSON(key), JSON if row is None else JSON(row)
+    return arguments
+
+
+def keeping_columns(changes: Serde[Any]) -> Serde[Any]:
+    """Return the serde of changes whose `after` is a dict of columns if the database did not log some."""
+    row, types, envelopes, *others = _arguments(changes)
+    return changes_serde(row, types, envelopes, others[0] if others else UNAVAILABLE, True)  # noqa: FBT003
+
+
+def row_filled(changes: Serde[Any]) -> Callable[[RowChange[Any], Any], Any]:
+    """Return the function from a change and the row before it to the row: columns that were not logged stay as they are."""
+    type_ = _arguments(changes)[0]
+    make = _row_reader(type_)
+
+    def filled(change: RowChange[Any], row: Any) -> Any:
+        known = {} if row is None else msgspec.to_builtins(row)
+        lacking = tuple(name for name in change.unavailable if name not in known)
+        if row is None or (type_ is None and lacking):
+            raise ValueError(not_sent(lacking))
+        kept = {name: known[name] for name in change.unavailable if name in known}
+        return _row(make, {**row_after(change), **kept}, lacking)
+
+    return filled
 
 
 def row_now(change: RowChange[V] | None) -> V | None:
@@ -213,64 +260,101 @@ def row_after(change: RowChange[V]) -> V:
     return change.after
 
 
-def _reader(
-    make: Callable[[Any], Any], declared: Convert | None, envelopes: Serde[Any]
-) -> Callable[[bytes], RowChange[Any]]:
-    schemas = _Schemas(_of_envelope)
-    as_declared = _Converters(declared, declared)
-    read_other = envelopes.deserialize
-    to_envelope = converter(_Envelope)
+class _Reader:
+    """Reads envelopes, and rows that say whether they are deleted."""
 
-    def deserialize(data: bytes) -> RowChange[Any]:
+    def __init__(
+        self,
+        make: Callable[[Any], Any],
+        declared: _Converters,
+        envelopes: Serde[Any],
+        unlogged: Placeholder,
+        keeps_columns: bool,  # noqa: FBT001 - the only user names none of them
+    ) -> None:
+        self._make = make
+        self._declared = declared
+        self._read_other = envelopes.deserialize
+        self._unlogged = unlogged
+        self._keeps_columns = keeps_columns
+        self._schemas = _Schemas(_of_envelope)
+
+    def read(self, data: bytes) -> RowChange[Any]:
+        """Return the change."""
         if not _is_json(data):
-            return change(to_envelope(msgspec.to_builtins(read_other(data))), as_declared)
-        envelope = _decode_envelope(data)
-        if not envelope.payload:
-            return change(envelope, as_declared)
-        converters = schemas.of(bytes(envelope.schema)) if envelope.schema else as_declared
-        return change(_decode_envelope(envelope.payload), converters)
+            found = msgspec.to_builtins(self._read_other(data))
+            return self._change(_to_envelope(found), self._declared, lambda: found)
+        envelope, converters, content = _decode_envelope(data), self._declared, data
+        if envelope.payload:
+            content = envelope.payload
+            if envelope.schema:
+                converters = self._schemas.of(bytes(envelope.schema))
+            envelope = _decode_envelope(content)
+        return self._change(envelope, converters, lambda: _decode(content))
 
-    def change(envelope: _Envelope, converters: _Converters) -> RowChange[Any]:
+    def _change(self, envelope: _Envelope, converters: _Converters, content: Callable[[], Any]) -> RowChange[Any]:
         if envelope.op not in _OPERATIONS:
+            if envelope.op is None and _DELETED in (row := content()):
+                return self._of_row(row, converters.row)
             found = "there is no op" if envelope.op is None else f"its op is {envelope.op!r}"
             message = f"this is not a Debezium change: {found}. {_NO_ENVELOPE_HINT}"
             raise ValueError(message)
-        after, unavailable = _available(envelope.after)
+        after, unavailable = self._available(envelope.after)
         return RowChange(
             envelope.op,
-            None if after is None else _row(make, _converted(after, converters.after), unavailable),
+            None if after is None else self._row(_converted(after, converters.after), unavailable),
             envelope.source or {},
             envelope.ts_ms,
             unavailable,
-            row_before=_converted(_available(envelope.before)[0], converters.before),
-            read_row=make,
+            row_before=_converted(self._available(envelope.before)[0], converters.before),
+            read_row=self._make,
         )
 
-    return deserialize
+    def _of_row(self, row: dict[str, Any], convert: Convert | None) -> RowChange[Any]:
+        """Return the change to a row without an envelope; what the connector adds to it is its source."""
+        added = {name.removeprefix(_ADDED): value for name, value in row.items() if name.startswith(_ADDED)}
+        columns = {name: value for name, value in row.items() if not name.startswith(_ADDED)}
+        found, unavailable = self._available(columns)
+        found = _converted(found, convert)
+        is_deleted = str(added.pop("deleted")).lower() == "true"
+        op = "d" if is_deleted else str(added.pop("op", "u"))
+        return RowChange(
+            op,
+            None if is_deleted else self._row(found, unavailable),
+            added,
+            added.get("ts_ms"),
+            () if is_deleted else unavailable,
+            row_before=found if is_deleted else None,
+            read_row=self._make,
+        )
 
+    def _row(self, columns: Any, unavailable: tuple[str, ...]) -> Any:
+        return columns if unavailable and self._keeps_columns else _row(self._make, columns, unavailable)
 
-def _available(row: dict[str, Any] | None) -> tuple[dict[str, Any] | None, tuple[str, ...]]:
-    """Return the columns that the database has logged, and the names of the others."""
-    if row is None or UNAVAILABLE not in row.values():
-        return row, ()
-    unavailable = tuple(name for name, value in row.items() if value == UNAVAILABLE)
-    return {name: value for name, value in row.items() if value != UNAVAILABLE}, unavailable
+    def _available(self, row: dict[str, Any] | None) -> tuple[dict[str, Any] | None, tuple[str, ...]]:
+        """Return the columns that the database has logged, and the names of the others."""
+        stands_in = self._unlogged.stands_in
+        if row is None or not (unavailable := tuple([name for name, value in row.items() if stands_in(value)])):
+            return row, ()
+        return {name: value for name, value in row.items() if name not in unavailable}, unavailable
 
 
 def _row(make: Callable[[Any], Any], columns: Any, unavailable: tuple[str, ...]) -> Any:
     try:
         return make(columns)
     except ValueError as error:
-        if not unavailable:
+        reason = not_sent(unavailable) if unavailable else _beyond(columns)
+        if not reason:
             raise
-        message = f"{error}. {not_sent(unavailable)}"
+        message = f"{error}. {reason}"
         raise ValueError(message) from error
 
 
-def not_sent(columns: tuple[str, ...]) -> str:
-    """Return the reason why columns are missing in a row."""
-    names = ", ".join(columns)
-    return f"The database did not log {names}, as the change left it alone: ALTER TABLE ... REPLICA IDENTITY FULL"
+def _beyond(columns: Any) -> str:
+    """Return the reason why a time cannot be read; empty if Python has all of them."""
+    for name, value in columns.items() if isinstance(columns, dict) else ():
+        if isinstance(value, str) and _BEYOND.fullmatch(value):
+            return f"Python has no time {value}: give {name} the type str"
+    return ""
 
 
 def _converted(row: Any, convert: Convert | None) -> Any:
@@ -294,15 +378,11 @@ def _has_fields(type_: Any) -> bool:
     return isinstance(type_, type) and bool(getattr(type_, "__annotations__", None))
 
 
-def _plain(change: RowChange[Any]) -> dict[str, Any]:
+def _plain(change: RowChange[Any], unlogged: Placeholder) -> dict[str, Any]:
     envelope = {"op": change.op, "before": change.row_before, "after": change.after, "source": change.source}
     if change.unavailable:
-        envelope["after"] = {**msgspec.to_builtins(change.after), **dict.fromkeys(change.unavailable, UNAVAILABLE)}
+        envelope["after"] = {**msgspec.to_builtins(change.after), **dict.fromkeys(change.unavailable, unlogged.text)}
     return envelope if change.ts_ms is None else {**envelope, "ts_ms": change.ts_ms}
-
-
-def _written(change: RowChange[Any]) -> bytes:
-    return JSON.serialize({"schema": _AS_IT_IS, "payload": _plain(change)})
 
 
 def _written_key(key: Any) -> bytes:

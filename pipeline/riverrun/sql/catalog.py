@@ -8,6 +8,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from riverrun.records import is_legal_topic
+from riverrun.serde.unlogged import UNAVAILABLE
 from riverrun.serde.windowed import session_windowed, windowed
 from riverrun.sql.formats import (
     FORMATS_OF_CHANGES,
@@ -60,6 +61,8 @@ def chained(*steps: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
     return made
 
 
+_OF_CHANGES = ("DEBEZIUM_TYPES", "DEBEZIUM_PLACEHOLDER")
+"""Properties that only a source with a format of changes has."""
 _KNOWN = (
     "KAFKA_TOPIC",
     "VALUE_FORMAT",
@@ -83,7 +86,7 @@ _KNOWN = (
     "WINDOW_TYPE",
     "WINDOW_SIZE",
     "TTL",
-    "DEBEZIUM_TYPES",
+    *_OF_CHANGES,
 )
 
 PREFIX = "ksql.output.topic.name.prefix"
@@ -272,8 +275,8 @@ def _check_changes(statement: CreateSource, given: dict[str, Any]) -> None:
     format_ = given.get("VALUE_FORMAT")
     problem = hint = None
     if format_ not in FORMATS_OF_CHANGES:
-        if "DEBEZIUM_TYPES" in given:
-            problem = f"DEBEZIUM_TYPES needs a format of changes: {' or '.join(FORMATS_OF_CHANGES)}"
+        if own := [name for name in _OF_CHANGES if name in given]:
+            problem = f"{own[0]} needs a format of changes: {' or '.join(FORMATS_OF_CHANGES)}"
     elif statement.query is not None:
         problem, hint = f"Format {format_} is only read", "VALUE_FORMAT = 'JSON' or 'AVRO' writes rows."
     elif given.setdefault("KEY_FORMAT", format_) != format_:
@@ -321,7 +324,8 @@ def _changes(statement: CreateSource, key: Columns, columns: Columns, given: Map
         types = types_of_text(str(given["DEBEZIUM_TYPES"])) if "DEBEZIUM_TYPES" in given else ()
     except ValueError as error:
         raise SqlError(str(error), statement.start, hint="'born io.debezium.time.Date, ...'") from None
-    found = Changes(given["VALUE_FORMAT"], statement.is_table, types)
+    placeholder = str(given.get("DEBEZIUM_PLACEHOLDER", UNAVAILABLE))
+    found = Changes(given["VALUE_FORMAT"], statement.is_table, types, placeholder)
     found.check(key, columns)
     return found
 

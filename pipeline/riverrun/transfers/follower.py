@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, cast
 
 from riverrun.errors import BrokerError, EngineError, RangeError, StreamsError, TaskMigratedError
 from riverrun.kafka.tombstones import FOREVER_MS, Following, oldest, require_recent, since, whole_now, why_incomplete
+from riverrun.processor.sinks import RefusedRecordsError
 from riverrun.records import RAW_KEY, RAW_OFFSET, RAW_VALUE, OffsetRange, Whole, counted
 
 if TYPE_CHECKING:
@@ -280,6 +281,7 @@ class Follower(Generic[Batch]):
         batch: Makes a batch of a partition's records; None if there is nothing to write.
         starts: Returns where to begin partitions of which the target has no offset.
         skipped: Returns the number of records that were skipped so far.
+        refuse: Notes records that the target refuses, so that `batch` leaves them out from now on, or raises.
         deletions: Knows whether the target may lack deletions; None for sources that forget none.
         clock: Returns seconds that only rise.
     """
@@ -294,6 +296,7 @@ class Follower(Generic[Batch]):
         settings: FollowSettings,
         *,
         skipped: Callable[[], int] = lambda: 0,
+        refuse: Callable[[RefusedRecordsError], None] | None = None,
         deletions: Deletions | None = None,
         clock: Callable[[], float] = time.monotonic,
         pause: Callable[[float], None] = time.sleep,
@@ -305,6 +308,7 @@ class Follower(Generic[Batch]):
         self._starts = starts
         self._settings = settings
         self._skipped = skipped
+        self._refuse = refuse
         self._clock = clock
         self._pause = pause
         self._owned: frozenset[TopicPartition] | None = None
@@ -531,13 +535,14 @@ class Follower(Generic[Batch]):
             return False
         with _Guard(self):
             self._commit()
-        return not self._records
+        # A commit that failed leaves neither records nor partitions.
+        return not self._records and self._begun == self._owned
 
     def _finish(self) -> None:
         try:
             self._commit()
         # Nothing is lost: the next follower begins at the target's offsets, and writes these records.
-        except (EngineError, TaskMigratedError) as error:
+        except (EngineError, TaskMigratedError, RefusedRecordsError) as error:
             log.warning("the last records are left to the next follower: %s", error.message)
 
     def _give_up(self) -> None:
@@ -573,6 +578,16 @@ class Follower(Generic[Batch]):
         self._share.rejoin()
         log.warning("%s; joining the group again", error.message)
 
+    def refused(self, error: RefusedRecordsError) -> bool:
+        """Read again without the records that the target refuses; return False if nobody decides about them."""
+        if self._refuse is None:
+            return False
+        self._refuse(error)
+        log.warning("resuming from the last commit: %s", error.message)
+        self._forget()
+        self._again_at = 0.0
+        return True
+
     def failed(self, error: EngineError) -> None:
         """Plan the next attempt to reach the target."""
         now = self._clock()
@@ -604,4 +619,6 @@ class _Guard:
         if isinstance(error, EngineError):
             self._follower.failed(error)
             return True
+        if isinstance(error, RefusedRecordsError):
+            return self._follower.refused(error)
         return False

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from pyiceberg.catalog import Catalog
     from pyiceberg.table import Table
+    from pyiceberg.table.snapshots import Snapshot
 
     from riverrun.processor.sinks import SinkBatch, SinkTable
 
@@ -37,10 +38,12 @@ class ExportedOffsets(msgspec.Struct, frozen=True):
     Args:
         topic_id: The brokers' id of the topic.
         offsets: By partition, the end offset (exclusive) of the table.
+        sequence: The number of the snapshot that has the last rows; None in what earlier versions have written.
     """
 
     topic_id: Word
     offsets: dict[Small, Natural]
+    sequence: Natural | None = None
 
 
 _decode = foreign_decoder(ExportedOffsets, _LONGEST)
@@ -104,9 +107,9 @@ class IcebergSink:
                 message = f"Another follower of export {self._table.export} has taken over {tp}"
                 raise TaskMigratedError(message)
         reached = found | {tp.partition: offset for tp, offset in offsets.items()}
-        offsets_there = msgspec.json.encode(
-            ExportedOffsets(self._table.topic_id, dict(sorted(reached.items())))
-        ).decode()
+        sequence = table.metadata.next_sequence_number()
+        known = ExportedOffsets(self._table.topic_id, dict(sorted(reached.items())), sequence)
+        offsets_there = msgspec.json.encode(known).decode()
         # pyiceberg's own repetition would add the rows after those of another owner, without comparing the offsets.
         transaction = without_retries(table)
         transaction.append(rows, snapshot_properties={self._key: offsets_there})
@@ -119,16 +122,15 @@ class IcebergSink:
 
     def _offsets(self, table: Table) -> dict[int, int]:
         """Return the offsets that belong to the present rows."""
-        written, snapshot, is_cut = None, table.current_snapshot(), False
+        written, snapshot, oldest = None, table.current_snapshot(), None
         while written is None and snapshot is not None:
             written = snapshot.summary.additional_properties.get(self._key) if snapshot.summary else None
-            parent = snapshot.parent_snapshot_id
-            before = None if parent is None else table.snapshot_by_id(parent)
-            # The first snapshot of a table has number 1; before any other, snapshots were expired.
-            is_cut = before is None and snapshot.sequence_number != 1
-            snapshot = before
-        # Only then: after a rollback, the copy in the properties would be ahead of the rows.
-        if written is None and is_cut:
+            oldest, parent = snapshot, snapshot.parent_snapshot_id
+            snapshot = None if parent is None else table.snapshot_by_id(parent)
+        # The first snapshot of a table has number 1; before any other, snapshots were expired. Only then: after a rollback,
+        # the copy in the properties would be ahead of the rows.
+        is_copy = written is None and oldest is not None and oldest.sequence_number != 1
+        if is_copy:
             written = table.properties.get(self._key)
         if written is None:
             return {}
@@ -136,6 +138,12 @@ class IcebergSink:
         if found.topic_id != self._table.topic_id:
             message = f"Topic {self._table.topic} was recreated after export {self._table.export} had begun"
             raise RangeError(message, hint="Its offsets now mean other records. Export it to another table.")
+        if is_copy and oldest is not None and _is_ahead(found, oldest, table):
+            message = (
+                f"{self._name} was rolled back, and snapshots with the offsets of {self._table.export} have expired"
+            )
+            hint = "Roll forward to a snapshot of the export, or export to another table: records would be missing."
+            raise RangeError(message, hint=hint)
         return found.offsets
 
     def _loaded(self) -> Table:
@@ -174,6 +182,19 @@ class IcebergSink:
         with table.update_schema() as update:
             update.union_by_name(pa.schema([self._table.schema.field(name) for name in missing]))
         return self._loaded()
+
+
+def _is_ahead(copy: ExportedOffsets, oldest: Snapshot, table: Table) -> bool:
+    """Return whether a table was rolled back behind the snapshot that a copy of offsets belongs to.
+
+    No snapshot of the table's history has offsets, so that one has expired: it is older than the oldest one that is left.
+    """
+    if oldest.sequence_number is None:
+        return False
+    if copy.sequence is not None:
+        return copy.sequence >= oldest.sequence_number
+    current = table.current_snapshot()
+    return current is not None and current.sequence_number != table.metadata.next_sequence_number() - 1
 
 
 def _shape(kind: Any) -> str:

@@ -7,7 +7,9 @@ as that of batch imports does. Of a file that was taken in part, it has the numb
 from __future__ import annotations
 
 import gzip
+import lzma
 import re
+import zipfile
 import zlib
 from contextlib import contextmanager
 from dataclasses import replace
@@ -36,8 +38,11 @@ _PATTERN = re.compile(r"[*?\[]")
 _VERSIONS = ("ETag", "etag", "mtime", "LastModified", "last_modified", "updated", "created")
 """Fields by which file stores show that a file has changed."""
 _ROWS = 5_000
-_DAMAGED = (pa.ArrowInvalid, gzip.BadGzipFile, zlib.error, EOFError)
+_DAMAGED = (pa.ArrowInvalid, gzip.BadGzipFile, zlib.error, lzma.LZMAError, zipfile.BadZipFile, EOFError)
 """Errors of a file that no repetition mends."""
+_DAMAGED_HINT = "Restore the file; or move it away, to leave it out."
+# Of bz2, whose error has no class; it has no number either, as errors of reading have.
+_BAD_BZ2 = "Invalid data stream"
 
 
 class PolledFiles:
@@ -228,12 +233,14 @@ class PolledFiles:
         # Every kind of store has different errors. Those up to `ConfigError` do not pass by themselves; all others are retried.
         except _DAMAGED as error:
             message = f"Cannot {doing} {self._source}: {error}"
-            raise DeserializationError(message, hint="Restore the file; or move it away, to leave it out.") from error
+            raise DeserializationError(message, hint=_DAMAGED_HINT) from error
         except (PermissionError, ImportError, ValueError) as error:
             message = f"Cannot {doing} {self._source}: {error}"
             raise ConfigError(message, hint="Check source, and that its file store's package is installed.") from error
         except Exception as error:
             message = f"Cannot {doing} {self._source}: {error}"
+            if type(error) is OSError and error.args == (_BAD_BZ2,):
+                raise DeserializationError(message, hint=_DAMAGED_HINT) from error
             raise EngineError(message, hint="Check that the store answers.") from error
 
 

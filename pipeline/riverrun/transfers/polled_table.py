@@ -39,6 +39,7 @@ _MOST_ALIKE = 1_000_000
 # Time zones that the database does not name, and clocks that differ.
 _LONGEST_AHEAD = dt.timedelta(days=1)
 _MICROSECOND = dt.timedelta(microseconds=1)
+_FINITE_HINT = "Correct the row, or select the others by a query, such as one with WHERE isfinite(at)."
 _BACKWARDS_HINT = (
     "If it was refilled, rename the import, which imports everything."
     ' If its newest rows were deleted, write backwards = "ignore".'
@@ -116,6 +117,8 @@ class PolledTable:
                 rows = self._rows(connection, bound, most)
                 if not rows:
                     self._refuse_fall(connection, self._highest[-1][1])
+            if rows:
+                self._refuse_infinite(connection, rows[0][self._columns[0]])
         found = [self._row(row) for row in rows]
         if rows:
             last = rows[-1][self._columns[0]]
@@ -150,6 +153,7 @@ class PolledTable:
         highest, has_nulls = connection.execute(self._look).one()
         if has_nulls:
             self._refuse_nulls()
+        self._refuse_infinite(connection, highest)
         if self._stops_backwards:
             self._refuse_future(highest)
         # The query may take long. The value was certainly there at its end, so its lag counts from then on.
@@ -216,6 +220,20 @@ class PolledTable:
         )
         raise ConfigError(message, hint="Fill the column, and declare it NOT NULL; or select other rows by a query.")
 
+    def _refuse_infinite(self, connection: sa.Connection, value: Any) -> None:
+        """Refuse an infinite time, which the driver returns as Python's first or last: no row is found by it."""
+        end = value.replace(tzinfo=None) if isinstance(value, dt.datetime) else value
+        if end in {dt.datetime.max, dt.date.max}:  # noqa: DTZ901 - the zone was removed
+            beyond = self._rising > _bound(value)
+        elif end in {dt.datetime.min, dt.date.min}:  # noqa: DTZ901 - likewise
+            beyond = self._rising < _bound(value)
+        else:
+            return
+        query = sa.select(sa.literal_column("1")).select_from(self._from).where(beyond).limit(1)
+        if connection.execute(query).first() is not None:
+            message = f"{self._what} at {self._address} has a row whose {self._columns[0]} is infinite"
+            raise ConfigError(message, hint=_FINITE_HINT)
+
     def _refuse_future(self, highest: Any) -> None:
         """Refuse a time far ahead: once it is the position, rows of all times before it would be missed."""
         latest = EPOCH + dt.timedelta(milliseconds=SystemClock().now_ms()) + _LONGEST_AHEAD
@@ -261,6 +279,10 @@ class PolledTable:
             yield
         except SQLAlchemyError as error:
             raise self._error(error) from error
+        # PostgreSQL has years that Python has not.
+        except (ValueError, OverflowError) as error:
+            message = f"{self._what} at {self._address} has a value that cannot be read: {error}"
+            raise ConfigError(message, hint=_FINITE_HINT) from error
 
     def _error(self, error: SQLAlchemyError) -> ConfigError | EngineError:
         reason = reason_of(error)

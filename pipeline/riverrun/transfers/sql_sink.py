@@ -8,6 +8,7 @@ paused, or cut off, is refused.
 from __future__ import annotations
 
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -16,9 +17,11 @@ import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import (
     ArgumentError,
+    DataError,
     DBAPIError,
     IntegrityError,
     InterfaceError,
+    InternalError,
     NoSuchModuleError,
     OperationalError,
     SQLAlchemyError,
@@ -29,8 +32,9 @@ from sqlalchemy.schema import CreateColumn
 from riverrun.errors import ConfigError, EngineError, RangeError, TaskMigratedError
 from riverrun.extras import require_extra
 from riverrun.hosting.process import this_user
-from riverrun.processor.sinks import JSON_FIELD, OFFSET, OFFSETS_TABLE, PARTITION
+from riverrun.processor.sinks import JSON_FIELD, OFFSET, OFFSETS_TABLE, PARTITION, RefusedRecordsError
 from riverrun.records import TopicPartition
+from riverrun.transfers.sql_columns import check_names, check_types
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -50,6 +54,17 @@ _LIBPQ = {
 }
 # A process that is stopped within a transaction would hold its locks for ever, so PostgreSQL ends its session.
 _POSTGRESQL_SESSION = ("SET lock_timeout = '20s'", "SET idle_in_transaction_session_timeout = '60s'")
+_UTC_SESSIONS: Mapping[str, Sequence[str]] = {
+    "postgresql": ("SET TIME ZONE 'UTC'",),
+    "duckdb": ("SET TimeZone = 'UTC'",),
+    "mysql": ("SET time_zone = '+00:00'",),
+    "mariadb": ("SET time_zone = '+00:00'",),
+}
+"""Statements by which columns of times without a zone get times in UTC."""
+# Drivers raise these for values that they cannot send, such as texts with U+0000.
+_UNBOUND = (ValueError, OverflowError)
+_OF_ROWS = (IntegrityError, DataError, InternalError, *_UNBOUND)
+"""Errors about what is in a row. `InternalError` is that of triggers of PostgreSQL."""
 _IN_FILES = frozenset({"sqlite", "duckdb"})
 """Databases that are files, without a server."""
 _UPSERTS: Mapping[str, Any] = {
@@ -73,6 +88,9 @@ class SqlSink:
         self._engine = engine_of(url)
         self._place = self._engine.url.render_as_string(hide_password=True)
         self._dialect = self._engine.dialect.name
+        check_names(table.schema.names, name, self._engine.dialect)
+        for statement in _UTC_SESSIONS.get(self._dialect, ()):
+            sa.event.listen(self._engine, "connect", partial(_set_session, (statement,)))
         self._rows = _rows_table(table, name, self._dialect)
         self._offsets = _offsets_table(self._rows)
         self._epochs: dict[TopicPartition, int] = {}
@@ -89,6 +107,8 @@ class SqlSink:
             return {}
         with self._told(f"take over {len(partitions)} partitions"), self._held():
             self._prepare()
+            with self._engine.connect() as connection:
+                check_types(connection, self._rows, self._table)
             try:
                 claimed = self._claimed(partitions)
             except IntegrityError:
@@ -100,26 +120,30 @@ class SqlSink:
         """Keep rows until the commit."""
         # Rows are not written yet: others would wait for the locks of a transaction that spans several batches.
         if self._table.is_upsert:
+            reasons = {}
             for column in self._table.key:
                 nulls = batch.records.column(column).is_null()
-                if (at := nulls.index(True).as_py()) >= 0:
-                    place = f"{batch.tp}@{batch.records.column(OFFSET)[at].as_py()}"
-                    message = f"Record {place} has no {column}, by which rows are replaced"
-                    raise ConfigError(message, hint='Records without a key can only be added: mode = "append".')
+                for offset in batch.records.column(OFFSET).filter(nulls).to_pylist():
+                    reasons[batch.tp, offset] = (
+                        f"Record {batch.tp}@{offset} has no {column}, by which rows are replaced"
+                    )
+            if reasons:
+                hint = 'Records without a key can only be added: mode = "append".'
+                raise RefusedRecordsError(next(iter(reasons.values())), reasons, hint=hint)
         self._pending.append(batch)
 
     def commit(self, offsets: Mapping[TopicPartition, int]) -> None:
         """Write the rows and the offsets in one transaction."""
         rows = [self._bound(row) for batch in self._pending for row in batch.rows()]
-        tombstones = [each for batch in self._pending for each in batch.tombstones]
-        with self._told(f"write {len(rows)} rows", rows), self._engine.begin() as connection:
+        gone: list[dict[str, Any]] = []
+        if self._table.is_upsert:
+            gone, rows = self._last(rows, [each for batch in self._pending for each in batch.tombstones])
+        with self._told(f"write {len(rows)} rows", gone, rows), self._engine.begin() as connection:
             # The offsets first: they lock their rows until the end, so an owner that was fenced fails before it writes.
             for tp in sorted(offsets):
                 self._advance(connection, tp, offsets[tp])
-            if self._table.is_upsert:
-                self._replace(connection, rows, tombstones)
-            elif rows:
-                connection.execute(sa.insert(self._rows), rows)
+            self._delete(connection, gone)
+            self._write(connection, rows)
             for tp, before, kept in self._removals:
                 self._remove(connection, tp, before, kept)
         self._pending.clear()
@@ -193,21 +217,33 @@ class SqlSink:
             columns.export == self._table.export, columns.topic == tp.topic, columns.partition == tp.partition
         )
 
-    def _replace(self, connection: sa.Connection, rows: list[dict[str, Any]], tombstones: Sequence[bool]) -> None:
-        """Delete and replace rows. Of several rows with one key the last counts."""
-        key, last = self._table.key, dict[tuple[Any, ...], dict[str, Any] | None]()
-        for row, is_deleted in zip(rows, tombstones, strict=True):
-            last[tuple(row[column] for column in key)] = None if is_deleted else row
-        kept = [row for row in last.values() if row is not None]
-        insert = self._upsert()
-        # Without an upsert, rows that are replaced are deleted, too.
-        gone = [found for found, row in last.items() if row is None or insert is None]
-        for start in range(0, len(gone), _DELETED_AT_ONCE):
-            self._delete(connection, gone[start : start + _DELETED_AT_ONCE])
-        if kept:
-            connection.execute(sa.insert(self._rows) if insert is None else insert, kept)
+    def _last(
+        self, rows: list[dict[str, Any]], tombstones: Sequence[bool]
+    ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+        """Return the rows to delete, and those to write: of several rows with one key the last counts."""
+        last = {self._key_of(row): (row, is_deleted) for row, is_deleted in zip(rows, tombstones, strict=True)}
+        gone = [row for row, is_deleted in last.values() if is_deleted]
+        return gone, [row for row, is_deleted in last.values() if not is_deleted]
 
-    def _delete(self, connection: sa.Connection, keys: list[tuple[Any, ...]]) -> None:
+    def _key_of(self, row: dict[str, Any]) -> tuple[Any, ...]:
+        return tuple(row[column] for column in self._table.key)
+
+    def _write(self, connection: sa.Connection, rows: Sequence[dict[str, Any]]) -> None:
+        """Add rows, or replace them by key."""
+        insert = self._upsert() if self._table.is_upsert else sa.insert(self._rows)
+        if insert is None:
+            # Without an upsert, rows that are replaced are deleted, too.
+            self._delete(connection, rows)
+            insert = sa.insert(self._rows)
+        if rows:
+            connection.execute(insert, rows)
+
+    def _delete(self, connection: sa.Connection, rows: Sequence[dict[str, Any]]) -> None:
+        keys = [self._key_of(row) for row in rows]
+        for start in range(0, len(keys), _DELETED_AT_ONCE):
+            self._delete_some(connection, keys[start : start + _DELETED_AT_ONCE])
+
+    def _delete_some(self, connection: sa.Connection, keys: list[tuple[Any, ...]]) -> None:
         columns = [self._rows.c[name] for name in self._table.key]
         if len(columns) == 1:
             connection.execute(sa.delete(self._rows).where(columns[0].in_([value for (value,) in keys])))
@@ -301,41 +337,60 @@ class SqlSink:
         return self._engine.connect() if self._dialect == "duckdb" else nullcontext()
 
     @contextmanager
-    def _told(self, doing: str, rows: Sequence[dict[str, Any]] = ()) -> Iterator[None]:
+    def _told(
+        self, doing: str, gone: Sequence[dict[str, Any]] = (), rows: Sequence[dict[str, Any]] = ()
+    ) -> Iterator[None]:
         try:
             yield
-        except SQLAlchemyError as error:
-            raise self._error(error, doing, rows) from error
+        except (SQLAlchemyError, *_UNBOUND) as error:
+            raise self._error(error, doing, gone, rows) from error
 
-    def _error(self, error: SQLAlchemyError, doing: str, rows: Sequence[dict[str, Any]]) -> ConfigError | EngineError:
+    def _error(
+        self, error: Exception, doing: str, gone: Sequence[dict[str, Any]], rows: Sequence[dict[str, Any]]
+    ) -> ConfigError | EngineError:
         reason = reason_of(error)
         waiting = EngineError(f"The database {self._place} cannot {doing}: {reason}", hint="Check that it runs.")
-        if getattr(error, "connection_invalidated", False) or not isinstance(error, StatementError):
+        if getattr(error, "connection_invalidated", False) or not isinstance(error, (StatementError, *_UNBOUND)):
             return waiting
         # Only what the database refuses for good ends the follower; it retries an `EngineError`.
         try:
-            if rows and not sa.inspect(self._engine).has_table(self._rows.name, self._rows.schema):
+            if (gone or rows) and not sa.inspect(self._engine).has_table(self._rows.name, self._rows.schema):
                 return self._gone()
             if isinstance(error, OperationalError | InterfaceError):
                 return waiting
-            place = self._first_refused(rows)
+            refused = self._refused(gone, rows)
         except SQLAlchemyError:
             return waiting
-        where = f" record {place}" if place else ""
-        message = f"The database {self._place} refuses{where} for table {self._rows.fullname}: {reason}"
-        return ConfigError(message, hint="Nothing of the transaction was written. Alter the table, then follow again.")
+        hint = "Nothing of the transaction was written. Alter the table, then follow again."
+        whole = f"The database {self._place} refuses"
+        if not refused:
+            return ConfigError(f"{whole} for table {self._rows.fullname}: {reason}", hint=hint)
+        reasons = {
+            (tp, offset): f"{whole} record {tp}@{offset} for table {self._rows.fullname}: {reason_of(each)}"
+            for (tp, offset), each in refused.items()
+        }
+        first = next(iter(reasons.values()))
+        if all(isinstance(each, _OF_ROWS) for each in refused.values()):
+            return RefusedRecordsError(first, reasons, hint=hint)
+        return ConfigError(first, hint=hint)
 
-    def _first_refused(self, rows: Sequence[dict[str, Any]]) -> str:
-        """Return the place of the first row that the database refuses; empty if it refuses none alone."""
-        # Errors of a statement with many rows name none of them. Each row is tried alone, and nothing of it is committed.
-        insert = self._upsert() if self._table.is_upsert else None
+    def _refused(
+        self, gone: Sequence[dict[str, Any]], rows: Sequence[dict[str, Any]]
+    ) -> dict[tuple[TopicPartition, int], Exception]:
+        """Return the errors of the rows that the database refuses, by their places."""
+        # Errors of a statement with many rows name none of them. Each row is tried, and nothing of it is committed. Rows
+        # stay in the transaction until one is refused, as they may be refused only together.
+        found: dict[tuple[TopicPartition, int], Exception] = {}
         with self._engine.connect() as connection:
-            for row in rows:
+            for act, row in (*((self._delete, row) for row in gone), *((self._write, row) for row in rows)):
                 try:
-                    connection.execute(sa.insert(self._rows) if insert is None else insert, [row])
-                except StatementError:
-                    return f"{TopicPartition(self._table.topic, row[PARTITION])}@{row[OFFSET]}"
-        return ""
+                    act(connection, [row])
+                except (StatementError, *_UNBOUND) as error:
+                    if getattr(error, "connection_invalidated", False):
+                        raise
+                    connection.rollback()
+                    found[TopicPartition(self._table.topic, row[PARTITION]), row[OFFSET]] = error
+        return found
 
 
 def columns_of(engine: sa.Engine, table: sa.Table | sa.TableClause) -> list[str]:
@@ -345,7 +400,7 @@ def columns_of(engine: sa.Engine, table: sa.Table | sa.TableClause) -> list[str]
         return list(connection.execute(sa.select(sa.text("*")).select_from(table).limit(0)).keys())
 
 
-def reason_of(error: SQLAlchemyError) -> str:
+def reason_of(error: Exception) -> str:
     """Return the first line of the driver's error."""
     found = str(getattr(error, "orig", None) or error).strip()
     return found.splitlines()[0] if found else type(error).__name__
@@ -381,7 +436,7 @@ def engine_of(url: str) -> sa.Engine:
     if engine.dialect.name == "duckdb":
         engine.dialect.supports_native_decimal = True
     if engine.dialect.name == "postgresql":
-        sa.event.listen(engine, "connect", _set_session)
+        sa.event.listen(engine, "connect", partial(_set_session, _POSTGRESQL_SESSION))
     return engine
 
 
@@ -396,9 +451,9 @@ def _json(value: Any) -> str:
     return value if type(value) is str else msgspec.json.encode(value).decode()
 
 
-def _set_session(connection: Any, _record: Any) -> None:
+def _set_session(statements: Sequence[str], connection: Any, _record: Any) -> None:
     cursor = connection.cursor()
-    for statement in _POSTGRESQL_SESSION:
+    for statement in statements:
         cursor.execute(statement)
     cursor.close()
     connection.commit()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from riverrun.errors import DeserializationError
+from riverrun.errors import ConfigError, DeserializationError
 from riverrun.processor.handlers import Result, context_of, decision_of
 from riverrun.records import RAW_HEADERS, RAW_KEY, RAW_OFFSET, RAW_TIMESTAMP, RAW_VALUE, ConsumerRecord, TaskId
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from riverrun.processor.handlers import DeserializationExceptionHandler, ProducerRecord, Response
-    from riverrun.processor.sinks import SinkBatch
+    from riverrun.processor.sinks import RefusedRecordsError, SinkBatch
     from riverrun.records import RawFields, TopicPartition
 
     Rows = Callable[[TopicPartition, Sequence[RawFields]], SinkBatch]
@@ -36,37 +36,59 @@ class ReadableRows:
     skipped: int = 0
     """Number of records skipped so far."""
     _letters: list[ProducerRecord] = field(default_factory=list)
+    _refused: dict[tuple[TopicPartition, int], ConfigError] = field(default_factory=dict)
+
+    def refuse(self, error: RefusedRecordsError) -> None:
+        """Note records that the target refuses: the handler is asked when they are read again."""
+        new = {place: ConfigError(reason, hint=error.hint) for place, reason in error.reasons.items()}
+        # A target that refuses what it does not get would be tried for ever.
+        if not new.keys() - self._refused.keys():
+            raise error
+        self._refused |= new
 
     def batch(self, tp: TopicPartition, records: Sequence[RawFields]) -> SinkBatch | None:
         """Return the rows of the records that can be read; None if there is no such record."""
         # All at once, and one by one only after an error: it does not name all records that cannot be read.
+        has_refused = bool(self._refused) and any((tp, record[RAW_OFFSET]) in self._refused for record in records)
         try:
-            return self.rows(tp, records)
+            if not has_refused:
+                return self.rows(tp, records)
         except DeserializationError:
             if self.handler is None:
                 raise
-            try:
-                kept = [record for record in records if self._is_kept(self.handler, tp, record)]
-            # Before the follower commits the offsets, so that no letter is lost; after a failure one may come twice. If the
-            # handler stops at a record, its letter is written as well.
-            finally:
-                letters, self._letters = self._letters, []
-                if letters:
-                    self.write(letters)
+        return self._kept(tp, records)
+
+    def _kept(self, tp: TopicPartition, records: Sequence[RawFields]) -> SinkBatch | None:
+        try:
+            kept = [record for record in records if self._is_kept(tp, record)]
+        # Before the follower commits the offsets, so that no letter is lost; after a failure one may come twice. If the
+        # handler stops at a record, its letter is written as well.
+        finally:
+            letters, self._letters = self._letters, []
+            if letters:
+                self.write(letters)
         return self.rows(tp, kept) if kept else None
 
-    def _is_kept(self, handler: DeserializationExceptionHandler, tp: TopicPartition, record: RawFields) -> bool:
-        """Return whether a record can be read; note its dead letters if not."""
+    def _is_kept(self, tp: TopicPartition, record: RawFields) -> bool:
+        """Return whether a record can be read and written; note its dead letters if not."""
+        error = self._refused.get((tp, record[RAW_OFFSET])) or self._unreadable(tp, record)
+        if error is None:
+            return True
+        if self.handler is None:
+            raise error
+        response = self._ask(self.handler, tp, record, error)
+        self._letters += response.dead_letter_queue_records
+        if response.result is not Result.RESUME:
+            raise error
+        self.skipped += 1
+        return False
+
+    def _unreadable(self, tp: TopicPartition, record: RawFields) -> DeserializationError | None:
         try:
             self.rows(tp, [record])
         except DeserializationError as error:
-            response = self._ask(handler, tp, record, error)
-            self._letters += response.dead_letter_queue_records
-            if response.result is not Result.RESUME:
-                raise
-            self.skipped += 1
-            return False
-        return True
+            return error
+        return None
 
     def _ask(
         self, handler: DeserializationExceptionHandler, tp: TopicPartition, record: RawFields, error: Exception

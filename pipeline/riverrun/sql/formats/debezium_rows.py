@@ -5,15 +5,16 @@ A table has the row after each change, a stream the parts of the envelope. Colum
 
 from __future__ import annotations
 
-import datetime as dt
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from riverrun.schemas.avro.serde import Avro
 from riverrun.serde.api import Serde
-from riverrun.serde.debezium import changes_serde, not_sent, row_after
+from riverrun.serde.column_types import days_of_text, year_within
+from riverrun.serde.debezium import changes_serde, row_after
 from riverrun.serde.debezium import key_serde as serde_of_keys
 from riverrun.serde.serdes import JSON
+from riverrun.serde.unlogged import UNAVAILABLE, not_sent
 from riverrun.sql.formats.json_rows import fields_reader, reader_of
 from riverrun.sql.formats.named_rows import named
 from riverrun.sql.statements import SqlError, nearest
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from riverrun.serde.debezium import RowChange
 
 FORMATS_OF_CHANGES = ("DEBEZIUM_JSON", "DEBEZIUM_AVRO")
-_EPOCH_DAY = dt.date(1970, 1, 1).toordinal()
+_DAY_MS = 86_400_000
 _DELETED = "d"
 _ENVELOPE: dict[str, Callable[[SqlType], bool]] = {
     "OP": lambda type_: type_ is Primitive.STRING,
@@ -46,15 +47,18 @@ class Changes:
     Args:
         is_row: Whether the row after a change is read, as for tables; otherwise the envelope.
         types: Debezium's types of columns in JSON without a schema, and in Avro, by the names that records have.
+        placeholder: Stands for columns that the database did not log.
     """
 
     format: str
     is_row: bool
     types: tuple[tuple[str, str], ...] = ()
+    placeholder: str = UNAVAILABLE
 
     def _named(self, types: tuple[tuple[str, str], ...]) -> str:
         # The name is part of the fingerprint: DEBEZIUM_TYPES changes what is read, and columns alone do not show that.
-        return ", ".join((f"sql-{self.format.lower()}", *(f"{column} {type_}" for column, type_ in types)))
+        own = () if self.placeholder == UNAVAILABLE else (f"unlogged {self.placeholder}",)
+        return ", ".join((f"sql-{self.format.lower()}", *(f"{column} {type_}" for column, type_ in types), *own))
 
     @property
     def _inner(self) -> Serde[Any]:
@@ -78,13 +82,18 @@ class Changes:
         except ValueError as error:
             message = f"DEBEZIUM_TYPES: {error}"
             raise SqlError(message) from None
+        try:
+            changes_serde(None, None, JSON, self.placeholder)
+        except ValueError as error:
+            message = f"DEBEZIUM_PLACEHOLDER: {error}"
+            raise SqlError(message) from None
 
     def serdes(self, key: Columns, value: Columns) -> tuple[Serde[Any], Serde[Any]]:
         """Return the serdes that read keys, and rows or envelopes. They cannot write."""
         of_key = _wanted(key)
         key_types = tuple(each for each in self.types if each[0].upper() in of_key)
         keys = change_keys(self._named(key_types), serde_of_keys(None, key_types, self._inner), key)
-        changes = changes_serde(None, self.types, self._inner)
+        changes = changes_serde(None, self.types, self._inner, self.placeholder)
         return keys, (change_rows if self.is_row else change_envelopes)(self._named(self.types), changes, value)
 
 
@@ -194,13 +203,22 @@ def _inner_reader(type_: SqlType) -> Callable[[Any], Any]:
 
 
 def _time_of_text(text: str) -> int:
-    return timestamp_of_text(f"1970-01-01T{text}")
+    try:
+        return timestamp_of_text(f"1970-01-01T{text}")
+    except ValueError:
+        message = f"{text} is no time of day: only a STRING can hold it"
+        raise ValueError(message) from None
+
+
+def _timestamp_of_text(text: str) -> int:
+    within, days = year_within(text)
+    return timestamp_of_text(within) + days * _DAY_MS
 
 
 _OF_TEXTS: dict[SqlType, Callable[[str], int]] = {
-    Primitive.DATE: lambda text: dt.date.fromisoformat(text[:10]).toordinal() - _EPOCH_DAY,
+    Primitive.DATE: days_of_text,
     Primitive.TIME: _time_of_text,
-    Primitive.TIMESTAMP: timestamp_of_text,
+    Primitive.TIMESTAMP: _timestamp_of_text,
 }
 
 

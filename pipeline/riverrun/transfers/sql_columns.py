@@ -1,0 +1,171 @@
+"""Refuses tables that would change rows without an error: types that round, names that are cut, texts that count as equal."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import sqlalchemy as sa
+from sqlalchemy.exc import SQLAlchemyError
+
+from riverrun.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from riverrun.processor.sinks import SinkTable
+
+_TYPE = re.compile(r"(?P<name>[A-Z][A-Z0-9_]*)(?: PRECISION)?(?:\s*\((?P<first>\d+)(?:\s*,\s*(?P<second>-?\d+))?\))?")
+_WHOLE = re.compile(r"U?(TINY|SMALL|MEDIUM|BIG|HUGE)?INT(EGER)?\d*|(SMALL|BIG)?SERIAL")
+_TEXT = re.compile(r"\w*(CHAR|TEXT|CLOB|STRING)\w*")
+_SINGLE_FLOAT = frozenset({"mysql", "mariadb", "duckdb"})
+"""Databases whose FLOAT has 32 bits."""
+_DOUBLE_DIGITS, _SINGLE_DIGITS, _INT_BITS, _MICRO_DIGITS = 15, 6, 32, 6
+_ALIKE = (("a", "A"), ("a", "á"), ("a", "a "))
+"""Texts that collations take for equal: without case, without accents, and with padding."""
+# Names are compared without case, also if they are quoted.
+_WITHOUT_CASE = frozenset({"sqlite", "duckdb", "mysql", "mariadb", "mssql"})
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnType:
+    """A type of a column: its kind, and its digits after the point or of a second; None if they have no limit."""
+
+    kind: str
+    digits: int | None = None
+
+    @classmethod
+    def of(cls, text: str, dialect: str) -> ColumnType:
+        """Return a type as the database writes it.
+
+        >>> ColumnType.of("NUMERIC(10, 2)", "postgresql"), ColumnType.of("REAL", "sqlite")
+        (ColumnType(kind='exact', digits=2), ColumnType(kind='double', digits=None))
+        """
+        found = _TYPE.match(text.strip().upper())
+        if found is None:
+            return cls("other")
+        if dialect == "sqlite":
+            kind = _affinity(text.upper())
+            return cls(kind, _DOUBLE_DIGITS if kind == "text" else None)
+        name, first = found["name"], int(found["first"]) if found["first"] else None
+        if _WHOLE.fullmatch(name):
+            return cls("whole")
+        if name in {"NUMERIC", "DECIMAL", "NUMBER"}:
+            return cls("exact", None if first is None else int(found["second"] or 0))
+        if name in {"REAL", "FLOAT4"} or (name == "FLOAT" and dialect in _SINGLE_FLOAT):
+            return cls("single")
+        if name in {"FLOAT", "DOUBLE", "FLOAT8"}:
+            return cls("double")
+        if name.startswith(("TIMESTAMP", "DATETIME")):
+            # DuckDB has the unit in the name.
+            return cls("moment", {"TIMESTAMP_S": 0, "TIMESTAMP_MS": 3}.get(name, first))
+        return cls("date" if name == "DATE" else "text" if _TEXT.fullmatch(name) else "other")
+
+    def changes(self, kind: pa.DataType) -> bool:
+        """Return whether values of an Arrow type may become others in this column, without an error."""
+        if pa.types.is_floating(kind):
+            is_cut = self.kind == "whole" or (self.kind == "exact" and self.digits is not None)
+            # SQLite writes fractions into texts with 15 digits.
+            is_short = self.kind == "single" or (self.kind == "text" and self.digits is not None)
+            return is_cut or (is_short and kind == pa.float64())
+        if pa.types.is_decimal(kind):
+            most = {
+                "whole": 0 if kind.scale else kind.precision,
+                "double": _DOUBLE_DIGITS,
+                "numeric": _DOUBLE_DIGITS,
+                "single": _SINGLE_DIGITS,
+            }
+            return kind.precision > most.get(self.kind, kind.precision) or (
+                self.kind == "exact" and self.digits is not None and self.digits < kind.scale
+            )
+        if pa.types.is_integer(kind):
+            return (self.kind == "single" and kind.bit_width >= _INT_BITS) or (
+                self.kind == "double" and kind.bit_width > _INT_BITS
+            )
+        if pa.types.is_timestamp(kind):
+            return self.kind == "date" or (
+                self.kind == "moment" and self.digits is not None and self.digits < _MICRO_DIGITS
+            )
+        return False
+
+
+def _affinity(text: str) -> str:
+    """Return the kind of a type of SQLite, which decides by parts of its name."""
+    kinds = {"INT": "numeric", "CHAR": "text", "CLOB": "text", "TEXT": "text", "BLOB": "other"}
+    doubles = dict.fromkeys(("REAL", "FLOA", "DOUB"), "double")
+    return next((kind for part, kind in (kinds | doubles).items() if part in text), "numeric")
+
+
+def column_types(connection: sa.Connection, table: sa.Table) -> Mapping[str, str]:
+    """Return the types of a table's columns by name, as the database writes them."""
+    dialect = connection.dialect
+    if dialect.name == "duckdb":
+        # duckdb-engine describes tables by queries of PostgreSQL that DuckDB does not have.
+        query = sa.text(
+            "SELECT column_name, data_type FROM information_schema.columns WHERE table_name = :name"
+            " AND table_schema = coalesce(:schema, current_schema()) AND table_catalog = current_database()"
+        )
+        found = connection.execute(query, {"name": table.name, "schema": table.schema})
+        return {name: str(type_) for name, type_ in found}
+    columns = sa.inspect(connection).get_columns(table.name, table.schema)
+    return {each["name"]: _written(each["type"], dialect) for each in columns}
+
+
+def _written(type_: Any, dialect: Any) -> str:
+    try:
+        return str(type_.compile(dialect))
+    except SQLAlchemyError:
+        return ""
+
+
+def check_types(connection: sa.Connection, rows: sa.Table, table: SinkTable) -> None:
+    """Refuse a table whose columns would change values, or take different keys for equal."""
+    there = column_types(connection, rows)
+    dialect = connection.dialect.name
+    for field in table.schema:
+        type_ = ColumnType.of(there.get(field.name, ""), dialect)
+        if type_.changes(field.type):
+            message = (
+                f"Column {field.name} of table {rows.fullname} is {there[field.name]}, and the export has {field.type}:"
+                " values would be rounded or cut"
+            )
+            raise ConfigError(message, hint="Alter the column, or export to another table.")
+        if table.is_upsert and field.name in table.key and pa.types.is_string(field.type) and type_.kind == "text":
+            _check_collation(connection, rows.c[field.name], rows.fullname)
+
+
+def _check_collation(connection: sa.Connection, column: sa.Column[Any], table: str) -> None:
+    """Refuse a key whose collation takes different texts for equal: their rows would replace each other."""
+    none = sa.select(column.label("k")).where(sa.false())
+    for one, other in _ALIKE:
+        both = sa.union_all(none, sa.select(sa.literal(one, sa.String()))).subquery()
+        query = sa.select(sa.func.count()).select_from(both).where(both.c[0] == sa.literal(other, sa.String()))
+        if connection.execute(query).scalar():
+            message = f"Key column {column.name} of table {table} takes {one!r} and {other!r} for equal"
+            raise ConfigError(
+                message, hint="Rows would replace each other. Give it a binary collation, or export to another table."
+            )
+
+
+def check_names(columns: Iterable[str], table: str, dialect: Any) -> None:
+    """Refuse names that the database does not have, or cuts."""
+    schema, _, own = table.rpartition(".")
+    most, known = dialect.max_identifier_length, dict[str, str]()
+    for what, name in (("schema", schema or "s"), ("table", own), *(("column", each) for each in columns)):
+        length = len(name.encode()) if dialect.name == "postgresql" else len(name)
+        problem = ""
+        if not name or "\0" in name:
+            problem = "is empty" if not name else "has a NUL"
+        elif length > most:
+            problem = f"has {length} characters, and {dialect.name} has names of at most {most}"
+        elif (
+            what == "column"
+            and dialect.name in _WITHOUT_CASE
+            and (twice := known.setdefault(name.lower(), name)) != name
+        ):
+            problem = f"differs only in its case from {twice!r}, which {dialect.name} takes for equal"
+        if problem:
+            message = f"The name of the {what} {name!r} {problem}"
+            raise ConfigError(message, hint="Rename it. Columns of a key get other names by key = [...].")

@@ -1,0 +1,417 @@
+"""Tables that others have made: what they cannot hold is refused, and rows in them are never others than the records."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import tempfile
+from dataclasses import dataclass, replace
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+import sqlalchemy as sa
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from riverrun import JSON, STRING
+from riverrun.config import StreamsConfig
+from riverrun.errors import ConfigError, StreamsError
+from riverrun.kafka.consumer import Polled
+from riverrun.processor.handlers import ProducerRecord, error_handlers
+from riverrun.processor.sinks import OFFSET, PARTITION, TIMESTAMP, RefusedRecordsError, SinkBatch, SinkTable
+from riverrun.records import TopicPartition
+from riverrun.testing.sinks import sink_table
+from riverrun.transfers.follower import Follower, FollowSettings
+from riverrun.transfers.sink_rows import SinkRows
+from riverrun.transfers.sql_columns import ColumnType
+from riverrun.transfers.sql_sink import SqlSink
+from riverrun.transfers.unreadable import ReadableRows
+from tests.brokers import free_port
+from tests.postgresql import running_postgres
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    from riverrun.records import RawFields
+
+TP = TopicPartition("t", 0)
+URLS = {"sqlite": "sqlite:///{}/target.db", "duckdb": "duckdb:///{}/target.duckdb"}
+OWN = "_timestamp {}, _partition INT, _offset BIGINT"
+
+
+@dataclass
+class Place:
+    """An empty database."""
+
+    url: str
+
+    def run(self, *statements: str) -> list[tuple[Any, ...]]:
+        engine = sa.create_engine(self.url, poolclass=sa.NullPool)
+        rows: list[tuple[Any, ...]] = []
+        with engine.begin() as connection:
+            for statement in statements:
+                found = connection.exec_driver_sql(statement)
+                rows = [tuple(row) for row in found] if found.returns_rows and "SELECT" in statement else []
+        engine.dispose()
+        return rows
+
+
+def places() -> Iterator[tuple[str, Place]]:
+    for name, url in URLS.items():
+        with tempfile.TemporaryDirectory() as directory:
+            yield name, Place(url.format(directory))
+
+
+@pytest.fixture(scope="module")
+def postgres() -> Iterator[Place]:
+    with running_postgres(free_port(), "test") as server:
+        yield Place(f"postgresql+psycopg2://test@127.0.0.1:{server.port}/postgres")
+
+
+def table_with(name: str, kind: pa.DataType, *, is_upsert: bool = False) -> SinkTable:
+    table = replace(sink_table(), topic=TP.topic, is_upsert=is_upsert)
+    return replace(table, schema=table.schema.append(pa.field(name, kind)))
+
+
+def batch(table: SinkTable, *rows: dict[str, Any]) -> SinkBatch:
+    found = [{"_key": "a", PARTITION: 0, OFFSET: at, **row} for at, row in enumerate(rows)]
+    return SinkBatch(TP, pa.RecordBatch.from_pylist(found, table.schema), [False] * len(rows))
+
+
+def write(place: Place, table: SinkTable, *rows: dict[str, Any]) -> None:
+    sink = SqlSink(table, place.url, "target")
+    sink.begin([TP])
+    sink.write(batch(table, *rows))
+    sink.commit({TP: len(rows)})
+    sink.begin([])
+
+
+UTC = dt.UTC
+KINDS: list[tuple[pa.DataType, list[Any]]] = [
+    (pa.float64(), [1.5, 2.0**60 + 2.0**9, 0.1, 0.1 + 0.2, -1e300]),
+    (pa.float32(), [1.5, 2.0**25]),
+    (pa.int64(), [7, 2**53 + 1, -(2**62)]),
+    (pa.int32(), [7, 2**24 + 1]),
+    (pa.decimal128(30, 3), [Decimal("1.005"), Decimal("123456789012345678901.123")]),
+    (pa.decimal128(20, 0), [Decimal(2**60 + 1)]),
+    (pa.timestamp("us", "UTC"), [dt.datetime(2026, 1, 2, 23, 59, 59, 123456, UTC)]),
+]
+COLUMNS = {
+    "sqlite": ["BIGINT", "INTEGER", "REAL", "DOUBLE", "DECIMAL(10, 2)", "NUMERIC", "TEXT", "DATE", "DATETIME"],
+    "duckdb": [
+        "BIGINT",
+        "UTINYINT",
+        "INTEGER",
+        "FLOAT",
+        "REAL",
+        "DOUBLE",
+        "DECIMAL(10, 2)",
+        "DECIMAL(38, 3)",
+        "DATE",
+        "TIMESTAMP",
+        "TIMESTAMP_S",
+        "TIMESTAMP_MS",
+        "TIMESTAMPTZ",
+        "HUGEINT",
+    ],
+    "postgresql": [
+        "smallint",
+        "integer",
+        "bigint",
+        "real",
+        "double precision",
+        "numeric",
+        "numeric(10, 2)",
+        "date",
+        "numeric(38, 3)",
+        "timestamp",
+        "timestamp(0)",
+        "timestamptz",
+        "timestamptz(3)",
+    ],
+}
+
+
+def is_equal(found: Any, value: Any) -> bool:
+    if isinstance(value, dt.datetime):
+        found = dt.datetime.fromisoformat(found) if isinstance(found, str) else found
+        return isinstance(found, dt.datetime) and (found if found.tzinfo else found.replace(tzinfo=UTC)) == value
+    if isinstance(value, Decimal) and isinstance(found, float):
+        return False
+    if isinstance(value, Decimal):
+        return Decimal(str(found)) == value
+    return type(value)(found) == value if isinstance(found, str | Decimal) else bool(found == value)
+
+
+def holds_or_refuses(place: Place, dialect: str, column: str) -> list[str]:
+    """Return the values that a column of a type has changed."""
+    wrong = []
+    moment = {"sqlite": "TEXT"}.get(dialect, "TIMESTAMP")
+    for kind, values in KINDS:
+        for value in values:
+            made = f"CREATE TABLE target (_key VARCHAR(9), n BIGINT, x {column}, {OWN.format(moment)})"
+            place.run("DROP TABLE IF EXISTS target", "DROP TABLE IF EXISTS riverrun_offsets", made)
+            try:
+                write(place, table_with("x", kind), {"x": value})
+            except ConfigError:
+                assert place.run("SELECT x FROM target") == []
+                continue
+            ((found,),) = place.run("SELECT x FROM target")
+            if not is_equal(found, value):
+                wrong.append(f"{value!r} of {kind} became {found!r} in {column}")
+    return wrong
+
+
+@pytest.mark.parametrize("column", COLUMNS["sqlite"])
+def test_sqlite_has_each_value_or_refuses_it(column: str, tmp_path: Path) -> None:
+    assert holds_or_refuses(Place(URLS["sqlite"].format(tmp_path)), "sqlite", column) == []
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        pytest.param(each, marks=[] if each in {"BIGINT", "DECIMAL(10, 2)", "TIMESTAMP"} else pytest.mark.slow)
+        for each in COLUMNS["duckdb"]
+    ],
+)
+def test_duckdb_has_each_value_or_refuses_it(column: str, tmp_path: Path) -> None:
+    assert holds_or_refuses(Place(URLS["duckdb"].format(tmp_path)), "duckdb", column) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("column", COLUMNS["postgresql"])
+def test_postgresql_has_each_value_or_refuses_it(column: str, postgres: Place) -> None:
+    # Its own sessions have another zone.
+    postgres.run("ALTER ROLE test SET timezone = 'Asia/Tokyo'")
+    assert holds_or_refuses(postgres, "postgresql", column) == []
+
+
+def test_columns_of_the_sinks_own_tables_change_nothing() -> None:
+    for _, place in places():
+        for kind, values in KINDS:
+            place.run("DROP TABLE IF EXISTS target", "DROP TABLE IF EXISTS riverrun_offsets")
+            write(place, table_with("x", kind), *({"x": value} for value in values))
+            write_again = SqlSink(table_with("x", kind), place.url, "target")
+            assert write_again.begin([TP]) == {TP: len(values)}
+            write_again.begin([])
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "digits"),
+    [
+        ("INTERVAL", "other", None),
+        ("POINT", "other", None),
+        ("BIGINT UNSIGNED", "whole", None),
+        ("TIMESTAMP(3) WITHOUT TIME ZONE", "moment", 3),
+        ("DOUBLE PRECISION", "double", None),
+        ("character varying(9)", "text", None),
+        ("", "other", None),
+    ],
+)
+def test_types_are_read_as_databases_write_them(text: str, kind: str, digits: int | None) -> None:
+    assert ColumnType.of(text, "postgresql") == ColumnType(kind, digits)
+
+
+NAMES = st.text(st.characters(exclude_categories=["Cs"]) | st.sampled_from("\"'\\\n\r\0%():.[]`?$ "), max_size=12)
+
+
+@settings(max_examples=12, deadline=None)
+@given(NAMES, st.booleans())
+def test_columns_have_any_name_or_are_refused_before_anything_is_made(name: str, is_upsert: bool) -> None:
+    for _, place in places():
+        try:
+            table = table_with(name, pa.string(), is_upsert=is_upsert)
+            write(place, table, {name: "v"})
+            write(place, table, {name: "w"})
+        except ConfigError as error:
+            assert "The name of the column" in str(error)  # noqa: PT017 - either is right
+            assert sa.inspect(sa.create_engine(place.url, poolclass=sa.NullPool)).get_table_names() == []
+            assert not name or "\0" in name or name.lower() in {"_key", "n", "_timestamp", "_partition", "_offset"}
+
+
+@pytest.mark.parametrize("name", ["", "a\0b", "é" * 32, "x" * 64])
+def test_names_that_postgresql_cuts_are_refused(name: str) -> None:
+    url = "postgresql+psycopg2://nobody@127.0.0.1:1/none"
+    with pytest.raises(ConfigError, match="The name of the column"):
+        SqlSink(table_with(name, pa.string()), url, "target")
+    with pytest.raises(ConfigError, match="The name of the table"):
+        SqlSink(sink_table(), url, f"public.{name}")
+
+
+def keys_without_case(place: Place, column: str) -> None:
+    place.run(f"CREATE TABLE target (_key {column} PRIMARY KEY, n BIGINT, {OWN.format('TIMESTAMP')})")
+    sink = SqlSink(replace(sink_table(), is_upsert=True), place.url, "target")
+    with pytest.raises(ConfigError, match=r"takes .a. and .+ for equal"):
+        sink.begin([TP])
+    sink.begin([])
+    SqlSink(sink_table(), place.url, "target").begin([TP])
+
+
+@pytest.mark.parametrize("column", ["TEXT COLLATE NOCASE", "VARCHAR(9) COLLATE RTRIM"])
+def test_a_key_whose_collation_takes_texts_for_equal_is_refused(column: str, tmp_path: Path) -> None:
+    keys_without_case(Place(URLS["sqlite"].format(tmp_path)), column)
+
+
+def test_a_key_of_duckdb_with_a_collation_is_refused(tmp_path: Path) -> None:
+    keys_without_case(Place(URLS["duckdb"].format(tmp_path)), "VARCHAR COLLATE NOCASE")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("column", ["text COLLATE without_case", "char(9)"])
+def test_a_key_of_postgresql_with_a_collation_is_refused(column: str, postgres: Place) -> None:
+    made = "CREATE COLLATION IF NOT EXISTS without_case (provider = icu, locale = 'und-u-ks-level2', deterministic = false)"
+    postgres.run("DROP TABLE IF EXISTS target", "DROP TABLE IF EXISTS riverrun_offsets", made)
+    keys_without_case(postgres, column)
+
+
+@dataclass
+class Log:
+    """A partition, and the only member of a group."""
+
+    records: Sequence[RawFields]
+    at: int = 0
+    is_new: bool = True
+
+    def poll(self, *arguments: Any) -> Any:
+        if len(arguments) == 1:
+            given, self.is_new = frozenset([TP]) if self.is_new else None, False
+            return given
+        until = min(self.at + 4, len(self.records))
+        found, self.at = list(self.records[self.at : until]), until
+        return Polled({TP: found} if found else {}, {TP: until} if until == len(self.records) else {})
+
+    def assign(self, starts: Mapping[TopicPartition, int]) -> None:
+        self.at = starts.get(TP, self.at)
+
+    def unassign(self, tps: Iterable[TopicPartition]) -> None:
+        """Continue to know the place."""
+
+    def known_ends(self, tps: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        return {tp: len(self.records) for tp in tps}
+
+    def rejoin(self) -> None:
+        self.is_new = True
+
+    def note(self, *_arguments: Any) -> None:
+        """Take no copy."""
+
+
+def followed(place: Place, records: Sequence[RawFields], handler: str, *, is_upsert: bool) -> list[ProducerRecord]:
+    """Follow to the end, and return the dead letters."""
+    letters: list[ProducerRecord] = []
+    rows = SinkRows.of(STRING, JSON, {"n": "bigint", "s": "string"}, ["k"])
+    config = StreamsConfig(deserialization_exception_handler=handler, errors_dead_letter_queue_topic_name="letters")
+    readable = ReadableRows("e", rows.batch, error_handlers(config).deserialization, letters.extend)
+    sink = SqlSink(
+        SinkTable("e", TP.topic, "id", rows.schema, rows.key_names, is_upsert=is_upsert), place.url, "target"
+    )
+    log = Log(records)
+    follower = Follower(
+        log,
+        log,
+        sink,
+        readable.batch,
+        lambda tps: dict.fromkeys(tps, 0),
+        FollowSettings(commit_seconds=1, commit_records=6, retry_seconds=0),
+        refuse=readable.refuse,
+    )
+    follower.follow(lambda: False, until_caught_up=True)
+    return letters
+
+
+ROW = st.tuples(
+    st.sampled_from(["a", "b", "c", "k\0", None]),
+    st.none()
+    | st.fixed_dictionaries({"n": st.none() | st.integers(0, 9), "s": st.sampled_from(["x", "long", "\0", None])}),
+)
+TABLE = "CREATE TABLE target (k {} NOT NULL, n BIGINT NOT NULL CHECK (n < 8), s {}, {}, UNIQUE (k))"
+
+
+def is_refused(key: str | None, row: dict[str, Any] | None, *, is_upsert: bool, has_nul: bool) -> bool:
+    if key is None or (not has_nul and "\0" in key):
+        return True
+    if row is None:
+        return not is_upsert
+    text = row["s"] or ""
+    return row["n"] is None or row["n"] >= 8 or len(text) > 3 or (not has_nul and "\0" in text)
+
+
+def only_refused_rows_are_missing(
+    place: Place, table: str, sent: list[tuple[str | None, dict[str, Any] | None]], *, is_upsert: bool, has_nul: bool
+) -> None:
+    place.run("DROP TABLE IF EXISTS target", "DROP TABLE IF EXISTS riverrun_offsets", table)
+    records: list[RawFields] = [
+        (None if key is None else key.encode(), None if row is None else json.dumps(row).encode(), 1, at, ())
+        for at, (key, row) in enumerate(sent)
+    ]
+    wanted: dict[str | None, Any] = {}
+    refused = set()
+    for at, (key, row) in enumerate(sent):
+        if is_refused(key, row, is_upsert=is_upsert, has_nul=has_nul) or (not is_upsert and key in wanted):
+            refused.add(at)
+        elif row is None:
+            wanted.pop(key, None)
+        else:
+            wanted[key] = (row["n"], row["s"])
+    letters = followed(place, records, "continue", is_upsert=is_upsert)
+    found = {key: (n, text) for key, n, text in place.run("SELECT k, n, s FROM target")}
+    offsets = {int(dict(letter.headers)["__streams.errors.offset"] or b"") for letter in letters}
+    if is_upsert:
+        # A row that a later one of its batch replaces is not written, and may have been one that would be refused.
+        assert offsets <= refused
+        assert {key: row for key, row in found.items() if key in wanted and row == wanted[key]} == found
+    else:
+        assert (found, offsets) == (wanted, refused)
+    assert all(dict(letter.headers)["__streams.errors.message"] for letter in letters)
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.lists(ROW, max_size=14), st.booleans())
+def test_rows_that_a_database_refuses_become_letters(
+    sent: list[tuple[str | None, dict[str, Any] | None]], is_upsert: bool
+) -> None:
+    table = TABLE.format("TEXT", "TEXT CHECK (s IS NULL OR length(s || '') < 4)", OWN.format("TEXT"))
+    with tempfile.TemporaryDirectory() as directory:
+        place = Place(URLS["sqlite"].format(directory))
+        only_refused_rows_are_missing(place, table, sent, is_upsert=is_upsert, has_nul=True)
+
+
+@pytest.mark.slow
+@settings(max_examples=25, deadline=None)
+@given(st.lists(ROW, max_size=14), st.booleans())
+def test_rows_that_postgresql_refuses_become_letters(
+    postgres: Place, sent: list[tuple[str | None, dict[str, Any] | None]], is_upsert: bool
+) -> None:
+    table = TABLE.format("text", "varchar(3)", OWN.format("timestamp"))
+    only_refused_rows_are_missing(postgres, table, sent, is_upsert=is_upsert, has_nul=False)
+
+
+def test_a_refused_row_ends_a_follower_that_must_not_skip_it(tmp_path: Path) -> None:
+    place = Place(URLS["sqlite"].format(tmp_path))
+    place.run(f"CREATE TABLE target (k TEXT, n BIGINT CHECK (n < 8), s TEXT, {OWN.format('TEXT')})")
+    records: list[RawFields] = [(b"a", b'{"n":%d}' % n, 1, n, ()) for n in range(10)]
+    with pytest.raises(ConfigError, match="refuses record t-0@8 for table target: CHECK constraint failed"):
+        followed(place, records, "fail", is_upsert=False)
+    assert place.run("SELECT max(n) FROM target") == [(7,)]
+
+
+def test_a_target_that_refuses_what_it_does_not_get_is_not_tried_for_ever() -> None:
+    found = ReadableRows("e", lambda _tp, _records: None, None, lambda _letters: None)  # type: ignore[arg-type, return-value]
+    error = RefusedRecordsError("no", {(TP, 1): "no"})
+    found.refuse(error)
+    with pytest.raises(StreamsError, match="no"):
+        found.refuse(error)
+
+
+def test_a_table_without_rights_or_columns_asks_no_handler(tmp_path: Path) -> None:
+    place = Place(URLS["sqlite"].format(tmp_path))
+    place.run(
+        f"CREATE TABLE real (k TEXT, n BIGINT, s TEXT, {OWN.format('TEXT')})",
+        "CREATE VIEW target AS SELECT * FROM real",
+    )
+    with pytest.raises(StreamsError, match="cannot modify target because it is a view"):
+        followed(place, [(b"a", b'{"n":1}', 1, 0, ())], "continue", is_upsert=False)
+    assert TIMESTAMP == "_timestamp"

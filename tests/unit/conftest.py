@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from typing import TYPE_CHECKING
 
 import pytest
@@ -12,6 +13,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from selenium.webdriver import Chrome
+
+
+@pytest.fixture(autouse=True, scope="module")
+def restored_handlers() -> Iterator[None]:
+    """Fails where a file leaves a handler of Ctrl-C or SIGTERM behind, which would get the signals of other tests."""
+    before = [signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)]
+    yield
+    assert [signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)] == before
 
 
 @pytest.fixture(scope="session")

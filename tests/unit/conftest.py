@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
@@ -21,6 +22,15 @@ def restored_handlers() -> Iterator[None]:
     before = [signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)]
     yield
     assert [signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)] == before
+
+
+@pytest.fixture
+def recursion_limit() -> Iterator[int]:
+    """Python's usual one: libraries raise it for a whole process (mypy 16 times), and chains that exceed it grow likewise."""
+    before = sys.getrecursionlimit()
+    sys.setrecursionlimit(1000)
+    yield 1000
+    sys.setrecursionlimit(before)
 
 
 @pytest.fixture(scope="session")

@@ -122,7 +122,7 @@ on-brokers: setup
 # Generated tests with many more examples, and what takes too long for each change. Run it before a release, alone on the machine.
 deep: setup
 	$(BIN)/riverrun prepare-spark
-	RIVERRUN_DEEP=1 $(IN_MEMORY_PYTEST) tests/unit -m "not broker"
+	RIVERRUN_DEEP=1 $(IN_MEMORY_PYTEST) tests/unit tests/oracle -m "not broker"
 	RIVERRUN_DEEP=1 $(ON_BROKERS_PYTEST) --timeout 7200 -m "deep or only_deep" $(ON_BROKERS)
 
 # All tests in memory but the oracle's, slow ones as well, and the lines that they reach; tests with brokers reach most of the

@@ -64,13 +64,15 @@ def unique() -> str:
 def pytest_collection() -> Generator[None, object, object]:
     """Keep the garbage collector away from modules and tests, which last as long as the process.
 
-    It would visit thousands of tests and their parameters again and again, and take longer than most of them.
+    It would visit thousands of tests and their parameters again and again, and take longer than most of them. While tests run
+    it looks as rarely as in workers.
     """
     gc.disable()
     try:
         return (yield)
     finally:
         gc.freeze()
+        gc.set_threshold(50_000)
         gc.enable()
 
 

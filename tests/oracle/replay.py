@@ -13,7 +13,7 @@ import re
 import warnings
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -83,14 +83,14 @@ class Twin:
             TopologyTestDriver(self.topology, settings, application_id=APPLICATION) as driver,
         ):
             warnings.simplefilter("ignore", ChangedValueWarning)
+            given = cache(partial(driver.input_topic, key_serde=STRING, value_serde=STRING))
             for index, (topic, key, value, timestamp, headers) in enumerate(scenario["records"]):
                 before(driver, index)
                 if topic == CLOCK:
                     driver.advance_wall_clock_time(ms(timestamp % 150))
                 else:
                     raw_headers = tuple((name, text.encode()) for name, text in headers)
-                    given = driver.input_topic(topic, STRING, STRING)
-                    given.pipe_input(key, value, timestamp=timestamp, headers=raw_headers)
+                    given(topic).pipe_input(key, value, timestamp=timestamp, headers=raw_headers)
                 for written in sorted(driver.produced_topic_names()):
                     for record in driver.read_raw(written):
                         names = [[name, latin(data)] for name, data in record.headers]

@@ -13,6 +13,7 @@ from riverrun import StreamsBuilder, Topology, TopologyError
 from riverrun.config import TopologyConfig
 from riverrun.runtime.layout import plan_layout
 from riverrun.state.suppliers import ADDITIONAL_RETENTION_MS, FOR_EVER, NEVER
+from tests.depth import DEEP
 from tests.oracle.replay import APPLICATION, builder_of, digest, load, recorded, twin, twins
 from tests.oracle.scenarios import COMPLETE, SCENARIOS, TOPICS, scenarios
 from tests.oracle.topologies_sources import AFTERWARDS
@@ -22,7 +23,8 @@ if TYPE_CHECKING:
 
 NAMES = [name for names in TOPICS.values() for name in names]
 EVERYDAY = range(COMPLETE, COMPLETE + 10)
-THE_OTHERS = range(EVERYDAY.stop, SCENARIOS)
+THE_OTHERS = range(EVERYDAY.stop, SCENARIOS) if DEEP else range(60, 120)
+"""All in `make deep`; `test_restarts.py` replays earlier ones."""
 EXPLAINED = {
     "session_count": {62, 89, 158, 174},
     "session_count_with_serdes": {54, 132},

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.depth import depth
 from tests.oracle.replay import digest, load, recorded, twin
 from tests.oracle.scenarios import COMPLETE, TOPICS, scenarios
 from tests.restarts import Restarts
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from riverrun.testing import TopologyTestDriver
 
 EVERYDAY = range(18, 24)
-THE_OTHERS = range(24, 60)
+THE_OTHERS = range(24, depth(42, 60))  # the rest in `make deep`
 OF_THIS_PROCESS = {"a_punctuation_fails", "punctuate_wall_clock", "least_recently_used"}
 """A processor that counts its calls, one that follows the wall clock, and one whose reads are in no changelog."""
 WITH_TIMES = {"windows", "suppress", "joins", "cogroup", "sources", "suppliers"}

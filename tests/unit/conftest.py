@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
@@ -12,6 +14,23 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from selenium.webdriver import Chrome
+
+
+@pytest.fixture(autouse=True, scope="module")
+def restored_handlers() -> Iterator[None]:
+    """Fails where a file leaves a handler of Ctrl-C or SIGTERM behind, which would get the signals of other tests."""
+    before = [signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)]
+    yield
+    assert [signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)] == before
+
+
+@pytest.fixture
+def recursion_limit() -> Iterator[int]:
+    """Python's usual one: libraries raise it for a whole process (mypy 16 times), and chains that exceed it grow likewise."""
+    before = sys.getrecursionlimit()
+    sys.setrecursionlimit(1000)
+    yield 1000
+    sys.setrecursionlimit(before)
 
 
 @pytest.fixture(scope="session")

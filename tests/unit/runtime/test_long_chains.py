@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import sys
 from typing import TYPE_CHECKING
 
 import pytest
@@ -52,13 +51,13 @@ def settings(request: pytest.FixtureRequest) -> dict[str, object]:
     return found
 
 
-def test_a_chain_that_is_too_long_is_explained(settings: dict[str, object]) -> None:
+def test_a_chain_that_is_too_long_is_explained(settings: dict[str, object], recursion_limit: int) -> None:
     with pytest.raises(ProcessingError) as raised:
-        piped(chain(sys.getrecursionlimit()), settings)
+        piped(chain(recursion_limit), settings)
     explained = re.search(r"after (\d+) processors in a row, Python's limit of (\d+) nested calls", str(raised.value))
     assert explained is not None
     passed, limit = map(int, explained.groups())
-    assert passed < limit == sys.getrecursionlimit()
+    assert passed < limit == recursion_limit
     assert "put a repartition() between them" in str(raised.value)
 
 

@@ -26,6 +26,7 @@ from riverrun.worker.group.protocol import (
     packed,
     ranges,
 )
+from tests.depth import DEEP
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -41,6 +42,8 @@ STEPS_PER_COPY = 60
 """Most changes of heaps per task and copy, on average. Up to 40 are, where many instances have state of a task."""
 HUGE = 100_000
 """Copies of tasks from which on rebalances with another number of instances take a minute of CPU."""
+OTHER_GROUPS = ((1000, 100, 50, ()), (5000, 300, 0, ("rack",)), (5000, 300, 50, ("rack",)), (1000, 1000, 1, ("rack",)))
+"""Only in `make deep`: others have each of their sizes, numbers of standbys and tags."""
 EVERY_EVENT = bool(os.environ.get("EVERY_EVENT"))
 """Whether groups of this size lose and gain instances as well."""
 
@@ -91,13 +94,10 @@ def counting(function: Callable[..., Any], calls: list[int]) -> Callable[..., An
         (1000, 100, 1, ("rack",)),
         (6000, 2, 0, ()),
         (6000, 2, 50, ("rack",)),
-        pytest.param(1000, 100, 50, (), marks=pytest.mark.slow),
         pytest.param(1000, 100, 50, ("rack",), marks=pytest.mark.slow),
-        pytest.param(5000, 300, 0, ("rack",), marks=pytest.mark.slow),
         pytest.param(5000, 300, 1, ("rack",), marks=pytest.mark.slow),
-        pytest.param(5000, 300, 50, ("rack",), marks=pytest.mark.slow),
         pytest.param(1000, 1000, 0, (), marks=pytest.mark.slow),
-        pytest.param(1000, 1000, 1, ("rack",), marks=pytest.mark.slow),
+        *(OTHER_GROUPS if DEEP else ()),
     ],
 )
 def test_large_groups_are_assigned_in_few_steps(

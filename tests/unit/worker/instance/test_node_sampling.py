@@ -258,7 +258,7 @@ class Patient(io.StringIO):
 def test_steps_of_a_debugger_do_not_lead_into_samples() -> None:
     shown = io.StringIO()
     with sampled(NodeTimes(lambda _thing: ""), 1):
-        debugger = pdb.Pdb(stdin=Patient("step\n" * 5 + "continue\n"), stdout=shown, readrc=False)
+        debugger = pdb.Pdb(stdin=Patient("step\n" * 5 + "continue\n"), stdout=shown, nosigint=True, readrc=False)
         debugger.set_trace()
         for _ in range(3):
             str(sum(range(100_000)))

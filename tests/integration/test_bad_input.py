@@ -298,7 +298,7 @@ def test_a_record_of_a_repartition_topic_is_skipped_and_a_run_processes_the_rest
     for _ in range(2):
         with pytest.raises(ProcessingError, match="ValueError: bad 3"):
             ran(app)
-    with pytest.raises(RangeError, match="Set commit.interval.ms = 0 and start a worker"):
+    with pytest.raises(RangeError, match=r"Set commit\.interval\.ms = 0 and start a worker"):
         plan_skip(broker.connected(app), tp, 2)
     each = broker.application(unique, build(), tmp_path, bounded_engine="local", commit_interval_ms=0)
     with pytest.raises(ProcessingError, match="ValueError: bad 3"):

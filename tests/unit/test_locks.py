@@ -1,4 +1,4 @@
-"""Forked processes find the locks of their modules free, whoever held them."""
+"""Forked processes find the locks of their modules free, also if another thread held them."""
 
 from __future__ import annotations
 

@@ -315,7 +315,8 @@ class _Decision:
     def _is_plain(self, name: str) -> bool:
         """Return whether the results of a node for rows depend on these alone."""
         node = self._new.nodes[name]
-        is_plain = isinstance(self._operator(name), TakesRows) or node.lineage is Lineage.KEPT
+        keeps_keys = isinstance(node, ProcessorNode) and node.lineage is Lineage.KEPT
+        is_plain = isinstance(self._operator(name), TakesRows) or keeps_keys
         return is_plain and not self._stores_of(name)
 
     def _fed(self, part: frozenset[str]) -> set[str]:

@@ -428,7 +428,7 @@ def test_a_sketch_of_the_greatest_and_smallest_numbers_is_near() -> None:
 
 @settings(max_examples=40, deadline=None)
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(-(2**70), 2**70) | st.none()), max_size=12))
-def test_sums_of_whole_numbers_over_tables_are_exact_and_those_of_floats_as_documented(rows: list[Any]) -> None:
+def test_sums_of_whole_numbers_over_tables_are_exact_unlike_floats(rows: list[Any]) -> None:
     builder = StreamsBuilder()
     table = builder.table("in", Consumed(STRING, JSON), Materialized(name="rows"))
     groups = table.group_by(lambda _key, number: ("all", number), Grouped(STRING, JSON))

@@ -441,10 +441,11 @@ def test_sums_of_whole_numbers_over_tables_are_exact_unlike_floats(rows: list[An
             now.pop(key, None)
             if number is not None:
                 now[key] = number % 2**50
-        found = out.read_values_to_list()
+        found: list[Any] = out.read_values_to_list()
         assert (found[-1]["total"] if found else 0) == sum(now.values())
         for key in "abc":
             source.pipe_input(key, None)
         for key, value in (("a", 1e16), ("b", 1.0), ("a", None)):
             source.pipe_input(key, value)
-        assert out.read_values_to_list()[-1]["total"] == 0.0
+        found = out.read_values_to_list()
+        assert found[-1]["total"] == 0.0

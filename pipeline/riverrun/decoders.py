@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar, overload
 
 import msgspec
 
+from riverrun.locks import ProcessLock
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -44,7 +46,7 @@ class UnreadableError(ValueError):
 # thread that makes a decoder for that class meanwhile is handed a half-made table, and the process dies of a
 # segmentation fault. So all typed decoders are made here; a finished decoder may be shared by threads.
 # Reentrant: annotations may import a module that makes decoders.
-_making = threading.RLock()
+_making = ProcessLock(threading.RLock)
 
 
 @overload
@@ -57,7 +59,7 @@ def json_decoder(type_: Any, **options: Any) -> msgspec.json.Decoder[Any]:
     >>> json_decoder(tuple[int, str]).decode(b'[1, "a"]')
     (1, 'a')
     """
-    with _making:
+    with _making.held():
         return msgspec.json.Decoder(type_, **options)
 
 
@@ -75,7 +77,7 @@ def msgpack_decoder(type_: Any) -> msgspec.msgpack.Decoder[Any]:
     >>> msgpack_decoder(list[int]).decode(bytes([0x92, 1, 2]))
     [1, 2]
     """
-    with _making:
+    with _making.held():
         return msgspec.msgpack.Decoder(type_)
 
 

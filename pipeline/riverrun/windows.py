@@ -138,8 +138,8 @@ class TimeWindows:
 class Windows(Protocol):
     """Custom windows (`org.apache.kafka.streams.kstream.Windows`): an object with these attributes, best a frozen dataclass.
 
-    Serialized keys hold a window's start, not its end. Readers that use `windowed(STRING, size)` compute the end from
-    the size.
+    Serialized keys hold a window's start, not its end. Readers compute the end with `windowed(STRING, size)`,
+    whose `size` may be these windows.
     """
 
     @property

@@ -38,6 +38,7 @@ class NewRecordsTrigger(BaseEventTrigger):
         config: Path of `streams.toml`; by default, as the connection says.
         riverrun_conn_id: Id of a connection of type `riverrun`; the default one may be missing.
         every_s: Seconds between two polls.
+        watch: Name of the watch, under which Airflow keeps the position; watches of an asset need different ones.
     """
 
     def __init__(
@@ -51,6 +52,7 @@ class NewRecordsTrigger(BaseEventTrigger):
         config: str = "",
         riverrun_conn_id: str = CONNECTION,
         every_s: float = 10.0,
+        watch: str = "",
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call] # Airflow's
         if isinstance(topics, str) or not topics or not (records or minutes or event_hours):
@@ -64,11 +66,22 @@ class NewRecordsTrigger(BaseEventTrigger):
         self.config = config
         self.riverrun_conn_id = riverrun_conn_id
         self.every_s = every_s
+        self.watch = watch
         self._kept: dict[str, Any] | None = None
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
         """Return the class path and arguments from which a triggerer creates it."""
-        names = ("topics", "records", "minutes", "event_hours", "start", "config", "riverrun_conn_id", "every_s")
+        names = (
+            "topics",
+            "records",
+            "minutes",
+            "event_hours",
+            "start",
+            "config",
+            "riverrun_conn_id",
+            "every_s",
+            "watch",
+        )
         arguments = {name: getattr(self, name) for name in names}
         return f"{type(self).__module__}.{type(self).__qualname__}", arguments
 
@@ -93,19 +106,18 @@ class NewRecordsTrigger(BaseEventTrigger):
                     state = self._after(state, found)
             await asyncio.sleep(self.every_s)
 
-    @property
-    def _key(self) -> str:
-        return f"riverrun-{sha256(','.join(self.topics).encode()).hexdigest()[:16]}"
-
     async def _known(self) -> dict[str, Any]:
         """Return the position that is kept with the asset; empty if there is none."""
         store: Any = self.asset_state_store
-        return {} if store is None else await store.aget(self._key) or {}
+        if store is None:
+            return {}
+        # Watches kept it without their name before they had one.
+        return await store.aget(_key(self.topics, self.watch)) or await store.aget(_key(self.topics)) or {}
 
     async def _keep(self, state: dict[str, Any]) -> None:
         store: Any = self.asset_state_store
         if store is not None and state != self._kept:
-            await store.aset(self._key, state)
+            await store.aset(_key(self.topics, self.watch), state)
             self._kept = dict(state)
 
     def _begun(self) -> dict[str, Any]:
@@ -136,15 +148,23 @@ class NewRecordsTrigger(BaseEventTrigger):
         return round(self.event_hours * _HOUR_MS)
 
 
+def _key(topics: Sequence[str], watch: str = "") -> str:
+    named = ",".join(topics) + (f"?{watch}" if watch else "")
+    return f"riverrun-{sha256(named.encode()).hexdigest()[:16]}"
+
+
 def watched(topics: str | Sequence[str], *, name: str = "", **conditions: Any) -> Asset:
     """Return an asset that has an event whenever topics have enough new records, for the `schedule` of DAGs.
 
     Args:
         topics: The topic, or several.
-        name: Name of the asset; by default, `riverrun-watch:` with the topics.
+        name: Name of the asset; by default, `riverrun-watch:` with the topics and the conditions. Airflow keeps the position
+            with it: a watch whose conditions change keeps its position if it has a name.
         conditions: The arguments of `NewRecordsTrigger`: `records`, `minutes`, `event_hours`, `start` and so on.
     """
     listed = [topics] if isinstance(topics, str) else list(topics)
-    chosen = name or f"riverrun-watch:{','.join(listed)}"
-    watcher = AssetWatcher(name=chosen, trigger=NewRecordsTrigger(listed, **conditions))
+    # Airflow has one watch for each asset: the one that it reads last.
+    told = "&".join(f"{key}={value}" for key, value in sorted(conditions.items()))
+    chosen = name or f"riverrun-watch:{','.join(listed)}?{told}"
+    watcher = AssetWatcher(name=chosen, trigger=NewRecordsTrigger(listed, watch=chosen, **conditions))
     return Asset(name=chosen, group="riverrun", watchers=[watcher])

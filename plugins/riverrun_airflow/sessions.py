@@ -103,7 +103,8 @@ def bounded(project: ProjectConfig, request: RunRequest) -> BoundedRun:
 
     app = front_door(project, request.master, request.by).app(request.app, version=request.version or None)
     start = RunRange.parse(request.range) if request.range else request.start
-    return app.runs.bounded(start, request.end, **asdict(request.options))
+    # An event's end may have been passed by another run, and a repeated one was.
+    return app.runs.bounded(start, request.end, may_be_passed=True, **asdict(request.options))
 
 
 def run(chosen: BoundedRun) -> RunSummary:

@@ -85,6 +85,19 @@ tell(events(made(counted, store), (9, 0, 0), BrokerError("gone"), (15, 0, 0), (2
 tell([*store.values()][0]["since"])
 tell(events(made(counted, store), (30, 0, 0), (36, 0, 0))[0])
 
+# Other watches of the topic have assets and positions of their own, also with a store in common.
+others = [watched("in", every_s=0, **each) for each in ({"records": 2}, {"minutes": 1}, {"records": 2, "name": "x"})]
+def begun(asset):
+    global now
+    now = 0
+    return events(made(asset, store), (6, 0, 120_000), (7, 0, 120_000))[0]
+tell([begun(each) for each in others])
+tell([len({each.name for each in (counted, *others)}), len(store)])
+
+# A watch whose position was kept without a name continues from it.
+old = Stored({arrivals._key(["in"]): {"since": "in-0@20", "since_ms": 0, "passed_ms": None}})
+tell(events(made(watched("in", records=10, every_s=0), old), (30, 0, 0))[0])
+
 # Time counts from the event before, and does not report nothing.
 now = 0
 timed = watched("in", records=10, minutes=1, every_s=0)
@@ -172,10 +185,13 @@ except RangeError as error:
 
 
 def test_watchers_report_each_new_record_once_and_sensors_wait_as_airflows_do(tmp_path: Path) -> None:
-    counted, kept, after, timed, hourly, shown, *rest = printed_by(SCRIPT, tmp_path)
+    counted, kept, after, others, own, continued, timed, hourly, shown, *rest = printed_by(SCRIPT, tmp_path)
     assert counted == [["in-0@5..15", "records"], ["in-0@15..26", "records"]]
     assert kept == "in-0@26"
     assert after == [["in-0@26..36", "records"]], "another triggerer goes on"
+    assert others == [[["in-0@5..7", "records"]], [["in-0@5..6", "minutes"]], [["in-0@5..7", "records"]]]
+    assert own == [4, 4]
+    assert continued == [["in-0@20..30", "records"]]
     assert timed == [["in-0@5..6", "minutes"], ["in-0@6..8", "minutes"]]
     assert hourly == [["in-0@5..8", "event_time"], ["in-0@8..12", "event_time"]]
     assert shown == [True, True]

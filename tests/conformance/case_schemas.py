@@ -79,8 +79,10 @@ def encoded(
     if schema.type == "PROTOBUF":
         for each in schema.references:
             registry.registered(each.subject, _registered(each), normalize=False)
-        return _message(value, schema, full_name, registry.registered(subject, as_registered(schema), normalize=False))
-    head = b"\0" + registry.registered(subject, as_registered(schema), normalize=False).to_bytes(4, "big")
+    number: int = registry.registered(subject, as_registered(schema), normalize=False).schema_id
+    if schema.type == "PROTOBUF":
+        return _message(value, schema, full_name, number)
+    head = b"\0" + number.to_bytes(4, "big")
     if schema.type == "JSON":
         return head + json.dumps(value).encode()
     from fastavro import parse_schema, schemaless_writer  # noqa: PLC0415 - of an extra

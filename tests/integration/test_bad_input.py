@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from riverrun import JSON, LONG, STRING, Consumed, Grouped, Materialized, Produced, StreamsBuilder
+from riverrun import JSON, LONG, STRING, Consumed, Grouped, Materialized, Produced, Repartitioned, StreamsBuilder
 from riverrun.config import AppConfig
 from riverrun.errors import BrokerError, DeserializationError, ProcessingError, RangeError, TopicError
 from riverrun.hosting.application import Application
 from riverrun.hosting.control_topic import ControlTopic
+from riverrun.hosting.inputs import input_lags
 from riverrun.hosting.ownership import transactional_id
 from riverrun.hosting.skipping import SKIPPED_TOPIC, carry_out, plan_skip
 from riverrun.kafka.producer import TransactionalProducer
 from riverrun.records import TopicPartition
+from riverrun.spark.bounded_runs.job import run
 from riverrun.spark.ranges import resolve
 from riverrun.worker.worker import Worker
 from tests.presence import present
@@ -25,6 +28,7 @@ from tests.presence import present
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from riverrun.spark.bounded_runs.job import RunPlan, RunSummary
     from tests.brokers import Broker
 
 pytestmark = pytest.mark.broker
@@ -263,3 +267,60 @@ def test_a_record_of_which_a_task_is_run_is_not_skipped(broker: Broker, unique: 
     with pytest.raises(RangeError, match="has processed all of"):
         carry_out(broker.connected(app), planned)
     successor.close()
+
+
+def test_a_record_of_a_repartition_topic_is_skipped_and_a_run_processes_the_rest(
+    broker: Broker, unique: str, tmp_path: Path
+) -> None:
+    def build(*_: Any) -> Any:
+        builder = StreamsBuilder()
+        stream = builder.stream(f"{unique}.in", Consumed(STRING, STRING)).select_key(lambda _, value: value)
+        again = stream.repartition(Repartitioned(key_serde=STRING, value_serde=STRING, name="again"))
+        again.map_values(refuse).to(f"{unique}.out", Produced(STRING, STRING))
+        return builder.build()
+
+    def refuse(value: str) -> str:
+        if "bad" in value:
+            raise ValueError(value)
+        return value
+
+    def ran(app: Application) -> tuple[list[RunPlan], RunSummary]:
+        plans: list[RunPlan] = []
+        connected = broker.connected(app)
+        return plans, run(connected, resolve(connected), None, build, on_plan=plans.append)
+
+    broker.create(1, f"{unique}.in", f"{unique}.out")
+    broker.write(f"{unique}.in", [(b"k", value, 10) for value in (b"1", b"2", b"bad 3", b"4", b"bad 5", b"6")])
+    app = broker.application(unique, build(), tmp_path, bounded_engine="local")
+    tp = TopicPartition(f"{app.id}-again-repartition", 0)
+    with pytest.raises(ProcessingError, match=f"riverrun skip APP {tp}@2"):
+        Worker(app).run(until_caught_up=True)
+    for _ in range(2):
+        with pytest.raises(ProcessingError, match="ValueError: bad 3"):
+            ran(app)
+    with pytest.raises(RangeError, match=r"Set commit\.interval\.ms = 0 and start a worker"):
+        plan_skip(broker.connected(app), tp, 2)
+    each = broker.application(unique, build(), tmp_path, bounded_engine="local", commit_interval_ms=0)
+    with pytest.raises(ProcessingError, match="ValueError: bad 3"):
+        Worker(each).run(until_caught_up=True)
+    skipped = _skipped(broker, each, tp)
+    with pytest.raises(ProcessingError, match="ValueError: bad 5"):
+        Worker(each).run(until_caught_up=True)
+    assert _skipped(broker, each, tp) > skipped
+    (plan,), summary = ran(app)
+    assert plan.slices
+    assert summary.processed == 1
+    assert [present(record.value) for record in broker.read(f"{unique}.out")] == [b"1", b"2", b"4", b"6"]
+    assert not any(each.lag for each in input_lags(broker.connected(app)))
+
+
+def _skipped(broker: Broker, app: Application, tp: TopicPartition) -> int:
+    """Skip the record that its task processes next, and return the offset."""
+    with pytest.raises(RangeError) as refused:
+        plan_skip(broker.connected(app), tp, 10_000)
+    found = re.search(r"processes is (\d+), not", str(refused.value))
+    assert found is not None
+    planned = plan_skip(broker.connected(app), tp, int(found[1]))
+    assert b"bad" in present(planned.record.value)
+    carry_out(broker.connected(app), planned)
+    return int(found[1])

@@ -477,7 +477,8 @@ def test_instances_that_register_one_subject_at_once_all_succeed(registry: str) 
 
     def register(client: RegistryClient, subject: str) -> int:
         together.wait()
-        return client.registered(subject, schema, normalize=False)
+        found: int = client.registered(subject, schema, normalize=False).schema_id
+        return found
 
     with ThreadPoolExecutor(len(clients)) as threads:
         for subject in subjects:

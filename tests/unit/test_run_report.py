@@ -65,7 +65,7 @@ def test_a_plan_without_records_says_that_something_is_left_of_an_interrupted_ru
     assert isinstance(console.file, io.StringIO)
     lines = console.file.getvalue().splitlines()
     assert lines[0].strip() == "1 slice, in each: 1 task (0_0) then 2 tasks (1_0, 1_1)"
-    assert "records that an interrupted run left in repartition topics" in lines[4]
+    assert "records that were left in repartition topics" in lines[4]
 
 
 def test_a_plan_says_which_sub_topologies_read_what_they_write() -> None:

@@ -41,6 +41,8 @@ def lag(context: typer.Context, app: App, version: Version = None) -> None:
     from rich.console import Console
     from rich.table import Table
 
+    from riverrun.hosting.inputs import beyond_warning
+
     chosen = settings_of(context).project().app(app, version=version)
     found = chosen.lag()
     table = Table(title=chosen.application_id, title_justify="left")
@@ -49,13 +51,13 @@ def lag(context: typer.Context, app: App, version: Version = None) -> None:
         table.add_column(name, justify="right", no_wrap=True)
     for each in found:
         committed = "none" if each.committed is None else str(each.committed)
-        table.add_row(str(each.tp), committed, str(each.end), str(each.lag))
+        table.add_row(str(each.tp), committed, str(each.end), each.text)
     Console(emoji=False).print(table)
     internal = sum(each.lag for each in found if each.is_internal)
     typer.echo(f"{sum(each.lag for each in found) - internal} offsets behind; {internal} in repartition topics")
-    warning = chosen.expiry_warning()
-    if warning is not None:
-        typer.echo(f"Warning: {warning}", err=True)
+    for warning in (beyond_warning(found), chosen.expiry_warning()):
+        if warning is not None:
+            typer.echo(f"Warning: {warning}", err=True)
 
 
 def reset(

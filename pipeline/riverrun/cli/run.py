@@ -48,7 +48,7 @@ _LOOP = (
     "in each slice, records of its repartition topics come after those of its other inputs, regardless of event times. "
     "This does not affect merges, but may affect joins and windows."
 )
-_LEFT = "records that an interrupted run left in repartition topics"
+_LEFT = "records that were left in repartition topics"
 
 
 def plan_table(plan: RunPlan) -> Table | str:

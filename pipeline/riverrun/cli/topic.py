@@ -441,13 +441,18 @@ def _poll(context: typer.Context, name: str, *, is_endless: bool, only_status: b
 
 
 def _show_status(found: ExportStatus) -> None:
+    from riverrun.hosting.inputs import beyond_warning
+
     typer.echo(f"group {found.group} is {found.state}, {counted(len(found.members), 'follower')}")
     for member in found.members:
         typer.echo(f"  {member}")
     for each in found.partitions:
         committed = "none" if each.committed is None else each.committed
-        typer.echo(f"  {each.tp}: committed {committed}, end {each.end}, lag {each.lag}")
+        typer.echo(f"  {each.tp}: committed {committed}, end {each.end}, lag {each.text}")
     typer.echo(f"{sum(each.lag for each in found.partitions)} offsets behind")
+    warning = beyond_warning(found.partitions)
+    if warning is not None:
+        typer.echo(f"Warning: {warning}", err=True)
 
 
 def _fields(context: typer.Context, options: _ImportOptions | _ExportOptions) -> dict[str, Any]:

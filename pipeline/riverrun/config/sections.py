@@ -216,6 +216,9 @@ CLIENT_SETTINGS: Mapping[str, Setting] = {
 """Settings of the client."""
 SERDE_SETTINGS: Mapping[str, Setting] = {
     "auto.register.schemas": Setting(bool, "Whether writing a value registers its schema.", default=True),
+    "ignore.rules": Setting(
+        bool, "Whether schemas with rules, such as encryption of fields, are used without applying them.", default=False
+    ),
     "normalize.schemas": Setting(bool, "Whether the registry normalizes schemas.", default=False),
     "subject.name.strategy": Setting(str, "Strategy that names subjects.", "topic_subject_name_strategy"),
     "use.latest.version": Setting(

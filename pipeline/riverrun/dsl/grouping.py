@@ -128,6 +128,7 @@ def windowed_store(
         kind=StoreKind.SESSION if size_ms is None else StoreKind.TIMESTAMPED_WINDOW,
         retention_ms=retention_ms,
         window_size_ms=size_ms or 0,
+        own_end_of=windows.end_of if isinstance(windows, OwnWindows) else None,
         slack_ms=_slack_ms(windows, emit),
         emits_final=emit is EmitStrategy.ON_WINDOW_CLOSE,
         grace_ms=None if isinstance(windows, UnlimitedWindows) else windows.grace_ms,

@@ -470,7 +470,8 @@ class KStream(Generic[K, V]):
         options: Materialized[K, V] = materialized or Materialized()
         name = self._plan.processor_name("KSTREAM-TOTABLE-", name_of(named))
         store_name = self._plan.table_name(options, "KSTREAM-TOTABLE-")
-        keys, values = options.key_serde or self._key_serde, options.value_serde or self._value_serde
+        keys = with_ends_of(options.key_serde or self._key_serde, self._key_serde)
+        values = options.value_serde or self._value_serde
         stream = (
             self._repartitioned(name, keys, values, is_named=named is not None, option="Materialized")
             if self._repartition_required

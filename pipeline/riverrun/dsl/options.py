@@ -227,7 +227,8 @@ class Materialized(Generic[K, V]):
         name: Name of the store, for queries and its changelog. Default: a generated name.
         ttl: Time to live, for tables read from topics and streams, and for aggregations without windows. A row that was not
             updated for so long is deleted when stream time gets there, here and downstream. `CountWindows` forget the open
-            windows of a key. Stores of processors have `Stores.key_value_store(..., ttl=...)`.
+            windows of a key. Stores of processors have `Stores.key_value_store(..., ttl=...)`. A group of a table that has
+            begun again subtracts rows that it had before the expiry, too: give the table a shorter one.
 
     Raises:
         TopologyError: If the name is illegal, a versioned store has no name, or an option contradicts the supplier; if

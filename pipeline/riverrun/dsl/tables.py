@@ -24,6 +24,7 @@ from riverrun.operators.table_transforms import (
 from riverrun.operators.tables import StoreGetter
 from riverrun.processor.expressions import decision_of
 from riverrun.processor.suppliers import VALUE_TRANSFORMER, check_supplier, connected_stores, supplied
+from riverrun.serde.windowed import with_ends_of
 from riverrun.state.api import StoreBuilder, StoreKind
 from riverrun.state.builders import ttl_millis
 from riverrun.windows import millis
@@ -66,7 +67,7 @@ def table_store(
     return StoreBuilder(
         name,
         StoreKind.VERSIONED if options.is_versioned else StoreKind.TIMESTAMPED_KEY_VALUE,
-        serde_of(options.key_serde or key_serde, "keys", f"store {name}", "Materialized"),
+        with_ends_of(serde_of(options.key_serde or key_serde, "keys", f"store {name}", "Materialized"), key_serde),
         serde_of(options.value_serde or value_serde, "values", f"store {name}", "Materialized"),
         persistent=plan.persists(options.persistent) and options.max_entries is None,
         caching=options.caching and not options.is_versioned,
@@ -230,7 +231,7 @@ def transformed(
     check_supplier(supplier, VALUE_TRANSFORMER)
     name = plan.processor_name("KTABLE-TRANSFORMVALUES-", name_of(named))
     given: Materialized[Any, Any] = options or Materialized()
-    key_serde, value_serde = given.key_serde or parent.key_serde, given.value_serde
+    key_serde, value_serde = with_ends_of(given.key_serde or parent.key_serde, parent.key_serde), given.value_serde
     store = None if given.name is None else table_store(plan, given.name, given, key_serde, value_serde)
     node = _node(name, store, transformed_getter(parent.node.open_getter, supplier), (parent.node,))
     node.used_stores = (*state_stores, *(brought.name for brought in connected_stores(supplier)))
@@ -373,7 +374,10 @@ def _derived(
         plan.store_name(prefix)
     name = plan.processor_name(prefix, name_of(named))
     given: Materialized[Any, Any] = options or Materialized()
-    key_serde, value_serde = given.key_serde or parent.key_serde, given.value_serde or value_serde
+    key_serde, value_serde = (
+        with_ends_of(given.key_serde or parent.key_serde, parent.key_serde),
+        given.value_serde or value_serde,
+    )
     store = None if given.name is None else table_store(plan, given.name, given, key_serde, value_serde)
     node = _node(name, store, MappedGetter(parent.node.open_getter, compute), (parent.node,))
     if options is None:

@@ -41,6 +41,24 @@ class InputLag(NamedTuple):
         """Return the number of offsets still to be processed, an upper bound of the number of records."""
         return max(self.end - (self.committed if self.committed is not None else self.start), 0)
 
+    @property
+    def beyond(self) -> int:
+        """Return by how many offsets the committed one is beyond the end, as after a topic was created again; usually 0."""
+        return max((self.committed or 0) - self.end, 0)
+
+    @property
+    def text(self) -> str:
+        """Return the lag as text; an offset beyond the end is not 0 behind."""
+        return f"{self.beyond} beyond the end" if self.beyond else str(self.lag)
+
+
+def beyond_warning(lags: Iterable[InputLag]) -> str | None:
+    """Return a warning about committed offsets that are beyond the ends of their partitions; None if there are none."""
+    found = ", ".join(f"{each.committed} of {each.tp}, which ends at {each.end}" for each in lags if each.beyond)
+    if not found:
+        return None
+    return f"committed offsets are beyond the end: {found}. The topic lost records, or was deleted and created again"
+
 
 def input_lags(connected: ConnectedApplication) -> list[InputLag]:
     """Return committed offsets and ends of all existing inputs, including repartition topics; sorted by partition."""

@@ -96,7 +96,8 @@ def _elsewhere(
     if record.offset > offset:
         return RangeError(message, hint="Earlier records have been processed or skipped already.")
     if tp.topic not in application.topology.source_topics:
-        return RangeError(message, hint=f"Set commit.interval.ms = 1 and start a worker: it stops nearer to {offset}.")
+        hint = f"Set commit.interval.ms = 0 and start a worker: it commits each record, and stops at {offset}."
+        return RangeError(message, hint=hint)
     hint = f"Process what comes before it first: riverrun run {application.config.name} --to {tp}@{offset}"
     return RangeError(message, hint=hint)
 

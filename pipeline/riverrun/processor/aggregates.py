@@ -161,7 +161,8 @@ class Sum:
     """Adds numbers; 0 without any. Works on tables, too, where a sum of floats may be off by rounding errors.
 
     Args:
-        field: The field with the numbers. Default: the value.
+        field: The field with the numbers. Default: the value. Whole numbers are exact. Floats are added to one float: a table
+            that had 1e16 and 1.0, and has 1.0 left, has the sum 0.0. Cents instead of euros, or `Decimal` in SQL, are exact.
     """
 
     field: Field = None
@@ -202,7 +203,7 @@ class Average(msgspec.Struct, frozen=True):
 @takes_fields(field=FIELD)
 @dataclass(frozen=True, slots=True)
 class Mean:
-    """The mean of numbers; None without any. Works on tables, too.
+    """The mean of numbers; None without any. Works on tables, too, where that of floats may be off as `Sum` may.
 
     Args:
         field: The field with the numbers. Default: the value.

@@ -268,7 +268,7 @@ class CachedLookup(Generic[K, V]):
 
     Args:
         fetch: A coroutine function of a hashable key, or a blocking function, which is called in a thread.
-        ttl: How long an answer is kept; None for as long as there is room.
+        ttl: How long an answer is kept; None for as long as there is room. Then None as an answer ("not found") is not kept.
         max_entries: Number of answers to keep, from 1. Those not used for longest are dropped first.
 
     Raises:
@@ -355,6 +355,9 @@ class CachedLookup(Generic[K, V]):
         finally:
             if (flight := facts.flights.get(key)) is not None and flight[0] is asyncio.current_task():
                 del facts.flights[key]
+        # A key that is not found may be added later, and nothing would ever ask for it again.
+        if answer is None and self.ttl is None:
+            return answer
         until = float("inf") if self.ttl is None else loop.time() + self.ttl.total_seconds()
         facts.known[key] = answer, until
         # Dicts keep the order of insertion, and a hit is inserted again: the first one was not used for longest.

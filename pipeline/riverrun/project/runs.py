@@ -189,6 +189,7 @@ class AppRuns:
         engine: str | None = None,
         max_records_per_slice: int = MAX_RECORDS_PER_SLICE,
         gate: bool | None = None,
+        may_be_passed: bool = False,
     ) -> BoundedRun:
         """Return a bounded run. This determines its range, and does nothing else yet.
 
@@ -202,6 +203,8 @@ class AppRuns:
             max_records_per_slice: Each slice is one transaction per task: larger slices are fewer, and need more memory.
             gate: Whether the application's expectations judge the outputs before they are public. Default: the setting `gate`,
                 for the live version.
+            may_be_passed: Whether `to` may be a vector that was processed already, as an event brings it: then the run is
+                empty. Times always may.
 
         Raises:
             ConfigError: If there is no such engine or treatment of punctuations; or if another version is to have a gate.
@@ -224,7 +227,7 @@ class AppRuns:
         connected = chosen.on_brokers(application)
         return BoundedRun(
             connected,
-            resolve(connected, start, to) if isinstance(start, str) else start,
+            resolve(connected, start, to, may_be_passed=may_be_passed) if isinstance(start, str) else start,
             chosen.cluster,
             lambda: chosen.require_no_switch(application, may_be_held=is_gated),
             options,

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from riverrun.config import OutputKind
@@ -22,6 +23,7 @@ from riverrun.operators.process import UserProcessor
 from riverrun.processor.operator import ForwardsRows, TakesRows
 from riverrun.releases.topology import outputs
 from riverrun.state.api import StoreKind
+from riverrun.topology.fingerprint import code_of
 from riverrun.topology.nodes import Lineage, ProcessorNode, SinkNode, SourceNode
 
 if TYPE_CHECKING:
@@ -143,13 +145,12 @@ class _Decision:
         self._check_part(part, begun)
         stores = {name: self._store(name, part) for name in self._new.stores}
         fates = {topic: self._output(topic, part, fed) for topic in self._outputs}
-        above = {
-            parent: store for name in fed for parent in self._new.nodes[name].parents if (store := self._rows(parent))
-        }
+        ways = [way for name in fed for parent in self._new.nodes[name].parents if (way := self._way_to_rows(parent))]
+        above = {way[-1]: store for way in ways if (store := self._rows(way[-1]))}
         plan = CarryPlan(
             stores=stores,
             outputs=fates,
-            part=part | fed | above.keys(),
+            part=part | fed | frozenset(name for way in ways for name in way),
             fed={name: store for name, store in above.items() if name not in part},
             functions={name: word for name, word in self._said.items() if word != SAME},
         )
@@ -297,21 +298,45 @@ class _Decision:
         builder = None if store is None else self._new.stores.get(store)
         return store if builder is not None and builder.logging and builder.kind in _ROWS else None
 
+    def _way_to_rows(self, name: str) -> tuple[str, ...]:
+        """Return the nodes from a kept one up to one that forwards all rows of a table, none of which needs more than rows.
+
+        It is empty if there are no such nodes.
+        """
+        way = [name]
+        while self._rows(name) is None:
+            parents = self._new.nodes[name].parents
+            if name not in self._kept or len(parents) != 1 or not self._is_plain(name):
+                return ()
+            (name,) = parents
+            way.append(name)
+        return tuple(way)
+
+    def _is_plain(self, name: str) -> bool:
+        """Return whether the results of a node for rows depend on these alone."""
+        node = self._new.nodes[name]
+        keeps_keys = isinstance(node, ProcessorNode) and node.lineage is Lineage.KEPT
+        is_plain = isinstance(self._operator(name), TakesRows) or keeps_keys
+        return is_plain and not self._stores_of(name)
+
     def _fed(self, part: frozenset[str]) -> set[str]:
         """Return the nodes that need nothing but rows of a store that is taken over."""
+
+        def is_source(name: str) -> bool:
+            way = self._way_to_rows(name)
+            return bool(way) and part.isdisjoint(way)
 
         def is_fed(name: str, found: set[str]) -> bool:
             node = self._new.nodes[name]
             if name in part or isinstance(node, SourceNode) or len(node.parents) != 1:
                 return False
             (parent,) = node.parents
-            if parent not in found and (parent in part or self._rows(parent) is None):
+            if parent not in found and not is_source(parent):
                 return False
             if isinstance(node, SinkNode):
                 output = self._outputs.get(str(node.topic))
                 return output is not None and output.kind is OutputKind.TABLE and self._has_results(name)
-            is_plain = isinstance(self._operator(name), TakesRows) or node.lineage is Lineage.KEPT
-            return is_plain and not self._stores_of(name)
+            return self._is_plain(name)
 
         fed = self._spread(set(), is_fed)
         while lonely := {name for name in fed if not self._ends_in(name, fed) or not self._begins_in(name, fed)}:
@@ -320,7 +345,7 @@ class _Decision:
 
     def _begins_in(self, name: str, fed: set[str]) -> bool:
         (parent,) = self._new.nodes[name].parents
-        return parent in fed or self._rows(parent) is not None
+        return parent in fed or bool(self._way_to_rows(parent))
 
     def _ends_in(self, name: str, fed: set[str]) -> bool:
         # A node below that is computed needs each update, not only the last row of each key.
@@ -397,11 +422,17 @@ class _Decision:
     def _needed_for(self, users: set[str], part: frozenset[str]) -> str:
         """Return a changed node that is computed below users of a store, or in addition to them."""
         found = self._spread(set(users), lambda name, found: bool(self._above(self._new.nodes[name]) & found))
-        return min(((found - self._kept) & part) or (part - self._kept) or users)
+        return min(((found - self._kept) & part) or (part - self._kept) or users, key=self._new.order.index)
 
     def _changed(self, name: str) -> str:
         """Return what has changed at a node, or above it."""
         before, now = self._digests
+        above = self._all_above(self._new, name)
+        # Nodes without names are numbered, so one more or one less gives all that follow other names.
+        told = (self._own_change(each) for each in self._new.order if each in above - self._kept)
+        first = next((each for each in told if each), None) or self._removed(name, above)
+        if first is not None:
+            return first
         if name not in before:
             return f"{name} is new"
         if before[name] != now[name]:
@@ -412,3 +443,48 @@ class _Decision:
                 return self._changed(parent) if parent not in self._migrated_users else f"{parent} has other values"
         changed = [s for s in self._stores_of(name) if before.get(f"store {s}") != now[f"store {s}"]]
         return f"store {changed[0]} has changed" if changed else f"{name} is fed by another set of nodes"
+
+    @cached_property
+    def _live_contents(self) -> dict[str, tuple[object, ...]]:
+        return {name: _content(node) for name, node in self._live.nodes.items()}
+
+    def _own_change(self, name: str) -> str | None:
+        """Return how a node itself has changed, not only what feeds it or its name; None if it has not."""
+        before, now = self._digests
+        content = _content(self._new.nodes[name])
+        if name not in before:
+            is_there = any(found == content for other, found in self._live_contents.items() if other not in now)
+            return None if is_there else f"{name} is new"
+        has_changed = before[name] != now[name] and self._live_contents[name] != content
+        return f"{name} has changed" if has_changed else None
+
+    def _removed(self, name: str, above: set[str]) -> str | None:
+        """Return which of the nodes above a node the candidate lacks; None if it has all."""
+        content, left = _content(self._new.nodes[name]), [_content(self._new.nodes[each]) for each in above]
+        likes = (other for other, found in self._live_contents.items() if found == content)
+        before = {each for other in likes for each in self._all_above(self._live, other)}
+        gone = (each for each in self._live.order if each in before and self._live_contents[each] not in left)
+        first = next(gone, None)
+        return None if first is None else f"{first} was removed"
+
+    def _all_above(self, parts: Parts, name: str) -> set[str]:
+        """Return a node with all nodes that send records to it."""
+        found, waiting = set[str](), [name]
+        while waiting:
+            each = waiting.pop()
+            if each not in found:
+                found.add(each)
+                node = parts.nodes[each]
+                waiting += self._writers(parts, node) if isinstance(node, SourceNode) else node.parents
+        return found
+
+
+def _content(node: Node) -> tuple[object, ...]:
+    """Return what a node does, without names that numbers are part of."""
+    match node:
+        case SourceNode():
+            return "source", code_of(node.key_serde), code_of(node.value_serde), code_of(node.timestamp_extractor)
+        case ProcessorNode():
+            return "processor", *(code_of(function) for function in node.functions)
+        case SinkNode():
+            return "sink", code_of(node.key_serde), code_of(node.value_serde), code_of(node.partitioner)

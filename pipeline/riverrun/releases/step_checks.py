@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from riverrun.errors import ApprovalNeededError, NotReadyError, ReleaseError
 from riverrun.hosting.alone import require_nobody
 from riverrun.hosting.control_topic import known_release
-from riverrun.hosting.inputs import input_lags
+from riverrun.hosting.inputs import beyond_warning, input_lags
 from riverrun.hosting.release import APPROVE, BEGUN, CUT, GATE, REPROCESS, ROLLBACK, SETTLED, Step
 from riverrun.quality.expectations import declared
 from riverrun.records import OffsetVector
@@ -82,14 +82,15 @@ def readiness(
         began = at if began is None else began
         done, ends = sum(_position(each) for each in lags), sum(each.end for each in lags)
         largest = max((each.lag for each in lags), default=0)
-        close = close + 1 if largest <= max_lag else 0
+        beyond = beyond_warning(lags)
+        close = close + 1 if largest <= max_lag and beyond is None else 0
         then, done_then, ends_then = before or (at, done, ends)
         passed_s = at - then
         rates = ((done - done_then) / passed_s, (ends - ends_then) / passed_s) if passed_s > 0 else (0.0, 0.0)
         found = Readiness(sum(each.lag for each in lags), largest, *rates, is_ready=close >= looks)
         yield found
         if timeout_s is not None and at - began >= timeout_s and not found.is_ready:
-            message = f"The candidate has not caught up within {timeout_s:g} s: {found}"
+            message = f"The candidate has not caught up within {timeout_s:g} s: {beyond or found}"
             raise NotReadyError(message, hint="Wait longer, or give it more workers.")
         before = at, done, ends
 

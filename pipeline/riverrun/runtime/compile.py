@@ -6,7 +6,7 @@ import inspect
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
 
-from riverrun.errors import USER_ERRORS, BrokerError, RefusedRecordError, SerializationError, StreamsError, as_exception
+from riverrun.errors import USER_ERRORS, BrokerError, RefusedRecordError, StreamsError, as_exception
 from riverrun.generated import text_of
 from riverrun.operators.process import UserFixedKeyProcessor, UserProcessor
 from riverrun.partitioning import partition_for
@@ -280,7 +280,7 @@ def sink(
 ) -> Forward:
     """Return the function that partitions, serialises and sends the records of a sink (`RecordCollectorImpl.send`)."""
     send = guarding(collector.send) if is_internal else collector.send
-    write, count = writer(node, send, failures), collector.partitions
+    write, count = writer(node, send, failures, is_internal=is_internal), collector.partitions
     inner = node.key_serde.partition_key
     topic_of = topic if isinstance(topic, str) else ChosenTopic(node.name, topic, count)
     partitions_of = None if node.partitioner is None else ChosenPartitions(node.name, node.partitioner, count)
@@ -301,9 +301,13 @@ def sink(
         name = topic_of if isinstance(topic_of, str) else topic_of(key, value, timestamp)
         try:
             hashed = None if key is None else cast("Any", inner)(key)
-        # A serde may raise anything.
-        except Exception as error:
-            raise SerializationError(refused_text(node, name, key, error)) from error
+        except BrokerError:
+            raise
+        except USER_ERRORS as raised:
+            error, origin = as_exception(raised), SerializationExceptionOrigin.KEY
+            record, message = ProducerRecord(name, key, value, timestamp, headers), refused_text(node, name, key, error)
+            failures.unserializable(node.name, record, origin, error, message, is_internal=is_internal)
+            return
         where = None if hashed is None else partition_for(hashed, count(name))
         write(name, where, key, value, timestamp, headers)
 
@@ -328,7 +332,9 @@ def guarding(send: Send) -> Send:
     return send_guarded
 
 
-def writer(node: SinkNode, send: Send, failures: Failures) -> Callable[[str, int | None, Any, Any, int, Headers], None]:
+def writer(
+    node: SinkNode, send: Send, failures: Failures, *, is_internal: bool = False
+) -> Callable[[str, int | None, Any, Any, int, Headers], None]:
     """Return the function that serialises a record and sends it to a partition of a topic; None is Kafka's default."""
     key_bytes, value_bytes = node.key_serde.serialize, node.value_serde.serialize
 
@@ -347,7 +353,7 @@ def writer(node: SinkNode, send: Send, failures: Failures) -> Callable[[str, int
                 node, topic, key, error, *(() if origin is SerializationExceptionOrigin.KEY else (value,))
             )
             record = ProducerRecord(topic, key, value, timestamp, headers, partition)
-            failures.unserializable(node.name, record, origin, error, message)
+            failures.unserializable(node.name, record, origin, error, message, is_internal=is_internal)
             return
         # Refused before it is part of the transaction, so the handler may skip it exactly.
         try:

@@ -138,11 +138,23 @@ class Failures:
         raise (failed.at(**place) if self._task_id == GLOBAL_TASK else _located(failed, place)) from error
 
     def unserializable(
-        self, node: str, record: ProducerRecord, origin: SerializationExceptionOrigin, error: Exception, message: str
+        self,
+        node: str,
+        record: ProducerRecord,
+        origin: SerializationExceptionOrigin,
+        error: Exception,
+        message: str,
+        *,
+        is_internal: bool,
     ) -> None:
         """Handle a record whose key or value a sink cannot serialise."""
         if not self._production_goes_on(node, record, error, origin):
-            raise SerializationError(message, hint=hint_of(error)) from error
+            failed = SerializationError(message, hint=hint_of(error))
+            # Decided for the nodes above as well. But a function of the user may have made a key that a repartition topic
+            # refuses: unless a handler was asked, that is a failure of its node.
+            if self._handlers.production is not None or not is_internal:
+                self._decided = failed
+            raise failed from error
 
     def without_partition(self, topic: str) -> None:
         """Drop a record that a partitioner sends to no partition (`RecordCollectorImpl.send`)."""

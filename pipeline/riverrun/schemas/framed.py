@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from riverrun.errors import ConfigError, SchemaError
 from riverrun.schemas.registry import RegistryClient, registry_of
+from riverrun.schemas.rules import check_read, check_written
 from riverrun.schemas.subjects import Registration, check_settings
 from riverrun.serde.api import Serde, SerdePlace, immutable_types, placed, reading_framed
 
@@ -267,14 +268,21 @@ class _Use:
             message = "A serde without a schema can read, but not write"
             raise SchemaError(message, hint="Pass a type or schema=, or set use.latest.version.")
         subject = registration.subject(self._place, None if schema is None else self._format.record_name(schema))
+        refuse = (
+            _accept if registration.ignore_rules else partial(check_written, what=f"the schema of subject {subject}")
+        )
         if registration.use_latest:
-            latest = registry.latest(subject)
-            schema, schema_id = latest.schema, latest.schema_id
+            found = registry.latest(subject)
+            schema = found.schema
         elif registration.auto_register:
-            schema_id = registry.registered(subject, schema, normalize=registration.normalize)
+            # A registry copies the rules of the latest version to the next one: it must not get a version without them.
+            if not registration.ignore_rules and (newest := registry.newest(subject)) is not None:
+                refuse(newest.schema)
+            found = registry.registered(subject, schema, normalize=registration.normalize)
         else:
-            schema_id = registry.known(subject, schema, normalize=registration.normalize).schema_id
-        return self._format.writer(schema, _HEAD.pack(MAGIC, schema_id), registry)
+            found = registry.known(subject, schema, normalize=registration.normalize)
+        refuse(found.schema)
+        return self._format.writer(schema, _HEAD.pack(MAGIC, found.schema_id), registry)
 
     def _reader(self, data: bytes) -> Read:
         if len(data) < HEAD_BYTES or data[0] != MAGIC:
@@ -283,4 +291,11 @@ class _Use:
             raise ValueError(message)
         registry = registry_of(self._place.registry)
         _, schema_id = _HEAD.unpack_from(data)
-        return self._format.reader(registry.schema(schema_id, self._format.form), registry)
+        schema = registry.schema(schema_id, self._format.form)
+        if not Registration.of(self._settings).ignore_rules:
+            check_read(schema, f"schema {schema_id}")
+        return self._format.reader(schema, registry)
+
+
+def _accept(_schema: Any) -> None:
+    return

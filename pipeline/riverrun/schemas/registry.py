@@ -8,6 +8,7 @@ import random
 import time
 import warnings
 from contextlib import suppress
+from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import unquote, urlsplit, urlunsplit
@@ -48,7 +49,7 @@ class RegistryClient:
         given = _without_user(given)
         self._shown = redacted(given[URL])
         # Confluent's mock registry gives one schema another id in each subject, unlike a real one.
-        self._ids: dict[Any, int] | None = {} if given[URL].startswith("mock://") else None
+        self._ids: dict[Any, Any] | None = {} if given[URL].startswith("mock://") else None
         retrying = (given.get(key, CLIENT_SETTINGS[key].default) for key in _RETRYING)
         self._retries, self._wait_ms, self._longest_wait_ms = retrying
         try:
@@ -70,10 +71,28 @@ class RegistryClient:
         """Return the latest version of a subject (`RegisteredSchema`). Raises as `schema` does."""
         return self._asked(f"the latest version of subject {subject}", lambda: self._client.get_latest_version(subject))
 
-    def registered(self, subject: str, schema: Any, *, normalize: bool) -> int:
-        """Register a schema as a new version of its subject, unless it is registered already, and return its id."""
+    def newest(self, subject: str) -> Any:
+        """Return the latest version of a subject (`RegisteredSchema`); None if the registry does not know the subject."""
+        from confluent_kafka.schema_registry.error import SchemaRegistryError  # noqa: PLC0415 - of an extra
+
+        def asked() -> Any:
+            try:
+                return self._client.get_latest_version(subject)
+            except SchemaRegistryError as error:
+                if error.http_status_code == _NOT_FOUND:
+                    return None
+                raise
+
+        return self._asked(f"the latest version of subject {subject}", asked)
+
+    def registered(self, subject: str, schema: Any, *, normalize: bool) -> Any:
+        """Register a schema as a new version of its subject, unless it is registered already.
+
+        Returns the version (`RegisteredSchema`). Its schema has the rules that the registry added.
+        """
         what = f"a schema for subject {subject}"
-        found = int(self._asked(what, lambda: self._client.register_schema(subject, schema, normalize), subject))
+        call = partial(self._client.register_schema_full_response, subject, schema, normalize)
+        found = self._asked(what, call, subject)
         return found if self._ids is None else self._ids.setdefault(schema, found)
 
     def known(self, subject: str, schema: Any, *, normalize: bool) -> Any:

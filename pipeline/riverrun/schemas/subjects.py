@@ -33,12 +33,14 @@ class Registration:
         use_latest: Whether to write with the latest version of the subject instead (`use.latest.version`).
         normalize: Whether the registry normalizes it (`normalize.schemas`).
         strategy: Names the subject (`subject.name.strategy`).
+        ignore_rules: Whether schemas with rules are accepted, and the rules are left out (`ignore.rules`).
     """
 
     auto_register: bool
     use_latest: bool
     normalize: bool
     strategy: Strategy
+    ignore_rules: bool
 
     @classmethod
     def of(cls, settings: Mapping[str, Any]) -> Registration:
@@ -51,7 +53,8 @@ class Registration:
                 message, hint="Serdes that write with the latest version of a subject do not register schemas."
             )
         normalize = settings.get("normalize.schemas", False)
-        return cls(auto_register, use_latest, normalize, _strategy(settings.get("subject.name.strategy", _TOPIC)))
+        strategy = _strategy(settings.get("subject.name.strategy", _TOPIC))
+        return cls(auto_register, use_latest, normalize, strategy, settings.get("ignore.rules", False))
 
     def subject(self, place: SerdePlace, record_name: str | None) -> str:
         """Return the subject of a schema."""

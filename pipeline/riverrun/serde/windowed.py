@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import struct
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
-from riverrun.arguments import DURATION, SERDE, optional, takes
+from riverrun.arguments import DURATION, SERDE, instance, optional, takes
 from riverrun.serde.api import Serde
-from riverrun.windows import Window, Windowed, end_of, millis
+from riverrun.windows import OwnWindows, Window, Windowed, Windows, end_of, millis
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from datetime import timedelta
 
 K = TypeVar("K")
 
@@ -20,10 +20,11 @@ _START = struct.Struct(">q")
 _END_AND_START = struct.Struct(">qq")
 NO_END_MS = 2**63 - 1
 """End of windows of unknown size."""
+_LENGTH = instance(timedelta, Windows, wanted="a timedelta", hint=DURATION.hint)
 
 
-@takes(inner=SERDE, size=optional(DURATION))
-def windowed(inner: Serde[K], size: timedelta | None = None) -> Serde[Windowed[K]]:
+@takes(inner=SERDE, size=optional(_LENGTH))
+def windowed(inner: Serde[K], size: timedelta | Windows | None = None) -> Serde[Windowed[K]]:
     """Return the serde of time-windowed keys: the inner key, then the window's start (8 bytes, big-endian).
 
     The inner key alone selects the partition, so that all windows of a key stay together.
@@ -34,8 +35,10 @@ def windowed(inner: Serde[K], size: timedelta | None = None) -> Serde[Windowed[K
 
     Args:
         inner: Serde of the inner key.
-        size: Length of the windows. The bytes do not contain it: reading needs it, writing does not.
+        size: Length of the windows, or windows of your own. The bytes do not contain it: reading needs it, writing does not.
     """
+    if isinstance(size, Windows):
+        return windowed_until(inner, OwnWindows.of(size).end_of)
     return windowed_of_size_ms(inner, millis(size, "window size") if size is not None else None)
 
 
@@ -90,7 +93,11 @@ def with_ends(serde: Serde[Windowed[K]], ends: int | Callable[[int], int]) -> Se
     return replace(made, remake=(with_ends, (serde, ends)))
 
 
-def with_ends_of(serde: Serde[Any], known: Serde[Any] | None) -> Serde[Any]:
+@overload
+def with_ends_of(serde: Serde[Any], known: Serde[Any] | None) -> Serde[Any]: ...
+@overload
+def with_ends_of(serde: Serde[Any] | None, known: Serde[Any] | None) -> Serde[Any] | None: ...
+def with_ends_of(serde: Serde[Any] | None, known: Serde[Any] | None) -> Serde[Any] | None:
     """Return the serde of windowed keys with the ends of windows that another serde of these keys knows; others unchanged.
 
     >>> from datetime import timedelta
@@ -99,6 +106,8 @@ def with_ends_of(serde: Serde[Any], known: Serde[Any] | None) -> Serde[Any]:
     >>> str(read(windowed(STRING).serialize(Windowed("A", Window(60000, 120000)))))
     '[A@60000/120000]'
     """
+    if serde is None or serde is known:
+        return serde
     made, arguments = (known.remake if known is not None else None) or (None, ())
     ends = arguments[1] if made in {windowed_of_size_ms, windowed_until, with_ends} else None
     if made is session_windowed:

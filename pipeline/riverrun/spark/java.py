@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from riverrun.errors import EngineError
+from riverrun.locks import ProcessLock
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -106,7 +107,7 @@ def _work(session: Any, table: Path) -> None:
     session.read.parquet(str(table)).groupBy("id").count().collect()
 
 
-_LAUNCHING = threading.Lock()
+_LAUNCHING = ProcessLock()
 
 
 def launch_java(settings: Mapping[str, str], output: Callable[[], AbstractContextManager[int | None]]) -> None:
@@ -122,7 +123,7 @@ def launch_java(settings: Mapping[str, str], output: Callable[[], AbstractContex
     # through the bridge, so secrets are not among these.
     for key, value in settings.items():
         conf.set(key, value)
-    with _LAUNCHING:
+    with _LAUNCHING.held():
         if SparkContext._gateway is None:  # noqa: SLF001 - here and below: its constructor starts Java with all settings
             with output() as stderr:
                 gateway = launch_gateway(conf, None if stderr is None else {"stderr": stderr})

@@ -86,12 +86,14 @@ class RunRange:
         return OffsetVector({tp: r.end for tp, r in self.ranges.items()})
 
 
-def resolve(connected: ConnectedApplication, start: str = COMMITTED, end: str = LATEST) -> RunRange:
+def resolve(
+    connected: ConnectedApplication, start: str = COMMITTED, end: str = LATEST, *, may_be_passed: bool = False
+) -> RunRange:
     """Turn a user's request into offsets.
 
     `start` is `committed` (where the application stands; if it never ran, where its sources or `auto.offset.reset` say),
     `earliest`, a vector or a time. `end` is `latest` (last stable offsets), a vector or a time. A time means the first record
-    at or after it.
+    at or after it. If the end `may_be_passed`, partitions that were processed beyond it have nothing to process.
     """
     connected, admin = connected.resolved(), connected.admin
     topics = connected.topology.source_topics
@@ -99,7 +101,8 @@ def resolve(connected: ConnectedApplication, start: str = COMMITTED, end: str = 
     tps = [TopicPartition(t, n) for t, count in admin.partitions(topics).items() for n in range(count)]
     first = _bound(connected, tps, start)
     last = _bound(connected, tps, end)
-    ends = _from_where_it_stands(connected, first, last, is_time=_is_time(end)) if start == COMMITTED else last
+    may_be_passed = may_be_passed or _is_time(end)
+    ends = _from_where_it_stands(connected, first, last, may_be_passed=may_be_passed) if start == COMMITTED else last
     chosen = RunRange({tp: _range(tp, first[tp], ends[tp]) for tp in sorted(tps)})
     check_ranges(admin, chosen.ranges)
     return chosen
@@ -118,17 +121,17 @@ def _from_where_it_stands(
     stands: Mapping[TopicPartition, int],
     ends: Mapping[TopicPartition, int],
     *,
-    is_time: bool,
+    may_be_passed: bool,
 ) -> Mapping[TopicPartition, int]:
-    """Return the ends; partitions that were processed beyond the requested end, a time, end where they stand."""
-    # Asking for a day that is done is no mistake; asking for an offset that was processed is one.
+    """Return the ends; partitions that were processed beyond the requested end, if they may be, end where they stand."""
+    # Asking for a day that is done is no mistake; a person that asks for an offset that was processed makes one.
     beyond = sorted(tp for tp in stands if ends[tp] < stands[tp])
     written = connected.admin.end_offsets(beyond)
     for tp in beyond:
         if written[tp] < stands[tp]:
             message = f"{connected.id} is at offset {stands[tp]} of {tp}, which ends at {written[tp]}"
             raise RangeError(message, hint=_SHORTER)
-        if not is_time:
+        if not may_be_passed:
             message = f"{connected.id} is at offset {stands[tp]} of {tp}: {ends[tp]} as the end was already processed"
             raise RangeError(message, hint=AGAIN)
     if beyond and not any(stands[tp] < ends[tp] for tp in stands):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from riverrun.hosting.inputs import input_lags
 from riverrun.hosting.ownership import settled_offsets
 from riverrun.kafka.ranges import offsets_at_time, read_range
 from riverrun.records import OffsetRange
@@ -55,7 +56,10 @@ def slices_of(connected: ConnectedApplication, run_range: RunRange, max_records:
     # Without repartition topics, all work of a slice is one transaction per task: nothing is half done.
     begun = RunLog(admin).begun(application) if repartitions else None
     if begun is None:
-        return Slices(tuple(cut(admin, run_range, max_records)))
+        parts = cut(admin, run_range, max_records)
+        # What workers have left in repartition topics is a slice without external records.
+        is_left = repartitions and not parts and any(each.is_internal and each.lag for each in input_lags(connected))
+        return Slices(tuple(parts or ([run_range.ranges] if is_left else [])))
     known = settled_offsets(connected, run_range.ranges)
     committed = {tp: found.offset for tp, found in known.items()}
     if is_over(run_range.ranges, begun.whole.ranges, committed):

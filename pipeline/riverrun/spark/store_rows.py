@@ -198,11 +198,11 @@ def _rows(builder: StoreBuilder, store: Any) -> Iterator[Row]:
         case StoreKind.TIMESTAMPED_KEY_VALUE:
             return ((key, value, (time_ms,)) for key, (value, time_ms) in store.all())
         case StoreKind.WINDOW:
-            size = builder.window_size_ms
-            return ((key, value, (start, start + size)) for key, start, value in store.all())
+            return ((key, value, (start, builder.end_of(start))) for key, start, value in store.all())
         case StoreKind.TIMESTAMPED_WINDOW:
-            size = builder.window_size_ms
-            return ((key, value, (start, start + size, time_ms)) for key, start, (value, time_ms) in store.all())
+            return (
+                (key, value, (start, builder.end_of(start), time_ms)) for key, start, (value, time_ms) in store.all()
+            )
         case StoreKind.SESSION:
             return ((key, value, (window.start, window.end)) for (key, window), value in store.all())
         case _:

@@ -155,7 +155,9 @@ def is_over(wanted: Slice, begun: Slice, committed: Mapping[TopicPartition, int]
     # The note of the begun work is from before a reset of the application.
     if any(stands[tp] < r.start for tp, r in begun.items()):
         return False
-    if all(tp in begun and r.end <= begun[tp].start for tp, r in wanted.items()):
+    # Work without records of inputs is what a worker left in repartition topics, which no later run will finish.
+    has_inputs = any(r.size for r in begun.values())
+    if has_inputs and all(tp in begun and r.end <= begun[tp].start for tp, r in wanted.items()):
         return True
     is_empty = not any(r.size for r in wanted.values())
     return is_empty and any(stands[tp] < r.end for tp, r in begun.items())

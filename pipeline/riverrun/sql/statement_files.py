@@ -10,6 +10,8 @@ from sqlglot.tokenizer_core import TokenType
 
 from riverrun.errors import StreamsError
 from riverrun.schemas.registry import registry_of
+from riverrun.schemas.rules import check_written
+from riverrun.schemas.subjects import Registration
 from riverrun.sql.columns_file import SCHEMA_TYPES, ColumnsFile, ReadColumns, Recorder, changes
 from riverrun.sql.commands import Statements
 from riverrun.sql.schema_types import (
@@ -143,7 +145,11 @@ class RegistryColumns:
         if wanted.schema_id is None:
             latest = registry.latest(wanted.subject)
             return _written(registry, latest.schema_id, latest.schema)
-        return _written(registry, wanted.schema_id, registry.schema(wanted.schema_id))
+        schema = registry.schema(wanted.schema_id)
+        # Rows are written with a schema of these columns, in the subject of their topic, which lacks the rules.
+        if not Registration.of(self.settings).ignore_rules:
+            check_written(schema, f"schema {wanted.schema_id}")
+        return _written(registry, wanted.schema_id, schema)
 
 
 def _written(registry: RegistryClient, schema_id: int, schema: Any) -> WrittenSchema:

@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
+from riverrun.windows import end_of
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
@@ -178,6 +180,7 @@ class StoreBuilder:
             be.
         source_topic: Read-only stores (KIP-813): the external topic that fills the store, and serves as its changelog.
         window_size_ms: Window stores: length of a window.
+        own_end_of: Window stores: returns the end of the window with a start, if lengths differ.
         slack_ms: Window stores: how long windows are kept beyond the retention, which also applies to the changelog.
         max_entries: Key-value stores: number of keys to keep, those used last. None keeps all.
         emits_final: Window and session stores: whether an aggregation forwards closed windows only.
@@ -203,6 +206,11 @@ class StoreBuilder:
     grace_ms: int | None = None
     ttl_ms: int | None = None
     table_expires: bool = False
+    own_end_of: Callable[[int], int] | None = None
+
+    def end_of(self, start: int) -> int:
+        """Return the end of the window with this start."""
+        return end_of(start, self.window_size_ms) if self.own_end_of is None else self.own_end_of(start)
 
 
 Place: TypeAlias = "tuple[str | None, int, int]"

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import ast
 import linecache
-import threading
 from contextlib import suppress
 from functools import lru_cache
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
+
+from riverrun.locks import ProcessLock
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -23,7 +24,7 @@ _PARSINGS = 10
 
 # CPython 3.11 counts the depth of syntax trees for all threads together, and raises `SystemError` if two threads build
 # trees at a time (gh-106905).
-_parsing = threading.Lock()
+_parsing = ProcessLock()
 
 
 def written(function: FunctionType) -> str | None:
@@ -62,7 +63,7 @@ def _functions(source: str) -> Mapping[int, list[_Written]]:
 
 
 def _parsed(source: str) -> ast.Module:
-    with _parsing:
+    with _parsing.held():
         for _ in range(_PARSINGS - 1):
             # A thread of other code, which knows nothing of the lock, was parsing.
             with suppress(SystemError):

@@ -316,7 +316,9 @@ def text_of(data: bytes | None) -> str:
 def letter_of(tp: TopicPartition, fields: RawFields, notes: Mapping[str, LetterNote]) -> DeadLetter | None:
     """Return a record of a dead letter topic as a letter; None if it is no letter."""
     key, value, timestamp, offset, headers = fields
-    texts = {name: (data or b"").decode(errors="replace") for name, data in headers if name in _OWN}
+    # The record may have such headers itself, as one that was a letter before: the letter's own follow them.
+    last = {name: place for place, (name, _) in enumerate(headers) if name in _OWN}
+    texts = {name: (headers[place][1] or b"").decode(errors="replace") for name, place in last.items()}
     partition, origin_offset = (whole_number(texts.get(name, "")) for name in (ERRORS_PARTITION, ERRORS_OFFSET))
     if ERRORS_TOPIC not in texts or partition is None or origin_offset is None:
         return None
@@ -328,7 +330,7 @@ def letter_of(tp: TopicPartition, fields: RawFields, notes: Mapping[str, LetterN
         timestamp=timestamp,
         key=key,
         value=value,
-        headers=tuple(header for header in headers if header[0] not in _OWN),
+        headers=tuple(header for place, header in enumerate(headers) if last.get(header[0]) != place),
         error=texts.get(ERRORS_EXCEPTION, ""),
         message=texts.get(ERRORS_MESSAGE, ""),
         trace=texts.get(ERRORS_STACKTRACE, ""),

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 from riverrun.errors import USER_ERRORS, as_exception
 from riverrun.state.api import StoreKind
 from riverrun.state.segments import segment_length_ms
-from riverrun.windows import end_of
 from riverrun.worker.queries import (
     Answered,
     AnswerPage,
@@ -189,7 +188,7 @@ def _windows(store: Any, builder: StoreBuilder, query: WindowQuery, after: RowPl
         raw = encode(key)
         place = RowPlace(start // length_ms * length_ms, raw, start)
         if after is None or place > after:
-            yield place, row(raw, value, start, end_of(start, builder.window_size_ms))
+            yield place, row(raw, value, start, builder.end_of(start))
 
 
 def _sessions(store: Any, builder: StoreBuilder, query: SessionQuery, after: RowPlace | None) -> Iterator[Found]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from datetime import datetime, time, timedelta
+from datetime import UTC, datetime, time, timedelta
 from typing import TYPE_CHECKING, Any
 from zoneinfo import ZoneInfo
 
@@ -25,10 +25,21 @@ from riverrun import (
     TimeWindows,
     TopologyError,
     Window,
+    Windowed,
     Windows,
     windowed,
 )
+from riverrun.hosting.process import SystemClock
+from riverrun.records import TopicPartition, ValueAndTimestamp
+from riverrun.runtime.context import TaskContext
+from riverrun.spark.columns import columns_of
+from riverrun.spark.store_rows import _rows
+from riverrun.state.memory import MemoryBackend
+from riverrun.state.stores.opening import open_store
 from riverrun.testing import TopologyTestDriver
+from riverrun.transfers.sink_rows import SinkRows
+from riverrun.worker.answers import look_up
+from riverrun.worker.queries import AnswerPage, WindowQuery
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -171,3 +182,84 @@ def test_a_window_that_is_far_longer_than_it_says_is_refused() -> None:
 def test_days_are_windows() -> None:
     assert isinstance(Days(BERLIN), Windows)
     assert not isinstance(TimeWindows.of(timedelta(1)), Windows)
+
+
+KINDS_OF_KEYS = {
+    "none": None,
+    "without a size": windowed(STRING),
+    "with a usual size": windowed(STRING, timedelta(days=1)),
+    "with windows": windowed(STRING, Days(BERLIN)),
+}
+# By name, the stream that is written, and whether its keys were mapped: then only a serde can know their windows.
+STREAMS: dict[str, tuple[Any, bool]] = {
+    "table": (lambda table, _keys: table.to_stream(), False),
+    "filtered": (lambda table, _keys: table.filter(lambda _k, _v: True).to_stream(), False),
+    "filtered into a store": (
+        lambda table, keys: table.filter(
+            lambda _k, _v: True, materialized=Materialized(keys, LONG, name="x")
+        ).to_stream(),
+        False,
+    ),
+    "mapped into a store": (
+        lambda table, keys: table.map_values(lambda v: v, Materialized(keys, LONG, name="x")).to_stream(),
+        False,
+    ),
+    "joined into a store": (
+        lambda table, keys: table.join(
+            table.map_values(lambda v: v), lambda one, _: one, materialized=Materialized(keys, LONG, name="x")
+        ).to_stream(),
+        False,
+    ),
+    "made a table": (
+        lambda table, keys: table.to_stream().to_table(Materialized(keys, LONG, name="x")).to_stream(),
+        False,
+    ),
+    "suppressed": (
+        lambda table, _keys: table.suppress(Suppressed.until_window_closes(BufferConfig.unbounded())).to_stream(),
+        False,
+    ),
+    "mapped": (lambda table, _keys: table.to_stream().map(lambda k, v: (k, v)), True),
+}
+
+
+@pytest.mark.parametrize("keys", KINDS_OF_KEYS)
+@pytest.mark.parametrize("stream", STREAMS)
+@pytest.mark.parametrize(("start", "end"), [(SPRING, AFTER_SPRING), (AUTUMN, AFTER_AUTUMN)])
+def test_written_keys_are_read_with_the_ends_of_their_days(stream: str, keys: str, start: int, end: int) -> None:
+    made, is_mapped = STREAMS[stream]
+    if is_mapped and keys != "with windows":
+        pytest.skip("nothing knows these windows")
+    builder, serde = StreamsBuilder(), KINDS_OF_KEYS[keys]
+    days = builder.stream("in", TEXTS).group_by_key().windowed_by(Days(BERLIN))
+    table = days.count(Materialized(STRING, LONG, name="days"))
+    made(table, serde).to("out", Produced(serde, LONG))
+    topology = builder.build()
+    sink = topology.sink_of("out")
+    assert sink is not None
+    raw = windowed(STRING).serialize(Windowed("k", Window(start, 0)))
+    columns = columns_of("key", sink.key_serde)
+    read = sink.key_serde.deserialize(raw)
+    assert (read.window, [c.of(read) for c in columns.columns[1:]]) == (Window(start, end), [start * 1000, end * 1000])
+    (row,) = SinkRows.of(sink.key_serde, LONG, {}).batch(TopicPartition("out", 0), [(raw, bytes(8), 5, 0, ())]).rows()
+    moments = (datetime.fromtimestamp(each // 1000, UTC) for each in (start, end))
+    assert (row["_window_start"], row["_window_end"]) == tuple(moments)
+    for store in topology.stores.values():
+        if store.key_serde.name.startswith("windowed"):
+            assert store.key_serde.deserialize(raw).window == Window(start, end)
+
+
+@pytest.mark.parametrize("caching", [True, False])
+@pytest.mark.parametrize(("start", "end"), [(SPRING, AFTER_SPRING), (AUTUMN, AFTER_AUTUMN)])
+def test_frames_and_queries_of_a_store_have_the_ends_of_days(start: int, end: int, caching: bool) -> None:
+    topology = counted(Days(BERLIN), "update", caching=caching)
+    store = topology.stores["days"]
+    with TopologyTestDriver(topology) as driver:
+        driver.input_topic("in", STRING, STRING).pipe_input("k", "v", timestamp=start)
+        opened = driver.get_state_store("days")
+        assert [times[:2] for _, _, times in _rows(store, opened)] == [(start, end)]
+    builder = replace(store, caching=False)
+    written: Any = open_store(builder, MemoryBackend(), TaskContext(SystemClock()))
+    written.put("k", ValueAndTimestamp(1, start), start)
+    page = look_up(written, builder, WindowQuery(), 1, None)
+    assert isinstance(page, AnswerPage)
+    assert [(row.start, row.end) for row in page.rows] == [(start, end)]

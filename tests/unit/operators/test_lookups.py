@@ -678,6 +678,34 @@ def test_answers_are_kept_until_they_are_too_old() -> None:
     assert found == ["a1", "a1", "b2", "a1", "a3"]
 
 
+@pytest.mark.parametrize("is_blocking", [True, False])
+@pytest.mark.parametrize("absent", [None, "", 0, ()])
+def test_without_a_ttl_what_is_not_found_is_asked_for_again(absent: Any, is_blocking: bool) -> None:
+    answers: dict[str, Any] = {"a": absent}
+    asked: list[str] = []
+
+    def fetch(key: str) -> Any:
+        asked.append(key)
+        return answers.get(key)
+
+    async def fetch_later(key: str) -> Any:
+        return fetch(key)
+
+    for ttl in (None, timedelta(hours=1)):
+        answers["a"] = absent
+        asked.clear()
+        cached: CachedLookup[str, Any] = CachedLookup(fetch if is_blocking else fetch_later, ttl=ttl)
+
+        async def thrice(cached: CachedLookup[str, Any] = cached) -> list[Any]:
+            found = [*await asyncio.gather(cached("a"), cached("a")), await cached("a")]
+            answers["a"] = "found"
+            return [*found, await cached("a"), await cached("a")]
+
+        again = absent is None and ttl is None
+        assert asyncio.run(thrice()) == [absent, absent, absent, *(["found"] * 2 if again else [absent] * 2)]
+        assert len(asked) == (3 if again else 1), "several look-ups at a time still ask once"
+
+
 def test_answers_that_were_not_used_for_longest_make_room() -> None:
     asked = Asked()
     assert piped(looking(CachedLookup(asked, max_entries=2)), *"abacab") == ["a1", "b2", "a1", "c3", "a1", "b4"]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from riverrun import (
@@ -424,3 +424,28 @@ def test_a_sketch_of_the_greatest_and_smallest_numbers_is_near() -> None:
     for number in (1.7976931348623157e308, 2.3e-308, -1e308, 0.0):
         found = buckets.quantile(buckets.moved(Sketch(), number, 1), 0.5)
         assert found == pytest.approx(number, rel=ACCURACY * 1.000001, abs=0)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(-(2**70), 2**70) | st.none()), max_size=12))
+def test_sums_of_whole_numbers_over_tables_are_exact_unlike_floats(rows: list[Any]) -> None:
+    builder = StreamsBuilder()
+    table = builder.table("in", Consumed(STRING, JSON), Materialized(name="rows"))
+    groups = table.group_by(lambda _key, number: ("all", number), Grouped(STRING, JSON))
+    groups.aggregate(total=Sum()).to_stream().to("out", Produced(STRING, JSON))
+    now: dict[str, int] = {}
+    with TopologyTestDriver(builder.build()) as driver:
+        source, out = driver.input_topic("in", STRING, JSON), driver.output_topic("out", STRING, JSON)
+        for key, number in rows:
+            source.pipe_input(key, None if number is None else number % 2**50)
+            now.pop(key, None)
+            if number is not None:
+                now[key] = number % 2**50
+        found: list[Any] = out.read_values_to_list()
+        assert (found[-1]["total"] if found else 0) == sum(now.values())
+        for key in "abc":
+            source.pipe_input(key, None)
+        for key, value in (("a", 1e16), ("b", 1.0), ("a", None)):
+            source.pipe_input(key, value)
+        found = out.read_values_to_list()
+        assert found[-1]["total"] == 0.0

@@ -7,6 +7,8 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from riverrun import (
     JSON,
@@ -29,9 +31,24 @@ from riverrun import (
     Stores,
     StreamsBuilder,
     TopicPartition,
+    Window,
+    Windowed,
+    windowed,
 )
 from riverrun.errors import DebuggerError, RefusedRecordError, TaskMigratedError
-from riverrun.processor.handlers import ErrorHandlers, LogAndContinue, ProducerRecord, SerializationExceptionOrigin
+from riverrun.processor.handlers import (
+    ERRORS_EXCEPTION,
+    ERRORS_MESSAGE,
+    ERRORS_OFFSET,
+    ERRORS_STACKTRACE,
+    ERRORS_TOPIC,
+    ErrorHandlers,
+    LogAndContinue,
+    ProducerRecord,
+    SerializationExceptionOrigin,
+    context_of,
+    dead_letter_queue_record,
+)
 from riverrun.records import RawRecord, TaskId
 from riverrun.runtime.context import MOST_FAILED
 from riverrun.runtime.layout import TaskSpec
@@ -40,12 +57,13 @@ from riverrun.runtime.task import Task
 from riverrun.state.memory import MemoryBackend
 from riverrun.testing import TopologyTestDriver
 from riverrun.testing.driver import MemoryTopics, MockClock
+from riverrun.transfers.letters import letter_of
 from tests import handlers
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from riverrun import ProcessorContext, Topology
+    from riverrun import KStream, ProcessorContext, Topology
 
 STRINGS = Consumed(STRING, STRING)
 TO_STRINGS = Produced(STRING, STRING)
@@ -129,13 +147,13 @@ class Places(Processor[str, Any]):
 
 
 def test_after_a_failure_that_is_skipped_the_next_node_sees_the_right_record() -> None:
-    refusing = Serde("refusing", lambda value: fail_on_bad(value).encode(), bytes.decode)
     found: list[int] = []
     builder = StreamsBuilder()
     rows = builder.table("rows", STRINGS, Materialized(name="rows", history_retention=timedelta(hours=1)))
     stream = builder.stream("in", STRINGS)
     waits: Joined[str, str, str] = Joined(STRING, STRING, grace_period=timedelta(milliseconds=1))
-    stream.left_join(rows, lambda value, _row: value, joined=waits).to("out", Produced(STRING, refusing))
+    joined = stream.left_join(rows, lambda value, _row: value, joined=waits)
+    joined.map_values(fail_on_bad).to("out", TO_STRINGS)
     stream.process(lambda: Places(found))
     driver = run(builder.build(), b"bad", b"1", b"2", b"3", processing_exception_handler="tests.handlers:skip")
     assert found == [0, 1, 2, 3]
@@ -387,19 +405,6 @@ def test_what_a_sink_cannot_serialise_is_the_production_handlers() -> None:
     assert driver.dropped() == {"production-failed": 1}
 
 
-def test_what_the_production_handler_does_not_skip_is_a_failure_of_the_node_above() -> None:
-    settings = {
-        "production_exception_handler": "tests.handlers:retry",
-        "processing_exception_handler": "tests.handlers:skip",
-    }
-    driver = run(writing(), b"bad", **settings)
-    assert [context.processor_node_id for context, *_ in handlers.asked] == [
-        "KSTREAM-SINK-0000000002",
-        "KSTREAM-MAPVALUES-0000000001",
-    ]
-    assert driver.dropped() == {"processing-failed": 1}
-
-
 def test_without_handlers_the_sink_is_named() -> None:
     with pytest.raises(SerializationError, match="Sink KSTREAM-SINK-0000000002 cannot write"):
         run(writing(), b"bad")
@@ -636,3 +641,51 @@ def pipe(topology: Topology, config: dict[str, str]) -> None:
         source = driver.input_topic("in", STRING, STRING)
         for timestamp in (1, 5, 5):
             source.pipe_input("a", "b", timestamp=timestamp)
+
+
+@pytest.mark.parametrize("processing", ["continue", "tests.handlers:skip", "tests.handlers:SkipAndKeep"])
+@pytest.mark.parametrize("writing", ["fail", "tests.handlers:stop", "tests.handlers:retry"])
+@pytest.mark.parametrize("bad", ["keys", "values", "windowed keys"])
+@pytest.mark.parametrize("keeps_letters", [True, False])
+@pytest.mark.parametrize("depth", [0, 1, 3])
+def test_nobody_overrules_the_handler_of_a_value_that_a_sink_refuses(
+    processing: str, writing: str, bad: str, depth: int, keeps_letters: bool
+) -> None:
+    refusing: Serde[str] = Serde("refusing", lambda value: fail_on_bad(value).encode(), bytes.decode)
+    builder = StreamsBuilder()
+    stream: KStream[Any, str] = builder.stream("in", STRINGS).map(lambda _, v: (v, v))
+    for _ in range(depth):
+        stream = stream.filter(lambda _k, _v: True).map_values(lambda v: v)
+    keys: Serde[Any] = STRING if bad == "values" else refusing
+    values = refusing if bad == "values" else STRING
+    if bad == "windowed keys":
+        stream = stream.map(lambda k, v: (Windowed(k, Window(0, 5)), v))
+        keys = windowed(refusing)
+    stream.to("out", Produced(keys, values))
+    chosen = {PROCESSING: processing, WRITING: writing} | ({LETTERS: "letters"} if keeps_letters else {})
+    driver = TopologyTestDriver(builder.build(), chosen)
+    driver._pipe("in", b"k", b"good", 1, ())
+    with pytest.raises(SerializationError, match="cannot take bad"):
+        driver._pipe("in", b"k", b"bad", 2, ())
+    assert len(handlers.asked) == (writing != "fail"), "the processing handler is not asked"
+    assert driver.dropped() == {}
+    assert [record.value for record in driver.read_raw("letters")] == [b"bad"] * (writing == "fail" and keeps_letters)
+
+
+OWN_HEADERS = st.sampled_from([ERRORS_EXCEPTION, ERRORS_MESSAGE, ERRORS_STACKTRACE, ERRORS_TOPIC, ERRORS_OFFSET, "h"])
+
+
+@settings(deadline=None)
+@given(st.lists(st.tuples(OWN_HEADERS, st.binary() | st.none()), max_size=8), st.integers(1, 3))
+def test_a_letter_keeps_all_headers_that_its_record_had(headers: list[Any], times: int) -> None:
+    """Also those of a record that was a letter before, however often."""
+    for number in range(times):
+        tp = TopicPartition("in", 2)
+        where = context_of(tp, RawRecord(b"k", b"v", 5, number, tuple(headers)), "node", TaskId(0, 2))
+        written = dead_letter_queue_record("letters", where, ValueError(f"failed {number}"))
+        fields = (written.key, written.value, written.timestamp, 9, written.headers)
+        letter = letter_of(TopicPartition("letters", 0), fields, {})
+        assert letter is not None
+        assert (letter.headers, letter.origin, letter.origin_offset) == (tuple(headers), tp, number)
+        assert (letter.error, letter.message) == ("ValueError", f"failed {number}")
+        headers = list(written.headers)

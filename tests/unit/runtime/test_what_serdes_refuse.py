@@ -241,8 +241,13 @@ def test_without_a_handler_the_error_names_the_record(build: Any, message: str, 
     assert "task" in caught.value.coordinates
 
 
+def test_the_production_handler_decides_about_windows_of_wrong_keys() -> None:
+    with piped(windows_of_wrong_keys, {"production.exception.handler": "tests.handlers:skip"}, 0) as driver:
+        assert driver.dropped()["production-failed"] == 2
+
+
 @pytest.mark.parametrize("size", [0, 10_000_000])
-@pytest.mark.parametrize(("build", "message"), REFUSED)
+@pytest.mark.parametrize(("build", "message"), [each for each in REFUSED if each[0] is not windows_of_wrong_keys])
 def test_the_processing_handler_decides_about_the_record(build: Any, message: str, size: int) -> None:
     handlers.asked.clear()
     with piped(build, {"processing.exception.handler": "tests.handlers:skip"}, size) as driver:

@@ -121,7 +121,7 @@ def attacked(schema: Any, payload: bytes) -> str:
     """Return the error for a value, after the handler has skipped it once."""
     url = f"mock://{uuid.uuid4()}"
     text = schema if isinstance(schema, str) and schema[:1] in {"{", "[", "1"} else json.dumps(schema)
-    known = registry_of({"url": url}).registered("in-value", Schema(text, "AVRO"), normalize=False)
+    known = registry_of({"url": url}).registered("in-value", Schema(text, "AVRO"), normalize=False).schema_id
     data = b"\0" + known.to_bytes(4) + payload
     builder = StreamsBuilder()
     builder.stream("in", Consumed(STRING, Avro())).map_values(lambda _: "read").to("out", Produced(STRING, STRING))

@@ -113,7 +113,9 @@ def test_values_pass_every_host_with_equal_bytes(data: Any) -> None:
     parsed(schema)
     url = f"mock://{uuid.uuid4()}"
     registry = registry_of({"url": url})
-    head = b"\0" + registry.registered("in-value", Schema(json.dumps(schema), "AVRO"), normalize=False).to_bytes(4)
+    head = b"\0" + registry.registered(
+        "in-value", Schema(json.dumps(schema), "AVRO"), normalize=False
+    ).schema_id.to_bytes(4)
     raw = head + encoded(data.draw, schema)[len(HEAD) :]
     with TopologyTestDriver(topology(schema), schema_registry={"url": url}) as driver:
         driver.input_topic("other", STRING, BYTES).pipe_input("k", raw, timestamp=1)

@@ -124,7 +124,7 @@ def written(schema: Any, payload: bytes) -> tuple[str, bytes]:
     """A registry with a schema, and a value that says to be written with it."""
     address = f"mock://{uuid.uuid4()}"
     text = schema if isinstance(schema, str) else json.dumps(schema)
-    known = registry_of({"url": address}).registered("in-value", Schema(text, "JSON"), normalize=False)
+    known = registry_of({"url": address}).registered("in-value", Schema(text, "JSON"), normalize=False).schema_id
     return address, b"\0" + known.to_bytes(4) + payload
 
 

@@ -212,7 +212,8 @@ def test_the_indexes_of_nested_messages_lead_from_the_outermost_in(url: str, mes
 
 def registered(url: str, text: str, type_: str = "PROTOBUF", references: Any = None) -> bytes:
     schema = Schema(text, type_, references)
-    return b"\0" + registry_of({"url": url}).registered("flights-value", schema, normalize=False).to_bytes(4, "big")
+    number: int = registry_of({"url": url}).registered("flights-value", schema, normalize=False).schema_id
+    return b"\0" + number.to_bytes(4, "big")
 
 
 def test_values_are_read_by_a_schema_that_the_registry_has_as_text(url: str) -> None:

@@ -273,7 +273,7 @@ def test_a_schema_that_is_named_by_its_id_is_kept_with_what_it_imports(project: 
         "PROTOBUF",
         [SchemaReference("place.proto", "place.proto", 1)],
     )
-    number = registry.registered("orders-value", order, normalize=False)
+    number = registry.registered("orders-value", order, normalize=False).schema_id
     statements = f"""
     CREATE STREAM given (city STRING, n BIGINT) WITH (KAFKA_TOPIC = 'given', VALUE_FORMAT = 'JSON');
     CREATE STREAM orders WITH (KAFKA_TOPIC = 'orders', VALUE_FORMAT = 'PROTOBUF', VALUE_SCHEMA_ID = {number})

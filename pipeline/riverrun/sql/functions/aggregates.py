@@ -57,7 +57,10 @@ def _checked(total: Any, type_: SqlType) -> Any:
 
 @aggregate("SUM(value N) -> N")
 def total(call: AggregateCall) -> Aggregate:
-    """The sum of the values that are not NULL; 0 without any. A sum that its type cannot hold is an error."""
+    """The sum of the values that are not NULL; 0 without any. A sum that its type cannot hold is an error.
+
+    Of a table, a sum of DOUBLE may be off by rounding: after 1e16 and 1, without 1e16, it is 0. Other types are exact.
+    """
     type_ = call.returns
     zero: Any = 0.0 if type_ == Primitive.DOUBLE else 0
     if isinstance(type_, Decimal):
@@ -130,7 +133,10 @@ def total_of_lists(call: AggregateCall) -> Aggregate:
 @aggregate("AVG(value BIGINT) -> DOUBLE")
 @aggregate("AVG(value DOUBLE) -> DOUBLE")
 def average(call: AggregateCall) -> Aggregate:
-    """The average of the values that are not NULL; 0 without any. A DECIMAL counts as DOUBLE."""
+    """The average of the values that are not NULL; 0 without any. A DECIMAL counts as DOUBLE.
+
+    Of a table, an average of DOUBLE may be off by rounding, as `SUM` may.
+    """
     type_ = call.types[0]
     zero: Any = 0.0 if type_ == Primitive.DOUBLE else 0
 

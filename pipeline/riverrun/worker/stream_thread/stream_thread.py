@@ -361,6 +361,7 @@ def new_stream_thread(
             interruptions=hooks,
             failed=manager.fail,
             cache_max_bytes=streams.statestore_cache_max_bytes,
+            commits_each=streams.commit_interval_ms == 0,
             silent=SilentTasks(streams.window_idle_close_ms, lambda task: fetching.look_again(manager.running[task]))
             if streams.window_idle_close_ms
             else None,

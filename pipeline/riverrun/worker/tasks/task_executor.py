@@ -253,6 +253,7 @@ class TaskExecutor:
         follower: Applies records of the control topic between two commits.
         failed: Called with the error of a task. If it returns, none of the tasks runs any more.
         cache_max_bytes: `statestore.cache.max.bytes`, for the stores of all tasks.
+        commits_each: Whether each record is committed before the next one (`commit.interval.ms` is 0).
         silent: Advances event time in silent tasks (`window.idle.close.ms`); None to leave it.
     """
 
@@ -266,6 +267,7 @@ class TaskExecutor:
         interruptions: Interruptions,
         failed: Callable[[StreamsError], None],
         cache_max_bytes: int,
+        commits_each: bool = False,
         silent: SilentTasks | None,
     ) -> None:
         self._running = running
@@ -276,7 +278,8 @@ class TaskExecutor:
         self._failed = failed
         self._cache_max_bytes = cache_max_bytes
         self._silent = silent
-        self._stretch = 16
+        self._most = 1 if commits_each else _RECORDS_PER_SLICE
+        self._stretch = min(16, self._most)
         self.punctuate_s = 0.0
         """Time that punctuators have taken, s."""
 
@@ -327,7 +330,7 @@ class TaskExecutor:
 
     def _slice(self, task: Task) -> int:
         done, ends = 0, time.perf_counter() + _SLICE_SECONDS
-        while done < _RECORDS_PER_SLICE and (began := time.perf_counter()) < ends:
+        while done < self._most and (began := time.perf_counter()) < ends:
             asked = self._stretch
             part = task.process(asked)
             done += part
@@ -336,7 +339,5 @@ class TaskExecutor:
                 break
             took_s = time.perf_counter() - began
             # At most halved or doubled: a single slow record must not make the next stretches tiny.
-            self._stretch = min(
-                max(int(asked * _STRETCH_SECONDS / took_s), asked // 2, 1), 2 * asked, _RECORDS_PER_SLICE
-            )
+            self._stretch = min(max(int(asked * _STRETCH_SECONDS / took_s), asked // 2, 1), 2 * asked, self._most)
         return done

@@ -28,6 +28,7 @@ from riverrun.hosting.application import Application
 from riverrun.releases.carried_part import CarriedPart
 from riverrun.releases.carry_plan import CarryPlan, Fate, carry_plan
 from riverrun.state.api import StoreKind
+from riverrun.testing import TopologyTestDriver
 from riverrun.topology.nodes import SourceNode
 
 if TYPE_CHECKING:
@@ -317,3 +318,114 @@ def test_a_part_reads_only_what_it_computes(plan: Callable[..., CarryPlan]) -> N
     assert found.read_by(_built(v2)) == {"others"}
     part = CarriedPart(found.part, found.fed).of(_built(v2), "shop-v2")
     assert {node.topics for node in part.nodes.values() if isinstance(node, SourceNode)} == {("others",)}
+
+
+def triple(value: int) -> int:
+    return 3 * value
+
+
+def at_least(least: int) -> Callable[[str, int], bool]:
+    return lambda _key, value: value >= least
+
+
+# What may be between a store and the node that changes: tables and streams that only pass rows on. A filter of a
+# stream does not: its output keeps rows that were let through before.
+KEPT: dict[str, Callable[[KTable[str, int]], Any]] = {
+    "to_stream": lambda table: table.to_stream(),
+    "a filter of the table": lambda table: table.filter(at_least(1)).to_stream(),
+    "a map of the table": lambda table: table.map_values(double).to_stream(),
+    "a map of the stream": lambda table: table.to_stream().map_values(double),
+    "several": lambda table: table.filter(at_least(1)).map_values(double).to_stream().map_values(double).peek(print),
+}
+CHANGED: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
+    "a map": (lambda stream: stream.map_values(double), lambda stream: stream.map_values(triple)),
+    "one more": (lambda stream: stream, lambda stream: stream.map_values(triple)),
+    "one less": (lambda stream: stream.map_values(triple), lambda stream: stream),
+    "a renamed one": (
+        lambda stream: stream.map_values(double, named=Named("one")),
+        lambda stream: stream.map_values(triple, named=Named("other")),
+    ),
+}
+
+
+@pytest.mark.parametrize("kept", KEPT)
+@pytest.mark.parametrize("changed", CHANGED)
+@pytest.mark.parametrize("has_sibling", [False, True])
+def test_code_after_a_store_may_change_and_the_store_is_carried(
+    plan: Callable[..., CarryPlan], kept: str, changed: str, has_sibling: bool
+) -> None:
+    def built(change: Callable[[Any], Any]) -> Any:
+        def build(builder: StreamsBuilder) -> None:
+            stream = KEPT[kept](counts(builder))
+            if has_sibling:
+                stream.to("sibling", Produced(STRING, LONG, name="to-sibling"))
+            change(stream).to("out", Produced(STRING, LONG))
+
+        return build
+
+    before, after = map(built, CHANGED[changed])
+    found = plan(before, after)
+    assert fates(found) == {
+        "counts": Fate.CARRIED,
+        "out": Fate.FED,
+        **({"sibling": Fate.CARRIED} if has_sibling else {}),
+    }
+    assert found.fed == {"count-counts": "counts"}
+    part = CarriedPart(found.part, found.fed).of(_built(after), "shop-v2")
+    assert (part.source_topics, part.sink_topics) == (("shop-v2-counts-changelog",), ("out",))
+    assert not part.parts().stores
+    rows = [("a", 1), ("b", 2), ("c", 3)]
+    with TopologyTestDriver(part) as driver:
+        builder = _built(after).stores["counts"]
+        for key, value in rows:
+            driver.input_topic("shop-v2-counts-changelog", STRING, builder.value_serde).pipe_input(key, value)
+        made = {each.key: each.value for each in driver.output_topic("out", STRING, LONG).read_records_to_list()}
+    with TopologyTestDriver(_built(after)) as driver:
+        for key, value in rows:
+            for _ in range(value):
+                driver.input_topic("clicks", STRING, STRING).pipe_input(key, "x")
+        whole = {each.key: each.value for each in driver.output_topic("out", STRING, LONG).read_records_to_list()}
+    assert {key: value for key, value in made.items() if value is not None} == {
+        key: value for key, value in whole.items() if value is not None
+    }
+
+
+FEEDING: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any], str]] = {
+    "other code": (
+        lambda stream: stream.filter(at_least(1)),
+        lambda stream: stream.filter(at_least(2)),
+        "KSTREAM-FILTER-0000000001 has changed",
+    ),
+    "one more in front": (
+        lambda stream: stream.map_values(double),
+        lambda stream: stream.filter(at_least(2)).map_values(double),
+        "KSTREAM-FILTER-0000000001 is new",
+    ),
+    "one more behind": (
+        lambda stream: stream.map_values(double),
+        lambda stream: stream.map_values(double).filter(at_least(2)),
+        "KSTREAM-FILTER-0000000002 is new",
+    ),
+    "one less": (
+        lambda stream: stream.filter(at_least(2)).map_values(double),
+        lambda stream: stream.map_values(double),
+        "KSTREAM-FILTER-0000000001 was removed",
+    ),
+}
+
+
+@pytest.mark.parametrize("feeding", FEEDING)
+def test_a_refusal_names_the_code_that_has_changed_and_no_node_that_was_renumbered(
+    plan: Callable[..., CarryPlan], feeding: str
+) -> None:
+    def built(feed: Callable[[Any], Any]) -> Any:
+        def build(builder: StreamsBuilder) -> None:
+            stream = feed(builder.stream("clicks", Consumed(STRING, LONG)))
+            table = stream.group_by_key(Grouped(STRING, LONG)).count(Materialized(name="counts", value_serde=LONG))
+            table.to_stream().to("out", Produced(STRING, LONG))
+
+        return build
+
+    before, after, why = FEEDING[feeding]
+    with pytest.raises(ReleaseError, match=f"can take no store over: counts: {why}"):
+        plan(built(before), built(after))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from riverrun.errors import NotReadyError
-from riverrun.hosting.inputs import InputLag
+from riverrun.hosting.inputs import InputLag, beyond_warning
 from riverrun.records import TopicPartition
 from riverrun.releases.step_checks import readiness
 
@@ -39,6 +39,17 @@ def test_the_time_that_is_left_follows_from_what_is_processed_and_what_arrives()
     assert third.left_s is None
     assert "never at this rate" in str(third)
     assert str(first) == "100 offsets behind: nothing has been processed since the last look"
+
+
+@pytest.mark.parametrize("beyond", [1, 94])
+def test_an_offset_beyond_the_end_is_not_0_behind(beyond: int) -> None:
+    lag = InputLag(TopicPartition("in", 0), False, 5 + beyond, 0, 5)
+    assert (lag.lag, lag.beyond, lag.text) == (0, beyond, f"{beyond} beyond the end")
+    assert beyond_warning([lag, lag._replace(committed=5)]) is not None
+    assert beyond_warning([lag._replace(committed=each) for each in (None, 0, 5)]) is None
+    looks = readiness(seen((5 + beyond, 5), (5 + beyond, 5)), max_lag=10, looks=1, timeout_s=1.0)
+    with pytest.raises(NotReadyError, match=f"{5 + beyond} of in-0, which ends at 5"):
+        list(looks)
 
 
 def test_waiting_ends_with_an_error_that_says_how_far_it_was() -> None:

@@ -126,6 +126,12 @@ def test_a_range_is_over_if_it_was_done_before_what_is_begun(
     assert is_over(wanted, part((5, 10), (3, 20)), committed) is over
 
 
+@pytest.mark.parametrize("wanted", [part((10, 10), (20, 20)), part((0, 10), (0, 20)), part((0, 5), (0, 3))])
+def test_what_a_worker_left_in_repartition_topics_is_not_over(wanted: Slice) -> None:
+    """The work that is begun has no records of inputs, so no later run of inputs finishes it."""
+    assert not is_over(wanted, part((10, 10), (20, 20)), {A: 10, B: 20})
+
+
 def test_a_range_that_ends_within_what_was_begun_is_refused() -> None:
     with pytest.raises(BegunRangeError, match=r"in-1: an unfinished run covers everything up to offset 20"):
         left_of_begun(part((0, 7), (0, 3)), part((5, 10), (3, 20)), {A: 10, B: 3})

@@ -29,6 +29,7 @@ from riverrun.cli import (
     trial,
     worker,
 )
+from riverrun.cli.output import echo
 from riverrun.cli.project import INTERRUPTED, Settings, told
 from riverrun.cli.signals import interrupt_on_sigterm
 from riverrun.config.addons import BUILT_IN, AddOn, others, part_of
@@ -117,7 +118,7 @@ for _name, _add_on in BUILT_IN.items():
 
 def _show_version(is_wanted: bool) -> None:  # noqa: FBT001 - a callback
     if is_wanted:
-        typer.echo(f"riverrun {riverrun.__version__}")
+        echo(f"riverrun {riverrun.__version__}")
         raise typer.Exit
 
 

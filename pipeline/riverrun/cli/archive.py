@@ -235,7 +235,11 @@ def url_of(project: Riverrun, url: str | None) -> str:
     """Return the URL of the archive: the given one, or the only one of the project."""
     if url is not None:
         return url
-    declared = {each.url for each in project.config.archives.values() if not isinstance(each, ConfigError)}
+    # A declaration with an error may be the one that is meant.
+    for each in project.config.archives.values():
+        if isinstance(each, ConfigError):
+            raise each
+    declared = {each.url for each in project.config.archives.values()}
     known = sorted({*declared, *(app.streams.archive_url for app in project.config.apps.values())} - {""})
     if len(known) != 1:
         message = f"streams.toml names {', '.join(known)}" if known else "streams.toml names no archive"

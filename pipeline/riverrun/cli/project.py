@@ -164,6 +164,11 @@ class Settings:
         return EmbeddedBroker(self.home / "broker", self.home, port, java_home=Path(java_home) if java_home else None)
 
 
+def prepare_nothing() -> None:
+    """Do not prepare Spark at the end of this process: it was interrupted, or has failed."""
+    atexit.unregister(_start_preparing_spark)
+
+
 _LOWEST_PRIORITY = 19
 
 

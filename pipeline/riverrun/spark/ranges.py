@@ -94,8 +94,12 @@ def resolve(connected: ConnectedApplication, start: str = COMMITTED, end: str = 
     at or after it.
     """
     connected, admin = connected.resolved(), connected.admin
+    # First, so that a missing topic hides no mistake in them.
+    for bound in (start, end):
+        _check_bound(bound)
     topics = connected.topology.source_topics
-    admin.require(topics, f"application {connected.id} reads")
+    if set(topics) - admin.partitions(topics).keys():
+        connected.require_topics(f"Topics that application {connected.id} reads", topics)
     tps = [TopicPartition(t, n) for t, count in admin.partitions(topics).items() for n in range(count)]
     first = _bound(connected, tps, start)
     last = _bound(connected, tps, end)
@@ -144,6 +148,20 @@ def _is_time(text: str) -> bool:
     return text not in {COMMITTED, EARLIEST, LATEST} and "@" not in text
 
 
+def _check_bound(text: str) -> None:
+    if "@" in text:
+        _parsed(text)
+    elif _is_time(text):
+        _bound_ms(text)
+
+
+def _parsed(text: str) -> OffsetVector:
+    try:
+        return OffsetVector.parse(text)
+    except ValueError as error:
+        raise RangeError(str(error)) from error
+
+
 def _bound(connected: ConnectedApplication, tps: Iterable[TopicPartition], text: str) -> dict[TopicPartition, int]:
     admin, partitions = connected.admin, list(tps)
     match text:
@@ -169,10 +187,7 @@ def _bound(connected: ConnectedApplication, tps: Iterable[TopicPartition], text:
 
 def _vector(connected: ConnectedApplication, partitions: list[TopicPartition], text: str) -> dict[TopicPartition, int]:
     """Return the offsets of a vector; partitions that it leaves out keep their committed offsets."""
-    try:
-        given = OffsetVector.parse(text).offsets
-    except ValueError as error:
-        raise RangeError(str(error)) from error
+    given = _parsed(text).offsets
     unknown = sorted(set(given) - set(partitions))
     if unknown:
         message = f"{connected.id} does not read {', '.join(map(str, unknown))}"

@@ -13,6 +13,7 @@ from riverrun.errors import UnderWayError
 from riverrun.spark.options import MAX_RECORDS_PER_SLICE, RunOptions
 from riverrun_airflow.acting import acting, end_at_once, number, truth
 from riverrun_airflow.assets import TopicLineage, announce, is_template, judged_by_topic, outputs_of, topic_asset
+from riverrun_airflow.deadlines import time_left
 from riverrun_airflow.hooks import CONNECTION, located
 from riverrun_airflow.links import ApplicationLink, DocsLink, SparkLink, documented, logged
 from riverrun_airflow.looks import look
@@ -155,7 +156,7 @@ class BoundedRunOperator(BaseOperator):
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Run, and return the result (`results.RunResult`). While another run of the application lives, defer the task."""
-        result = self._unless_another_runs(lambda: acting(lambda: self._run(context)))
+        result = self._unless_another_runs(context, lambda: acting(lambda: self._run(context)))
         return unless_empty(context, result, skip=self.skip_if_empty)
 
     def resume(self, context: Context, event: dict[str, Any]) -> dict[str, Any]:
@@ -174,7 +175,7 @@ class BoundedRunOperator(BaseOperator):
     def driven(self, context: Context, event: dict[str, Any]) -> dict[str, Any]:
         """Continue after a driver has ended; another attempt does the work that it left."""
         conclude = partial(concluded, self, context, event, lambda note: self._concluded(context, note))
-        return unless_empty(context, self._unless_another_runs(conclude), skip=self.skip_if_empty)
+        return unless_empty(context, self._unless_another_runs(context, conclude), skip=self.skip_if_empty)
 
     def _keep_corrections(self, context: Context, found: dict[str, Any]) -> None:
         """Keep with the task what was corrected."""
@@ -188,7 +189,7 @@ class BoundedRunOperator(BaseOperator):
             count += before["corrections"]
             store.set(_CORRECTED, {"compared": compared, "corrections": count, "corrected": ranges})
 
-    def _unless_another_runs(self, action: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    def _unless_another_runs(self, context: Context, action: Callable[[], dict[str, Any]]) -> dict[str, Any]:
         """Act, or else wait without a slot until no other run of the application lives: see `resume`."""
         try:
             return action()
@@ -199,7 +200,8 @@ class BoundedRunOperator(BaseOperator):
             if first.is_over:
                 raise
             self.log.info("%s", first.said)
-        self.defer(trigger=LookTrigger(wanted, self.config, self.riverrun_conn_id), method_name="resume")
+        trigger = LookTrigger(wanted, self.config, self.riverrun_conn_id)
+        self.defer(trigger=trigger, method_name="resume", timeout=time_left(context))
         raise AssertionError  # `defer` leaves by an exception, which its type does not say
 
     def _run(self, context: Context) -> dict[str, Any]:

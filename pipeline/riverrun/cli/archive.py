@@ -239,7 +239,7 @@ def url_of(project: Riverrun, url: str | None) -> str:
     for each in project.config.archives.values():
         if isinstance(each, ConfigError):
             raise each
-    declared = {each.url for each in project.config.archives.values()}
+    declared = {each.url for each in project.config.archives.values() if not isinstance(each, ConfigError)}
     known = sorted({*declared, *(app.streams.archive_url for app in project.config.apps.values())} - {""})
     if len(known) != 1:
         message = f"streams.toml names {', '.join(known)}" if known else "streams.toml names no archive"

@@ -12,7 +12,7 @@ from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 from riverrun_airflow.acting import acting, number
 from riverrun_airflow.deadlines import time_left
 from riverrun_airflow.hooks import CONNECTION, located
-from riverrun_airflow.links import ApplicationLink, documented
+from riverrun_airflow.links import ApplicationLink, documented, returning_fields
 from riverrun_airflow.looks import Awaited, Look, fields_of, look, position, time_ms
 from riverrun_airflow.sessions import bounded, now_ms
 from riverrun_airflow.triggers import LookTrigger, ended
@@ -151,7 +151,7 @@ class ProcessedSensor(BaseSensorOperator):
         riverrun_conn_id: str = CONNECTION,
         **kwargs: Any,
     ) -> None:
-        super().__init__(poke_interval=poke_interval, **documented(self, kwargs))
+        super().__init__(poke_interval=poke_interval, **returning_fields(self, kwargs))
         self.app = app
         self.end = end
         self.version = version
@@ -236,7 +236,7 @@ class NewRecordsSensor(BaseSensorOperator):
         riverrun_conn_id: str = CONNECTION,
         **kwargs: Any,
     ) -> None:
-        super().__init__(poke_interval=poke_interval, **documented(self, kwargs))
+        super().__init__(poke_interval=poke_interval, **returning_fields(self, kwargs))
         self.topics = topics
         self.records = records
         self.minutes = minutes

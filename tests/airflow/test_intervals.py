@@ -30,7 +30,9 @@ import json, os
 from datetime import datetime, timezone
 from pathlib import Path
 from types import SimpleNamespace
+from airflow.sdk.exceptions import AirflowFailException
 from riverrun_airflow.dag_factory import dags
+from riverrun_airflow.operators import BoundedRunOperator
 
 Path(os.environ["RIVERRUN_CONFIG"]).write_text({PROJECT!r})
 made = dags()
@@ -42,7 +44,7 @@ day = {{
 def tell(value):
     print("=" + json.dumps(value))
 
-def given(dag_id, run_type, cleared=0, **params):
+def given(dag_id, run_type, cleared=0, day=day, **params):
     dag = made[dag_id]
     task = dag.get_task("run")
     defaults = {{name: dag.params[name] for name in dag.params}}
@@ -56,6 +58,13 @@ for app in "clicks", "days":
     tell([given(run, "scheduled"), given(run, "manual"), given(run, "backfill"), given(run, "backfill", 1)])
 tell([given("clicks__run", "backfill", recompute="yes"), given("clicks__run", "backfill", 1, recompute="no"),
       given("clicks__run", "manual", 1), given("clicks__run", "scheduled", 1)])
+tell([given("clicks__run", "manual", day=without, to="interval")[1] for without in ({{}}, {{"data_interval_end": None}}, day)])
+tell([given(app + "__run", kind, day={{}})[1] for app in ("clicks", "days") for kind in ("manual", "asset_triggered")])
+for bound in {{"start": "interval"}}, {{"end": "interval"}}:
+    try:
+        BoundedRunOperator(task_id="run", app="clicks", **bound).execute({{"task_state_store": {{}}, "run_id": "m"}})
+    except AirflowFailException as error:
+        tell(str(error))
 some = {{"from": "2026-01-01", "to": "2026-01-02"}}
 tell([given("clicks__backfill", "manual", **some), given("clicks__backfill", "manual", recompute=True, **some)])
 tell([[dag.catchup, dag.start_date.isoformat(), dag.max_active_runs] for dag in
@@ -65,7 +74,13 @@ START, END = "2026-01-02T00:00:00+00:00", "2026-01-03T00:00:00+00:00"
 
 
 def test_an_interval_is_computed_again_only_where_a_backfill_runs_it_again(tmp_path: Path) -> None:
-    clicks, days, told, by_hand, dags = printed_by(SCRIPT, tmp_path)
+    clicks, days, told, without, whole_runs, *refused, by_hand, dags = printed_by(SCRIPT, tmp_path)
+    assert without == ["interval", "interval", END]
+    assert whole_runs == ["latest"] * 4
+    assert len(refused) == 2
+    for said in refused:
+        assert "has no data interval, as it has no logical date" in said
+        assert "Trigger the DAG with a logical date, or with to=latest" in said
     latest, whole, again = (["committed", end, since] for end, since in [("latest", ""), (END, ""), (END, START)])
     assert clicks == [latest, latest, whole, again]
     assert days == [whole, latest, whole, again], "each interval has a run of its own"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from riverrun.cli.output import echo
-from riverrun.cli.project import FAILED, Master, settings_of
+from riverrun.cli.project import FAILED, Master, confirm, settings_of
 from riverrun.cli.signals import follow_until_stopped
 from riverrun.config.archives import ENGINES
 from riverrun.errors import ConfigError
@@ -215,10 +215,8 @@ def drop(
     manifest = archives.topic(topic)
     before_ms = None if before is None else time_ms(before)
     what = "everything" if before is None else f"what is earlier than {before}"
-    if not yes:
-        typer.confirm(
-            f"Drop {what} of {topic} ({counted(len(manifest.files), 'file')}) from {archives.url}?", abort=True
-        )
+    files = counted(len(manifest.files), "file")
+    confirm(f"Drop {what} of {topic} ({files}) from {archives.url}?", yes=yes)
     gone = archives.drop(topic, before_ms)
     echo(f"{topic}: {counted(len(gone), 'file')} dropped, {counted(sum(file.records for file in gone), 'record')}")
 

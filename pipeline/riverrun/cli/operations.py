@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from riverrun.cli.output import echo
-from riverrun.cli.project import App, Version, confirm, settings_of
+from riverrun.cli.project import App, Version, confirm, require_answer, settings_of
 from riverrun.config.streams import MOST_THREADS
 from riverrun.errors import RangeError
 from riverrun.records import TopicPartition, counted, whole_number
@@ -78,6 +78,11 @@ def reset(
     """Let an application start over: delete its internal topics and local state, and set where it reads next."""
     chosen = settings_of(context).project().app(app, version=version)
     plan = chosen.state.plan_reset(start)
+    question = f"Delete all that {plan.application_id} has computed?"
+    # Whatever refuses comes first: what is shown below is done.
+    if not dry_run:
+        plan.require_nobody()
+        require_answer(question, yes=yes)
     for topic in plan.topics:
         echo(f"delete topic {topic}")
     for directory in plan.directories:
@@ -88,9 +93,7 @@ def reset(
             echo(f"The reset is refused while the group has members: {', '.join(plan.members)}")
         echo("Nothing was done")
         return
-    # With members the reset is refused anyway, so nobody is asked.
-    if not plan.members:
-        confirm(f"Delete all that {plan.application_id} has computed?", yes=yes)
+    confirm(question, yes=yes)
     chosen.state.reset(plan)
     echo(f"{plan.application_id} starts over")
 

@@ -182,14 +182,18 @@ def _start_preparing_spark(home: Path) -> None:
         os.setpriority(os.PRIO_PROCESS, made.pid, _LOWEST_PRIORITY)
 
 
-def confirm(question: str, *, yes: bool) -> None:
-    """Ask for confirmation before something is changed that cannot be undone; without a terminal, refuse."""
-    if yes:
-        return
-    if not sys.stdin.isatty():
+def require_answer(question: str, *, yes: bool) -> None:
+    """Refuse where a question has no answer: there is no terminal."""
+    if not yes and not sys.stdin.isatty():
         message = f"{question} There is no terminal to answer at"
         raise ConfigError(message, hint="Confirm with --yes.")
-    typer.confirm(question, abort=True)
+
+
+def confirm(question: str, *, yes: bool) -> None:
+    """Ask for confirmation before something is changed that cannot be undone; without a terminal, refuse."""
+    require_answer(question, yes=yes)
+    if not yes:
+        typer.confirm(question, abort=True)
 
 
 def tell_of_staging(application: Application) -> None:

@@ -86,12 +86,14 @@ class RunRange:
         return OffsetVector({tp: r.end for tp, r in self.ranges.items()})
 
 
-def resolve(connected: ConnectedApplication, start: str = COMMITTED, end: str = LATEST) -> RunRange:
+def resolve(
+    connected: ConnectedApplication, start: str = COMMITTED, end: str = LATEST, *, warns: bool = True
+) -> RunRange:
     """Turn a user's request into offsets.
 
     `start` is `committed` (where the application stands; if it never ran, where its sources or `auto.offset.reset` say),
     `earliest`, a vector or a time. `end` is `latest` (last stable offsets), a vector or a time. A time means the first record
-    at or after it.
+    at or after it. `warns` says whether an end that is processed already is worth a warning.
     """
     connected, admin = connected.resolved(), connected.admin
     # First, so that a missing topic hides no mistake in them.
@@ -103,7 +105,11 @@ def resolve(connected: ConnectedApplication, start: str = COMMITTED, end: str = 
     tps = [TopicPartition(t, n) for t, count in admin.partitions(topics).items() for n in range(count)]
     first = _bound(connected, tps, start)
     last = _bound(connected, tps, end)
-    ends = _from_where_it_stands(connected, first, last, is_time=_is_time(end)) if start == COMMITTED else last
+    ends = (
+        _from_where_it_stands(connected, first, last, is_time=_is_time(end), warns=warns)
+        if start == COMMITTED
+        else last
+    )
     chosen = RunRange({tp: _range(tp, first[tp], ends[tp]) for tp in sorted(tps)})
     check_ranges(admin, chosen.ranges)
     return chosen
@@ -123,6 +129,7 @@ def _from_where_it_stands(
     ends: Mapping[TopicPartition, int],
     *,
     is_time: bool,
+    warns: bool,
 ) -> Mapping[TopicPartition, int]:
     """Return the ends; partitions that were processed beyond the requested end, a time, end where they stand."""
     # Asking for a day that is done is no mistake; asking for an offset that was processed is one.
@@ -135,7 +142,7 @@ def _from_where_it_stands(
         if not is_time:
             message = f"{connected.id} is at offset {stands[tp]} of {tp}: {ends[tp]} as the end was already processed"
             raise RangeError(message, hint=AGAIN)
-    if beyond and not any(stands[tp] < ends[tp] for tp in stands):
+    if warns and beyond and not any(stands[tp] < ends[tp] for tp in stands):
         log.warning(
             "%s is at or beyond the requested end: everything up to it was already processed. %s",
             connected.id,

@@ -91,3 +91,51 @@ def test_an_interval_is_computed_again_only_where_a_backfill_runs_it_again(tmp_p
         [True, "2025-12-31T23:00:00+00:00", 1],
         [False, "2000-01-01T00:00:00+00:00", 1],
     ]
+
+
+NIGHTS = """
+import json
+import random
+from datetime import UTC, datetime, timedelta
+from zoneinfo import ZoneInfo
+import pendulum
+from airflow.timetables.base import TimeRestriction
+from airflow.timetables.interval import CronDataIntervalTimetable
+
+CRONS = ["@daily", "@hourly", "30 2 * * *", "0 */6 * * *", "*/30 1,2 * * *", "0 0,1,2,3 * * *", "0 3 * * 0"]
+ZONES = ["Europe/Berlin", "America/New_York", "America/Santiago", "Africa/Cairo", "America/Havana", "Asia/Kolkata"]
+wrong, number = [], 0
+for zone in ZONES:
+    days = [datetime(2025, 1, 1, tzinfo=UTC) + timedelta(days=each) for each in range(730)]
+    offsets = [day.astimezone(ZoneInfo(zone)).utcoffset() for day in days]
+    nights = [day for day, before, after in zip(days[1:], offsets, offsets[1:]) if before != after] or days[88:89]
+    for cron in CRONS:
+        times = CronDataIntervalTimetable(cron, timezone=pendulum.timezone(zone))
+        for night in nights:
+            chance = random.Random(f"{zone}{cron}{night}")
+            start = pendulum.instance(night - timedelta(hours=chance.randint(24, 72), minutes=chance.randint(0, 59)))
+            restriction = TimeRestriction(earliest=start, latest=None, catchup=True)
+            last, until = None, night + timedelta(days=16 if cron.endswith("0") else 2)
+            records = [start + timedelta(minutes=17 * each) for each in range(170)]
+            processed = {}
+            for _ in range(300):
+                info = times.next_dagrun_info(last_automated_data_interval=last, restriction=restriction)
+                found = info.data_interval
+                if last is not None and found.end <= last.end:
+                    wrong.append([zone, cron, str(last), str(found)])
+                    break
+                # A run processes from the position, which is the end of the run before, up to the end of its interval.
+                for each in records:
+                    if (last is None or each >= last.end) and each < found.end:
+                        processed[each] = processed.get(each, 0) + 1
+                last, number = found, number + 1
+                if found.end > until:
+                    break
+            if {processed.get(each) for each in records if each < last.end} != {1}:
+                wrong.append([zone, cron, str(night)])
+print("=" + json.dumps([wrong, number > 1000]))
+"""
+
+
+def test_each_record_is_in_one_run_when_clocks_change(tmp_path: Path) -> None:
+    assert printed_by(NIGHTS, tmp_path) == [[[], True]]
